@@ -21,6 +21,9 @@ PACK: Final = {
 name = "wait"
 description = "Wait a little"
 """,
+    "rules/policy/privacy.mg": """
+permitted("rest").
+""",
     "rules/domain/tools.mg": """
 relevant("rest", 80) :- intent("wait").
 macro("rest", "Wait a little").

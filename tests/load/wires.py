@@ -81,8 +81,14 @@ async def read_answer(reader: asyncio.StreamReader) -> Answer:
     first, *lines = head[:-4].split(b"\r\n")
     headers = dict(_header(line) for line in lines)
     status = int(first.split()[1])
-    length = 0 if status in (204, 304) or status < 200 else int(headers[b"content-length"])
-    return Answer(status, headers, await reader.readexactly(length))
+    if status in (204, 304) or status < 200:
+        return Answer(status, headers, b"")
+    if b"content-length" not in headers:  # a response of the HTTP parser itself: one chunk, or up to the end
+        body = await reader.read()
+        if headers.get(b"transfer-encoding") == b"chunked":
+            body = body.partition(b"\r\n")[2].removesuffix(b"\r\n0\r\n\r\n")
+        return Answer(status, headers, body)
+    return Answer(status, headers, await reader.readexactly(int(headers[b"content-length"])))
 
 
 def _header(line: bytes) -> Header:

@@ -63,15 +63,17 @@ def has_nginx() -> bool:
 
 
 @contextmanager
-def proxy(folder: Path, replicas: Sequence[int], certificate: Path, key: Path) -> Iterator[int]:
-    """The port at which it listens, for the replicas at these."""
+def proxy(
+    folder: Path, replicas: Sequence[int], certificate: Path, key: Path, *, changes: Sequence[tuple[str, str]] = ()
+) -> Iterator[int]:
+    """The port at which it listens, for the replicas at these. ``changes`` replace texts of the manual."""
     program = _nginx()
     if program is None and os.environ.get("MANGLECP_REQUIRE_NGINX") == "1":
         pytest.fail("nginx is required here; Debian has it in the package nginx")
     with (
         _simple(replicas, certificate, key)
         if program is None
-        else _real(program, folder, replicas, certificate, key) as port
+        else _real(program, folder, replicas, certificate, key, changes) as port
     ):
         yield port
 
@@ -80,7 +82,14 @@ def proxy(folder: Path, replicas: Sequence[int], certificate: Path, key: Path) -
 
 
 @contextmanager
-def _real(program: str, folder: Path, replicas: Sequence[int], certificate: Path, key: Path) -> Iterator[int]:
+def _real(
+    program: str,
+    folder: Path,
+    replicas: Sequence[int],
+    certificate: Path,
+    key: Path,
+    changes: Sequence[tuple[str, str]],
+) -> Iterator[int]:
     folder.mkdir()
     port = _free_port()
     site = page_configuration()
@@ -89,6 +98,7 @@ def _real(program: str, folder: Path, replicas: Sequence[int], certificate: Path
         ("/etc/manglecp/tls/cert.pem", str(certificate)),
         ("/etc/manglecp/tls/key.pem", str(key)),
         *((f"127.0.0.1:{8001 + n}", f"127.0.0.1:{one}") for n, one in enumerate(replicas)),
+        *changes,
     ):
         assert given in site, f"the manual has no {given}"
         site = site.replace(given, ours)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import json
 import os
 import shutil
 import signal
@@ -25,19 +26,19 @@ from typing import Any, Final
 
 import httpx
 
-from manglecp.client import Client, Signer
+from manglecp.client import ApprovalRequest, Client
 from manglecp.store import Run, RunState, Store, open_store
 from tests.processes import Logging
 from tests.replicas.pack import write_pack
 from tests.replicas.proxies import PATIENCE, proxy
 from tests.server.certificates import certificate
 
-__all__ = ["CLAIM_MS", "JSON", "SECRETS", "TOKENS", "Replica", "Site", "opened"]
+__all__ = ["CLAIM_MS", "JSON", "TOKENS", "Replica", "Site", "opened"]
 
 CLAIM_MS: Final = 3_000
 JSON: Final = {"content-type": "application/json"}
-TOKENS: Final = {"ann": "token-of-ann", "bob": "token-of-bob"}
-SECRETS: Final = {name: hashlib.sha256(f"secret of {name}".encode()).digest() for name in TOKENS}
+TOKENS: Final = {name: f"token-of-{name}" for name in ("ann", "bob", "eve", "kim")}
+APPROVERS: Final = ("eve", "kim")
 
 
 class Replica(Logging):
@@ -119,11 +120,16 @@ class Site:
         return f"wss://127.0.0.1:{self.port}/ws"
 
     def client(self, who: str = "ann", target: str | Replica | None = None, **more: Any) -> Client:
-        """Through the proxy, or of one replica."""
+        """Through the proxy, or of one replica. What needs approval is approved by eve, in the same way."""
         url = target.url if isinstance(target, Replica) else target or self.url
         tls: dict[str, Any] = {} if url.startswith("http:") else {"tls": self.trusting}
-        signer = Signer(SECRETS[who], who, approve=lambda _: True)
-        return Client(url, token=TOKENS[who], on_confirm=signer, **tls, **more)
+
+        async def approve(request: ApprovalRequest) -> bool:
+            assert request.approval is not None
+            async with Client(url, token=TOKENS["eve"], **tls) as approver:
+                return (await approver.approve(request.approval)).state == "approved"
+
+        return Client(url, token=TOKENS[who], on_confirm=approve, **tls, **more)
 
     # --- what actions did --------------------------------------------------------------------------------------------
 
@@ -196,7 +202,8 @@ def opened(folder: Path, url: str) -> Iterator[Site]:
 
 
 def _token(name: str) -> str:
+    permissions = ["read_metrics", "approve"] if name in APPROVERS else ["read_metrics"]
     return (
         f'[[token]]\nsha256 = "{hashlib.sha256(TOKENS[name].encode()).hexdigest()}"\nidentity = "{name}"\n'
-        f'permissions = ["read_metrics"]\nconfirmation_secret = "{SECRETS[name].hex()}"\n'
+        f"permissions = {json.dumps(permissions)}\n"
     )

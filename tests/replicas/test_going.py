@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import httpx
 import pytest
 
-from manglecp.client import ServerError
+from manglecp.client import Client, ServerError
 from manglecp.store import RunState
 from tests.replicas.proxies import PATIENCE
 from tests.replicas.site import JSON, TOKENS, Site
@@ -45,6 +45,30 @@ async def test_killed_while_runs_are_under_way(fresh: Site) -> None:
         expected = {f"{case} {label}": 1 for case in cases for label in ("first", "last")}
         assert fresh.effects() == expected
         assert "was taken over" in other.said()
+
+
+async def test_an_approval_outlives_its_replicas(fresh: Site) -> None:
+    """Requested at one that dies, decided at one that dies, used at the one that came back."""
+    first, second = fresh.replicas
+    async with Client(first.url, token=TOKENS["ann"]) as client:
+        tool = (await client.evaluate("go"))["asked"]
+        with pytest.raises(ServerError, match="confirmation_required"):
+            await client.invoke(tool, {"case": "later"})
+    first.kill()
+    async with fresh.client("eve", target=second) as approver:
+        (waiting,) = await approver.approvals()
+        assert "Requested by: ann" in str((await approver.approval(waiting.id)).text)
+        await approver.approve(waiting.id)
+    second.kill()
+    first.start()
+    first.listening()
+    first.ready()
+    async with Client(first.url, token=TOKENS["ann"]) as client:
+        tool = (await client.evaluate("go"))["asked"]
+        await client.invoke(tool, {"case": "later"}, approval=waiting.id)
+        with pytest.raises(ServerError, match="used already"):
+            await client.invoke(tool, {"case": "later"}, approval=waiting.id)
+    assert fresh.effects()["later agreed"] == 1
 
 
 @dataclass

@@ -54,7 +54,7 @@ def test_a_dump_is_a_backup(postgres_url: str, other_url: str, tmp_path: Path) -
     with_entries = open_store(postgres_url)
     for n in range(3):
         with with_entries.write_transaction() as tx:
-            with_entries.ledger.append(tx, "confirmation", {"n": n}, run=f"r-{n}", identity="ann")
+            with_entries.ledger.append(tx, "approval", {"n": n}, run=f"r-{n}", identity="ann")
     with_entries.close()
     dump, restore = (command for command in COMMANDS if command.startswith("pg_"))
     assert dump.endswith(" manglecp")

@@ -10,17 +10,16 @@ import httpx
 import pytest
 from websockets.asyncio.client import connect
 
-from manglecp.wire import sign_confirmation
 from tests.replicas.proxies import PATIENCE, has_nginx
-from tests.replicas.site import JSON, SECRETS, TOKENS, Replica, Site
-from tests.server.desk import encoded, intent, invoke
+from tests.replicas.site import JSON, TOKENS, Replica, Site
+from tests.server.desk import approvals, encoded, intent, invoke
 
 pytestmark = pytest.mark.no_cover
 
 
 async def post(replica: Replica, message: dict[str, Any], who: str = "ann") -> dict[str, Any]:
     """What one replica says, past the proxy and any client."""
-    path = "evaluate" if message["type"] == "intent_request" else "invoke"
+    path = {"intent_request": "evaluate", "invoke_request": "invoke"}.get(message["type"], "approvals")
     async with httpx.AsyncClient(base_url=replica.url, timeout=PATIENCE, trust_env=False) as http:
         headers = {**JSON, "authorization": f"Bearer {TOKENS[who]}"}
         told: dict[str, Any] = (await http.post(f"/{path}", content=encoded(message), headers=headers)).json()
@@ -48,20 +47,58 @@ async def test_a_tool_of_one_is_invoked_on_the_other(site: Site) -> None:
     assert site.effects()["shared only"] == 1
 
 
+async def requested(replica: Replica, tool: str, args: dict[str, Any]) -> str:
+    refused = await post(replica, invoke("x", tool, args))
+    assert code(refused) == "confirmation_required", refused
+    return str(refused["payload"]["details"]["challenge"]["approval"])
+
+
 @pytest.mark.req("INVK-10")
-async def test_a_consent_is_asked_for_on_one_and_used_up_on_the_other(site: Site) -> None:
+async def test_an_approval_is_requested_on_one_decided_on_the_other_and_used_once(site: Site) -> None:
     a, b = site.replicas
-    tool, args = (await tools(a))["asked"], {"case": "consent"}
-    refused = await post(a, invoke("x", tool, args))
-    assert code(refused) == "confirmation_required"
-    asked = refused["payload"]["details"]["challenge"]
-    token = sign_confirmation(SECRETS["ann"], "ann", tool, asked["args_digest"], asked["nonce"], asked["issued_ms"])
-    assert code(await post(b, invoke("x", tool, {"case": "other"}, confirmation_token=token))) == "confirmation_invalid"
-    both = [post(one, invoke("x", tool, args, confirmation_token=token)) for one in (a, b) * 3]
+    tool, args = (await tools(a))["asked"], {"case": "approval"}
+    approval = await requested(a, tool, args)
+    assert await requested(b, tool, args) == approval, "an equal request is the same one"
+    (listed,) = (await post(b, approvals("l", "list"), "eve"))["payload"]["approvals"]
+    assert (listed["id"], listed["requester"]) == (approval, "ann")
+    for who in ("ann", "bob"):
+        for operation in ("list", "show", "approve"):
+            assert code(await post(b, approvals("y", operation, approval), who)) == "auth_insufficient"
+    assert code(await post(a, invoke("x", tool, args, confirmation_token=approval))) == "confirmation_required"
+    decided = await post(b, approvals("y", "approve", approval), "eve")
+    assert decided["payload"]["approvals"][0]["approver"] == "eve"
+    other = await post(b, invoke("x", tool, {"case": "other"}, confirmation_token=approval))
+    assert code(other) == "confirmation_invalid"
+    both = [post(one, invoke("x", tool, args, confirmation_token=approval)) for one in (a, b) * 3]
     answers = await asyncio.gather(*both)
     assert sorted(str(code(one)) for one in answers) == ["None", *["confirmation_invalid"] * 5]
-    assert code(await post(a, invoke("x", tool, args, confirmation_token=token))) == "confirmation_invalid"
-    assert site.effects()["consent agreed"] == 1
+    used = await post(a, invoke("x", tool, args, confirmation_token=approval))
+    assert used["payload"]["details"] == {"reason": "used"}
+    assert site.effects()["approval agreed"] == 1
+
+
+async def test_of_two_approvers_at_two_replicas_one_decides(site: Site) -> None:
+    a, b = site.replicas
+    tool = (await tools(a))["asked"]
+    for n in range(5):
+        args = {"case": f"race-{n}"}
+        approval = await requested(a, tool, args)
+        racing = [
+            post(a, approvals("y", "approve", approval), "eve"),
+            post(b, approvals("n", "deny", approval), "kim"),
+        ]
+        answers = await asyncio.gather(*(racing if n % 2 else reversed(racing)))
+        won = [one for one in answers if one["type"] == "x-approval_response"]
+        assert [code(one) for one in answers if one not in won] == ["x-approval_decided"]
+        (view,) = won[0]["payload"]["approvals"]
+        used = [await post(one, invoke("x", tool, args, confirmation_token=approval)) for one in (b, a)]
+        reasons = [one["payload"].get("details", {}).get("reason") for one in used]
+        assert reasons == ([None, "used"] if view["state"] == "approved" else ["denied"] * 2)
+        assert site.effects()[f"race-{n} agreed"] == (view["state"] == "approved")
+        with site.store.read_transaction() as tx:
+            entries = [one.body for one in site.store.ledger.rows(tx) if one.kind == "approval"]
+        decided = [one["event"] for one in entries if one.get("approval") == approval and one["event"] != "requested"]
+        assert decided == [view["state"]]
 
 
 async def test_a_request_key_stands_for_one_run_on_both(site: Site) -> None:

@@ -37,10 +37,10 @@ macro("w", "Writes."). mandatory("w") :- intent("go"). macro_step("w", 1, "write
 """
 
 
-def plain_pack(rules: str = RULES, **more: Any) -> Pack:
+def plain_pack(rules: str = RULES, *, intents: tuple[str, ...] = ("go",), **more: Any) -> Pack:
     number = {"n": {"type": "integer"}}
     write = action("write", params=number, effects=("filesystem",), tier=1, mutates=True)
-    return pack(rules, actions=(action("look", params=number), write), intents=("go",), **more)
+    return pack(rules, actions=(action("look", params=number), write), intents=intents, **more)
 
 
 @dataclass(frozen=True)
@@ -198,6 +198,10 @@ def intent(request: str | None = "i-1", name: str = "go", **payload: Any) -> dic
 
 def invoke(request: str, macro_id: str, args: Mapping[str, Any], **payload: Any) -> dict[str, Any]:
     return _message("invoke_request", request, {"macro_id": macro_id, "args": args, **payload})
+
+
+def approvals(request: str, operation: str, approval: str | None = None) -> dict[str, Any]:
+    return _message("x-approval_request", request, {"operation": operation, "approval": approval})
 
 
 def cancel(request: str) -> dict[str, Any]:

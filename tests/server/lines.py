@@ -18,7 +18,7 @@ __all__ = ["WAYS", "Line", "Way", "line"]
 
 Way = Literal["http", "websocket"]
 WAYS: Final[tuple[Way, ...]] = ("http", "websocket")
-_PATHS: Final = {"intent_request": "/evaluate", "invoke_request": "/invoke"}
+_PATHS: Final = {"intent_request": "/evaluate", "invoke_request": "/invoke", "x-approval_request": "/approvals"}
 
 
 class Line(Protocol):

@@ -73,7 +73,8 @@ def write_pack(folder: Path) -> None:
     (folder / "skills" / "guide.md").write_text("---\nname: Guide\ndescription: About telling.\n---\nTell it slowly.\n")
     (folder / "actions.py").write_text(ACTIONS)
     (folder / "pack.toml").write_text(
-        '[pack]\nname = "house"\n[[intents]]\nname = "observe"\ndescription = "See"\n'
+        '[pack]\nname = "house"\npermissions = ["right-amber", "right-birch"]\n'
+        '[[intents]]\nname = "observe"\ndescription = "See"\n'
         "[disclosure]\ninline_skill_tokens = 1\n"
     )
 
@@ -92,10 +93,6 @@ class Tenant:
     @property
     def token(self) -> str:
         return f"token-{self.mark}-0123456789abcdef"
-
-    @property
-    def secret(self) -> str:
-        return hashlib.sha256(self.mark.encode()).hexdigest()
 
     def question(self, word: str) -> dict[str, Any]:
         options = {"include_proof_hints": True, "x-why_not": NAMES, "x-rule_coverage": True}
@@ -165,7 +162,7 @@ def write_tokens(path: Path, *tenants: Tenant) -> None:
     path.write_text(
         "\n".join(
             f'[[token]]\nsha256 = "{hashlib.sha256(one.token.encode()).hexdigest()}"\nidentity = "{one.name}"\n'
-            f'permissions = ["right-{one.mark}", "read_metrics"]\nconfirmation_secret = "{one.secret}"\n'
+            f'permissions = ["right-{one.mark}", "read_metrics"]\n'
             for one in tenants
         )
     )

@@ -1,4 +1,4 @@
-"""Cases 12 and 13 over real sockets: the id of a tool and a consent are good for whom and what they were given."""
+"""Cases 12 and 13 over real sockets: the id of a tool and an approval are good for whom and what they were given."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from typing import Any
 import pytest
 
 from manglecp.intent import Identity
-from manglecp.wire import sign_confirmation
 from tests.intent.packs import NOW
 from tests.invoke.chains import chain, effect
-from tests.invoke.workshop import token_for
-from tests.server.desk import Tokens, invoke
+from tests.server.desk import Tokens, approvals, invoke
 from tests.server.house import House, house
 from tests.server.lines import WAYS, Line, Way, line
 
 ANN, BOB = Identity("ann", frozenset(), "user"), Identity("bob", frozenset({"admin"}), "user")
-KNOWN = {"a": ANN, "b": BOB}
+EVE = Identity("eve", frozenset({"approve"}), "user")
+KNOWN = {"a": ANN, "b": BOB, "e": EVE}
 PAY = effect("pay", 3, ("payments",), params={"n": {"type": "integer"}, "to": {"type": "string"}})
 PACK = chain(
     'macro_step("t", 1, "pay").',
@@ -37,11 +36,12 @@ pytestmark = pytest.mark.parametrize("way", WAYS)
 
 @dataclass
 class Meeting:
-    """A server, and two clients of it."""
+    """A server, two clients of it, and an approver."""
 
     house: House
     ann: Line
     bob: Line
+    eve: Line
     clock: list[int]
 
     @property
@@ -56,8 +56,9 @@ async def meeting(way: Way) -> AsyncIterator[Meeting]:
         house(PACK, auth=Tokens(dict(KNOWN)), now=lambda: clock[0]) as h,
         line(h.url, way, "a") as ann,
         line(h.url, way, "b") as bob,
+        line(h.url, way, "e") as eve,
     ):
-        yield Meeting(h, ann, bob, clock)
+        yield Meeting(h, ann, bob, eve, clock)
 
 
 async def told(asking: Line, macro_id: str, args: dict[str, Any] | None = None, **more: Any) -> str:
@@ -104,71 +105,90 @@ async def test_a_tool_of_other_rules_is_gone(way: Way) -> None:
             )
         )
         assert await desk.revisions.reload() == "swapped"
-        assert await told(m.ann, mine) == await told(m.ann, UNKNOWN)
+        assert json.loads(await told(m.ann, mine))["payload"]["code"] == "macro_expired"
+        assert await told(m.bob, mine) == await told(m.bob, UNKNOWN)
         assert m.ran == []
         desk.packs.append(PACK)
         assert await desk.revisions.reload() == "swapped"
         assert (await m.ann.ask(invoke("x", mine, {"n": 1})))["type"] == "invoke_response"
 
 
-# --- consent ---------------------------------------------------------------------------------------------------------
+# --- approval --------------------------------------------------------------------------------------------------------
 
 
-async def challenged(m: Meeting, tool: str, args: dict[str, Any] | None = None) -> dict[str, Any]:
+async def requested(m: Meeting, tool: str, args: dict[str, Any] | None = None) -> str:
     answer = await m.ann.ask(invoke("x", tool, ARGS if args is None else args))
     assert answer["payload"]["code"] == "confirmation_required"
     found: dict[str, Any] = answer["payload"]["details"]["challenge"]
-    return found
+    assert set(found) == {"approval", "expires_at", "roles", "four_eyes"}, "the text is for approvers only"
+    return str(found["approval"])
 
 
-async def refused(asking: Line, tool: str, token: str, args: dict[str, Any] | None = None) -> None:
+async def approved(m: Meeting, tool: str) -> str:
+    approval = await requested(m, tool)
+    answer = await m.eve.ask(approvals("y", "approve", approval))
+    assert answer["payload"]["approvals"][0]["state"] == "approved"
+    return approval
+
+
+async def refused(asking: Line, tool: str, token: str, reason: str, args: dict[str, Any] | None = None) -> None:
     answer = await asking.ask(invoke("x", tool, ARGS if args is None else args, confirmation_token=token))
     assert answer["payload"]["code"] == "confirmation_invalid"
-    assert "details" not in answer["payload"]
+    assert answer["payload"]["details"] == {"reason": reason}
 
 
 @pytest.mark.req("INVK-10", "ERR-27", "SEC-22", "SEC-37")
-async def test_a_consent_fits_what_it_was_made_for_once(way: Way) -> None:
+async def test_an_approval_fits_what_it_was_made_for_once(way: Way) -> None:
     async with meeting(way) as m:
         mine, others = await m.ann.tools(), await m.bob.tools()
-        token = token_for(await challenged(m, mine["t"]), ANN)
+        token = await approved(m, mine["t"])
         for change in ({"n": 101}, {"to": "kin"}, {"to": "kim "}, {"to": "Kim"}):
-            await refused(m.ann, mine["t"], token, {**ARGS, **change})
-        await refused(m.ann, mine["u"], token)
-        await refused(m.bob, others["t"], token)
+            await refused(m.ann, mine["t"], token, "other_call", {**ARGS, **change})
+        await refused(m.ann, mine["u"], token, "other_call")
+        await refused(m.bob, others["t"], token, "other_call")
         assert m.ran == []
         answer = await m.ann.ask(invoke("x", mine["t"], ARGS, confirmation_token=token))
         assert answer["type"] == "invoke_response"
         for _ in range(2):
-            await refused(m.ann, mine["t"], token)
+            await refused(m.ann, mine["t"], token, "used")
         assert m.ran == [("pay", ARGS)]
 
 
-async def test_a_consent_ends(way: Way) -> None:
+async def test_an_approval_ends(way: Way) -> None:
     async with meeting(way) as m:
-        tool = (await m.ann.tools())["t"]
-        token = token_for(await challenged(m, tool), ANN)
-        for seconds in (300, -100):  # late; and from a time to come
-            m.clock[0] = NOW + seconds * 10**9
-            tool = (await m.ann.tools())["t"]
-            await refused(m.ann, tool, token)
+        token = await approved(m, (await m.ann.tools())["t"])
+        m.clock[0] = NOW + 3_600 * 10**9
+        await refused(m.ann, (await m.ann.tools())["t"], token, "expired")
+        late = await m.eve.ask(approvals("y", "approve", token))
+        assert late["payload"]["code"] == "x-approval_decided"
         assert m.ran == []
 
 
-async def test_an_agent_cannot_make_a_consent(way: Way) -> None:
-    """Not with what it is told, not with secrets of its own, and not by changing one that was given."""
+async def test_an_agent_cannot_make_an_approval(way: Way) -> None:
+    """Not with what it is told, not by a decision of its own, and not with one that was denied."""
     async with meeting(way) as m:
         tool = (await m.ann.tools())["t"]
-        asked = await challenged(m, tool)
-        what = (asked["macro_id"], asked["args_digest"], asked["nonce"], asked["issued_ms"])
-        for secret in (b"", b"a", tool.encode(), asked["nonce"].encode(), b"\0" * 32):
-            await refused(m.ann, tool, sign_confirmation(secret, "ann", *what))
-        bobs = token_for(asked, BOB)
-        await refused(m.ann, tool, bobs)
-        parts = token_for(asked, ANN).split(".")
-        for n, part in enumerate(parts):
-            for changed in ("", part[:-1], part + "A", part.swapcase() if part.swapcase() != part else part[::-1]):
-                await refused(m.ann, tool, ".".join((*parts[:n], changed, *parts[n + 1 :])))
-        for nonsense in ("", ".", "....", "v1", "true", "\0", "x" * 10_000):
-            await refused(m.ann, tool, nonsense)
+        approval = await requested(m, tool)
+        for asking in (m.ann, m.bob):
+            for operation in ("list", "show", "approve", "deny"):
+                answer = await asking.ask(approvals("y", operation, approval))
+                assert answer["payload"]["code"] == "auth_insufficient"
+                assert "kim" not in json.dumps(answer)
+        early = await m.ann.ask(invoke("x", tool, ARGS, confirmation_token=approval))
+        assert early["payload"]["code"] == "confirmation_required"
+        for changed in (
+            approval[:-1],
+            approval + "a",
+            approval.upper(),
+            f" {approval}",
+            "%",
+            "ap-",
+            "v1.a.1.b",
+            ".",
+            "\0",
+        ):
+            await refused(m.ann, tool, changed, "other_call")
+        await refused(m.ann, tool, "x" * 10_000, "other_call")
+        assert (await m.eve.ask(approvals("y", "deny", approval)))["type"] == "x-approval_response"
+        await refused(m.ann, tool, approval, "denied")
         assert m.ran == []

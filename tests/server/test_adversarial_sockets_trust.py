@@ -176,7 +176,7 @@ async def test_a_handshake_with_two_names_is_none() -> None:
         assert await _handshake(h, {}) == 101
         with pytest.raises(InvalidStatus) as refused:
             await h.websocket(additional_headers={"host": "evil.example"})
-        assert refused.value.response.status_code == 421
+        assert refused.value.response.status_code == 400
         for first, second in (("127.0.0.1", "evil.example"), ("evil.example", "127.0.0.1")):
             request = f"GET /health HTTP/1.1\r\nhost: {first}\r\nhost: {second}\r\n\r\n"
             reader, writer = await h.raw(request.encode())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import hashlib
 import json
 import threading
@@ -17,14 +18,12 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
-from manglecp.intent import Identity
+from manglecp.intent import Identity, SafetyData
 from manglecp.server.auth import CombinedAuth, tokens as tokens_module
 from manglecp.server.auth.jwt import JwtAuth, JwtSettings
 from manglecp.server.auth.tokens import TokensError, TokensFile
 from tests.server.desk import PATIENCE, encoded, intent
 from tests.server.house import JSON, house
-
-SECRET = "ab" * 32
 
 
 def entry(token: str, identity: str = "ann", **more: str) -> str:
@@ -86,18 +85,49 @@ async def test_a_token_that_was_taken_out_holds_no_longer(tmp_path: Path, monkey
     assert await auth.identify("bearer", "t-2") is not None
 
 
-@pytest.mark.req("SEC-22")
-def test_secrets_and_waivers_come_with_the_credential(tmp_path: Path) -> None:
+def effects(*names: str) -> SafetyData:
+    return SafetyData(requires_user_confirmation=True, side_effects=names)
+
+
+@pytest.mark.req("SEC-24")
+def test_waivers_come_with_the_credential(tmp_path: Path) -> None:
+    waivers = TokensFile(
+        written(tmp_path, entry("t", auto_confirm_effects='["network"]'), entry("u", "bob"))
+    ).auto_confirm()
+    assert waivers.approval("ann", effects("network")) is not None
+    assert waivers.approval("ann", effects("network", "filesystem")) is None
+    assert waivers.approval("bob", effects("network")) is None
+    for approvers in ({"four_eyes": True}, {"approver_roles": ("treasurer",)}):
+        assert waivers.approval("ann", dataclasses.replace(effects("network"), **approvers)) is None
+
+
+def test_an_identity_keeps_what_its_valid_tokens_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens_module, "_RELOAD_SECONDS", 0.0)
+    now = [1_000_000_000.0]
     path = written(
-        tmp_path, entry("t", confirmation_secret=f'"{SECRET}"', auto_confirm_effects='["network"]'), entry("u", "bob")
+        tmp_path,
+        entry("t-1", permissions='["look"]'),
+        entry("t-2", permissions='["touch"]', expires="2001-09-09T01:46:41Z"),
     )
-    auth = TokensFile(path)
-    assert auth.secrets().of("ann") == bytes.fromhex(SECRET)
-    assert auth.secrets().of("bob") is None
-    assert auth.auto_confirm().approval("ann", ("network",)) is not None
-    assert auth.auto_confirm().approval("ann", ("network", "filesystem")) is None
-    assert auth.auto_confirm().approval("bob", ("network",)) is None
-    assert SECRET not in repr(auth.secrets())
+    auth = TokensFile(path, clock=lambda: now[0])
+    ann = Identity("ann", frozenset({"look", "touch", "never had"}), "user")
+
+    def held(identity: Identity = ann, **more: bool) -> frozenset[str]:
+        return auth.current(identity, **more).permissions
+
+    assert held() == {"look", "touch"}
+    assert held(ann._replace(permissions=frozenset({"look"}))) == {"look"}, "no token adds what the request had not"
+    now[0] += 1
+    assert held() == {"look"}, "a token that expired has no permissions"
+    path.write_text(entry("t-1"))
+    assert held() == frozenset()
+    path.write_text(entry("t-3", "bob"))
+    assert held() == held(exclusive=False) == frozenset()
+    stranger = Identity("sub-1", frozenset({"scope"}), "user")
+    assert held(stranger) == frozenset()
+    assert held(stranger, exclusive=False) == {"scope"}
+    local = Identity("local", frozenset({"explain_policy"}), "local")
+    assert held(local) == {"explain_policy"}, "standard streams have no credential"
 
 
 @pytest.mark.parametrize(
@@ -111,7 +141,7 @@ def test_secrets_and_waivers_come_with_the_credential(tmp_path: Path) -> None:
         (entry("t", text="'t'"), "unknown field `text`"),
         (entry("t", permissions="'all'"), "array.*permissions"),
         (entry("t", auto_confirm_effects="['everything']"), "not an effect"),
-        (entry("t", confirmation_secret="'short'"), "hexadecimal"),
+        (entry("t", confirmation_secret="'ab'"), "not supported any more; give the approver a token of its own"),
         (entry("t", expires="'soon'"), "expires"),
         (entry("t") + entry("t", "bob"), "twice"),
         (
@@ -127,11 +157,7 @@ def test_what_a_file_may_not_say(tmp_path: Path, text: str, said: str) -> None:
         TokensFile(written(tmp_path, text))
 
 
-def test_secrets_are_nobody_elses(tmp_path: Path) -> None:
-    path = written(tmp_path, entry("t", confirmation_secret=f'"{SECRET}"'), mode=0o644)
-    with pytest.raises(TokensError, match="chmod 600"):
-        TokensFile(path)
-    assert TokensFile(written(tmp_path, entry("t"), mode=0o644)).schemes == ("bearer",)
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(TokensError, match="cannot be read"):
         TokensFile(tmp_path / "nothing.toml")
 

@@ -40,7 +40,8 @@ async def answer(reader: asyncio.StreamReader) -> tuple[list[bytes], bytes]:
         lines = (await reader.readuntil(b"\r\n\r\n")).strip().split(b"\r\n")
         [length] = [int(line.partition(b":")[2]) for line in lines if line.startswith(b"content-length:")]
         body = TOOK.sub(b"0", await reader.readexactly(length))
-        return sorted(line for line in lines if not line.startswith((b"date:", b"content-length:"))), body
+        kept = [line for line in lines[1:] if not line.startswith((b"date:", b"content-length:"))]
+        return [lines[0], *sorted(kept)], body
 
 
 def connections(h: House) -> set[Any]:

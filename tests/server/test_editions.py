@@ -88,7 +88,7 @@ async def test_a_pack_in_a_folder_is_served_and_edits_are_followed(tmp_path: Pat
                 assert core.manifest().status == "ready"
                 assert set(await _tools(client, "d")) == {"again"}
                 old = await client.ask(invoke("e", tools["twice"], {"n": 1}))
-                assert old["payload"]["code"] == "macro_not_found"
+                assert old["payload"]["code"] == "macro_expired"
                 serving.drain()
                 await watching  # it ends by itself
         finally:
@@ -205,19 +205,17 @@ async def test_a_run_that_somebody_left_behind_is_carried_out() -> None:
 async def test_doubts_about_a_pack_are_logged_with_every_edition(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whoever only serves a pack hears of a policy that speaks of no tool, too."""
+    """Whoever only serves a pack hears of a rule that nothing reads, too."""
     folder = pack_folder(tmp_path)
-    policy = folder / "rules" / "policy"
-    policy.mkdir()
     async with served(folder) as core:
         async with asyncio.timeout(PATIENCE):
             await core.revisions.ready()
             assert _doubts(caplog) == []
-            (policy / "who.mg").write_text('prohibited("twise", "no").\n')
+            (folder / "rules" / "who.mg").write_text('requires_confirmation("twice").\n')
             assert await core.revisions.reload() == "swapped"
         (told,) = _doubts(caplog)
-        assert "no clause of macro defines the tool 'twise'" in told
-        assert "did you mean twice?" in told
+        assert "requires_confirmation" in told
+        assert "needs_confirmation" in told
 
 
 def _doubts(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -50,7 +50,7 @@ async def test_the_manifest_says_where_to_ask() -> None:
         manifest = answer.json()
         assert (manifest["type"], manifest["id"], manifest["payload"]["status"]) == ("manifest", None, "ready")
         ends = manifest["payload"]["endpoints"]
-        assert ends == {"intent_eval": "/evaluate", "macro_invoke": "/invoke"}
+        assert ends == {"intent_eval": "/evaluate", "macro_invoke": "/invoke", "x-approvals": "/approvals"}
         status, told, _ = await post(h, ends["intent_eval"], intent("a"))
         assert (status, told["type"], told["id"]) == (200, "intent_response", "a")
         [tool] = [one for one in told["payload"]["macro_tools"] if one["name"] == "t"]
@@ -262,7 +262,7 @@ async def test_whoever_wants_no_other_answer_is_told_that_there_is_none() -> Non
         )
         async with asyncio.timeout(PATIENCE):
             told = await reader.read()
-        assert b"\r\nconnection: close\r\n" in told
+        assert b"\r\nconnection: close\r\n" in told.lower()
         assert json.loads(told.partition(b"\r\n\r\n")[2])["id"] == "a"
         writer.close()
 

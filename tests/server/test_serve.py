@@ -330,7 +330,11 @@ def test_limits_come_from_a_file(pack: Path, tmp_path: Path) -> None:
     ) as p:
         url = p.url()
         shown = httpx.get(f"{url}{MANIFEST}", timeout=PATIENCE, trust_env=False).json()["payload"]
-        assert shown["endpoints"] == {"intent_eval": "/api/evaluate", "macro_invoke": "/api/invoke"}
+        assert shown["endpoints"] == {
+            "intent_eval": "/api/evaluate",
+            "macro_invoke": "/api/invoke",
+            "x-approvals": "/api/approvals",
+        }
         assert evaluated(url).status_code == 404
         assert 429 in [evaluated(f"{url}/api").status_code for _ in range(20)]
         assert p.end() == 0

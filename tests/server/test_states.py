@@ -96,14 +96,38 @@ async def test_the_same_edition_again_is_no_news() -> None:
 async def test_what_was_asked_of_the_old_edition_is_answered_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
     with slow_evaluations(monkeypatch) as gate:
         rules = OTHER + '\nmandatory("u") :- intent("slow").'
-        async with desk(plain_pack(RULES + '\nmandatory("t") :- intent("slow").')) as d, d.client() as client:
+        both = ("go", "slow")
+        old = plain_pack(RULES + '\nmandatory("t") :- intent("slow").', intents=both)
+        async with desk(old) as d, d.client() as client:
             await client.say(intent("a", "slow"))
             assert await asyncio.to_thread(gate.entered.acquire, timeout=PATIENCE)
-            d.packs.append(plain_pack(rules))
+            d.packs.append(plain_pack(rules, intents=both))
             assert await d.revisions.reload() == "swapped"
             assert set(await d.tools(client)) == {"t", "u", "w"}
             gate.open.set()
             assert [one["name"] for one in (await client.answer("a"))["payload"]["macro_tools"]] == ["t"]
+
+
+@pytest.mark.parametrize("early", [True, False])
+async def test_a_reload_under_way_does_not_outlive_the_server(early: bool) -> None:
+    """Whether the new revision is open before the old one ends, or after."""
+    hold = asyncio.Event()
+    hold.set()
+    async with desk(hold=hold) as d:
+        hold.clear()
+        d.packs.append(plain_pack(OTHER))
+        reloading = asyncio.create_task(d.revisions.reload())
+        await asyncio.sleep(0.01)
+        d.revisions.drain()
+        if early:
+            hold.set()
+            assert await reloading == "same"
+        closing = asyncio.create_task(d.core.close())
+        await asyncio.sleep(0.05)
+        hold.set()
+        async with asyncio.timeout(PATIENCE):
+            await asyncio.gather(closing, reloading)
+        assert len(d.ended) == len(d.shops) == 2
 
 
 @pytest.mark.req("MANI-06", "MANI-30")
@@ -145,7 +169,8 @@ async def test_the_manifest_on_http_says_where_to_ask() -> None:
     async with desk() as d, d.client() as client:
         on_http = json.loads(d.core.manifest(http=True).data)
         in_session = (await client.until(lambda one: one["type"] == "manifest"))[0]
-        assert on_http["payload"].pop("endpoints") == {"intent_eval": "/evaluate", "macro_invoke": "/invoke"}
+        endpoints = on_http["payload"].pop("endpoints")
+        assert endpoints == {"intent_eval": "/evaluate", "macro_invoke": "/invoke", "x-approvals": "/approvals"}
         assert on_http == in_session
         assert on_http["id"] is None
         assert on_http["payload"]["auth"] == {"required": False}

@@ -19,9 +19,7 @@ from manglecp.server.config import ServerSettings
 from manglecp.server.runtime import watch_credentials
 from tests.server.desk import PATIENCE, authenticate, encoded, intent
 from tests.server.house import ClientConnection, House, house
-from tests.server.test_auth import SECRET, checker, entry, token, written
-
-OTHER = "ff" * 32
+from tests.server.test_auth import checker, effects, entry, token, written
 
 
 @asynccontextmanager
@@ -55,25 +53,23 @@ async def closed(ws: ClientConnection) -> tuple[int | None, str | None]:
     return ws.close_code, ws.close_reason
 
 
-@pytest.mark.req("SEC-22", "SEC-24")
-def test_secrets_and_waivers_change_with_the_file(tmp_path: Path) -> None:
-    full = entry("t", confirmation_secret=f'"{SECRET}"', auto_confirm_effects='["network"]')
-    path = written(tmp_path, full)
+@pytest.mark.req("SEC-24")
+def test_waivers_change_with_the_file(tmp_path: Path) -> None:
+    path = written(tmp_path, entry("t", auto_confirm_effects='["network"]'))
     file = TokensFile(path)
-    secrets, waivers = file.secrets(), file.auto_confirm()
+    waivers = file.auto_confirm()
+    assert waivers.approval("ann", effects("network")) is not None
     assert not file.reload()
-    path.write_text(entry("t", confirmation_secret=f'"{OTHER}"'))
+    path.write_text(entry("t"))
     assert file.reload()
-    assert secrets.of("ann") == bytes.fromhex(OTHER)
-    assert waivers.approval("ann", ("network",)) is None
+    assert waivers.approval("ann", effects("network")) is None
     path.write_text(entry("u", "bob"))
     assert file.reload()
-    assert (secrets.of("ann"), list(file.names), len(secrets.own)) == (None, ["bob"], 0)
-    assert SECRET not in repr(secrets)
+    assert list(file.names) == ["bob"]
 
 
 def test_a_broken_file_leaves_what_held_and_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = written(tmp_path, entry("t", confirmation_secret=f'"{SECRET}"'))
+    path = written(tmp_path, entry("t", permissions='["look"]'))
     file = TokensFile(path)
     caplog.set_level(logging.INFO)
 
@@ -95,8 +91,8 @@ def test_a_broken_file_leaves_what_held_and_is_told_once(tmp_path: Path, caplog:
     assert "cannot be read" in said
     assert not file.reload(force=True)  # whoever sends a signal wants to know
     assert len(told()) == 1
-    assert file.secrets().of("ann") == bytes.fromhex(SECRET)
-    written(tmp_path, entry("t", confirmation_secret=f'"{SECRET}"'))
+    assert file.names["ann"].permissions == {"look"}
+    written(tmp_path, entry("t", permissions='["look"]'))
     assert not file.reload()  # what it holds is what held before
     assert "reloaded: it has 1" in told()[0]
 

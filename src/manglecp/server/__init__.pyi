@@ -1,3 +1,4 @@
+from .auth.token_editor import TokenEditor as TokenEditor
 from .auth.tokens import TokensError as TokensError
 from .auth_config import (
     AuthConfig as AuthConfig,

@@ -85,6 +85,7 @@ class App:
         routes = [
             self._route(f"{base}/invoke", partial(self._message, "invoke_request"), "POST"),
             self._route(f"{base}/evaluate", partial(self._message, "intent_request"), "POST"),
+            self._route(f"{base}/approvals", partial(self._message, "x-approval_request"), "POST"),
             self._route(MANIFEST_PATH, partial(self._manifest, max_age), *get),
             self._route("/health", partial(self._status, False), *get),
             self._route("/ready", partial(self._status, True), *get),
@@ -131,7 +132,7 @@ class App:
         except WireError as error:
             reply = failure(error, None)
             self.core.handled(session, None, began_ns, reply)
-            await self._reply(request, reply, (b"connection", b"close"))  # the rest of the body is not read
+            await self._reply(request, reply)
             return
         watch = asyncio.create_task(_cancel_on_disconnect(request.receive, session))
         try:

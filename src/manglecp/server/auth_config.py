@@ -5,14 +5,15 @@ The first manifest lists the accepted schemes before the server is loaded, so im
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from manglecp.wire.messages import UNSET, Auth as AuthDescription
 
 if TYPE_CHECKING:
-    from manglecp.invoke import AutoConfirm, Secrets
+    from manglecp.intent import Identity
+    from manglecp.invoke import AutoConfirm
     from manglecp.server.auth import Auth
     from manglecp.server.auth.tokens import TokensFile
 
@@ -24,7 +25,6 @@ class AuthConfig:
     """How clients authenticate, and what depends on it; without ``auth`` they do not authenticate."""
 
     auth: Auth | None = None
-    secrets: Secrets | None = field(default=None, repr=False)
     auto_confirm: AutoConfirm | None = None
     metadata: tuple[str, bytes] | None = None
     tokens: TokensFile | None = None
@@ -32,7 +32,6 @@ class AuthConfig:
     @classmethod
     def of(cls, tokens: Path | None, jwt: dict[str, object] | None) -> AuthConfig:
         """Authenticate by a file of tokens, by access tokens with these settings, or by both; one is required."""
-        from manglecp.invoke import Secrets
         from manglecp.server.auth import CombinedAuth
         from manglecp.server.auth.tokens import TokensFile
 
@@ -47,12 +46,17 @@ class AuthConfig:
             methods.append(JwtAuth(settings, reserved_names=() if file is None else file.names))
         return cls(
             methods[0] if len(methods) == 1 else CombinedAuth(methods),
-            # A client on a network can confirm with its own secret only.
-            Secrets() if file is None else file.secrets(),
             None if file is None else file.auto_confirm(),
             metadata,
             file,
         )
+
+    def current(self, identity: Identity) -> Identity:
+        """Return the identity without the permissions that its credentials have lost.
+
+        Access tokens carry their permissions, so an identity of an access token keeps them.
+        """
+        return identity if self.tokens is None else self.tokens.current(identity, exclusive=self.auth is self.tokens)
 
 
 def describe_auth(auth: Auth | None) -> AuthDescription:

@@ -117,7 +117,11 @@ class Core:
         if cached is not None and cached[0] == state:
             return cached[1]
         base, auth = self.settings.base, describe_auth(self.auth)
-        endpoints = Endpoints(intent_eval=f"{base}/evaluate", macro_invoke=f"{base}/invoke") if http else None
+        endpoints = None
+        if http:
+            endpoints = Endpoints(
+                intent_eval=f"{base}/evaluate", macro_invoke=f"{base}/invoke", approvals=f"{base}/approvals"
+            )
         if revision is None:
             message = outline_manifest(revisions.outline, revisions.status, endpoints, auth)
         else:

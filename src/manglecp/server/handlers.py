@@ -9,16 +9,24 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from manglecp.invoke import OnProgress, progress_reporter
+from manglecp.intent import Identity
+from manglecp.invoke import ApprovalService, OnProgress, progress_reporter
 from manglecp.server.pending import PendingRequest, Reply, failure, success
 from manglecp.store import Busy, StoreError
-from manglecp.wire import WireError
-from manglecp.wire.messages import IntentRequest, IntentResponse, InvokeRequest, InvokeResponse
+from manglecp.wire import WireError, malformed
+from manglecp.wire.messages import (
+    ApprovalPayload,
+    ApprovalResult,
+    IntentRequest,
+    IntentResponse,
+    InvokeRequest,
+    InvokeResponse,
+)
 
 if TYPE_CHECKING:
     from manglecp.server.core import Core
 
-__all__ = ["internal_error", "respond"]
+__all__ = ["handle_approval", "internal_error", "respond"]
 
 _log = logging.getLogger(__name__)
 
@@ -75,6 +83,19 @@ async def _invoke(
             core.admission.end()
     finally:
         handle.release()
+
+
+def handle_approval(approvals: ApprovalService, approver: Identity, payload: ApprovalPayload) -> ApprovalResult:
+    """Do what the approver requests, and return the requests. Blocks. Raises WireError."""
+    if payload.operation == "list":
+        return ApprovalResult(approvals=tuple(approvals.view(one, text=False) for one in approvals.pending(approver)))
+    if payload.approval is None:
+        raise malformed("approval is missing: the id of the request", "$.payload.approval")
+    if payload.operation == "show":
+        found = approvals.show(approver, payload.approval)
+    else:
+        found = approvals.decide(approver, payload.approval, "approved" if payload.operation == "approve" else "denied")
+    return ApprovalResult(approvals=(approvals.view(found),))
 
 
 def internal_error() -> WireError:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from websockets.server import ServerProtocol
 
 from manglecp.server.app import App
 from manglecp.server.tls import Tls
@@ -22,52 +22,19 @@ PING_SECONDS: Final = 20.0
 _KEEP_ALIVE: Final = 75
 """Seconds until an idle connection is closed: longer than proxies wait, so that none uses a closing connection."""
 _MAX_HEADER_BYTES: Final = 64 << 10
-_BUFFER_SECONDS: Final = 1.0
+"""The limit of what is kept of an incomplete header section, trailer or chunk extension."""
+_WATCH_SECONDS: Final = 1.0
 _LARGEST_BUFFER: Final = 64 << 20
 _LINGER: Final = 10
 """The time limit, in seconds, for connections to close after the last reply."""
+_NO_HANDSHAKE: Final = (
+    b"HTTP/1.1 426 Upgrade Required\r\nupgrade: websocket\r\nconnection: upgrade, close\r\ncontent-length: 0\r\n\r\n"
+)
 
 
 def _is_server_error(record: logging.LogRecord) -> bool:
     """Return False for a text frame that is not UTF-8: uvicorn logs this mistake of a client as an error."""
     return not (record.exc_info and isinstance(record.exc_info[1], UnicodeDecodeError))
-
-
-class _HttpProtocol(HttpToolsProtocol):
-    """Limit header sections, trailers and chunk extensions, which httptools and uvicorn do not, and drop trailers.
-
-    uvicorn would append trailers to the headers of the request. The class relies on asyncio's ``data_received`` and on
-    callbacks of httptools.
-    """
-
-    _in_headers = True
-    _received = 0  # bytes since the start of a request or the last part of its body
-
-    def data_received(self, data: bytes) -> None:
-        self._received += len(data)
-        super().data_received(data)
-        if self._received > _MAX_HEADER_BYTES and not self.transport.is_closing():
-            self.send_400_response("The header section is too large.")
-
-    def on_message_begin(self) -> None:
-        self._in_headers, self._received = True, 0  # this chunk may begin with the body of another request
-        super().on_message_begin()
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if self._in_headers:
-            super().on_header(name, value)
-
-    def on_headers_complete(self) -> None:
-        self._in_headers, self._received = False, 0
-        super().on_headers_complete()
-
-    def on_body(self, body: bytes) -> None:
-        self._received = 0
-        super().on_body(body)
-
-    def on_message_complete(self) -> None:
-        self._received = 0
-        super().on_message_complete()
 
 
 class _Server(uvicorn.Server):
@@ -87,7 +54,8 @@ class Listener:
         config = uvicorn.Config(
             app,
             interface="asgi3",
-            http=_HttpProtocol,
+            http="h11",  # httptools would read the body of a request with Upgrade as the next request
+            h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
             ws="websockets-sansio",
             # A message slightly over the limit gets an error; a much longer one closes the connection (code 1009).
             ws_max_size=4 * app.core.max_message_bytes,
@@ -113,7 +81,7 @@ class Listener:
     async def begin(self) -> None:
         """Start; returns when connections are accepted."""
         self._task = asyncio.create_task(self._server.serve(sockets=[self._socket]))
-        self._watching = asyncio.create_task(self._watch_buffers())
+        self._watching = asyncio.create_task(self._watch_connections())
         while not self._server.started:
             if self._task.done():
                 self._task.result()
@@ -130,11 +98,15 @@ class Listener:
             self._watching.cancel()
         return drained
 
-    async def _watch_buffers(self) -> None:
-        """Abort connections that fill their write buffer, such as WebSockets that send pings and read no pongs."""
+    async def _watch_connections(self) -> None:
+        """Abort connections that fill their write buffer, and answer handshakes that uvicorn drops without a word."""
         while True:
-            await asyncio.sleep(_BUFFER_SECONDS)
+            await asyncio.sleep(_WATCH_SECONDS)
             for connection in tuple(self._server.server_state.connections):
                 transport: asyncio.WriteTransport = connection.transport
+                handshake = getattr(connection, "conn", None)  # refused by websockets if it has a body or long headers
                 if transport.get_write_buffer_size() > _LARGEST_BUFFER:
                     transport.abort()
+                elif isinstance(handshake, ServerProtocol) and handshake.handshake_exc and not transport.is_closing():
+                    transport.write(b"".join(handshake.data_to_send()) or _NO_HANDSHAKE)
+                    transport.close()

@@ -1,9 +1,9 @@
-"""Host, origin and upgrade checks: they protect a local server from web pages of other sites.
+"""Host, origin and framing checks, before all others.
 
-A page that uses DNS rebinding sends a foreign Host header, and a cross-origin page sends a foreign Origin header. Both
-are refused before all other checks. Programs send no Origin, and an IP address cannot be rebound. Starlette's
-TrustedHostMiddleware does not fit: it does not parse IPv6 hosts, has no "any IP address", and refuses without a message
-(TRANS-14).
+They protect a local server from web pages of other sites, and a server behind a proxy from smuggled requests. A page
+that uses DNS rebinding sends a foreign Host header, and a cross-origin page sends a foreign Origin header. Programs
+send no Origin, and an IP address cannot be rebound. Starlette's TrustedHostMiddleware does not fit: it does not parse
+IPv6 hosts, has no "any IP address", and refuses without a message (TRANS-14).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from collections.abc import Collection, Iterable
 from typing import Final
 from urllib.parse import urlsplit
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from manglecp.server.binding import is_loopback
 from manglecp.server.pending import failure
-from manglecp.wire import Code, WireError
+from manglecp.wire import Code, WireError, malformed
 
 __all__ = ["HEADERS", "JSON", "NOT_CACHED", "GuardMiddleware", "Guards", "refuse_websocket", "send_response"]
 
@@ -31,6 +31,11 @@ NOT_CACHED: Final = (b"cache-control", b"no-store")
 _MISDIRECTED: Final = Code(421, False, "the request is for another host")
 _FOREIGN: Final = Code(403, False, "pages of this origin may not send requests")
 _UPGRADE: Final = Code(426, False, "connections are upgraded to WebSocket only, and only at its path")
+_HEADERS: Final = Code(431, False, "the request has too many headers")
+_MAX_HEADERS: Final = 128
+_CLOSE: Final = (b"connection", b"close")
+_UPGRADE_HEADERS: Final = ((b"upgrade", b"websocket"), (b"connection", b"upgrade"), _CLOSE)
+_LENGTHS: Final = (b"content-length", b"transfer-encoding")
 _LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _ANY: Final = "*"
 _MAX_HOST_LENGTH: Final = 262
@@ -39,10 +44,10 @@ _CLOSE_SECONDS: Final = 5.0
 
 
 class GuardMiddleware:
-    """Apply :class:`Guards` to every request and connection, and refuse to upgrade to other protocols.
+    """Apply :class:`Guards` to every request, and refuse upgrades to other protocols and bodies with two lengths.
 
-    The HTTP parser does not read the body of a request with ``Upgrade``, and would parse it as the next request. So the
-    connection is closed after the refusal.
+    The connection is closed after such a refusal, and after each response to a request whose body was not read to its
+    end: proxies may frame these differently, and nothing behind them is executed.
     """
 
     def __init__(self, app: ASGIApp, guards: Guards) -> None:
@@ -53,24 +58,45 @@ class GuardMiddleware:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        headers = scope[HEADERS] = _join_headers(scope)
+        if scope["type"] == "http" and any(name in _LENGTHS and value != b"0" for name, value in scope["headers"]):
+            receive, send = _close_if_unread(receive, send)
         try:
+            headers = scope[HEADERS] = _join_headers(scope)
             if scope["type"] == "http" and b"upgrade" in headers:
                 raise WireError("x-upgrade_required", "Connect with a WebSocket, or without Upgrade", row=_UPGRADE)
+            if b"transfer-encoding" in headers and b"content-length" in headers:
+                raise malformed("A request has Transfer-Encoding or Content-Length, not both", "$")
             self._guards.check(headers.get(b"host"), headers.get(b"origin"), scope["scheme"])
         except WireError as error:
             if scope["type"] == "websocket":
                 await refuse_websocket(receive, send, error)
-            elif error.row is _UPGRADE:
-                await send_error(scope, send, error, (b"upgrade", b"websocket"), (b"connection", b"upgrade, close"))
             else:
-                await send_error(scope, send, error)
+                await send_error(scope, send, error, *(_UPGRADE_HEADERS if error.row is _UPGRADE else ()))
             return
         await self._app(scope, receive, send)
 
 
+def _close_if_unread(receive: Receive, send: Send) -> tuple[Receive, Send]:
+    """Return both with ``Connection: close`` in a response that is sent before the end of the request's body."""
+    last: Message = {"more_body": True}
+
+    async def read() -> Message:
+        nonlocal last
+        last = await receive()
+        return last
+
+    async def respond(event: Message) -> None:
+        if last.get("more_body") and event["type"] == "http.response.start" and _CLOSE not in event["headers"]:
+            event["headers"] = [*event["headers"], _CLOSE]
+        await send(event)
+
+    return read, respond
+
+
 def _join_headers(scope: Scope) -> dict[bytes, bytes]:
     """Return the headers by lower-case name. Values of repeated headers are joined, so that none of them is lost."""
+    if len(scope["headers"]) > _MAX_HEADERS:
+        raise WireError("x-headers_too_large", f"Send at most {_MAX_HEADERS} headers", row=_HEADERS)
     headers: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
         headers[name] = value if name not in headers else headers[name] + b", " + value

@@ -234,8 +234,13 @@ class RevisionManager:
         except asyncio.CancelledError:
             handle.retire()
             raise
+        if self._draining:  # end() has retired the current revision, or will
+            handle.retire()
+            return
         before, self._current = self._current, handle
         if before is not None:
+            # Runs that were admitted under the old revision are subject to the policy of the new one.
+            before.revision.offers.successor = handle.revision.offers
             before.retire()
         self._troubles.pop(_RELOAD, None)
         for problem in handle.revision.domain.warnings:
@@ -260,8 +265,7 @@ class RevisionManager:
                     self.degrade(_RELOAD, "The newest pack revision cannot be loaded; the previous one is served")
                 return "broken"
             after = self.current
-            assert after is not None
-            same = before is not None and before.domain.digest == after.domain.digest
+            same = after is None or (before is not None and before.domain.digest == after.domain.digest)
             return "same" if same else "swapped"
 
     async def _watch_store(self, probe: Callable[[], None]) -> None:

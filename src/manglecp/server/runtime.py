@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from manglecp.intent import warm_up
-from manglecp.invoke import InvokeSettings, PackOptions, PackRuntime, local_secrets, open_store_with_retention
+from manglecp.invoke import InvokeSettings, PackOptions, PackRuntime, open_store_with_retention
 from manglecp.pack import FolderWatcher, PackError, Settings, read_outline
 from manglecp.server.auth.tokens import TokensFile
 from manglecp.server.auth_config import AuthConfig
@@ -70,7 +70,7 @@ async def open_core(
                 options,
                 stores[0],
                 prepare=warm_up,
-                secrets=auth.secrets or local_secrets(),
+                current=auth.current,
                 auto_confirm=auth.auto_confirm,
                 settings=InvokeSettings(claim_ms=round(revisions.settings.claim * 1_000)),
                 clock=clock,
@@ -99,8 +99,8 @@ async def open_core(
                         pass
                 else:  # it may still be readable, for example on a full disk: it has recovered if a write succeeds
                     with opened.write_transaction() as tx:
-                        opened.nonces.burn(tx, "", "", 0)
-                        opened.nonces.sweep(tx, 0)
+                        for change in ("+ 1", "- 1"):  # SQLite does not write a page that stays the same
+                            tx.execute(f"UPDATE store_part SET version = version {change}")
 
         def shared() -> bool:
             return any(opened.database.dialect == "postgresql" for opened in stores)

@@ -19,13 +19,15 @@ from typing import TYPE_CHECKING, Final, Literal, Self
 
 from manglecp.intent import ANONYMOUS, Identity
 from manglecp.server.auth import LOCAL
-from manglecp.server.handlers import internal_error, respond
+from manglecp.server.handlers import handle_approval, internal_error, respond
 from manglecp.server.outbox import Outbox, Send
 from manglecp.server.pending import PendingRequest, Reply, failure, success
 from manglecp.store import StoreError
 from manglecp.wire import WireError, invalid_type, malformed, receive
 from manglecp.wire.messages import (
     UNSET,
+    ApprovalMessage,
+    ApprovalResponse,
     Authenticate,
     Authenticated,
     AuthenticateResponse,
@@ -42,8 +44,8 @@ if TYPE_CHECKING:
 __all__ = ["Session", "Transport"]
 
 Transport = Literal["http", "websocket", "stdio"]
-_REQUESTS: Final = frozenset({"intent_request", "invoke_request"})
-_ALL: Final = frozenset({"intent_request", "invoke_request", "cancel", "authenticate"})
+_REQUESTS: Final = frozenset({"intent_request", "invoke_request", "x-approval_request"})
+_ALL: Final = _REQUESTS | {"cancel", "authenticate"}
 _LONG: Final = 65_536
 """Longer messages are decoded in a thread, and only for an authenticated client."""
 _log = logging.getLogger(__name__)
@@ -229,9 +231,12 @@ class Session:
                 return None
             self._core.admission.charge_peer(self.peer)
             self._check_id(message)
-            if not isinstance(message, Authenticate):
+            if isinstance(message, Authenticate):
+                reply = await self._authenticate(message)
+            elif isinstance(message, ApprovalMessage):
+                reply = await self._decide(message)
+            else:
                 return await self._register(message, began_ns)
-            reply = await self._authenticate(message)
         except WireError as error:
             request_id = error.id if message is None or isinstance(message, Cancel) else message.id
             # With the id of a pending request, it would be taken for the reply to that request.
@@ -292,12 +297,28 @@ class Session:
                 self._core.revisions.store_failed(error, {"session": self.name})
                 raise internal_error() from None
 
-    async def _register(self, message: IntentRequest | InvokeRequest, began_ns: int) -> PendingRequest:
+    async def _ready_identity(self) -> Identity:
+        """Return the caller's identity, and charge it for a request. Raises WireError."""
         core = self._core
         if core.revisions.status in ("booting", "draining"):
             raise core.revisions.not_ready()
         identity = await self.identify()
         core.admission.charge(identity)
+        return identity
+
+    async def _decide(self, message: ApprovalMessage) -> Reply:
+        identity = await self._ready_identity()
+        try:
+            with self._core.revisions.use() as revision:
+                approvals = revision.invoker.approvals
+                result = await asyncio.to_thread(handle_approval, approvals, identity, message.payload)
+        except StoreError as error:
+            self._core.revisions.store_failed(error, {"session": self.name})
+            raise internal_error() from None
+        return success(ApprovalResponse(id=message.id, payload=result))
+
+    async def _register(self, message: IntentRequest | InvokeRequest, began_ns: int) -> PendingRequest:
+        core, identity = self._core, await self._ready_identity()
         if len(self._pending) >= core.settings.pending:
             raise WireError(
                 "rate_limited",

@@ -7,12 +7,11 @@
     trust = "user"
     scheme = "api_key"                # the default is "bearer"; a bearer token is not an API key
     expires = 2027-01-01T00:00:00Z
-    confirmation_secret = "…"         # hexadecimal, at least 32 bytes
     auto_confirm_effects = ["network"]
 
-Tokens are random, so that their hashes do not reveal them. Confirmation secrets are not hashed: a file with secrets
-must be readable by its owner only. A changed file is loaded at once, including revoked tokens, secrets and waivers. If
-it is invalid, the previous content stays in use and the error is logged.
+Tokens are random, so that their hashes do not reveal them. An approver has a token of its own, with the permission
+``approve``, which no agent holds. A changed file is loaded at once, including revoked tokens and waivers. If it is
+invalid, the previous content stays in use and the error is logged.
 """
 
 from __future__ import annotations
@@ -21,19 +20,18 @@ import hashlib
 import hmac
 import logging
 import re
-import stat
 import time
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Final, Literal, TypeVar
 
 import msgspec
 
 from manglecp.intent import Identity
-from manglecp.invoke import AutoConfirm, Secrets
+from manglecp.invoke import AutoConfirm
 from manglecp.wire.messages import SIDE_EFFECTS
 
 __all__ = ["TokensError", "TokensFile"]
@@ -43,7 +41,6 @@ _HASH: Final = re.compile(r"[0-9a-f]{64}")
 _NAME: Final = re.compile(r"[^\s\x00-\x1f\x7f](?:[^\x00-\x1f\x7f]{0,126}[^\s\x00-\x1f\x7f])?")
 _RESERVED: Final = frozenset({"anonymous", "local"})
 """Identities and trust levels that no credential can have."""
-_MIN_SECRET_BYTES: Final = 32
 _RELOAD_SECONDS: Final = 1.0
 """The interval of checking whether the file has changed."""
 T = TypeVar("T")
@@ -61,7 +58,6 @@ class _Entry(msgspec.Struct, forbid_unknown_fields=True):
     trust: str = "user"
     scheme: Literal["bearer", "api_key"] = "bearer"
     expires: datetime | None = None
-    confirmation_secret: str | None = None
     auto_confirm_effects: frozenset[str] = frozenset()
 
 
@@ -75,7 +71,6 @@ class _Token:
     scheme: str
     identity: Identity
     expires: float | None
-    secret: bytes | None = field(repr=False)
     effects: frozenset[str]
 
 
@@ -91,7 +86,8 @@ class TokensFile:
         self._loaded = _fingerprint(path)
         # These mappings are updated in place: their holders always see the current file.
         self._identities: dict[str, Identity] = {}
-        self._secrets: dict[str, bytes] = {}
+        self._names: set[str] = set()
+        """All identities that the file has had since this process started."""
         self._effects: dict[str, frozenset[str]] = {}
         self._use(_read(path))
         self._checked_at = time.monotonic()
@@ -108,16 +104,27 @@ class TokensFile:
         """The identities by name."""
         return self._identities
 
-    def secrets(self) -> Secrets:
-        return Secrets(self._secrets)
+    def current(self, identity: Identity, *, exclusive: bool = True) -> Identity:
+        """Return the identity without the permissions that none of its valid tokens has now.
+
+        An identity that the file never had keeps its permissions, unless tokens are ``exclusive``: the only way to
+        authenticate.
+        """
+        self._reload_if_due()
+        if identity.name in _RESERVED or not (exclusive or identity.name in self._names):
+            return identity
+        held = [
+            token.identity for token in self._tokens if token.identity.name == identity.name and self._is_valid(token)
+        ]
+        permissions = frozenset[str]().union(*(one.permissions for one in held))
+        return identity._replace(permissions=identity.permissions & permissions)
 
     def auto_confirm(self) -> AutoConfirm:
         """Return the effects that need no approval, by identity."""
         return AutoConfirm(self._effects)
 
     async def identify(self, scheme: str, credential: str) -> Identity | None:
-        if time.monotonic() - self._checked_at >= _RELOAD_SECONDS:
-            self.reload()
+        self._reload_if_due()
         digest = hashlib.sha256(credential.encode("utf-8", "surrogatepass")).digest()
         match: _Token | None = None
         for token in self._tokens:  # always all of them, so that the time reveals nothing
@@ -125,7 +132,14 @@ class TokensFile:
                 match = token
         if match is None or match.scheme != scheme:
             return None
-        return None if match.expires is not None and self._clock() >= match.expires else match.identity
+        return match.identity if self._is_valid(match) else None
+
+    def _is_valid(self, token: _Token) -> bool:
+        return token.expires is None or self._clock() < token.expires
+
+    def _reload_if_due(self) -> None:
+        if time.monotonic() - self._checked_at >= _RELOAD_SECONDS:
+            self.reload()
 
     def reload(self, *, force: bool = False) -> bool:
         """Read the file if it has changed, or with ``force`` always. Return whether the tokens changed."""
@@ -149,7 +163,7 @@ class TokensFile:
     def _use(self, tokens: tuple[_Token, ...]) -> None:
         self._tokens = tokens
         _replace_items(self._identities, {token.identity.name: token.identity for token in tokens})
-        _replace_items(self._secrets, {token.identity.name: token.secret for token in tokens if token.secret})
+        self._names.update(self._identities)
         _replace_items(self._effects, {token.identity.name: token.effects for token in tokens if token.effects})
 
 
@@ -170,7 +184,6 @@ def _fingerprint(path: Path) -> tuple[int, int, int]:
 
 def _read(path: Path) -> tuple[_Token, ...]:
     try:
-        mode = path.stat().st_mode
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise TokensError(f"{path.name} cannot be read: {error.strerror}") from None
@@ -179,18 +192,17 @@ def _read(path: Path) -> tuple[_Token, ...]:
     try:
         entries = msgspec.convert(document, _File).token
     except msgspec.ValidationError as error:
+        if "confirmation_secret" in str(error):
+            fix = "give the approver a token of its own, with the permission approve"
+            raise TokensError(f"{path.name}: confirmation_secret is not supported any more; {fix}") from None
         raise TokensError(f"{path.name}: {error}") from None
     tokens = tuple(_parse_token(entry, f"{path.name}, token {number}") for number, entry in enumerate(entries, 1))
-    if stat.S_IMODE(mode) & 0o077 and any(token.secret is not None for token in tokens):
-        raise TokensError(f"{path.name} contains secrets and other users can read it; run chmod 600")
     if len({token.digest for token in tokens}) < len(tokens):
         raise TokensError(f"{path.name} has the same token twice")
-    for field_name in ("secret", "effects"):  # of one identity, which may have several tokens
-        values: dict[str, Any] = {}
-        for token in tokens:
-            value = getattr(token, field_name)
-            if value and values.setdefault(token.identity.name, value) != value:
-                raise TokensError(f"{path.name} has two values of {field_name} for {token.identity.name}")
+    effects: dict[str, frozenset[str]] = {}
+    for token in tokens:  # of one identity, which may have several
+        if token.effects and effects.setdefault(token.identity.name, token.effects) != token.effects:
+            raise TokensError(f"{path.name} has two values of auto_confirm_effects for {token.identity.name}")
     return tokens
 
 
@@ -214,18 +226,5 @@ def _parse_token(entry: _Entry, where: str) -> _Token:
         scheme=entry.scheme,
         identity=Identity(entry.identity, entry.permissions, entry.trust),
         expires=None if expires is None else expires.timestamp(),
-        secret=_parse_secret(entry.confirmation_secret, where),
         effects=effects,
     )
-
-
-def _parse_secret(text: str | None, where: str) -> bytes | None:
-    if text is None:
-        return None
-    try:
-        secret = bytes.fromhex(text)
-    except ValueError:
-        secret = b""
-    if len(secret) < _MIN_SECRET_BYTES:
-        raise TokensError(f"{where}: confirmation_secret must have at least {2 * _MIN_SECRET_BYTES} hexadecimal digits")
-    return secret
