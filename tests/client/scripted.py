@@ -16,6 +16,8 @@ from manglecp.client.errors import ConnectionLost
 from manglecp.client.transports import MemoryTransport
 from manglecp.wire import WireError, encode, receive
 from manglecp.wire.messages import (
+    ApprovalResponse,
+    ApprovalResult,
     Authenticate,
     Authenticated,
     AuthenticateResponse,
@@ -177,6 +179,8 @@ def wrapped(message: ClientMessage, answer: Answer) -> Message:
     if isinstance(answer, Authenticated):
         assert isinstance(message, Authenticate)
         return AuthenticateResponse(id=message.id, payload=answer)
+    if isinstance(answer, ApprovalResult):
+        return ApprovalResponse(id=message.id, payload=answer)
     assert isinstance(answer, InvokeResult)
     return InvokeResponse(id=message.id, payload=answer)
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from manglecp.client.connection import Credential, RetryPolicy
-from manglecp.client.consent import Signer
 from manglecp.client.errors import ConnectionLost, RequestRefused, ServerError
 from manglecp.wire import WireError, encode
 from manglecp.wire.messages import Authenticate, Authenticated, IntentRequest, InvokeRequest
@@ -308,7 +307,7 @@ def test_secrets_show_nowhere(caplog: pytest.LogCaptureFixture) -> None:
             await client.evaluate("go")
             return [client, server.received[0], client.identity]
 
-    shown = [*asyncio.run(use()), Credential("s3cret"), Signer(b"s3cret", "ada", approve=lambda _: True)]
+    shown = [*asyncio.run(use()), Credential("s3cret")]
     assert caplog.records
     assert "s3cret" not in caplog.text + "".join(map(repr, shown))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
 from pathlib import Path
@@ -10,12 +11,14 @@ from typing import Any
 import pytest
 
 import manglecp.client
-from manglecp import Client
+from manglecp import Client, Server
 from manglecp.base.lazy import exported_names
+from manglecp.client import ServerError
 from manglecp.client.transports import MemoryTransport
 from manglecp.client.transports.http import HttpTransport
 from manglecp.client.transports.stdio import StdioTransport
 from manglecp.client.transports.websocket import WebSocketTransport
+from manglecp.server import TokenEditor
 from manglecp.wire import CODES
 from tests.client.scripted import Scripted, condensed, done, tool, tools
 from tests.docs.test_pages import ROOT, fences
@@ -35,6 +38,35 @@ async def test_the_program_runs(capsys: pytest.CaptureFixture[str]) -> None:
     server = Scripted(tools(condensed()), tools(tool()), done())
     assert await known["diagnose"](server, [{"pred": "p", "args": [1]}], {"n": 1}) == ({"ok": True}, ())
     assert capsys.readouterr().out == "['t']\n"
+
+
+@pytest.mark.no_cover
+@pytest.mark.parametrize("approved", [True, False])
+async def test_an_approver_decides_as_the_page_shows(tmp_path: Path, approved: bool) -> None:
+    known: dict[str, Any] = {}
+    exec(fences("reference/client.md")[1], known)  # our own page
+    (tmp_path / "notes.txt").write_text("Version 2")
+    editor = TokenEditor(tmp_path / "tokens.toml")
+    agent, approver = editor.add("kim"), editor.add("ann", ["approve"])
+    pack, deciding = ROOT / "tools" / "demo" / "release", []
+    async with (
+        Server(pack, workspace=[tmp_path], tokens=tmp_path / "tokens.toml", degrade=True) as server,
+        Client(server, token=agent) as client,
+    ):
+
+        def notify(approval: str) -> None:
+            work = known["approve"](server, approver, approval, lambda text: approved and "Version 2" in text)
+            deciding.append(asyncio.create_task(work))
+
+        tool = (await client.evaluate("release"))["publish_notes"]
+        if approved:
+            await known["pay"](client, tool, {}, notify)
+        else:
+            with pytest.raises(ServerError) as refused:
+                await known["pay"](client, tool, {}, notify)
+            assert refused.value.details["reason"] == "denied"
+        await asyncio.gather(*deciding)
+    assert (tmp_path / "published.txt").exists() == approved
 
 
 @pytest.mark.parametrize("made", [Client, HttpTransport, WebSocketTransport, StdioTransport, MemoryTransport])

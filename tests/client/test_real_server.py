@@ -13,17 +13,15 @@ from typing import Any
 
 import pytest
 
+from manglecp.client.approval import ApprovalRequest
 from manglecp.client.client import Client
 from manglecp.client.connection import RetryPolicy
-from manglecp.client.consent import ApprovalRequest, Signer
 from manglecp.client.errors import ConnectionLost, RequestRefused, ServerError
 from manglecp.client.transports import MemoryTransport
 from manglecp.intent import Identity
 from manglecp.pack import Pack
 from manglecp.server import Tls
-from tests.intent.packs import NOW
 from tests.invoke.chains import chain, steps
-from tests.invoke.workshop import SECRETS
 from tests.server.certificates import certificate
 from tests.server.desk import PATIENCE, Tokens
 from tests.server.house import House, house
@@ -31,6 +29,8 @@ from tests.server.house import House, house
 ROOT = Path(__file__).resolve().parents[2]
 WAYS = ("memory", "websocket", "http")
 ADA = Identity("ada", frozenset({"explain_policy"}), "user")
+EVE = Identity("eve", frozenset({"approve"}), "user")
+BOTH = Tokens({"s3cret": ADA, "approver": EVE})
 CHAIN = (
     steps("look", "write"),
     'asserts("done", [N], "server") :- ran("t"), run_arg("n", N).',
@@ -44,14 +44,8 @@ CHAIN = (
 @asynccontextmanager
 async def meeting(way: str, pack: Pack, **options: Any) -> AsyncIterator[tuple[House, Client]]:
     work, auth = options.pop("work", None), options.pop("auth", None)
-    async with house(pack, work, auth=auth) as h:
-        target: Any = h.url
-        if way == "memory":
-            target = MemoryTransport(h.desk.core, like="websocket")
-        elif way == "websocket":
-            target = f"ws://127.0.0.1:{h.port}/ws"
-        async with Client(target, **options) as client:
-            yield h, client
+    async with house(pack, work, auth=auth) as h, Client(target(way, h), **options) as client:
+        yield h, client
 
 
 @pytest.mark.req("CLI-01", "NEXT-03", "NEXT-05", "NEXT-06", "TRANS-01")
@@ -86,36 +80,64 @@ async def test_whom_the_system_trusts_is_trusted(scheme: str, tmp_path: Path, mo
             assert "t" in await client.evaluate("go")
 
 
-@pytest.mark.req("CLI-05", "SEC-21")
+def target(way: str, h: House) -> Any:
+    return {"memory": MemoryTransport(h.desk.core, like="websocket"), "http": h.url}.get(
+        way, f"ws://127.0.0.1:{h.port}/ws"
+    )
+
+
+@pytest.mark.req("CLI-05", "SEC-22")
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("challenged", [True, False])
-async def test_consent_of_a_person(way: str, challenged: bool) -> None:
-    secret = SECRETS.of("ada")
-    assert secret is not None
+async def test_a_person_approves_with_another_credential(way: str) -> None:
     texts: list[str] = []
-
-    def ask(question: ApprovalRequest) -> bool:
-        texts.append(question.text)
-        return True
-
-    signer = Signer(secret, "ada", approve=ask, clock_ms=lambda: NOW // 1_000_000)
-
-    async def person(question: ApprovalRequest) -> str | bool | None:
-        return True if challenged and question.challenge is None else await signer(question)
-
-    auth = Tokens({"s3cret": ADA})
     pack = chain(steps("write"), 'needs_confirmation("t").')
-    async with meeting(way, pack, auth=auth, token="s3cret", on_confirm=person) as (h, client):
-        await client.evaluate("go")
-        await client.invoke("t", {"n": 1})
-        assert len(h.desk.shop.bench.ran) == 1
-        with pytest.raises(RequestRefused, match="confirmation_declined"):
-            await client.invoke("t", {"n": 2}, on_confirm=lambda _: None)
-        with pytest.raises(ServerError, match="confirmation_invalid"):
-            await client.invoke("t", {"n": 2}, on_confirm=lambda _: "v1.forged")
+    async with meeting(way, pack, auth=BOTH, token="s3cret") as (h, client):
+        async with Client(target(way, h), token="approver") as approver:
+
+            async def approve(request: ApprovalRequest) -> bool:
+                assert request.approval is not None
+                shown = await approver.approval(request.approval)
+                assert (shown.requester, shown.state) == ("ada", "pending")
+                texts.append(str(shown.text))
+                return (await approver.approve(shown.id)).state == "approved"
+
+            await client.evaluate("go")
+            await client.invoke("t", {"n": 1}, on_confirm=approve)
+            assert len(h.desk.shop.bench.ran) == 1
+            with pytest.raises(RequestRefused, match="confirmation_declined"):
+                await client.invoke("t", {"n": 2}, on_confirm=lambda _: None)
+            with pytest.raises(ServerError, match="confirmation_invalid"):
+                await client.invoke("t", {"n": 2}, approval="v1.forged")
+            with pytest.raises(ServerError, match="needs the permission approve"):
+                await client.invoke("t", {"n": 2}, on_confirm=lambda one: _approve(client, one))
+            (left,) = await approver.approvals()
+            await approver.deny(left.id)
+            with pytest.raises(ServerError, match="the approver denied this call"):
+                await client.invoke("t", {"n": 2}, approval=left.id)
         assert len(h.desk.shop.bench.ran) == 1
     assert len(texts) == 1
-    assert ("Steps:" in texts[0]) is challenged
+    assert "1. write(n = 1)" in texts[0]
+
+
+async def _approve(client: Client, request: ApprovalRequest) -> bool:
+    assert request.approval is not None
+    return (await client.approve(request.approval)).state == "approved"
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_client_waits_for_the_decision(way: str) -> None:
+    pack = chain(steps("write"), 'needs_confirmation("t").')
+    async with meeting(way, pack, auth=BOTH, token="s3cret", sleep=lambda _: asyncio.sleep(0.02)) as (h, client):
+        await client.evaluate("go")
+        running = asyncio.create_task(client.invoke("t", {"n": 1}, wait_for_approval=PATIENCE))
+        async with Client(target(way, h), token="approver") as approver:
+            while not (waiting := await approver.approvals()):
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.1)
+            assert not running.done()
+            await approver.approve(waiting[0].id)
+        await asyncio.wait_for(running, PATIENCE)
+        assert len(h.desk.shop.bench.ran) == 1
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -165,7 +187,7 @@ async def test_a_reload_brings_a_new_manifest(way: str) -> None:
         await h.desk.revisions.reload()
         second = await asyncio.wait_for(news.get(), PATIENCE)
         assert first.extensions["x-pack_digest"] != second.extensions["x-pack_digest"]
-        with pytest.raises(ServerError, match="macro_not_found"):
+        with pytest.raises(ServerError, match="macro_expired"):
             await client.invoke(before["t"], {"n": 1})
 
 

@@ -1,11 +1,10 @@
+from .approval import (
+    ApprovalRequest as ApprovalRequest,
+    OnConfirm as OnConfirm,
+)
 from .blocking import BlockingClient as BlockingClient
 from .client import Client as Client
 from .connection import RetryPolicy as RetryPolicy
-from .consent import (
-    ApprovalRequest as ApprovalRequest,
-    OnConfirm as OnConfirm,
-    Signer as Signer,
-)
 from .errors import (
     ClientError as ClientError,
     ConnectionLost as ConnectionLost,

@@ -77,6 +77,10 @@ class BlockingClient:
     upgrade = _blocking(Client.upgrade)
     invoke = _blocking(Client.invoke)
     follow = _blocking(Client.follow)
+    approvals = _blocking(Client.approvals)
+    approval = _blocking(Client.approval)
+    approve = _blocking(Client.approve)
+    deny = _blocking(Client.deny)
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         if self._loop is None or runs_here(self._loop):

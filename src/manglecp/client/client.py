@@ -18,8 +18,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, Literal, Self
 
 from manglecp.base.text import truncate
+from manglecp.client.approval import ApprovalRequest, OnConfirm, request_approval
 from manglecp.client.connection import Connection, Credential, RetryPolicy, Scheme, TokenSource
-from manglecp.client.consent import ApprovalRequest, OnConfirm, request_approval
 from manglecp.client.errors import RequestRefused, ServerError
 from manglecp.client.fact_checks import check_arguments
 from manglecp.client.results import EvaluationResult, InvocationResult, Tool
@@ -29,6 +29,10 @@ from manglecp.client.working_state import AppliedDelta, FactObject, NotJson, Wor
 from manglecp.wire import UPGRADE
 from manglecp.wire.messages import (
     UNSET,
+    ApprovalMessage,
+    ApprovalPayload,
+    ApprovalResponse,
+    ApprovalView,
     Constraints,
     Intent,
     IntentPayload,
@@ -47,7 +51,9 @@ FromState = Literal["needed", "all", "none"]
 """Which working facts are sent: those that the intent lists, all that the server lists, or none."""
 _MAX_TOOLS: Final = 1_000
 _MAX_APPROVALS: Final = 3
-"""Approval requests for one invocation: before it, with the server's challenge, and once more."""
+"""Approval requests for one invocation."""
+_POLL_SECONDS: Final = 2.0
+"""Seconds between two attempts while an approver has not decided."""
 
 
 class Client(Connection):
@@ -199,12 +205,17 @@ class Client(Connection):
         *,
         on_progress: OnProgress | None = None,
         on_confirm: OnConfirm | None = None,
+        approval: str | None = None,
+        wait_for_approval: float = 0.0,
         request_key: str | None = None,
         eval_time: Time | None = None,
         apply: bool = True,
     ) -> InvocationResult:
         """Invoke a tool, and apply its delta to the working state unless ``apply`` is false.
 
+        ``approval`` is the id of an approval request that was approved. If an approval is needed and missing,
+        ``on_confirm`` is called, then the approver's decision is awaited for ``wait_for_approval`` seconds; without
+        both, :class:`ServerError` is raised, whose ``approval`` is the id of the request.
         A tool that is not shown in full is upgraded first, and its arguments are checked. ``request_key`` makes the
         invocation idempotent; the default is a random key. Cancelling the waiting task cancels the invocation.
         """
@@ -213,8 +224,9 @@ class Client(Connection):
         checked_args = check_arguments({} if args is None else args, {} if schema is UNSET else schema)
         on_confirm = on_confirm or self._on_confirm
         key = request_key or secrets.token_urlsafe(18)
-        token = await self._approve_early(tool, checked_args, on_confirm)
+        token = approval or await self._approve_early(tool, checked_args, on_confirm)
         attempts, evaluated = 1, False
+        until = asyncio.get_running_loop().time() + wait_for_approval
         first: ServerError | None = None  # the error for the first approval, which explains the later ones
         while True:
             payload = InvokePayload(
@@ -227,13 +239,24 @@ class Client(Connection):
             try:
                 response = await self._invoke(payload, tool, on_progress or self._on_progress)
             except ServerError as error:
-                if error.code in ("confirmation_required", "confirmation_invalid") and on_confirm is not None:
+                pending = error.approval
+                if pending is not None and pending == token:
+                    if asyncio.get_running_loop().time() >= until:
+                        raise
+                    await self._sleep(_POLL_SECONDS)
+                elif on_confirm is not None and token is not None and self._needs_another_request(error):
+                    first, token = first or error, None
+                elif error.code in ("confirmation_required", "confirmation_invalid") and on_confirm is not None:
+                    if error.details.get("reason") == "denied":
+                        raise
                     if error.code == "confirmation_invalid" or token is not None:
                         first = first or error
                     if attempts >= _MAX_APPROVALS:
                         raise error from (None if first is error else first)
                     attempts += 1
                     token = await self._approval_token(tool, checked_args, on_confirm, error, first)
+                elif pending is not None and wait_for_approval > 0:
+                    token = pending
                 elif error.code in ("macro_not_found", "macro_expired") and not evaluated:
                     evaluated = True
                     if not await self._is_still_offered(tool):
@@ -258,9 +281,14 @@ class Client(Connection):
         response = await self._evaluate(tool.request)
         return any(definition.macro_id == tool.macro_id for definition in response.payload.macro_tools)
 
+    def _needs_another_request(self, error: ServerError) -> bool:
+        """Return whether the server stores a new request for a call whose approval does not hold and was not denied."""
+        is_invalid = error.code == "confirmation_invalid" and error.details.get("reason") != "denied"
+        return is_invalid and self._stores_approvals
+
     async def _approve_early(self, tool: Tool, args: Mapping[str, Any], on_confirm: OnConfirm | None) -> str | None:
         """Get approval before sending (CLI-05). Returns a token, or None if none is needed yet."""
-        if not tool.needs_consent or self._is_waived(tool):
+        if not tool.needs_approval or self._is_waived(tool) or self._stores_approvals:
             return None
         if on_confirm is None:
             raise RequestRefused("confirmation_required", f"{tool.name} needs approval: pass on_confirm")
@@ -281,23 +309,44 @@ class Client(Connection):
         refusal: ServerError | None,
         first: ServerError | None = None,
     ) -> str | None:
-        challenge = None if refusal is None else refusal.details.get("challenge")
-        if not isinstance(challenge, dict):
-            challenge = None
-        text = tool.description if challenge is None else challenge.get("text")
+        approval = None if refusal is None else refusal.approval
         safety = tool.definition.safety
         approval_request = ApprovalRequest(
             tool,
             args,
             tool.effects or (),
             None if safety is UNSET or safety.reversible is UNSET else safety.reversible,
-            text if isinstance(text, str) else tool.description,
-            None if self.identity is None else self.identity.identity,
-            challenge,
+            approval,
             first,
         )
         decision = await request_approval(on_confirm, approval_request)
         if decision is False:
             again = "" if first is None else f" again, after the server rejected the first approval: {first}"
             raise RequestRefused("confirmation_declined", f"{tool.name} was not approved{again}") from first
-        return decision if isinstance(decision, str) else None
+        return decision if isinstance(decision, str) else approval
+
+    async def approvals(self) -> tuple[ApprovalView, ...]:
+        """Return the pending approval requests that this credential may decide, without their texts."""
+        return await self._approval("list")
+
+    async def approval(self, approval: str) -> ApprovalView:
+        """Return an approval request with its complete text."""
+        return (await self._approval("show", approval))[0]
+
+    async def approve(self, approval: str) -> ApprovalView:
+        """Approve a request. The credential needs the permission ``approve``."""
+        return (await self._approval("approve", approval))[0]
+
+    async def deny(self, approval: str) -> ApprovalView:
+        """Deny a request. The credential needs the permission ``approve``."""
+        return (await self._approval("deny", approval))[0]
+
+    async def _approval(
+        self, operation: Literal["list", "show", "approve", "deny"], approval: str | None = None
+    ) -> tuple[ApprovalView, ...]:
+        payload = ApprovalPayload(operation=operation, approval=approval)
+        response = await self._exchange(
+            lambda name: ApprovalMessage(id=name, payload=payload), may_repeat=lambda: operation in ("list", "show")
+        )
+        assert isinstance(response, ApprovalResponse)
+        return response.payload.approvals

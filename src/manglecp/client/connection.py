@@ -171,8 +171,15 @@ class Connection:
 
     @property
     def _keeps_request_keys(self) -> bool:
+        return self._has_extension("x-request_key")
+
+    @property
+    def _stores_approvals(self) -> bool:
+        return self._has_extension("x-approvals")
+
+    def _has_extension(self, name: str) -> bool:
         extensions = self.manifest.extensions
-        return extensions is not UNSET and "x-request_key" in extensions
+        return extensions is not UNSET and name in extensions
 
     async def connect(self) -> None:
         """Connect and receive the manifest; authenticate where there is a session and a token.

@@ -48,6 +48,13 @@ class ServerError(_CodedError):
         self.recoverable = recoverable
         self.retry_after_ms = retry_after_ms
 
+    @property
+    def approval(self) -> str | None:
+        """The id of the approval request that the server stored for the invocation; else None."""
+        challenge = self.details.get("challenge") if self.code == "confirmation_required" else None
+        approval = challenge.get("approval") if isinstance(challenge, dict) else None
+        return approval if isinstance(approval, str) else None
+
     @classmethod
     def of(cls, payload: ErrorPayload) -> ServerError:
         return cls(

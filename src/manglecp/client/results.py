@@ -51,7 +51,7 @@ class Tool:
         return self.definition.safety.side_effects or ("none",)  # OPEN-25
 
     @property
-    def needs_consent(self) -> bool:
+    def needs_approval(self) -> bool:
         return self.definition.safety is not UNSET and self.definition.safety.requires_user_confirmation
 
     @property

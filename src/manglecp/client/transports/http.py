@@ -33,11 +33,13 @@ from manglecp.client.transports.session import (
 from manglecp.wire import MANIFEST_PATH
 from manglecp.wire.messages import (
     UNSET,
+    ApprovalMessage,
     ErrorMessage,
     ErrorPayload,
     IntentRequest,
     InvokeRequest,
     Manifest,
+    Message,
     ServerMessage,
 )
 
@@ -80,7 +82,7 @@ class HttpTransport:
         self._client: httpx.AsyncClient | None = None
         self._manifest: Manifest | None = None
         self._etag: str | None = None
-        self._endpoints: tuple[str, str] | None = None
+        self._endpoints: dict[type[Message], str] | None = None
         self._cancelling: set[asyncio.Task[None]] = set()
 
     @property
@@ -113,7 +115,12 @@ class HttpTransport:
         endpoints = message.payload.endpoints
         if endpoints is UNSET:
             raise InvalidResponse("the manifest has no endpoints")  # MANI-11
-        self._endpoints = self._resolve(url, endpoints.intent_eval), self._resolve(url, endpoints.macro_invoke)
+        self._endpoints = {
+            IntentRequest: self._resolve(url, endpoints.intent_eval),
+            InvokeRequest: self._resolve(url, endpoints.macro_invoke),
+        }
+        if endpoints.approvals is not UNSET:
+            self._endpoints[ApprovalMessage] = self._resolve(url, endpoints.approvals)
         self._manifest, self._etag = message, response.headers.get("etag")
         return message
 
@@ -129,7 +136,9 @@ class HttpTransport:
     ) -> ServerMessage:
         if self._endpoints is None:
             raise ConnectionLost("there is no manifest yet")
-        url = self._endpoints[0] if isinstance(message, IntentRequest) else self._endpoints[1]
+        url = self._endpoints.get(type(message))
+        if url is None:
+            raise RequestRefused("not_supported", "the server has no approval requests")
         headers = {"Content-Type": _JSON, **headers}
         try:
             response, body, _ = await self._fetch("POST", url, headers=headers, content=data)

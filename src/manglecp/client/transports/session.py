@@ -12,7 +12,7 @@ import logging
 import socket
 import ssl
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from ipaddress import ip_address
 from typing import Any, Final, Protocol, TypeAlias
@@ -22,6 +22,8 @@ from manglecp.base.text import truncate
 from manglecp.client.errors import ClientError, ConnectionLost, InvalidResponse, RequestRefused, ServerError
 from manglecp.wire import WireError, encode, receive_from_server
 from manglecp.wire.messages import (
+    ApprovalMessage,
+    ApprovalResponse,
     Authenticate,
     AuthenticateResponse,
     Cancel,
@@ -32,12 +34,19 @@ from manglecp.wire.messages import (
     InvokeRequest,
     InvokeResponse,
     Manifest,
+    Message,
     ProgressMessage,
     ProgressPayload,
     ServerMessage,
 )
 
-Request: TypeAlias = IntentRequest | InvokeRequest | Authenticate
+Request: TypeAlias = IntentRequest | InvokeRequest | Authenticate | ApprovalMessage
+_RESPONSES: Final[Mapping[type[Message], type[Message]]] = {
+    IntentRequest: IntentResponse,
+    InvokeRequest: InvokeResponse,
+    Authenticate: AuthenticateResponse,
+    ApprovalMessage: ApprovalResponse,
+}
 OnProgress: TypeAlias = Callable[[ProgressPayload], object]
 OnManifest: TypeAlias = Callable[[Manifest], None]
 MAX_RESPONSE_BYTES: Final = 1 << 24
@@ -81,11 +90,7 @@ def decode_message(data: bytes, max_bytes: int) -> ServerMessage:
 
 def require_response(message: Request, response: ServerMessage) -> ServerMessage:
     """Return the response if its type fits the request. Raises :class:`InvalidResponse`."""
-    if isinstance(message, IntentRequest):
-        expected: type = IntentResponse
-    else:
-        expected = AuthenticateResponse if isinstance(message, Authenticate) else InvokeResponse
-    if not isinstance(response, expected | ErrorMessage):
+    if not isinstance(response, (_RESPONSES[type(message)], ErrorMessage)):
         raise InvalidResponse("the server responded with a message of another type")
     return response
 
