@@ -31,6 +31,18 @@ categories = ["infrastructure"]
 name = "send"
 description = "Send a letter"
 
+[[intents]]
+name = "file"
+description = "File a letter"
+
+[[intents]]
+name = "seal"
+description = "Seal the box"
+
+[[intents]]
+name = "print"
+description = "Print a letter"
+
 [params.carrier]
 description = "who carries letters"
 default = "post"

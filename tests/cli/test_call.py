@@ -85,18 +85,19 @@ def test_what_one_tool_leads_to_is_what_the_next_one_takes(run: Run, work: Path,
     ]
     assert changed == 'delta\n  - fix_candidate("app/routes.toml", _)'
     assert following == "next\n  observe --param focus=network: See whether the failure is gone.\n"
-    assert kinds(state) == ["run", "admission", "turn", "step", "turn", "end"]
+    assert kinds(state) == ["run", "approval", "approval", "admission", "turn", "step", "turn", "end"]
 
 
-def test_without_consent_nothing_happens(run: Run, work: Path, state: Path) -> None:
+def test_without_approval_nothing_happens(run: Run, work: Path, state: Path) -> None:
     before = (work / ROUTES).read_text()
     shown = run("call", *APPLY, "--workspace", str(work))
     assert (shown.exit_code, shown.stdout) == (1, "")
     assert shown.stderr.startswith("apply_fix: Changes the file in the workspace.")
     assert "error[confirmation_required]" in shown.stderr
     assert shown.stderr.endswith("  add --confirm to approve this call\n")
+    assert "manglecp approvals approve" not in shown.stderr, "at the time of the recording only this process is"
     assert (work / ROUTES).read_text() == before
-    assert kinds(state) == []
+    assert kinds(state) == ["approval"]
 
 
 @pytest.mark.req("SEC-21")

@@ -191,10 +191,15 @@ def test_a_secret_that_clients_would_be_told(run: Run, folder: Path, write: Writ
 
 def test_warnings_say_where(run: Run, folder: Path, write: Write) -> None:
     intents = "".join(f'[[intents]]\nname = "{name}"\ndescription = "D."\n' for name in ("observe", "repair"))
-    a_pack(folder, write, RULES + 'macro("see", "Look at a file.").\n', intents)
+    a_pack(folder, write, RULES + 'sees("far").\n', intents)
     shown = run("check", "sight")
     assert shown.exit_code == 0
     assert "warning[pack]: pack.toml:4: no rule mentions the intent 'repair'" in shown.stderr
-    assert "warning[analysis]: rules/domain/see.mg:4:1: macro('see', …) has two values" in shown.stderr
+    assert "warning[analysis]: rules/domain/see.mg:4:1: nothing reads sees" in shown.stderr
+    assert shown.stdout.endswith(": ok, 2 warnings\n")
+    strict = run("check", "sight", "--strict")
+    assert (strict.exit_code, strict.stderr) == (1, shown.stderr)
+    assert strict.stdout.endswith(": 2 warnings\n")
+    assert json.loads(run("check", "sight", "--strict", "--json").stdout)["ok"] is False
     write("sight/pack.toml", intents + 'required_facts = ["seen"]\n')
     assert "error[pack]: pack.toml:4: required_facts of the intent 'repair' names seen" in run("check", "sight").stderr

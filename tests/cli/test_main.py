@@ -218,6 +218,8 @@ PLAIN = {
     "schema": "JSON anyway",
     "serve": "logs, and --log-format says how",
     "shell": "a conversation with a person; call and intent answer as JSON",
+    "token new": "the token, and nothing else",
+    "token revoke": "one sentence; token list answers as JSON",
     "toolhost": "JSON anyway",
     "worker": "logs",
 }

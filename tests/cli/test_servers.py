@@ -9,21 +9,25 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from manglecp.cli.servers import approval_lines
+from manglecp.wire import WireError
 from tests.cli.conftest import Run
+from tests.cli.letters import manglecp
 from tests.deadlines import patience
 
 INCIDENT = Path(__file__).parents[2] / "examples" / "incident"
 DIAGNOSE = str(INCIDENT / "recorded" / "diagnose_error.json")
 FIX = str(INCIDENT / "recorded" / "fix_error.json")
 TOKEN = "kim-0123456789abcdef0123456789abcdef"
-KEY = "ab" * 32
+APPROVER = "ann-0123456789abcdef0123456789abcdef"
+BOTH = "lee-0123456789abcdef0123456789abcdef"
 PATIENCE = patience(120)
 
 
@@ -66,16 +70,18 @@ def url(place: Path) -> Iterator[str]:  # noqa: ARG001
 def guarded(place: Path) -> Iterator[tuple[str, Path]]:
     """A server that knows kim, and a workspace that kim may change."""
     tokens = place / "tokens.toml"
+    people = {
+        "kim": (TOKEN, ["fix", "explain_policy"]),
+        "ann": (APPROVER, ["approve"]),
+        "lee": (BOTH, ["fix", "approve"]),
+    }
     tokens.write_text(
-        f"""[[token]]
-sha256 = "{hashlib.sha256(TOKEN.encode()).hexdigest()}"
-identity = "kim"
-permissions = ["fix", "explain_policy"]
-confirmation_secret = "{KEY}"
-"""
+        "".join(
+            f'[[token]]\nsha256 = "{hashlib.sha256(token.encode()).hexdigest()}"\n'
+            f'identity = "{name}"\npermissions = {json.dumps(permissions)}\n'
+            for name, (token, permissions) in people.items()
+        )
     )
-    tokens.chmod(0o600)
-    (place / "key").write_text(KEY)
     work = place / "work"
     shutil.copytree(INCIDENT / "recorded" / "app", work / "app")
     with served("--tokens", str(tokens), "--workspace", str(work)) as address:
@@ -171,7 +177,7 @@ def test_a_server_has_a_clock_of_its_own(run: Run, url: str) -> None:
     shown = run("call", url, "full_stack_diagnosis", *then)
     assert shown.exit_code == 1
     assert "error[macro_expired]" in shown.stderr
-    assert "checked against the server's clock: leave --now out" in shown.stderr
+    assert "proven again at the server's clock: leave --now out" in shown.stderr
     assert run("call", url, "list_failures", *then, "--arg", "url_contains=users").exit_code == 0
 
 
@@ -182,35 +188,170 @@ def test_a_tool_that_is_not_proven_there(run: Run, url: str) -> None:
     assert "why not apply_fix" in shown.stderr
 
 
-@pytest.mark.parametrize("way", ["http", "websocket"])
-@pytest.mark.usefixtures("url")  # a server without tokens, for which this user gets a secret of their own
-def test_consent_is_signed_with_the_key_that_came_with_the_token(
-    run: Run, guarded: tuple[str, Path], place: Path, way: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def fix(guarded: tuple[str, Path], request: pytest.FixtureRequest) -> tuple[str, ...]:
+    """A call that needs an approval, in an unchanged workspace; over HTTP, or as the test says."""
     url, work = guarded
     shutil.copytree(INCIDENT / "recorded" / "app", work / "app", dirs_exist_ok=True)
-    address = url if way == "http" else websocket(url)
-    fix: tuple[Any, ...] = ("call", address, "apply_fix", "--intent", "fix_error", "--facts", FIX)
+    address = websocket(url) if getattr(request, "param", "http") == "websocket" else url
+    return ("call", address, "apply_fix", "--intent", "fix_error", "--facts", FIX)
+
+
+def routes(guarded: tuple[str, Path]) -> str:
+    return (guarded[1] / "app" / "routes.toml").read_text("utf-8")
+
+
+def approval_of(text: str) -> str:
+    found = re.search(r"manglecp approvals approve (ap-\w+)", text)
+    assert found is not None, text
+    return found[1]
+
+
+@pytest.mark.parametrize("fix", ["http", "websocket"], indirect=True)
+def test_an_approver_approves_what_an_agent_requests(
+    run: Run, guarded: tuple[str, Path], fix: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     unknown = run(*fix).stderr
     assert unknown.startswith("error[auth_required]: ")
     assert unknown.endswith(": set MANGLECP_TOKEN, or give --token\n")
     assert "pass it in MANGLECP_TOKEN" in run(*fix, "--token", "guessed").stderr
     monkeypatch.setenv("MANGLECP_TOKEN", TOKEN)
-    nobody = run(*fix)
-    assert nobody.exit_code == 1
-    assert "effects: filesystem" in nobody.stderr
-    assert "it can be undone" in nobody.stderr
-    assert "add --confirm to approve this call" in nobody.stderr
-    unsigned = run(*fix, "--confirm")
-    assert unsigned.exit_code == 1
-    assert "error[confirmation_invalid]: The confirmation token does not hold" in unsigned.stderr
-    assert "signed with --confirmation-key" in unsigned.stderr
-    assert "/api/users" not in (work / "app" / "routes.toml").read_text("utf-8")
-    # Over HTTP nobody says who the token makes one.
-    name = ("--as", "kim") if way == "http" else ()
-    agreed = run(*fix, "--confirm", "--confirmation-key", str(place / "key"), *name)
-    assert (agreed.exit_code, agreed.stderr) == (0, "")
+    for more in ((), ("--confirm",)):
+        refused = run(*fix, *more)
+        assert (refused.exit_code, refused.stdout) == (1, "")
+        assert "you cannot approve this call: Deciding about approval requests needs the permission approve" in (
+            refused.stderr
+        )
+        assert "error[confirmation_required]" in refused.stderr
+        assert "replace_file" not in refused.stderr, "the text is for approvers"
+    approval = approval_of(refused.stderr)
+    at = ("--server", guarded[0])
+    assert refused.stderr.endswith(
+        f"manglecp approvals approve {approval} --server {fix[1]}\n  then repeat the call with --approval {approval}\n"
+    )
+    for operation in (["list"], ["show", approval], ["approve", approval, "--yes"], ["deny", approval]):
+        own = run("approvals", *operation, *at)
+        assert (own.exit_code, own.stdout) == (1, "")
+        assert own.stderr.startswith("error[auth_insufficient]")
+        assert "manglecp token new NAME --approver" in own.stderr
+    waiting = run(*fix, "--approval", approval)
+    assert (waiting.exit_code, "error[confirmation_required]" in waiting.stderr) == (1, True)
+    assert "/api/users" not in routes(guarded)
+
+    monkeypatch.setenv("MANGLECP_TOKEN", APPROVER)
+    assert approval in run("approvals", "list", *at).stdout
+    shown = run("approvals", "show", approval, *at)
+    assert (shown.exit_code, shown.stderr) == (0, "")
+    assert shown.stdout.startswith(f"{approval}: pending\n  requested by kim at ")
+    assert '\n2. replace_file(file = "app/routes.toml", text = from step 1 at /after' in shown.stdout
+    blind = run("approvals", "approve", approval, *at)
+    assert (blind.exit_code, "approve it with --yes" in blind.stderr) == (2, True)
+    approved = run("approvals", "approve", approval, "--yes", *at)
+    assert approved.stderr.splitlines()[3:] == shown.stdout.splitlines()[3:], "one text on every path"
+    assert approved.stdout == f"{approval} is approved; kim can repeat the call with --approval {approval}\n"
+    again = run("approvals", "approve", approval, "--yes", *at)
+    assert (again.exit_code, "error[x-approval_decided]" in again.stderr) == (1, True)
+    run(*fix, "--approval", approval)
+    assert "/api/users" not in routes(guarded), "only the requester uses it"
+
+    monkeypatch.setenv("MANGLECP_TOKEN", TOKEN)
+    done = run(*fix, "--approval", approval)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert "/api/users" in routes(guarded)
+    second = run(*fix, "--approval", approval)
+    assert (second.exit_code, second.stderr.startswith("error[confirmation_invalid]")) == (1, True)
+
+
+def test_a_credential_that_may_approve_confirms_with_the_text(
+    run: Run, guarded: tuple[str, Path], fix: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MANGLECP_TOKEN", BOTH)
+    asked = run(*fix)
+    assert (asked.exit_code, "error[confirmation_required]" in asked.stderr) == (1, True)
+    assert "/api/users" not in routes(guarded)
+    done = run(*fix, "--confirm")
+    assert done.exit_code == 0
+    assert done.stderr == asked.stderr.partition("error[")[0], "the same text, and nothing else"
+    assert "2. replace_file(" in done.stderr
+    assert "/api/users" in routes(guarded)
+
+
+def test_the_shell_of_an_approver_confirms_and_that_of_an_agent_does_not(
+    run: Run, guarded: tuple[str, Path], fix: tuple[str, ...]
+) -> None:
+    lines = f"load {FIX}\nintent fix_error\ninvoke apply_fix\n"
+    refused = run("shell", fix[1], "--confirm", "--token", TOKEN, stdin=lines)
+    assert (refused.exit_code, "replace_file" in refused.stderr) == (1, False)
+    approval = approval_of(refused.stderr)
+    assert "  then invoke it again\n" in refused.stderr
+    assert "/api/users" not in routes(guarded)
+    assert run("approvals", "approve", approval, "--yes", "--server", guarded[0], "--token", APPROVER).exit_code == 0
+    assert run("shell", fix[1], "--token", TOKEN, stdin=lines).exit_code == 0, "the same call again"
+    shutil.copytree(INCIDENT / "recorded" / "app", guarded[1] / "app", dirs_exist_ok=True)
+    done = run("shell", fix[1], "--confirm", "--token", BOTH, stdin=lines)
+    assert (done.exit_code, "2. replace_file(" in done.stderr) == (0, True)
+    assert "/api/users" in routes(guarded)
+
+
+def test_text_of_a_server_is_escaped() -> None:
+    challenge = {"approval": "ap-1\x1b[2J", "roles": ["a\u202eb"], "four_eyes": False}
+    lines = list(approval_lines(WireError("confirmation_required", "m", {"challenge": challenge}), " --server u"))
+    assert lines[0] == "  the approver needs the permission a\\u202eb"
+    assert "ap-1\\u001b[2J --server u" in lines[1]
+
+
+@pytest.mark.parametrize(("operation", "status"), [("approve", 0), ("deny", 1)])
+def test_a_call_waits_for_the_approver(
+    run: Run, guarded: tuple[str, Path], fix: tuple[str, ...], operation: str, status: int
+) -> None:
+    calling = manglecp(*fix, "--wait", str(PATIENCE), "--token", TOKEN)
+    assert calling.stderr is not None
+    line = calling.stderr.readline()
+    while not line.startswith("waiting "):
+        line = calling.stderr.readline()
+        assert line, "it did not wait"
+    approval, at = approval_of(line), ("--server", guarded[0], "--token", APPROVER)
+    options = ("--yes",) if operation == "approve" else ()
+    assert run("approvals", operation, approval, *options, *at).exit_code == 0
+    _, errors = calling.communicate(timeout=PATIENCE)
+    assert calling.returncode == status
+    assert ("/api/users" in routes(guarded)) == (status == 0)
+    assert ("the approver denied this call" in errors) == (status == 1)
+
+
+@pytest.mark.usefixtures("guarded")  # the file of tokens
+def test_a_request_outlives_the_server(run: Run, place: Path) -> None:
+    work = place / "again"
+    shutil.copytree(INCIDENT / "recorded" / "app", work / "app")
+    store = place / "again.db"
+    options = ("--tokens", str(place / "tokens.toml"), "--workspace", str(work), "--store", str(store))
+    fix = ("apply_fix", "--intent", "fix_error", "--facts", FIX, "--token", TOKEN)
+    with served(*options) as url:
+        approval = approval_of(run("call", url, *fix).stderr)
+    with served(*options) as url:
+        assert run("approvals", "approve", approval, "--yes", "--server", url, "--token", APPROVER).exit_code == 0
+    shown = run("approvals", "show", approval, "--store", str(store), "--json")
+    assert {name: json.loads(shown.stdout)[name] for name in ("state", "requester", "approver")} == {
+        "state": "approved",
+        "requester": "kim",
+        "approver": "ann",
+    }
+    with served(*options) as url:
+        assert run("call", url, *fix, "--approval", approval).exit_code == 0
     assert "/api/users" in (work / "app" / "routes.toml").read_text("utf-8")
+
+
+def test_a_server_accepts_new_tokens_and_drops_revoked_ones(run: Run, tmp_path: Path, place: Path) -> None:  # noqa: ARG001
+    file = tmp_path / "tokens.toml"
+    first = run("token", "new", "ann", "--approver", "--file", str(file)).stdout.strip()
+    with served("--tokens", str(file), "--store", str(tmp_path / "store.db")) as url:
+        at = ("approvals", "list", "--server", url, "--token")
+        assert run(*at, first).stdout == "No request is pending.\n"
+        second = run("token", "new", "bob", "--approver", "--file", str(file)).stdout.strip()
+        run("token", "revoke", "ann", "--file", str(file))
+        time.sleep(1.1)
+        assert run(*at, second).exit_code == 0
+        assert run(*at, first).stderr.startswith("error[auth_invalid]")
 
 
 @pytest.mark.no_cover

@@ -23,7 +23,7 @@ import pytest
 from click.testing import Result
 
 from manglecp.cli.intent_request import value_of
-from manglecp.cli.servers import Approver, ServerOptions
+from manglecp.cli.servers import Approver
 from manglecp.cli.shell_commands import LoopThread, Shell, candidates
 from manglecp.cli.tool_text import assignment
 from manglecp.client import Client
@@ -218,7 +218,7 @@ def test_nobody_at_the_other_end_of_a_pipe_agrees(say: Say, work: Path) -> None:
         *lines, "intent fix_error", "invoke apply_fix", options=("--permission", "fix", "--workspace", str(work))
     )
     assert ended.exit_code == 1
-    assert "effects: filesystem" in ended.stderr
+    assert "Effects: filesystem. It can be undone.\n" in ended.stderr
     assert "add --confirm to approve" in ended.stderr
     assert "/api/users" not in routes(work)
 
@@ -330,7 +330,7 @@ def test_a_person_completes_is_asked_and_leaves(state: Path, work: Path) -> None
         person.see("incident> ")
         person.type("invoke apply_fix\r")
         asked = person.see("Approve? [y/N]: ")
-        assert "effects: filesystem" in asked
+        assert "Effects: filesystem. It can be undone." in asked
         person.type("n\r")
         person.see("confirmation_declined")
         assert "/api/users" not in routes(work)
@@ -387,7 +387,7 @@ def test_what_can_be_completed() -> None:
             shell = Shell(
                 client,
                 LoopThread(),
-                Approver(None, ServerOptions(), None, lambda _: False),
+                Approver(client, lambda _: False),
                 lambda _: False,
                 clock=clock,
             )

@@ -63,8 +63,8 @@ def test_a_slip_in_a_pack(run: Run, desk: Path) -> None:
     rules.write_text(written.replace('intent("help")', "intent(help)"))
     assert '; as a value write "help" or /help\n' in run("check", "desk").stderr
     rules.write_text(written)
-    policy.write_text(policy.read_text().replace("prohibited", "prohibted"))
-    assert "did you mean prohibited?" in run("intent", "desk", "help").stderr
+    policy.write_text(policy.read_text().replace("permitted", "permited"))
+    assert "did you mean permitted?" in run("intent", "desk", "help").stderr
     (desk / "actions.py").unlink()
     assert "fix: write it in actions.py, under @action\n" in run("check", "desk").stderr
 

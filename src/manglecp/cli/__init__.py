@@ -29,6 +29,8 @@ VERBS: Final = {
     "shell": "Use a server or a pack interactively.",
     "serve": "Serve a pack over HTTP and WebSocket, or standard streams.",
     "dev": "Serve a pack on this machine, and reload it after each edit.",
+    "approvals": "List, show, approve and deny approval requests.",
+    "token": "Make, list and revoke the tokens of a server.",
     "runs": "List, show and resume runs, and decide those in doubt.",
     "worker": "Resume runs whose process ended.",
     "ledger": "Show, verify and export the audit ledger.",
@@ -44,9 +46,8 @@ VERBS: Final = {
 # The verbs that --help describes; the others are only named there, so that it fits a screen.
 GROUPS: Final = {
     "Write rules and packs": ("new", "check", "fmt", "eval", "query"),
-    "Evaluate and invoke": ("intent", "call", "shell"),
-    "Serve and execute": ("serve", "dev", "runs", "worker"),
-    "Audit": ("ledger", "harness"),
+    "Evaluate and invoke": ("intent", "call", "approvals", "shell"),
+    "Serve, execute and audit": ("serve", "dev", "runs", "worker", "ledger", "harness"),
 }
 INTERRUPTED: Final = 130
 

@@ -42,6 +42,10 @@ from manglecp.cli.servers import ServerOptions, server_options, target_argument
     help="An argument of the tool; JSON, or else text.",
 )
 @click.option("--confirm", is_flag=True, help="Approve the call without a prompt.")
+@click.option("--approval", metavar="ID", help="The id of an approval request of this call that was approved.")
+@click.option(
+    "--wait", metavar="SECONDS", type=click.FloatRange(min=0), default=0.0, help="Wait for the approver at a server."
+)
 @click.option(
     "--request-key",
     metavar="KEY",
@@ -60,6 +64,8 @@ def command(
     intent_values: IntentOptions,
     args: dict[str, str],
     confirm: bool,
+    approval: str | None,
+    wait: float,
     request_key: str | None,
     caller: CallerOptions,
     runtime: RuntimeOptions,
@@ -68,15 +74,16 @@ def command(
 ) -> None:
     """Prove TOOL for an intent with the rules of PACK, invoke it, and print the result.
 
-    A tool that needs approval shows the call and prompts at a terminal; without a terminal, give --confirm. Ctrl-C
+    A tool that needs approval stores an approval request, prints its text, and prompts at a terminal; --confirm
+    approves it without a prompt. A request that `manglecp approvals approve` approved is used with --approval. Ctrl-C
     cancels the run after the current step and undoes the completed ones where possible; a second Ctrl-C exits
     immediately.
 
-    For a URL (http, https, ws, wss) that server proves and invokes the tool. --as is then the identity that signs the
-    approval, if the server does not send one.
+    For a URL (http, https, ws, wss) that server proves and invokes the tool. There the prompt and --confirm need a
+    credential with the permission approve, which no agent should have.
 
-    --now, or the time of a recorded request, is also the clock that the validity of the tool is checked against. A
-    server uses its own clock for that: only tools that are valid now can be invoked there.
+    --now, or the time of a recorded request, is also the clock of the invocation. A server uses its own clock for that:
+    only tools that are proven now can be invoked there.
 
     The exit status is 0 if the tool succeeded, 1 if it was refused or failed, 130 if it was cancelled.
     """
@@ -84,10 +91,19 @@ def command(
 
     server.check_options(context, target)
     request = CallRequest(
-        intent=intent_values.of(name), tool=tool, args=args, confirm=confirm, request_key=request_key, as_json=as_json
+        intent=intent_values.of(name),
+        tool=tool,
+        args=args,
+        confirm=confirm,
+        approval=approval,
+        wait=wait,
+        request_key=request_key,
+        as_json=as_json,
     )
     if isinstance(target, str):
-        raise click.exceptions.Exit(call_server(target, server, request, caller.caller_name))
+        raise click.exceptions.Exit(call_server(target, server, request))
+    if wait:
+        raise click.UsageError("--wait is for a server: leave it out, or give the URL instead of the pack")
     identity = caller.identity
     with report_pack_errors():
         status = asyncio.run(call(target, request, identity, runtime))

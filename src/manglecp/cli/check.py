@@ -28,25 +28,26 @@ _FILE_OR_PACK.name = "file"
 @click.command("check")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=_FILE_OR_PACK)
 @group("runtime", RuntimeOptions, set_option, degrade_option, program_option, cache_option)
+@click.option("--strict", is_flag=True, help="Fail on warnings as well.")
 @click.option("--json", "as_json", is_flag=True, help="Print the diagnostics as one JSON document.")
-def command(files: tuple[str, ...], runtime: RuntimeOptions, as_json: bool) -> None:
+def command(files: tuple[str, ...], runtime: RuntimeOptions, strict: bool, as_json: bool) -> None:
     """Report the errors and warnings of the program in FILEs, or of a pack, which is a folder.
 
     A program is parsed, analysed and stratified, and not evaluated. All errors of the first stage that fails are
     reported, and all warnings. The check of a pack covers settings, rules, fact files, skills, actions, references
-    between them, and generated facts. The exit status is 1 if there is an error.
+    between them, and generated facts. The exit status is 1 if there is an error, or with --strict a warning.
     """
     folders = [file for file in files if file != STDIN and Path(file).is_dir()]
     if folders and len(files) > 1:
         raise click.UsageError("a pack is checked on its own: give one folder, or files")
     if runtime.settings and not folders:
         raise click.UsageError("--set is for packs")
-    errors = _check_pack(folders[0], runtime, as_json) if folders else _check_files(files, as_json)
-    if errors:
+    checked, about, found = _check_pack(folders[0], runtime) if folders else _check_files(files)
+    if not _print(checked, about, found, strict=strict, as_json=as_json):
         raise click.exceptions.Exit(1)
 
 
-def _check_files(files: tuple[str, ...], as_json: bool) -> int:
+def _check_files(files: tuple[str, ...]) -> tuple[str, dict[str, Any], Sequence[Diagnostic]]:
     checked = count(len(files), "file")
     diagnostics: tuple[Diagnostic, ...]
     try:
@@ -56,10 +57,10 @@ def _check_files(files: tuple[str, ...], as_json: bool) -> int:
         checked += f", {count(len(program.rules), 'rule')}, {count(len(program.facts), 'fact')}"
     except MangleError as error:
         diagnostics = error.diagnostics
-    return _print(checked, {}, diagnostics, as_json)
+    return checked, {}, diagnostics
 
 
-def _check_pack(folder: str, options: RuntimeOptions, as_json: bool) -> int:
+def _check_pack(folder: str, options: RuntimeOptions) -> tuple[str, dict[str, Any], Sequence[Diagnostic]]:
     from manglecp.intent import survey
     from manglecp.invoke import check_policy_package
 
@@ -78,21 +79,25 @@ def _check_pack(folder: str, options: RuntimeOptions, as_json: bool) -> int:
             parts.append((len(pack.generators), "generator"))
         checked = f"{pack.name}, {', '.join(count(number, noun) for number, noun in parts)}"
         about = {"pack": pack.name, "version": pack.settings.version, "digest": domain.digest}
-    return _print(checked, about, problems, as_json)
+    return checked, about, problems
 
 
-def _print(checked: str, about: dict[str, Any], diagnostics: Sequence[Diagnostic], as_json: bool) -> int:
-    """Print the diagnostics and the verdict, and return the number of errors."""
+def _print(
+    checked: str, about: dict[str, Any], diagnostics: Sequence[Diagnostic], *, strict: bool, as_json: bool
+) -> bool:
+    """Print the diagnostics and the verdict, and return whether the check passed."""
     errors = sum(d.severity == "error" for d in diagnostics)
+    passed = not (diagnostics if strict else errors)
     if as_json:
-        document = {"ok": not errors, **about, "diagnostics": [_as_json(d) for d in diagnostics]}
+        document = {"ok": passed, **about, "diagnostics": [_as_json(d) for d in diagnostics]}
         write_lines([json.dumps(document, indent=2)])
     else:
         report(diagnostics)
         warnings = len(diagnostics) - errors
-        verdict = [count(errors, "error") if errors else "ok", *([count(warnings, "warning")] if warnings else [])]
+        verdict = [count(errors, "error")] if errors else ["ok"] if passed else []
+        verdict += [count(warnings, "warning")] if warnings else []
         write_lines([f"{checked}: {', '.join(verdict)}"])
-    return errors
+    return passed
 
 
 def _serve(options: RuntimeOptions, pack: Pack) -> AbstractContextManager[FactGenerators | None]:

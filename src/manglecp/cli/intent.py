@@ -21,7 +21,7 @@ from manglecp.cli.options import (
     refuse_request,
 )
 from manglecp.cli.output import ProgressLine, refuse, write_lines, write_text
-from manglecp.cli.servers import ServerOptions, run_with_client, target_argument, token_options
+from manglecp.cli.servers import ServerOptions, run_with_client, server_options, target_argument
 
 if TYPE_CHECKING:  # the command line is checked before these packages are loaded
     from manglecp.intent import Domain, Identity
@@ -50,7 +50,7 @@ if TYPE_CHECKING:  # the command line is checked before these packages are loade
 @click.option("--coverage", is_flag=True, help="Also print for each rule whether it fired.")
 @caller_options
 @pack_options
-@token_options
+@server_options
 @click.option("--json", "as_json", is_flag=True, help="Print the message of the protocol instead.")
 @click.pass_context
 def command(

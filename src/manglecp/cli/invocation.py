@@ -1,7 +1,7 @@
 """One invocation from the command line, of a pack on this machine or at a server.
 
-The user at the terminal is the approver: the approval request is printed, and signed with the secret of this user.
-With a request key, the run of an earlier call whose process ended is resumed.
+The user at the terminal is the approver: of a pack as the operator of this machine, of a server with the credential in
+use, if it has the permission. With a request key, the run of an earlier call whose process ended is resumed.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import re
+import shlex
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,17 +27,24 @@ from manglecp.cli.intent_request import clock_from, value_of
 from manglecp.cli.options import LOCAL, RuntimeOptions, bold
 from manglecp.cli.output import ProgressLine, write_lines, write_text
 from manglecp.cli.servers import (
-    CONFIRM_HINT,
     Approver,
     ServerOptions,
-    approve_at_terminal,
+    approval_lines,
     prompt_for_approval,
     run_with_client,
 )
 from manglecp.cli.tool_text import answer_lines, argument_schemas, failure_lines, missing_fact_lines
-from manglecp.client import ApprovalRequest, Client, Tool
+from manglecp.client import Client, Tool
 from manglecp.intent import Identity, request_message
-from manglecp.invoke import Invoker, OpenPacks, RunObserver, RunResponse, open_packs, progress_reporter, with_approval
+from manglecp.invoke import (
+    Invoker,
+    OpenPacks,
+    OperatorApprovals,
+    RunObserver,
+    RunResponse,
+    open_packs,
+    progress_reporter,
+)
 from manglecp.store import RunState, StoreError
 from manglecp.wire import WireError, encode, read_instant, why_not_lines
 from manglecp.wire.messages import (
@@ -64,6 +72,8 @@ class CallRequest:
     tool: str
     args: Mapping[str, str]
     confirm: bool
+    approval: str | None
+    wait: float
     request_key: str | None
     as_json: bool
 
@@ -84,8 +94,21 @@ async def call(folder: Path, request: CallRequest, identity: Identity, runtime: 
                 answer: RunResponse = await session.invoke(tool)
             except WireError as error:
                 answer = error
-    print_answer(answer, as_json=request.as_json, host_lines=host_lines, workspace=bool(runtime.workspace))
+    print_answer(
+        answer,
+        as_json=request.as_json,
+        host_lines=host_lines,
+        workspace=bool(runtime.workspace),
+        approvals=store_options(runtime, clock),
+    )
     return status_of(answer)
+
+
+def store_options(runtime: RuntimeOptions, clock: Callable[[], int]) -> str | None:
+    """Return the options of ``manglecp approvals``; None if that process has another store or another clock."""
+    if runtime.where == ":memory:" or abs(clock() - time.time_ns()) > _CLOCK_SKEW_NS:
+        return None
+    return "" if runtime.where is None else f" --store {shlex.quote(runtime.where)}"
 
 
 def keep_failures(lines: list[str]) -> Callable[[str, str], None]:
@@ -109,6 +132,7 @@ class _Session:
         self._identity = identity
         self._opened = opened
         self._invoker: Invoker = opened.invokers[0]
+        self._approver = Approver(OperatorApprovals(self._invoker.approvals), self._approve)
 
     async def find(self) -> MacroTool:
         """Return the tool. Raises :class:`NotProven` with the reasons."""
@@ -126,14 +150,24 @@ class _Session:
         return await self._invoker.offers.evaluate(request, self._identity)
 
     async def invoke(self, tool: MacroTool) -> InvokeResult:
-        """Invoke the tool; a second time where approval is required and given."""
+        """Invoke the tool; a second time with the approval request that was stored for it."""
         payload: dict[str, Any] = {"macro_id": tool.macro_id, "args": arguments(self._request.args, tool)}
         if self._request.request_key is not None:
             payload["x-request_key"] = self._request.request_key
-        return await with_approval(self._send, payload, self._identity.name, self._opened.secrets, self._approve)
+        approval = self._request.approval
+        if approval is None:
+            try:
+                return await self._send(payload)
+            except WireError as error:
+                if error.code != "confirmation_required" or not error.details:
+                    raise
+                approval = await self._approver.decided(error.details["challenge"]["approval"])
+            if approval is None:
+                raise WireError("x-confirmation_declined", f"{self._request.tool} was not approved")
+        return await self._send({**payload, "confirmation_token": approval})
 
-    def _approve(self, challenge: Mapping[str, Any]) -> bool | None:
-        return self._request.confirm or prompt_for_approval(str(challenge["text"]).splitlines())
+    def _approve(self, text: str) -> bool | None:
+        return self._request.confirm or prompt_for_approval(text)
 
     async def _send(self, payload: Mapping[str, Any]) -> InvokeResult:
         request = request_message("invoke_request", payload, self._invoker.domain.pack, "shell")
@@ -208,9 +242,17 @@ def interruptible() -> Iterator[asyncio.Event]:
 
 
 def print_answer(
-    answer: RunResponse, *, as_json: bool, host_lines: Sequence[str] = (), workspace: bool | None = None
+    answer: RunResponse,
+    *,
+    as_json: bool,
+    host_lines: Sequence[str] = (),
+    workspace: bool | None = None,
+    approvals: str | None = None,
 ) -> None:
-    """Print the result or the error. ``workspace`` is whether the run had one; None if unknown."""
+    """Print the result or the error. ``workspace`` is whether the run had one; None if unknown.
+
+    ``approvals`` are the options of ``manglecp approvals`` for the store or the server.
+    """
     if as_json:
         if isinstance(answer, WireError):
             message = encode(answer.answering("shell"))
@@ -222,10 +264,9 @@ def print_answer(
         write_lines(answer_lines(answer, bold=bold()))
         return
     why = answer.why if isinstance(answer, NotProven) else ()
-    for line in (*failure_lines(answer, host_lines), *missing_fact_lines(answer), *why):
+    lines = (*failure_lines(answer, host_lines), *missing_fact_lines(answer), *why)
+    for line in (*lines, *approval_lines(answer, approvals)):
         click.echo(line, err=True)
-    if answer.code == "confirmation_required" and (answer.details or {}).get("challenge") is not None:
-        click.echo(f"  {CONFIRM_HINT}", err=True)
     if answer.code == "schema_validation_failed":
         for name in _missing(answer):
             click.echo(escape_invisible(f"  add --arg {name}=VALUE"), err=True)
@@ -243,25 +284,33 @@ _NOT_NOW: Final = frozenset({"macro_expired", "x-macro_not_yet_valid"})
 _CLOCK_SKEW_NS: Final = 60_000_000_000
 
 
-def call_server(url: str, server: ServerOptions, request: CallRequest, caller_name: str | None) -> int:
-    at = request.intent["eval_time"]
+def call_server(url: str, server: ServerOptions, request: CallRequest) -> int:
+    at, options = request.intent["eval_time"], f" --server {shlex.quote(url)}"
 
     async def work(client: Client) -> InvokeResult:
         tool = await _find(client, request)
         with ExitStack() as line:
             progress = line.enter_context(ProgressLine("running"))
 
-            def decide(question: ApprovalRequest) -> bool:
+            def decide(text: str) -> bool | None:
                 line.close()  # the progress line would overwrite a prompt
-                return request.confirm or approve_at_terminal(question)
+                return prompt_for_approval(text, confirmed=request.confirm)
+
+            def wait(approval: str) -> None:
+                if request.wait:
+                    progress.doing = "waiting for the approval"
+                    how = escape_invisible(f"manglecp approvals approve {approval}{options}")
+                    click.echo(f"waiting {request.wait:g} s for the approval: {how}", err=True)
 
             outcome = await client.invoke(
                 tool,
                 arguments(request.args, tool.definition),
                 request_key=request.request_key,
                 eval_time=at,
+                approval=request.approval,
+                wait_for_approval=request.wait,
                 on_progress=progress_callback(progress),
-                on_confirm=Approver(url, server, caller_name, decide).on_confirm(),
+                on_confirm=None if request.approval else Approver(client, decide, wait).on_confirm,
             )
         return outcome.response
 
@@ -269,15 +318,15 @@ def call_server(url: str, server: ServerOptions, request: CallRequest, caller_na
         answer: RunResponse = run_with_client(url, server, work)
     except WireError as error:
         answer = _explain_expiry(error, at)
-    print_answer(answer, as_json=request.as_json)
+    print_answer(answer, as_json=request.as_json, approvals=options)
     return status_of(answer)
 
 
 def _explain_expiry(error: WireError, at: str) -> WireError:
-    """Extend the error of an expired tool: rules use the time of the request, validity the server's clock."""
+    """Extend the error of an expired tool: an evaluation uses the time of the request, an invocation the clock."""
     if error.code not in _NOT_NOW or abs(read_instant(at) - time.time_ns()) < _CLOCK_SKEW_NS:
         return error
-    why = f"it was proven for {at}, and its validity is checked against the server's clock: leave --now out"
+    why = f"it was proven for {at}, and an invocation is proven again at the server's clock: leave --now out"
     return WireError(error.code, f"{error.message}; {why}, or use facts without a recorded time", error.details)
 
 

@@ -150,5 +150,6 @@ def _line(entry: LedgerEntry) -> str:
 
 def _gist(body: dict[str, Any]) -> str:
     parts = [f"step {body['step']}"] if "step" in body else []
-    parts += [str(body[name]) for name in ("tool", "action", "verdict", "status", "state", "code") if body.get(name)]
+    names = ("tool", "event", "action", "verdict", "status", "state", "code")
+    parts += [str(body[name]) for name in names if body.get(name)]
     return " ".join(parts)

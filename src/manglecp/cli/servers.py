@@ -1,26 +1,27 @@
-"""Verbs against a server: its address, the credential of the client, and the signature of approvals."""
+"""Verbs against a server: its address, the credential of the client, and approvals."""
 
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import signal
 import sys
-import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-from urllib.parse import urlsplit
 
 import click
 
+from manglecp.base.text import escape_invisible
 from manglecp.cli.completion import packs
 from manglecp.cli.files import group
 from manglecp.cli.options import PackFolder
 
 if TYPE_CHECKING:
-    from manglecp.client import ApprovalRequest, Client, OnConfirm
+    from manglecp.client import ApprovalRequest, Client
+    from manglecp.invoke import OperatorApprovals
     from manglecp.wire import WireError
 
 
@@ -28,16 +29,13 @@ T = TypeVar("T")
 _ADDRESS: Final = re.compile(r"(?:https?|wss?)://", re.IGNORECASE)
 _PACK: Final = PackFolder(or_url=True)
 _PACK_OPTIONS: Final = (
-    *("permissions", "workspace", "programs", "where", "key"),
+    *("caller_name", "permissions", "workspace", "programs", "where", "key"),
     *("settings", "degrade", "cache", "allow_weaker"),
 )
-_MIN_SECRET_BYTES: Final = 32
 _CREDENTIALS: Final = {
     "auth_required": ": set MANGLECP_TOKEN, or give --token",
     "auth_invalid": "; get a token from the operator of the server, and pass it in MANGLECP_TOKEN or --token",
 }
-CONFIRM_HINT: Final = "add --confirm to approve this call"
-_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def _target(context: click.Context, parameter: click.Parameter, text: str) -> Path | str:
@@ -51,20 +49,19 @@ target_argument: Final = click.argument("target", metavar="PACK|URL", callback=_
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """The credential and the signing secret for a server."""
+    """The credential for a server."""
 
     token: str | None = field(default=None, repr=False)
-    secret_file: Path | None = None
 
     def check_options(self, context: click.Context, target: Path | str, *local: str) -> None:
         """Refuse options of packs for a server, and the reverse; ``local`` are further options of packs only."""
         if isinstance(target, str):
-            _refuse(context, "The server decides this itself", *_PACK_OPTIONS, *local)
+            refuse_given(context, "The server decides this itself", *_PACK_OPTIONS, *local)
         else:
-            _refuse(context, "A pack on this machine needs no credential", "token", "secret_file")
+            refuse_given(context, "A pack on this machine needs no credential", "token")
 
 
-def _refuse(context: click.Context, why: str, *names: str) -> None:
+def refuse_given(context: click.Context, why: str, *names: str) -> None:
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")
         if parameter.name in names and source is click.core.ParameterSource.COMMANDLINE:
@@ -74,28 +71,20 @@ def _refuse(context: click.Context, why: str, *names: str) -> None:
 token_option: Final = click.option(
     "--token", metavar="TOKEN", envvar="MANGLECP_TOKEN", help="Your token at a server; $MANGLECP_TOKEN is safer."
 )
-_secret: Final = click.option(
-    "--confirmation-key",
-    "secret_file",
-    metavar="FILE",
-    envvar="MANGLECP_CONFIRMATION_KEY_FILE",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A file with the secret that signs your approvals for a server, in hexadecimal.",
-)
+server_options: Final = group("server", ServerOptions, token_option)
 
 
-server_options: Final = group("server", ServerOptions, token_option, _secret)
-token_options: Final = group("server", ServerOptions, token_option)
+def is_at_terminal() -> bool:
+    """Return whether a prompt can be shown and answered."""
+    return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def prompt_for_approval(lines: Iterable[str]) -> bool | None:
-    """Print these lines and prompt for approval. Return None without a terminal."""
-    from manglecp.base.text import escape_invisible
-
-    for line in lines:
+def prompt_for_approval(text: str, *, confirmed: bool = False) -> bool | None:
+    """Print the text of an approval request and prompt, unless it is confirmed. Return None without a terminal."""
+    for line in text.split("\n"):
         click.echo(escape_invisible(line), err=True)
-    if not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
-        return None
+    if confirmed or not is_at_terminal():
+        return confirmed or None
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # Ctrl-C interrupts the prompt at once
     try:
         return click.confirm("Approve?", default=False, err=True)
@@ -105,79 +94,75 @@ def prompt_for_approval(lines: Iterable[str]) -> bool | None:
 
 @dataclass(frozen=True, slots=True)
 class Approver:
-    """The user as approver. ``decide`` shows an approval request and returns the decision; ``url`` is for a server."""
+    """The user as approver: with the credential of a client, or as the operator of this machine.
 
-    url: str | None
-    server: ServerOptions
-    name: str | None
-    decide: Callable[[ApprovalRequest], bool | Awaitable[bool]]
-    clock: Callable[[], int] = time.time_ns
+    ``decide`` shows the text of a request and returns the decision, or None to leave the request pending; then
+    ``on_pending`` is called with its id.
+    """
 
-    def on_confirm(self) -> OnConfirm:
-        """Return the callback for one invocation, which prompts at most once."""
-        from manglecp.client import RequestRefused, Signer
+    approvals: Client | OperatorApprovals
+    decide: Callable[[str], bool | Awaitable[bool | None] | None]
+    on_pending: Callable[[str], object] = lambda _: None
 
-        prompted = False
+    async def on_confirm(self, question: ApprovalRequest) -> str | bool | None:
+        """Return the decision about an invocation at a server."""
+        if question.refusal is not None:
+            raise question.refusal
+        if question.approval is None:  # a server without approval requests
+            args = json.dumps(dict(question.args), ensure_ascii=False)
+            return await self._decision(f"{question.tool.name} {args}\nEffects: {', '.join(question.effects)}")
+        return await self.decided(question.approval)
 
-        async def confirm(question: ApprovalRequest) -> str | bool | None:
-            nonlocal prompted
-            refusal = question.refusal
-            if refusal is not None:
-                why = "an approval is signed with --confirmation-key and the name of --as"
-                raise RequestRefused(refusal.code, f"{refusal.message}; {why}") from refusal
-            if prompted:
-                why = "the server requires a signed approval: give the file of your secret with --confirmation-key"
-                raise RequestRefused("confirmation_required", why)
-            prompted = True
-            approved = self.decide(question)
-            if not (await approved if inspect.isawaitable(approved) else approved):
-                return None
-            name = self.name or question.identity or "anonymous"
-            secret = self._secret(name)
-            if secret is None:
-                return True
-            signer = Signer(secret, name, approve=lambda _: True, clock_ms=lambda: self.clock() // 1_000_000)
-            return signer.token(question)
+    async def decided(self, approval: str) -> str | None:
+        """Decide about a request, if this approver may. Return its id to invoke with, or None if it was denied."""
+        from manglecp.client import Client, ServerError
+        from manglecp.wire import WireError
 
-        return confirm
+        try:
+            request = await self.approvals.approval(approval)
+        except (ServerError, WireError) as error:
+            if error.code not in ("auth_required", "auth_insufficient"):
+                raise
+            click.echo(escape_invisible(f"  you cannot approve this call: {error.message}"), err=True)
+            request = None
+        if request is not None and request.state != "pending":
+            return approval
+        # The operator is also the person who requests.
+        if request is None or (request.four_eyes and not isinstance(self.approvals, Client)):
+            verdict = None
+        else:
+            verdict = await self._decision(request.text or "")
+        if verdict is None:
+            self.on_pending(approval)
+        else:
+            await (self.approvals.approve if verdict else self.approvals.deny)(approval)
+        return None if verdict is False else approval
 
-    def _secret(self, name: str) -> bytes | None:
-        if self.server.secret_file is not None:
-            return _read_secret(self.server.secret_file)
-        from manglecp.invoke import SECRET_FILE, local_secrets
-        from manglecp.store import state_directory
-
-        local = self.url is None or urlsplit(self.url).hostname in _LOOPBACK
-        return local_secrets().of(name) if local and (state_directory() / SECRET_FILE).exists() else None
-
-
-def _read_secret(file: Path) -> bytes:
-    try:
-        secret = bytes.fromhex(file.read_text("ascii"))
-    except (OSError, ValueError):
-        secret = b""
-    if len(secret) < _MIN_SECRET_BYTES:
-        raise click.UsageError(f"{click.format_filename(file)} is not a secret: 64 hexadecimal digits or more")
-    return secret
+    async def _decision(self, text: str) -> bool | None:
+        decision = self.decide(text)
+        return await decision if inspect.isawaitable(decision) else decision
 
 
-def question_lines(question: ApprovalRequest) -> Iterator[str]:
-    import json
+def approval_lines(
+    error: WireError, options: str | None, *, again: str = "repeat the call with --approval {}"
+) -> Iterator[str]:
+    """Yield how to get the approval that an invocation needs.
 
-    tool = question.tool
-    yield f"{tool.name}: {question.text}" if question.text else tool.name
-    for name, value in question.args.items():
-        yield f"  {name}: {json.dumps(value, ensure_ascii=False)}"
-    yield f"  effects: {', '.join(question.effects) or 'not disclosed'}"
-    if question.reversible is not None:
-        yield "  it can be undone" if question.reversible else "  it cannot be undone"
-
-
-def approve_at_terminal(question: ApprovalRequest) -> bool:
-    approved = prompt_for_approval(question_lines(question))
-    if approved is None:
-        click.echo(f"  {CONFIRM_HINT}", err=True)
-    return approved is True
+    ``options`` are those of ``manglecp approvals`` for the server or the store; None if no other process can approve.
+    """
+    challenge = (error.details or {}).get("challenge")
+    if error.code != "confirmation_required" or not isinstance(challenge, dict):
+        return
+    if roles := challenge.get("roles"):
+        yield escape_invisible(f"  the approver needs the permission {' and '.join(map(str, roles))}")
+    if challenge.get("four_eyes"):
+        yield "  four eyes: the approver must not be the requester, so --confirm cannot approve this call"
+    if options is not None:
+        approval = escape_invisible(str(challenge.get("approval")))
+        yield f"  approve it with: manglecp approvals approve {approval}{options}"
+        yield f"  then {again.format(approval)}"
+    if not challenge.get("four_eyes") and "--server" not in (options or ""):
+        yield "  add --confirm to approve this call" if options is None else "  or add --confirm to approve it now"
 
 
 def run_with_client(url: str, server: ServerOptions, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -21,12 +22,13 @@ from manglecp.cli.options import (
     report_pack_errors,
     runtime_options,
 )
-from manglecp.cli.servers import ServerOptions, approve_at_terminal, server_options, target_argument
+from manglecp.cli.servers import ServerOptions, prompt_for_approval, server_options, target_argument
 
 if TYPE_CHECKING:
     from manglecp.cli.shell_commands import Shell
-    from manglecp.client import ApprovalRequest, Client
+    from manglecp.client import Client
     from manglecp.intent import Identity
+    from manglecp.invoke import OperatorApprovals
 
 
 @click.command("shell")
@@ -50,6 +52,9 @@ def command(
 
     The shell connects to the server at a URL (http, https, ws, wss), or serves PACK in its own process.
 
+    A tool that needs approval shows the text of its approval request and prompts; at a server that needs a credential
+    with the permission approve.
+
     At a terminal the tab key completes names, Ctrl-C cancels the current command, and Ctrl-D exits. Without a terminal
     the shell executes the lines of standard input until one fails. The exit status is 0 if all succeeded, else 1.
     """
@@ -68,33 +73,33 @@ def _run_shell(
     *,
     confirm: bool,
 ) -> int:
+    from manglecp.cli.invocation import store_options
     from manglecp.cli.output import ProgressLine
     from manglecp.cli.servers import Approver
     from manglecp.cli.shell_commands import LoopThread, Shell
-    from manglecp.client import Client, ClientError
+    from manglecp.client import ClientError
 
     interactive = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
     clock = _clock(now)
 
-    def approve(question: ApprovalRequest) -> bool:
-        return confirm or approve_at_terminal(question)
+    def approve(text: str) -> bool | None:
+        return (confirm and not isinstance(target, str)) or prompt_for_approval(text, confirmed=confirm)
 
     with LoopThread() as loop:
-        url = target if isinstance(target, str) else None
+        if isinstance(target, str):
+            opening: Any = _remote(target, server)
+            options: str | None = f" --server {shlex.quote(target)}"
+        else:
+            opening, options = _local(target, runtime, caller.identity, clock), store_options(runtime, clock)
         try:
-            if isinstance(target, str):
-                opening: Any = Client(target, token=server.token)
-            else:
-                opening = _local(target, runtime, caller.identity, clock)
-            with ProgressLine("loading" if url is None else "connecting"):
-                client: Client = loop.wait(loop.stack.enter_async_context(opening))
+            with ProgressLine("connecting" if isinstance(target, str) else "loading"):
+                client, approvals = loop.wait(loop.stack.enter_async_context(opening))
         except ClientError as error:
             _print_error(error)
             return 1
-        name = caller.caller_name if url is not None else caller.identity.name
-        # A remote server has its own clock.
-        approver = Approver(url, server, name, loop.request_approval, clock if url is None else time.time_ns)
+        approver = Approver(approvals, loop.request_approval)
         shell = Shell(client, loop, approver, approve, clock=clock, timed=now is not None, bold=bold())
+        shell.approval_options = options
         return _interact(shell) if interactive else _run_lines(shell)
 
 
@@ -107,18 +112,29 @@ def _clock(now: str | None) -> Callable[[], int]:
 
 
 @asynccontextmanager
+async def _remote(url: str, server: ServerOptions) -> AsyncIterator[tuple[Client, Client]]:
+    from manglecp.client import Client
+
+    async with Client(url, token=server.token) as client:
+        yield client, client
+
+
+@asynccontextmanager
 async def _local(
     folder: Path, runtime: RuntimeOptions, identity: Identity, clock: Callable[[], int]
-) -> AsyncIterator[Client]:
-    """Yield a client of a server in this process that serves the pack to ``identity``."""
+) -> AsyncIterator[tuple[Client, OperatorApprovals]]:
+    """Yield a client of a server in this process that serves the pack to ``identity``, and its approval requests."""
     from manglecp.client import Client
+    from manglecp.invoke import OperatorApprovals
     from manglecp.server import AuthConfig, open_core
 
     auth = AuthConfig(_FixedIdentity(identity))
     async with open_core(runtime.of_pack(folder), runtime.open_store, auth, clock=clock) as core:
         await core.revisions.ready()
+        with core.revisions.use() as revision:
+            approvals = OperatorApprovals(revision.invoker.approvals)
         async with Client(core, token="here") as client:
-            yield client
+            yield client, approvals
 
 
 class _FixedIdentity:
@@ -185,7 +201,7 @@ def _run_line(shell: Shell, line: str) -> bool:
     except CommandError as error:
         click.echo(f"error: {error}", err=True)
     except ClientError as error:
-        _print_error(error)
+        _print_error(error, shell.approval_options)
     except MangleError as error:
         report(error.diagnostics)
     except click.ClickException as error:
@@ -197,11 +213,12 @@ def _run_line(shell: Shell, line: str) -> bool:
     return False
 
 
-def _print_error(error: Exception) -> None:
-    from manglecp.cli.servers import as_wire_error
+def _print_error(error: Exception, options: str | None = None) -> None:
+    from manglecp.cli.servers import approval_lines, as_wire_error
     from manglecp.cli.tool_text import failure_lines
 
-    for line in failure_lines(as_wire_error(error)):
+    wire_error = as_wire_error(error)
+    for line in (*failure_lines(wire_error), *approval_lines(wire_error, options, again="invoke it again")):
         click.echo(line, err=True)
 
 

@@ -20,13 +20,13 @@ from manglecp.cli.invocation import arguments, progress_callback
 from manglecp.cli.output import ProgressLine, count
 from manglecp.cli.servers import Approver
 from manglecp.cli.tool_text import answer_lines, argument_schemas, assignment, result_lines, tool_lines
-from manglecp.client import ApprovalRequest, Client, EvaluationResult, InvocationResult
+from manglecp.client import Client, EvaluationResult, InvocationResult
 from manglecp.mangle import instant_text
 from manglecp.wire import coverage_lines, derivation_lines, fact_text, parse_fact_argument, why_not_lines
 from manglecp.wire.messages import UNSET
 
 T = TypeVar("T")
-_Pending: TypeAlias = tuple[ApprovalRequest, "asyncio.Future[bool]"]
+_Pending: TypeAlias = tuple[str, "asyncio.Future[bool | None]"]
 
 
 class LoopThread:
@@ -49,13 +49,13 @@ class LoopThread:
         with self._end:
             self.wait(self.stack.aclose())
 
-    async def request_approval(self, question: ApprovalRequest) -> bool:
-        """Pass an approval request to the main thread, and return its decision. Called on the loop."""
-        decision: asyncio.Future[bool] = self._loop.create_future()
-        self._events.put((question, decision))
+    async def request_approval(self, text: str) -> bool | None:
+        """Pass the text of an approval request to the main thread, and return its decision. Called on the loop."""
+        decision: asyncio.Future[bool | None] = self._loop.create_future()
+        self._events.put((text, decision))
         return await decision
 
-    def wait(self, work: Coroutine[Any, Any, T], approve: Callable[[ApprovalRequest], bool] = lambda _: False) -> T:
+    def wait(self, work: Coroutine[Any, Any, T], approve: Callable[[str], bool | None] = lambda _: None) -> T:
         """Return the result of ``work``; an exception in the main thread cancels it."""
         events: SimpleQueue[_Pending | None] = SimpleQueue()
         self._events = events
@@ -63,15 +63,15 @@ class LoopThread:
         future.add_done_callback(lambda _: events.put(None))
         try:
             while (event := events.get()) is not None:
-                question, decision = event
-                self._loop.call_soon_threadsafe(_settle, decision, approve(question))
+                text, decision = event
+                self._loop.call_soon_threadsafe(_settle, decision, approve(text))
             return future.result()
         except BaseException:
             future.cancel()
             raise
 
 
-def _settle(decision: asyncio.Future[bool], approved: bool) -> None:
+def _settle(decision: asyncio.Future[bool | None], approved: bool | None) -> None:
     if not decision.done():
         decision.set_result(approved)
 
@@ -118,7 +118,7 @@ class Shell:
         client: Client,
         loop: LoopThread,
         approver: Approver,
-        approve: Callable[[ApprovalRequest], bool],
+        approve: Callable[[str], bool | None],
         *,
         clock: Callable[[], int],
         timed: bool = False,
@@ -127,6 +127,8 @@ class Shell:
         self.client = client
         self.evaluation: EvaluationResult | None = None
         self.outcome: InvocationResult | None = None
+        self.approval_options: str | None = None
+        """The options of ``manglecp approvals`` for the server; None if no other process can approve."""
         self._loop = loop
         self._approver = approver
         self._approve = approve
@@ -243,9 +245,9 @@ class Shell:
         with ExitStack() as line:
             progress = line.enter_context(ProgressLine("running"))
 
-            def approve(question: ApprovalRequest) -> bool:
+            def approve(text: str) -> bool | None:
                 line.close()  # the progress line would overwrite a prompt
-                return self._approve(question)
+                return self._approve(text)
 
             async def invoked() -> InvocationResult:
                 tool = await self.client.upgrade(macro_id)
@@ -253,7 +255,7 @@ class Shell:
                     tool,
                     arguments(given, tool.definition),
                     on_progress=progress_callback(progress),
-                    on_confirm=self._approver.on_confirm(),
+                    on_confirm=self._approver.on_confirm,
                 )
 
             self.outcome = self._loop.wait(invoked(), approve)

@@ -1,0 +1,111 @@
+"""``manglecp token``: make, list and revoke the tokens of a server's ``tokens.toml``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from manglecp.base.text import escape_invisible
+from manglecp.cli.options import as_json
+from manglecp.cli.output import columns, count, print_json, write_lines
+
+if TYPE_CHECKING:
+    from manglecp.server import TokenEditor
+
+_SHOWN: Final = 12  # digits of a hash
+_file: Final = click.option(
+    "--file",
+    metavar="FILE",
+    envvar="MANGLECP_TOKENS",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default="tokens.toml",
+    help="The file of `manglecp serve --tokens`; by default $MANGLECP_TOKENS or tokens.toml.",
+)
+
+
+@click.group("token")
+def command() -> None:
+    """Make, list and revoke the tokens of clients and approvers.
+
+    The file has only the hashes of tokens. A server that uses it reloads it within a second.
+    """
+
+
+@contextmanager
+def _editor(file: Path, *, create: bool = False) -> Iterator[TokenEditor]:
+    from manglecp.server import TokenEditor, TokensError
+
+    if not create and not file.exists():
+        raise click.UsageError(f"there is no {click.format_filename(file)}; `manglecp token new` creates it")
+    try:
+        yield TokenEditor(file)
+    except TokensError as error:
+        raise click.ClickException(f"{error}; the file is unchanged") from None
+
+
+def _expiry(context: click.Context, parameter: click.Parameter, text: str | None) -> datetime | None:
+    try:
+        at = None if text is None else datetime.fromisoformat(text)
+    except ValueError:
+        message = f"{text!r} is not a time such as 2030-01-31 or 2030-01-31T12:00:00Z."
+        raise click.BadParameter(message, context, parameter) from None
+    at = at.replace(tzinfo=UTC) if at is not None and at.tzinfo is None else at
+    if at is not None and at <= datetime.now(UTC):
+        raise click.BadParameter(f"{text} is in the past.", context, parameter)
+    return at
+
+
+@command.command("new", short_help="Make a token, and add its hash to the file.")
+@click.argument("name", metavar="NAME")
+@click.option("--permission", "permissions", metavar="P", multiple=True, help="A permission of the identity.")
+@click.option("--approver", is_flag=True, help="Permit to approve calls: for a person, never for an agent.")
+@click.option("--expires", metavar="TIME", callback=_expiry, help="The end in RFC 3339; by default it does not expire.")
+@_file
+def new(name: str, permissions: tuple[str, ...], approver: bool, expires: datetime | None, file: Path) -> None:
+    """Make a token for the identity NAME, add its hash to the file, and print the token once.
+
+    The token is the only line on standard output. It is not stored: hand it over now.
+    """
+    with _editor(file, create=True) as editor:
+        token = editor.add(name, [*permissions, *(["approve"] if approver else [])], expires)
+    click.echo(f"added to {click.format_filename(file)}; this is the token of {name}, shown once:", err=True)
+    write_lines([token])
+
+
+@command.command("list")
+@as_json
+@_file
+def list_(as_json: bool, file: Path) -> None:
+    """List the tokens with identity, permissions and expiry."""
+    with _editor(file) as editor:
+        tokens = [
+            {
+                "hash": one["sha256"][:_SHOWN],
+                "identity": one["identity"],
+                "permissions": sorted(one.get("permissions", ())),
+                "expires": None if (at := one.get("expires")) is None else at.isoformat().replace("+00:00", "Z"),
+            }
+            for one in editor.entries()
+        ]
+    if as_json:
+        return print_json(tokens)
+    rows = [
+        (one["hash"], one["identity"], ", ".join(one["permissions"]) or "-", one["expires"] or "-") for one in tokens
+    ]
+    table = columns([("HASH", "IDENTITY", "PERMISSIONS", "EXPIRES"), *rows])
+    return write_lines(map(escape_invisible, table) if rows else ["No tokens."])
+
+
+@command.command("revoke", short_help="Remove tokens from the file.")
+@click.argument("name", metavar="NAME|HASH")
+@_file
+def revoke(name: str, file: Path) -> None:
+    """Remove all tokens of the identity NAME, or the one whose hash begins with HASH (6 digits or more)."""
+    with _editor(file) as editor:
+        gone = editor.revoke(name)
+    write_lines([f"revoked {count(len(gone), 'token')} of {gone[0]['identity']}"])
