@@ -309,8 +309,8 @@ BROKEN: list[tuple[str, Way, Flaw, str]] = [
 WITH_CREDENTIALS: list[tuple[str, Way, Flaw, str]] = [
     ("any credential", "http", Flaw(token="s3cret"), "SEC-17 ERR-10"),
     ("any origin", "http", Flaw(http=everybody), "TRANS-22"),
-    ("no consent", "http", Flaw(said=instead_of("confirmation_required")), "INVK-09 ERR-26 SEC-24"),
-    ("any consent", "websocket", Flaw(said=instead_of("confirmation_invalid")), "INVK-10 ERR-27 SEC-22"),
+    ("no approval", "http", Flaw(said=instead_of("confirmation_required")), "INVK-09 ERR-26 SEC-24"),
+    ("any approval", "websocket", Flaw(said=instead_of("confirmation_invalid")), "INVK-10 ERR-27 SEC-22"),
     ("failures as results", "http", Flaw(said=instead_of("execution_failed")), "INVK-17 ERR-28"),
 ]
 

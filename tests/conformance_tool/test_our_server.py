@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from manglecp.conformance import run
 from manglecp.conformance.plan import Invocation, Plan, PlannedIntent
 from manglecp.conformance.report import CATEGORIES
+from manglecp.conformance.runner import DEVIATIONS
 from manglecp.server import Tls
 from tests.conformance_tool.spoiling import Flaw, Message
+from tests.conformance_tool.test_broken_servers import on
 from tests.conformance_tool.workshop import PACK, SECONDS, Way, Workshop
 from tests.invoke.chains import chain, steps
 from tests.server.certificates import certificate
@@ -44,12 +47,30 @@ def test_over_sockets(servers: Workshop, way: Way) -> None:
 
 @pytest.mark.req("CONF-05", "CONF-09", "SEC-13", "SEC-17", "INVK-09", "INVK-10")
 @pytest.mark.parametrize("way", BOTH)
-def test_with_credentials_and_consent(servers: Workshop, way: Way) -> None:
+def test_with_credentials_and_approval(servers: Workshop, way: Way) -> None:
     report = servers.test(way, known=True)
     assert report.conforms, shown(report)
     wanted = ["INVK-09", "INVK-10", "SEC-22", "SEC-24", "CONF-09", "INVK-17", "ERR-28", "SEC-17", "ERR-09", "ERR-10"]
     wanted += ["TRANS-17", "TRANS-22"] if way == "http" else ["SEC-13", "SEC-15"]
     assert [row for row in wanted if report[row].outcome != "passed"] == []
+    assert {report[row].outcome for row in ("INVK-03", "SEC-21", "SEC-33")} == {"not tested"}
+    assert report["SEC-21"].reasons == [DEVIATIONS["SEC-21"]]
+
+
+def test_tokens_of_another_format_are_left_to_their_servers(servers: Workshop) -> None:
+    """A server without x-approvals is tested for missing and forged tokens all the same."""
+    other = Flaw(said=on("manifest", lambda payload: payload["extensions"].pop("x-approvals")))
+    report = servers.test("http", other, known=True, rows={"SEC-22", "INVK-09"})
+    assert report.conforms, shown(report)
+    assert report["INVK-09"].outcome == report["INVK-10"].outcome == "passed"
+    assert report["SEC-22"].reasons == ["the server's confirmation tokens have a format of their own"]
+
+
+def test_without_an_approver_nothing_is_approved(servers: Workshop) -> None:
+    plan = servers.plan("known")
+    plan = replace(plan, credentials=replace(plan.credentials, approver_token=None))
+    report = servers.test(known=True, plan=plan, rows={"SEC-22"})
+    assert report["SEC-22"].reasons == ["the plan has no approver_token"]
 
 
 @pytest.mark.req("CONF-13", "TRANS-24", "TRANS-25", "TRANS-27")

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from manglecp.conformance import Report, read_plan, run
+from manglecp.conformance import PlanError, Report, read_plan, run
 from manglecp.conformance.checks import CHECKS
 from manglecp.conformance.message_rules import CODE_ROWS, WATCHED
 from manglecp.conformance.report import RECOMMENDED
-from manglecp.conformance.runner import UNSEEN
+from manglecp.conformance.runner import DEVIATIONS, UNSEEN
 from tests.requirements.register import load
 from tests.server.house import house
 
@@ -25,6 +25,10 @@ def used() -> set[str]:
 
 def test_every_row_is_in_the_register() -> None:
     assert used() <= set(REGISTER)
+
+
+def test_deviations_are_registered() -> None:
+    assert [row for row in DEVIATIONS if REGISTER[row].status != "deviates"] == []
 
 
 def test_what_is_recommended_and_no_more_is_advice() -> None:
@@ -63,6 +67,13 @@ def test_one_note_against_a_row_is_enough() -> None:
     )
     assert not report.conforms
     assert "because: WIRE-01" in "\n".join(report.lines())
+
+
+def test_a_plan_with_a_secret_names_the_approver_token(tmp_path: Path) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_text('[credentials]\ntoken = "t"\nsecret = "6b6b"\n')
+    with pytest.raises(PlanError, match="set approver_token"):
+        read_plan(path)
 
 
 def test_a_plan_knows_what_time_it_is(tmp_path: Path) -> None:

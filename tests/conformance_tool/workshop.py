@@ -19,7 +19,7 @@ import uvicorn
 from manglecp.conformance import Report, read_plan, run
 from manglecp.conformance.plan import Plan
 from manglecp.intent import Identity
-from manglecp.invoke import PackOptions, Secrets
+from manglecp.invoke import PackOptions
 from manglecp.server import AuthConfig, Core, open_core
 from manglecp.server.app import App
 from manglecp.store import open_store
@@ -33,6 +33,7 @@ WHO = Tokens(
     {
         "s3cret": Identity("ada", frozenset({"fix", "explain_policy"}), "user"),
         "little": Identity("bob", frozenset(), "user"),
+        "grown-up": Identity("eve", frozenset({"approve"}), "user"),
     }
 )
 Way = Literal["http", "websocket"]
@@ -102,9 +103,8 @@ def workshop(folder: Path) -> Iterator[Workshop]:
         cores = []
         for auth in (None, WHO):
             options = PackOptions(PACK, workspace=[folder])
-            secrets = Secrets({"ada": b"k" * 32})
             core = await stack.enter_async_context(
-                open_core(options, partial(open_store, ":memory:"), AuthConfig(auth, secrets))
+                open_core(options, partial(open_store, ":memory:"), AuthConfig(auth))
             )
             await core.revisions.ready()
             cores.append(core)

@@ -192,7 +192,7 @@ def test_a_document_is_an_object(document: Any) -> None:
 
 
 def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, limit in {"_MAX_ENTRIES": 3, "_MAX_TEXT": 100, "_MAX_VERBATIM": 50}.items():
+    for name, limit in {"_MAX_ENTRIES": 3, "_MAX_TEXT_LENGTH": 100, "_MAX_VERBATIM_BYTES": 50}.items():
         monkeypatch.setattr(readers, name, limit)
     judge(turn("a", "b", "c"))
     for changes, where in (

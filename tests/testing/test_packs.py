@@ -217,7 +217,7 @@ def test_a_function_has_to_take_what_the_action_takes(incident: Pack) -> None:
         incident.with_actions(read_logs=lambda file, lines=1: [file, lines])
 
 
-def test_consent_is_asked_for_with_functions_too() -> None:
+def test_approval_is_requested_with_functions_too() -> None:
     ran: list[int] = []
 
     def write(n: int) -> dict[str, int]:
@@ -232,6 +232,15 @@ def test_consent_is_asked_for_with_functions_too() -> None:
         assert (refused.value.code, ran) == ("confirmation_required", [])
         assert answer.invoke("t", {"n": 1}, confirm=True).result == {"n": 1}
         assert ran == [1]
+
+
+@pytest.mark.parametrize("rule", ['needs_approval("t", "treasurer").', 'four_eyes("t").'])
+def test_confirm_approves_in_every_role_and_as_another_person(rule: str) -> None:
+    with small(steps("write"), rule).with_actions(write=lambda n: {"n": n}) as pack:
+        answer = pack.intent("go")
+        with pytest.raises(Refused, match=r"(?s)confirmation_required.*Requested by: local.*write\(n = 1\)"):
+            answer.invoke("t", {"n": 1})
+        assert answer.invoke("t", {"n": 1}, confirm=True).result == {"n": 1}
 
 
 def test_functions_have_the_rights_of_the_action_and_no_more() -> None:

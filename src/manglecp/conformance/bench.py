@@ -150,6 +150,23 @@ class Bench:
         payload = {"scheme": credentials.scheme, "token": token or credentials.token}
         return await connection.ask(encode(message("authenticate", payload)))
 
+    async def approve(self, approval: str, *, as_approver: bool = True) -> Answer:
+        """Approve a request of the extension ``x-approvals``, as the approver of the plan or as the requester."""
+        data = encode(message("x-approval_request", {"operation": "approve", "approval": approval}))
+        credentials = self.plan.credentials
+        token = credentials.approver_token if as_approver else credentials.token
+        connection = await self.connection()
+        if isinstance(connection, HttpConnection):
+            return await connection.ask(data, "approvals", credentials=credentials.headers_of(token))
+        async with self.other_session() as session:
+            if token is not None:
+                await self.authenticate(session, token)
+            return await session.ask(data)
+
+    def has_extension(self, name: str) -> bool:
+        extensions = self.manifest.get("extensions")
+        return isinstance(extensions, dict) and name in extensions
+
     @property
     def auth_required(self) -> bool:
         return member(self.manifest, "auth", "required") is True

@@ -22,7 +22,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 from manglecp.wire import Fault, read_instant
 
 Transport = Literal["http", "websocket", "stdio"]
-End = Literal["evaluate", "invoke"]
+End = Literal["evaluate", "invoke", "approvals"]
 _BOM: Final = b"\xef\xbb\xbf"
 
 
@@ -226,7 +226,11 @@ class SessionConnection(ABC):
 
 MANIFEST_PATH: Final = "/.well-known/manglecp/manifest.json"
 _JSON: Final = {"content-type": "application/json", "accept": "application/json"}
-_MEMBERS: Final[Mapping[End, str]] = {"evaluate": "intent_eval", "invoke": "macro_invoke"}
+_MEMBERS: Final[Mapping[End, str]] = {
+    "evaluate": "intent_eval",
+    "invoke": "macro_invoke",
+    "approvals": "x-approvals",
+}
 
 
 class HttpConnection:

@@ -134,6 +134,7 @@ ROWS: Final[Mapping[str, Mapping[Path, tuple[str, ...]]]] = {
         },
     ),
     "authenticate_response": _paths("WIRE-04", {"payload": ("SEC-15",)}),
+    "x-approval_response": _paths("WIRE-04", {}),
 }
 _HIDDEN: Final = ("input_schema", "output_schema", "context_injection", "safety", "validity")
 # By disclosure level: the requirement, the members that a tool must have, and those that it must not have.

@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import msgspec
 
@@ -30,23 +30,25 @@ class PlanTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Credentials(PlanTable, frozen=True, kw_only=True):
-    """The identity of the checks. ``secret``, hexadecimal, signs confirmation tokens for ``identity``."""
+    """The credential of the checks, and that of an approver (extension ``x-approvals``), in one scheme."""
 
     token: str | None = None
+    approver_token: str | None = None
     scheme: str = "bearer"
-    identity: str = "anonymous"
-    secret: Annotated[str, msgspec.Meta(pattern="^([0-9a-fA-F]{2})*$")] | None = None
 
     def __repr__(self) -> str:
-        return f"Credentials(identity={self.identity!r})"
+        return f"Credentials(scheme={self.scheme!r})"
 
     @property
     def headers(self) -> dict[str, str]:
-        if self.token is None:
+        return self.headers_of(self.token)
+
+    def headers_of(self, token: str | None) -> dict[str, str]:
+        if token is None:
             return {}
         if self.scheme == "api_key":
-            return {"X-MangleCP-API-Key": self.token}
-        return {"Authorization": f"Bearer {self.token}"}
+            return {"X-MangleCP-API-Key": token}
+        return {"Authorization": f"Bearer {token}"}
 
 
 class PlannedIntent(PlanTable, frozen=True, kw_only=True):
@@ -76,7 +78,7 @@ class PlannedIntent(PlanTable, frozen=True, kw_only=True):
 class Invocation(PlanTable, frozen=True, kw_only=True):
     """A tool that may be invoked.
 
-    ``expired``: its window is over; ``confirm``: it needs consent; ``fails``: it cannot succeed; ``slow``: it takes
+    ``expired``: its window is over; ``confirm``: it needs approval; ``fails``: it cannot succeed; ``slow``: it takes
     long enough to be cancelled.
     """
 
@@ -150,7 +152,9 @@ def _convert_plan(document: dict[str, Any], now: float) -> Plan:
             raise PlanError(f"there is no intent labelled {one.get('intent')}")
         one["intent"] = intents[one["intent"]]
     credentials = document.get("credentials", {})
-    for name in ("token", "secret"):
+    if not {"secret", "secret_env", "identity"}.isdisjoint(credentials):
+        raise PlanError("credentials: secret and identity are not supported any more; set approver_token")
+    for name in ("token", "approver_token"):
         variable = credentials.pop(f"{name}_env", None)
         if variable is not None:
             if variable not in os.environ:

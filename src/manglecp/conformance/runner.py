@@ -40,6 +40,14 @@ UNSEEN: Final[Mapping[str, tuple[int, str]]] = {
     "CONF-13": (3, _CONNECTIONS),
 }
 
+DEVIATIONS: Final[Mapping[str, str]] = {
+    "INVK-03": "with x-approvals an invocation is judged at the server's clock; its eval_time is recorded only",
+    "SEC-21": "with x-approvals an approver decides at the server; no client makes a token",
+    "SEC-33": "with x-approvals session facts are stored with the offers that they prove, for no other evaluation",
+    "DATA-47": "with x-approvals session facts are stored with the offers that they prove, for no other evaluation",
+}
+"""Deliberate deviations of servers that prove tools again when they are used (extension ``x-approvals``)."""
+
 SECONDS: Final = 20.0
 _GIVE_UP: Final = 3
 _FIRST: Final[dict[Transport, tuple[str, ...]]] = {
@@ -72,8 +80,7 @@ async def run(
     report = Report(target if isinstance(target, str) else " ".join(target), transport, level)
     plan = plan or Plan()
     watcher = Watcher(report)
-    if plan.credentials.token is not None:
-        watcher.secrets.append(plan.credentials.token)
+    watcher.secrets += filter(None, (plan.credentials.token, plan.credentials.approver_token))
     bench = Bench(target, plan, report, watcher, time.time())
     checks = [check for check in CHECKS if check.level <= level and (rows is None or bool(rows & set(check.rows)))]
     for id_, (row_level, reason) in UNSEEN.items():
@@ -81,6 +88,9 @@ async def run(
             report.leave((id_,), reason)
     try:
         if await _receive_manifest(bench, transport, seconds):
+            if rows is None and bench.has_extension("x-approvals"):
+                for id_, reason in DEVIATIONS.items():
+                    report.leave((id_,), reason)
             await _run_checks(bench, checks, transport, seconds)
         else:
             for check in checks:

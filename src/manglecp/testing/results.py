@@ -45,7 +45,6 @@ class Refused(AssertionError):
         self.details: Mapping[str, Any] = error.details or {}
         lines = [*error_lines(error.code, error.message, error.details)]
         lines += [f"  {one['path'] or '/'}: {one['message']}" for one in self.details.get("schema_errors", ())]
-        lines += [f"  {line}" for line in str(self.details.get("challenge", {}).get("text", "")).splitlines()]
         super().__init__(join_lines([*lines, *more]))
 
 
@@ -360,11 +359,13 @@ class Answer:
     ) -> Run:
         """Invoke the tool. Raises :class:`manglecp.testing.Refused` if it is refused or fails.
 
-        ``confirm`` approves where approval is needed. ``now`` is the time of the invocation, by default of the proof.
+        ``confirm`` approves where approval is needed, as an approver other than the caller, in every role; without it,
+        the error has the text that the approver would read. ``now`` is the time of the invocation; the default is that
+        of the proof.
         """
         __tracebackhide__ = True
         tool = self.tool(name)
-        answer, calls = self.pack.stage.invoke(
+        answer, calls, approval_text = self.pack.stage.invoke(
             self.request,
             self.pack.identity,
             tool.definition.macro_id,
@@ -375,5 +376,6 @@ class Answer:
             request_key=request_key,
         )
         if isinstance(answer, WireError):
-            raise Refused(answer, (f"  {one.action}: {one.error}" for one in calls if one.error is not None))
+            failed = (f"  {one.action}: {one.error}" for one in calls if one.error is not None)
+            raise Refused(answer, [*(f"  {line}" for line in approval_text.splitlines()), *failed])
         return Run(self.pack, name, answer, calls, self.now if now is None else instant(now))

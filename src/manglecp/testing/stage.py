@@ -2,33 +2,34 @@
 
 A function's arguments are validated, and its right is checked and spent, as before a host call. Actions without a
 function run in hosts, started at the first call. An event loop in a thread makes it synchronous. The clock is the
-test's, and approvals are signed as an approver's would be.
+test's, and ``confirm`` decides as an approver.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 import msgspec
 
 from manglecp.base.background_loop import background_loop, runs_here, wait_for
 from manglecp.base.suggestions import did_you_mean
 from manglecp.intent import Domain, Identity, request_message
-from manglecp.invoke import Invoker, PackOptions, PackRuntime, Secrets, serve_pack_actions, with_approval
+from manglecp.invoke import OPERATOR, Invoker, PackOptions, PackRuntime, invoke_with_approval, serve_pack_actions
 from manglecp.pack import ActionDescription, Pack
-from manglecp.store import open_store
+from manglecp.store import Approval, open_store
 from manglecp.toolhost import ActionResult, CallRefused, Dispatcher, DispatchError, ErrorCode, HostCall, Right, failure
 from manglecp.wire import WireError
 from manglecp.wire.messages import IntentRequest, InvokeRequest, InvokeResult
 
+_APPROVER: Final = OPERATOR._replace(name="approver")
+"""Approves in every role, and is not the caller (``four_eyes``)."""
 Function: TypeAlias = Callable[..., Any]
 
 
@@ -128,7 +129,6 @@ class Stage:
     def __init__(self, domain: Domain, functions: Mapping[str, Function], options: PackOptions) -> None:
         self._domain = domain
         self._options = options
-        self._secrets = Secrets(local=secrets.token_bytes(32))
         self._now: int | None = None
         self._stack = AsyncExitStack()
         self._hosts: Dispatcher | None = None
@@ -159,8 +159,18 @@ class Stage:
         evaluated_at: int,
         now: int,
         request_key: str | None = None,
-    ) -> tuple[InvokeResult | WireError, tuple[ActionCall, ...]]:
-        """Return the result or error, and the calls that were made. Evaluation and invocation have their own time."""
+    ) -> tuple[InvokeResult | WireError, tuple[ActionCall, ...], str]:
+        """Return the result or error, the calls that were made, and the text of the approval request.
+
+        Evaluation and invocation have their own time.
+        """
+        text = ""
+
+        def decide(approval: Approval) -> bool | None:
+            nonlocal text
+            text = approval.text
+            return True if confirm else None
+
         before = len(self._actions.calls)
         self._now = evaluated_at
         self._wait(self._invoker.offers.evaluate(request, identity))
@@ -170,11 +180,17 @@ class Stage:
             payload["x-request_key"] = request_key
         try:
             answer: InvokeResult | WireError = self._wait(
-                with_approval(partial(self._invoke, identity), payload, identity.name, self._secrets, lambda _: confirm)
+                invoke_with_approval(
+                    partial(self._invoke, identity),
+                    payload,
+                    self._invoker.approvals,
+                    decide,
+                    approver=_APPROVER,
+                )
             )
         except WireError as error:
             answer = error
-        return answer, tuple(self._actions.calls[before:])
+        return answer, tuple(self._actions.calls[before:]), text
 
     async def _invoke(self, identity: Identity, payload: dict[str, Any]) -> InvokeResult:
         request: InvokeRequest = request_message("invoke_request", payload, self._domain.pack, "test")
@@ -185,7 +201,7 @@ class Stage:
         self._stack.callback(store.close)
         clock = lambda: time.time_ns() if self._now is None else self._now  # noqa: E731
         actions = cast(Dispatcher, self._actions)
-        runtime = PackRuntime.over(self._domain, actions, self._options, store, secrets=self._secrets, clock=clock)
+        runtime = PackRuntime.from_domain(self._domain, actions, self._options, store, clock=clock)
         return await self._stack.enter_async_context(runtime.invoker)
 
     async def _start_hosts(self) -> Dispatcher:

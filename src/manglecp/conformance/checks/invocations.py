@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import secrets
-import time
-from collections.abc import Mapping
 from typing import Any, cast
 
 import jsonschema_rs
 
-from manglecp.base.digest import digest
 from manglecp.conformance.bench import SESSIONS, Bench, Untested, check, message
 from manglecp.conformance.checks.facts import comparable
 from manglecp.conformance.connections import Answer, member
 from manglecp.conformance.plan import Invocation, PlannedIntent
-from manglecp.wire import sign_confirmation
 
 
 @check("INVK-06", "ERR-23", "INVK-05")
@@ -69,8 +64,8 @@ async def expired_tools(b: Bench) -> None:
 
 
 @check("INVK-09", "INVK-10", "ERR-26", "ERR-27", "SEC-24", "CONF-09", "INVK-05", level=2)
-async def consent_is_needed(b: Bench) -> None:
-    """A tool that needs consent is not invoked without a token that holds"""
+async def approval_is_needed(b: Bench) -> None:
+    """A tool that needs approval is not invoked without a token that holds"""
     for invocation in b.invocations(lambda one: one.confirm):
         tool = await b.tool(invocation, options={"disclosure_preference": "full"})
         macro_id, safety = tool["macro_id"], tool.get("safety")
@@ -91,31 +86,33 @@ async def consent_is_needed(b: Bench) -> None:
             b.refused(answer, "schema_validation_failed", "INVK-05", about=about)
 
 
-@check("SEC-21", "SEC-22", "CONF-09", "INVK-04", level=2, patience=3)
-async def consent_is_taken(b: Bench) -> None:
-    """With a token that holds it is invoked, once"""
+@check("SEC-22", "CONF-09", "INVK-04", level=2, patience=3)
+async def approval_is_used(b: Bench) -> None:
+    """With an approval it is invoked, once"""
     invocations = b.invocations(lambda one: one.confirm)
-    secret = b.plan.credentials.secret
-    if secret is None:
-        raise Untested("the plan has no secret to confirm with")
+    if not b.has_extension("x-approvals"):
+        raise Untested("the server's confirmation tokens have a format of their own")
+    if b.plan.credentials.approver_token is None:
+        raise Untested("the plan has no approver_token")
+    if (await b.connection()).transport == "stdio":
+        raise Untested("standard streams have no second credential")
     for invocation in invocations:
         macro_id = await b.macro_id(invocation)
-        asked = await b.invoke(macro_id, invocation.args)
-        token = _token(b, bytes.fromhex(secret), macro_id, invocation.args, asked)
-        answer = await b.invoke(macro_id, invocation.args, confirmation_token=token)
+        requested = await b.invoke(macro_id, invocation.args)
+        approval = member(requested.details, "challenge", "approval")
+        if not b.note("SEC-22", isinstance(approval, str), "the id of an approval request", requested):
+            continue
+        early = await b.invoke(macro_id, invocation.args, confirmation_token=approval)
+        b.refused(early, "confirmation_required", "SEC-22", about="a request that is not approved")
+        own = await b.approve(approval, as_approver=False)
+        b.refused(own, ("auth_required", "auth_insufficient"), "SEC-22", about="an approval by the requester")
+        approved = await b.approve(approval)
+        b.note("SEC-22", approved.type == "x-approval_response", "the approver's decision", approved)
+        answer = await b.invoke(macro_id, invocation.args, confirmation_token=approval)
         went = answer.type == "invoke_response" or (invocation.fails and answer.code == "execution_failed")
-        b.note(("SEC-21", "SEC-22", "CONF-09", "INVK-04"), went, f"{invocation.tool} invoked with consent", answer)
-        again = await b.invoke(macro_id, invocation.args, confirmation_token=token)
-        b.refused(again, "confirmation_invalid", "SEC-22", about="the same token again")
-
-
-def _token(b: Bench, secret: bytes, macro_id: str, args: Mapping[str, Any], asked: Answer) -> str:
-    """Sign as this project does: over the tool, the arguments, the identity, a nonce and the time."""
-    challenge = asked.details.get("challenge")
-    nonce, issued = member(challenge, "nonce"), member(challenge, "issued_ms")
-    if not isinstance(nonce, str) or not isinstance(issued, int):
-        nonce, issued = secrets.token_urlsafe(24), time.time_ns() // 1_000_000
-    return sign_confirmation(secret, b.plan.credentials.identity, macro_id, digest(args), nonce, issued)
+        b.note(("SEC-22", "CONF-09", "INVK-04"), went, f"{invocation.tool} invoked with an approval", answer)
+        again = await b.invoke(macro_id, invocation.args, confirmation_token=approval)
+        b.refused(again, "confirmation_invalid", "SEC-22", about="the same approval again")
 
 
 def _plain(one: Invocation) -> bool:
