@@ -1,5 +1,6 @@
 """The actions of the workspace pack: read, search, outline, test, patch and commit."""
 
+from repository.actions.commit_previews import preview_commit
 from repository.actions.commits import commit
 from repository.actions.failures import parse_failures
 from repository.actions.history import git_diff
@@ -18,6 +19,7 @@ __all__ = [
     "make_patch",
     "outline",
     "parse_failures",
+    "preview_commit",
     "read_range",
     "revert_patch",
     "run_tests",

@@ -21,7 +21,7 @@ PACK = ROOT / "examples" / "incident"
 PATIENCE = patience(300)
 HEADINGS = [
     *("Manifest", "Intent", "Why", "Why not", "Invocation"),
-    *("Delta", "Suggestion", "Consent", "Change", "Ledger"),
+    *("Delta", "Suggestion", "Approval", "Change", "Attack: the clock", "Attack: the file", "Ledger"),
 ]
 
 
@@ -60,12 +60,14 @@ def test_the_whole_walk(tmp_path: Path) -> None:
         "75 %  running     name_cause",
         '+ fix_candidate("app/routes.toml", "add_route /api/users")',
         "lee is offered propose_fix\n",
-        "signed with another secret: confirmation_invalid",
-        "the same token again: confirmation_invalid",
+        "kim's agent tries to approve it: auth_insufficient",
+        "The same id again: confirmation_invalid",
+        "The agent invokes deploy_release: macro_expired",
+        "The file is swapped, and the approval used: confirmation_invalid",
         '   "/api/users" = "users.index"\n',
         ": ok\n",
         "entry 1: its content does not match its hash",
-        "All 10 steps did what they should",
+        "All 12 steps did what they should",
     ):
         assert part in done.stdout
     assert "\x1b" not in done.stdout, "nobody sits at a terminal"
@@ -107,7 +109,7 @@ def test_the_whole_walk(tmp_path: Path) -> None:
             'client_permission("never")',
             marks=pytest.mark.soak,
         ),
-        ("Consent", "rules/policy/fixes.mg", 'needs_confirmation("apply_fix").', ""),
+        ("Approval", "rules/policy/fixes.mg", 'needs_confirmation("apply_fix").', ""),
         ("Change", "actions.py", 'target.write_text(text, encoding="utf-8")', "pass"),
     ],
     ids=[*HEADINGS[:2], *HEADINGS[3:9]],
@@ -136,7 +138,7 @@ def test_a_pack_that_cannot_be_served(tmp_path: Path) -> None:
     (pack / "rules" / "domain" / "2_observe.mg").write_text("this is no rule")
     done = demo(tmp_path, str(pack))
     assert done.returncode == 1
-    assert "All 10 steps" not in done.stdout
+    assert "All 12 steps" not in done.stdout
     assert "FAILED at step " in done.stderr
     assert "2_observe.mg" in done.stderr, "what the server said about it is shown"
 

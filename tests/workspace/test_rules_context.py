@@ -252,10 +252,10 @@ def test_this_project_is_one_more(tmp_path: Path) -> None:
     with governed(copy) as pack:
         answer = pack.intent("explore", facts=['topic("JoinClosed")'])
         assert read_first(answer, "find_text")[0].startswith("src/manglecp/harness/")
-        tool = pack.intent("change", facts=['to_change("src/manglecp/store/nonces.py")']).tool("safe_change")
+        tool = pack.intent("change", facts=['to_change("src/manglecp/store/seals.py")']).tool("safe_change")
         assert (tool.steps[1], tool.needs_confirmation) == ("run_tests", False)
-        nonces = copy / "src/manglecp/store/nonces.py"
-        nonces.write_text(nonces.read_text().replace("rowcount == 1", "rowcount == 0"))
-        failing = ['failing_test("tests/store/test_nonces.py")']
+        seals = copy / "src/manglecp/store/seals.py"
+        seals.write_text(seals.read_text().replace("return sealed[1:]", "return sealed"))
+        failing = ['failing_test("tests/store/test_seals.py")']
         answer = pack.look_again().intent("diagnose_failure", facts=failing)
-        assert "src/manglecp/store/nonces.py" in read_first(answer, "run_failing_tests")[:3]
+        assert "src/manglecp/store/seals.py" in read_first(answer, "run_failing_tests")[:3]

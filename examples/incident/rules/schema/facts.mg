@@ -13,10 +13,15 @@ Decl network_request(RequestId, Method, Url, Status) temporal
   descr [
     doc("A request of the page at the time of its response; status 0 if there was no response."),
     direction("input"),
+    untimed("now"),
   ]
   bound [/string, /string, /string, /number].
 Decl backend_log(Service, Level, Message) temporal
-  descr [doc("A line of the log of a service; level is ERROR, WARN or INFO."), direction("input")]
+  descr [
+    doc("A line of the log of a service; level is ERROR, WARN or INFO."),
+    direction("input"),
+    untimed("now"),
+  ]
   bound [/string, /string, /string].
 
 # The results of a diagnosis, which the client sends with the next request: both directions.

@@ -2,8 +2,8 @@
 
 A commit is built with plumbing commands: an index in the temporary folder of this call, a tree, a commit object, and a
 compare-and-swap of the branch reference. Therefore no hook runs, staged changes stay staged, the checked-out branch
-does not change, and a branch that moved in the meantime is not overwritten. The tree is compared with its parent before
-it becomes a commit: a path that was not named is refused.
+does not change, and a branch that moved in the meantime is not overwritten. The tree is compared before it becomes a
+commit: with its parent, a path that was not named is refused; with the approved preview, any other content is refused.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Mapping
-from typing import Annotated, Final, TypedDict
+from typing import Annotated, Final, NamedTuple, TypedDict
 
 from manglecp import Context, Limits, action
 
@@ -21,11 +21,11 @@ from ..git import Git
 from ..refusal import Refusal
 from ..secrets import find_secrets
 from .atomic_swap import lock_repository
+from .commit_trees import CommitTree, build_tree, is_branch_name, private_index, stored_contents
 from .roots import Root, path_components
 
 __all__ = ["CommitResult", "commit"]
 
-_BRANCH: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}(?:/[A-Za-z0-9][A-Za-z0-9._-]{0,99}){0,5}")
 _AUTHOR: Final = re.compile(r"[^\x00-\x1f\x7f<>]{1,200}")
 
 
@@ -41,7 +41,21 @@ class CommitResult(TypedDict):
     """The reason why no commit was created; empty on success."""
 
 
-@action(effects=["process", "filesystem"], spawn=["git"], reversible=True, idempotent=True, timeout=120)
+class _Approved(NamedTuple):
+    """What the approver was shown; None without an approval."""
+
+    parent: str | None
+    blobs: Mapping[str, str] | None
+
+
+@action(
+    effects=["process", "filesystem"],
+    spawn=["git"],
+    reversible=True,
+    idempotent=True,
+    timeout=120,
+    preview="preview_commit",
+)
 def commit(
     context: Context,
     paths: Annotated[list[str], Limits(min_length=1, max_length=500)],
@@ -49,6 +63,8 @@ def commit(
     branch: Annotated[str, Limits(min_length=1, max_length=200)],
     dry_run: bool = False,
     refuse: bool = True,
+    parent: Annotated[str, Limits(max_length=64)] | None = None,
+    blobs: dict[str, str] | None = None,
 ) -> CommitResult:
     """Commit the current content of some files to an unprotected branch. The branch is created if it does not exist.
 
@@ -57,16 +73,20 @@ def commit(
         branch: the branch that receives the commit; the checked-out branch does not change
         dry_run: return what would be committed, without a commit
         refuse: fail if the commit is not possible, instead of returning the problem
+        parent: the parent of the approved preview; with another one nothing is committed
+        blobs: the modes and blob ids of the approved preview; with other ones nothing is committed
     """
     try:
-        return _commit(context, paths, message, branch, dry_run)
+        return _commit(context, paths, message, branch, dry_run, _Approved(parent, blobs))
     except Refusal as refusal:
         if refuse:
             raise
         return {"branch": branch, "commit": "", "parent": "", "files": [], "problem": str(refusal)}
 
 
-def _commit(context: Context, paths: list[str], message: str, branch: str, dry_run: bool) -> CommitResult:
+def _commit(
+    context: Context, paths: list[str], message: str, branch: str, dry_run: bool, approved: _Approved
+) -> CommitResult:
     for path in paths:
         path_components(path)
     if "\0" in message or not message.strip():
@@ -83,27 +103,23 @@ def _commit(context: Context, paths: list[str], message: str, branch: str, dry_r
         _refuse_elsewhere(git, branch)
         _refuse_filtered(git, named)
         _refuse_secrets(root, paths)
-        tip = git.resolve(f"refs/heads/{branch}")
-        parent = tip or git.resolve("HEAD")
-        own = {"GIT_INDEX_FILE": f"{folder}/index", **author}
-        git.output("read-tree", *([parent] if parent else ["--empty"]), environ=own)
-        git.output("update-index", "--add", "--remove", "-z", "--stdin", stdin=named, environ=own)
-        tree = git.output("write-tree", environ=own).decode().strip()
-        files = _changed(git, parent, tree)
-        _refuse_unnamed(files, paths)
-        _refuse_stored_secrets(git, tree, files)
-        created = ""
-        if not files:
-            # A repeated call after an unknown outcome: return the commit of the first call.
-            created, parent, files = tip, git.resolve(f"{tip}^"), _files_of_same_commit(git, tip, message, paths)
-        elif not dry_run:
-            parents = ["-p", parent] if parent else []
-            created = git.output("commit-tree", tree, *parents, stdin=message.encode(), environ=own).decode().strip()
+        own = {**private_index(folder), **author}
+        built = build_tree(git, paths, branch, message, own)
+        if not built.files:
+            raise Refusal("the branch already contains the files as they are: there is nothing to commit")
+        _refuse_unnamed(built.files, paths)
+        _refuse_unapproved(built, approved)
+        _refuse_stored_secrets(git, built, own)
+        created = built.tip if built.is_committed else ""
+        if not created and not dry_run:
+            parents = ["-p", built.parent] if built.parent else []
+            stored = git.output("commit-tree", built.tree, *parents, stdin=message.encode(), environ=own)
+            created = stored.decode().strip()
             # An empty old value means: the branch must not exist yet.
-            git.output("update-ref", "--no-deref", "-m", "commit: manglecp", f"refs/heads/{branch}", created, tip)
+            git.output("update-ref", "--no-deref", "-m", "commit: manglecp", f"refs/heads/{branch}", created, built.tip)
         if created and current_branch(git) == branch:  # otherwise the index would show the files as reverted
             git.output("update-index", "--add", "--remove", "-z", "--stdin", stdin=named)
-    return {"branch": branch, "commit": created, "parent": parent, "files": files, "problem": ""}
+    return {"branch": branch, "commit": created, "parent": built.parent, "files": built.files, "problem": ""}
 
 
 def _author_environment(context: Context) -> dict[str, str]:
@@ -120,7 +136,7 @@ def _author_environment(context: Context) -> dict[str, str]:
 
 
 def _refuse_default(git: Git, branch: str, settings: Mapping[str, str]) -> None:
-    if _BRANCH.fullmatch(branch) is None or ".." in branch or branch.endswith((".lock", ".")) or ".lock/" in branch:
+    if not is_branch_name(branch):
         raise Refusal(f"{branch!r} is not a valid branch name here: use letters, digits, '.', '_', '-' and '/'")
     named = f"{settings.get('default_branch', '')} {settings.get('protected_branches', '')}"
     protected = protected_branches(git, named)
@@ -164,34 +180,23 @@ def _refuse_unnamed(files: list[str], paths: list[str]) -> None:
         raise Refusal(f"{unnamed[0]!r} would be committed and was not named: another process changed the index")
 
 
-def _refuse_stored_secrets(git: Git, tree: str, files: list[str]) -> None:
+def _refuse_unapproved(built: CommitTree, approved: _Approved) -> None:
+    """Refuse another commit than the one that the approver was shown."""
+    again = "invoke again to request another approval"
+    if approved.parent is not None and approved.parent != built.parent:
+        raise Refusal(f"the parent of the commit has changed since the approval: {again}")
+    if approved.blobs is not None:
+        for path in sorted({*approved.blobs, *built.blobs}):
+            if approved.blobs.get(path) != built.blobs.get(path):
+                raise Refusal(f"{path!r} has changed since the approval: {again}")
+
+
+def _refuse_stored_secrets(git: Git, built: CommitTree, environ: Mapping[str, str]) -> None:
     """Refuse secrets in the content that git stored: the file may have changed, or was too large to be read."""
-    output = git.output("cat-file", "--batch", stdin="".join(f"{tree}:{path}\n" for path in files).encode())
-    at = 0
-    for path in files:
-        end = output.index(b"\n", at)
-        header, at = output[at:end], end + 1
-        if not header.endswith(b" missing"):  # missing: the commit deletes the file
-            size = int(header.rpartition(b" ")[2])
-            _refuse_secret(path, output[at : at + size])
-            at += size + 1
+    for path, content in stored_contents(git, built.tree, built.files, environ):
+        _refuse_secret(path, content)
 
 
 def _refuse_secret(path: str, data: bytes) -> None:
     if find_secrets(data.decode(errors="replace")):
         raise Refusal(f"{path!r} has a secret in it: remove it first, or commit the file by hand")
-
-
-def _files_of_same_commit(git: Git, tip: str, message: str, paths: list[str]) -> list[str]:
-    """Return the files of the newest commit of a branch, if its message and files are the requested ones."""
-    if tip and git.output("log", "-1", "--format=%B", tip).decode(errors="replace").rstrip() == message.rstrip():
-        files = _changed(git, git.resolve(f"{tip}^"), f"{tip}^{{tree}}")
-        if files and set(files) <= set(paths):
-            return files
-    raise Refusal("the branch already contains the files as they are: there is nothing to commit")
-
-
-def _changed(git: Git, parent: str, tree: str) -> list[str]:
-    before = parent or git.output("mktree").decode().strip()
-    output = git.output("diff-tree", "-r", "-z", "--name-only", "--no-renames", "--no-ext-diff", before, tree)
-    return [name for name in output.decode(errors="backslashreplace").split("\0") if name]
