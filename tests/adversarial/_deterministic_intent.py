@@ -21,7 +21,7 @@ from tests.intent.packs import clock, pack, request
 
 SCHEMA = """
 Decl seen(Word) descr [direction("input")] bound [/string].
-Decl logged(Word) temporal descr [direction("input")] bound [/string].
+Decl logged(Word) temporal descr [direction("input"), untimed("always")] bound [/string].
 Decl measured(Name, Count) descr [direction("both")] bound [/string, /number].
 """
 TOOLS = ("fetch", "mend", "count", "audit", "rival", "lost", "barred", "idle", "spare")
@@ -41,6 +41,7 @@ relevant("idle", 55) :- intent("observe"), measured(_, N), N > 100.
 relevant("idle", 56) :- intent("observe"), seen("blue").
 relevant("spare", 45) :- intent("repair"), seen(_).
 relevant("ghost", 30) :- intent("observe").
+macro("ghost", "Never.") :- seen("never").
 conflicts("lost", "rival").
 requires("mend", "audit").
 needs_skill("mend", "patience").

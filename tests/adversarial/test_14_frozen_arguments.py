@@ -8,7 +8,7 @@ from typing import Any
 from manglecp.base.digest import digest, digest_text
 from tests.adversarial._invoked import invoked
 from tests.invoke.chains import chain, effect, steps
-from tests.invoke.workshop import ME, invocation, shop, token_for
+from tests.invoke.workshop import APPROVER, ME, invocation, shop
 
 PARTS = {"path": {"type": "string"}, "depth": {"type": "integer"}}
 
@@ -19,17 +19,17 @@ async def test_what_is_approved_recorded_and_sent_is_the_same() -> None:
     rules = (steps("put"), 'macro_param("t", "depth", ["type": "integer", "default": 3]).')
     args = {"path": "ﬁle\u00e9e\u0301"}  # nothing is normalised on the way
     async with shop(chain(*rules, actions=(put,))) as s:
-        error = await s.refused("t", args)
-        assert error.details is not None
-        asked = error.details["challenge"]
-        assert asked["args_digest"] == digest(args)
-        assert json.dumps(args["path"], ensure_ascii=False) in asked["text"]
-        request = invocation(asked["macro_id"], args, confirmation_token=token_for(asked))
-        await s.invoker.invoke(request, ME)
+        token = await s.approve(await s.refused("t", args))
+        approval = s.invoker.approvals.show(APPROVER, token)
+        assert approval.binding.args_digest == digest(args)
+        assert json.dumps(args["path"], ensure_ascii=False) in approval.text
+        macro_id = (await s.tools())["t"]
+        await s.invoker.invoke(invocation(macro_id, args, confirmation_token=token), ME)
         (call,) = s.bench.calls
         assert json.loads(call["input_json"]) == {"path": args["path"], "depth": 3}
         entries = s.ledger()
-        assert entries[0][1]["args_digest"] == asked["args_digest"]
+        admission = next(body for kind, body in entries if kind == "admission")
+        assert admission["args_digest"] == approval.binding.args_digest
         assert digest_text(call["input_json"]) in str(entries)
 
 

@@ -33,7 +33,7 @@ def after_ten_minutes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     after_ten_minutes(tmp_path, monkeypatch)
     page = "docs/tutorial/policy.md"
-    assert follow(page) == 8
+    assert follow(page) == 10
     (command,) = (block.body for block in blocks(page) if block.language == "sh")
     (shown,) = (block.body for block in blocks(page) if block.language == "text")
     ended = run_pytest(tmp_path, *command.split()[1:])

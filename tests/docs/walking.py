@@ -36,6 +36,7 @@ _BIN: Final = str(Path(sys.executable).parent)
 def comparable(shown: str) -> str:
     """Without what differs from one machine and moment to the next."""
     for pattern, word in (
+        (r"\bap-[0-9a-f]{32}", "APPROVAL"),
         (r"r-[0-9a-f]{32}", "RUN"),
         (r"\d{4}-\d\d-\d\d[T ][\d:.,]+Z?", "TIME"),
         (r"(?:jw1_|sha256:)[0-9a-f…]+", "DIGEST"),

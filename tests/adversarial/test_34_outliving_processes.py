@@ -1,4 +1,4 @@
-"""Case 31: processes that outlive their call, its host or the server, and files that they leave or replace."""
+"""Case 34: processes that outlive their call, its host or the server, and files that they leave or replace."""
 
 from __future__ import annotations
 
