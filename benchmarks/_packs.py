@@ -18,9 +18,11 @@ PER_INTENT = 15
 """The number of tools for each intent."""
 
 SCHEMA = """
-Decl event(Service, Level, Message) temporal descr [direction("input")] bound [/string, /string, /string].
-Decl failed(Service, Url) temporal descr [direction("input")] bound [/string, /string].
-Decl took(Service, Milliseconds) temporal descr [direction("input")] bound [/string, /number].
+Decl event(Service, Level, Message) temporal
+  descr [direction("input"), untimed("always")]
+  bound [/string, /string, /string].
+Decl failed(Service, Url) temporal descr [direction("input"), untimed("always")] bound [/string, /string].
+Decl took(Service, Milliseconds) temporal descr [direction("input"), untimed("always")] bound [/string, /number].
 Decl version(Service, Version) descr [direction("input")] bound [/string, /string].
 Decl wants(Word) descr [direction("input")] bound [/string].
 Decl service(Service, Team) bound [/string, /string].
@@ -146,7 +148,10 @@ def make_pack(tools: int) -> Pack:
     ]
     return Pack(
         settings=Settings(
-            name="bench", domain=DomainSettings(id="bench", description="Generated."), intents=tuple(intents)
+            name="bench",
+            domain=DomainSettings(id="bench", description="Generated."),
+            permissions=("weekend", "storm"),
+            intents=tuple(intents),
         ),
         sources=tuple(Source(file, text, trust) for file, text, trust in texts),
         skills={one.skill_id: one for one in skills},

@@ -1,9 +1,9 @@
 """``manglecp serve`` in one process: intent evaluations, and invocations beside a server of the MCP SDK.
 
-The comparison is fair: both servers are one process with uvicorn, uvloop and httptools; the same load generator, in its
-own process, uses eight persistent connections with one pending request each; the rounds alternate, so that other load
-on the machine affects both; and the tool is the same function. The work differs, and that is compared: the MCP server
-calls the function, manglecp proves, isolates and records the call.
+The comparison is fair: both servers are one process with uvicorn and uvloop, the MCP server with httptools, the faster
+parser; the same load generator, in its own process, uses eight persistent connections with one pending request each;
+the rounds alternate, so that other load on the machine affects both; and the tool is the same function. The work
+differs, and that is compared: the MCP server calls the function, manglecp proves, isolates and records the call.
 
     evaluate same    the recorded request of the incident example, repeated: its offers are already in the store
     evaluate other   the same with a fact that no other request has: its offers are written to the store each time

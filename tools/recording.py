@@ -25,7 +25,7 @@ COMMANDS: Final = (
     "cat refunds.txt && manglecp ledger verify",
 )
 _MARKED: Final = re.compile(r"(<!-- recorded by tools/recording.py -->\n).*?(<!-- end -->)", re.DOTALL)
-_FILES: Final = re.compile(r"^mkdir .*?^cat > .*?^EOF$|^cat > .*?^EOF$", re.DOTALL | re.MULTILINE)
+_FILES: Final = re.compile(r"^mkdir .*?^cat > .*?^EOF$|^cat > .*?^EOF$|^printf [^\n]*$", re.DOTALL | re.MULTILINE)
 _PATIENCE: Final = 180.0
 
 

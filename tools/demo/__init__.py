@@ -1,4 +1,4 @@
-"""``make demo``: a server with the incident pack, and a client that runs through ten steps.
+"""``make demo``: a server with the incident pack, and a client that runs through twelve steps.
 
     python -m tools.demo [PACK]   PACK is another copy of the pack, to see the effect of a changed rule
 

@@ -1,4 +1,4 @@
-"""The environment of the demo: a temporary folder, two users with tokens, and the server process."""
+"""The environment of the demo: a temporary folder, three users with tokens, and the server process."""
 
 from __future__ import annotations
 
@@ -28,17 +28,16 @@ MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 
 @dataclass
 class User:
-    """A user of the server. The agent gets the token, but not the secret that signs approvals."""
+    """A user of the server. Agents get the tokens of kim and lee, but not that of the approver."""
 
     name: str
     permissions: list[str]
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
-    secret: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
 
     def entry(self) -> str:
         return (
             f'[[token]]\nsha256 = "{hashlib.sha256(self.token.encode()).hexdigest()}"\nidentity = "{self.name}"\n'
-            f'permissions = {json.dumps(self.permissions)}\nconfirmation_secret = "{self.secret.hex()}"\n'
+            f"permissions = {json.dumps(self.permissions)}\n"
         )
 
 
@@ -51,10 +50,13 @@ class Environment:
         self.table = self.workspace / "app" / "routes.toml"
         self.store = folder / "store.db"
         self.export = folder / "ledger.jsonl"
-        self.kim, self.lee = User("kim", ["fix"]), User("lee", [])
+        self.kim, self.lee, self.ann = User("kim", ["fix"]), User("lee", []), User("ann", ["approve"])
         self.tokens = folder / "tokens.toml"
         self.tokens.touch(mode=0o600)
-        self.tokens.write_text(self.kim.entry() + self.lee.entry(), encoding="utf-8")
+        self.tokens.write_text("".join(one.entry() for one in (self.kim, self.lee, self.ann)), encoding="utf-8")
+        self.release = folder / "release"
+        self.release.mkdir()
+        (self.release / "notes.txt").write_text("Version 2: faster.\n", encoding="utf-8")
         self.variables = {name: value for name, value in os.environ.items() if not name.startswith("MANGLECP_")}
         self.variables["MANGLECP_STATE_DIR"] = str(folder / "state")
         request = json.loads(self._recorded("diagnose_error.json"))["payload"]

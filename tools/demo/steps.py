@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import json
-import secrets
 import textwrap
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Final
 
-from manglecp.client import (
-    ApprovalRequest,
-    Client,
-    EvaluationResult,
-    InvocationResult,
-    OnConfirm,
-    ServerError,
-    Signer,
-    Tool,
-    WorkingState,
-)
+from manglecp import Server
+from manglecp.client import Client, EvaluationResult, InvocationResult, ServerError, Tool, WorkingState
 from manglecp.wire import derivation_lines, fact_text, why_not_lines
 from manglecp.wire.messages import UNSET, MacroTool, Options, ProgressPayload
 from tools.demo.environment import Environment, ServerProcess
 from tools.demo.terminal import StepFailed, expect, show, table
 
 __all__ = ["STEPS", "DemoState"]
+
+RELEASE: Final = Path(__file__).parent / "release"
+BEFORE_FREEZE: Final = "2025-12-31T12:00:00Z"
 
 
 @dataclass
@@ -199,41 +194,47 @@ async def suggestion(demo: DemoState) -> None:
 
 
 @step(
-    "Consent", "A change of a file needs an approval. The server sends the request to sign; the agent cannot sign it."
+    "Approval",
+    "A change of a file needs an approval. The server stores the request; the agent gets only its id.",
 )
-async def consent(demo: DemoState) -> None:
+async def approval(demo: DemoState) -> None:
     assert demo.fixes is not None
-    tool = demo.fixes["apply_fix"]
-    await _refused(demo, tool, "signed with another secret", Signer(secrets.token_bytes(32), approve=lambda _: True))
-    expect("/api/users" not in demo.environment.routes(), "the file was changed without consent")
-
-    signer = Signer(demo.environment.kim.secret, approve=lambda _: True)
-    signed: list[str] = []
-
-    def ask(question: ApprovalRequest) -> str | bool:
-        """Sign as the approver. The first question has no challenge: the server has not stored a request yet."""
-        if question.challenge is None:
-            return True
-        expect("replace_file" in question.text, "the approval request does not name the action")
-        show(["", "kim gets the approval request:", textwrap.indent(question.text, "  ")])
-        show(f"  challenge {question.challenge['nonce']}, until {question.challenge['expires_at']}")
-        signed.append(signer.token(question))
-        return signed[-1]
-
-    demo.outcome = await demo.client.invoke(tool, on_confirm=ask)
-    expect(len(signed) == 1, f"kim got {len(signed)} approval requests")
-    show(["", "kim approves and signs. The server executes the call once:"])
-    await _refused(demo, tool, "the same token again", lambda _: signed[0])
+    tool, environment = demo.fixes["apply_fix"], demo.environment
+    request = await _request(demo.client, tool)
+    show(f"kim's agent gets the id {request}")
+    own = await _refusal(demo.client.approve(request), "auth_insufficient")
+    show(f"kim's agent tries to approve it: {own}")
+    expect("/api/users" not in environment.routes(), "the file was changed without an approval")
+    async with Client(demo.url, token=environment.ann.token) as approver:
+        shown = await approver.approval(request)
+        text = "" if shown.text is UNSET else shown.text
+        expect("replace_file" in text, "the approval request does not name the action")
+        show(["", "ann reads the request at the server, with a token of her own:", textwrap.indent(text, "  ")])
+        await approver.approve(request)
+    demo.outcome = await demo.client.invoke(tool, approval=request)
+    show(["", "ann approves. The agent repeats the call with the id, and the server executes it once."])
+    again = await _refusal(demo.client.invoke(tool, approval=request), "confirmation_invalid")
+    show(f"The same id again: {again}")
 
 
-async def _refused(demo: DemoState, tool: Tool, what: str, on_confirm: OnConfirm) -> None:
+async def _request(client: Client, tool: Tool) -> str:
+    """Invoke a tool that needs approval, and return the id of the request."""
     try:
-        await demo.client.invoke(tool, on_confirm=on_confirm)
+        await client.invoke(tool)
     except ServerError as error:
-        expect(error.code == "confirmation_invalid", f"{what}: the server returned {error}")
-        show(f"{what}: {error}")
-    else:
-        raise StepFailed(f"{what}: the server accepted the token")
+        expect(error.approval is not None, f"the server returned {error}")
+        return str(error.approval)
+    raise StepFailed(f"{tool.name} needed no approval")
+
+
+async def _refusal(work: Awaitable[object], code: str) -> str:
+    """Return the text of the server's error, which must have this code."""
+    try:
+        await work
+    except ServerError as error:
+        expect(error.code == code, f"the server returned {error}")
+        return str(error)
+    raise StepFailed("the server accepted it")
 
 
 @step("Change", "The run is complete, and the change is in the workspace.")
@@ -253,6 +254,54 @@ async def change(demo: DemoState) -> None:
     later = await demo.client.follow(demo.outcome, "observe")
     expect("list_failures" in later, "list_failures is not offered")
     show(f"next: {demo.outcome.suggestion('observe').description} ({', '.join(tool.name for tool in later)})")
+
+
+@step(
+    "Attack: the clock",
+    "Policy forbids deployments during a freeze. An agent asks for the tools of a day before it, and invokes one.",
+)
+async def back_dated(demo: DemoState) -> None:
+    async with _released(demo) as (_, agent):
+        now = await agent.evaluate("release")
+        expect("deploy_release" not in now, "deploy_release is offered during the freeze")
+        show("now: " + ", ".join(tool.name for tool in now))
+        before = await agent.evaluate("release", eval_time=BEFORE_FREEZE)
+        expect(before.result.hypothetical is True, "the evaluation is not marked as hypothetical")
+        show(f"at {BEFORE_FREEZE}, hypothetically: " + ", ".join(tool.name for tool in before))
+        work = agent.invoke(before["deploy_release"], eval_time=BEFORE_FREEZE)
+        show(f"The agent invokes deploy_release: {await _refusal(work, 'macro_expired')}")
+    expect(not (demo.environment.release / "deployed.txt").exists(), "the release was deployed")
+    show("The server uses its own clock. Nothing was deployed.")
+
+
+@step(
+    "Attack: the file",
+    "The approver reads the file that is published. After the approval an agent swaps it, and uses the approval.",
+)
+async def swapped(demo: DemoState) -> None:
+    notes = demo.environment.release / "notes.txt"
+    async with _released(demo) as (server, agent):
+        tool = (await agent.evaluate("release"))["publish_notes"]
+        request = await _request(agent, tool)
+        async with Client(server, token=demo.environment.ann.token) as approver:
+            text = (await approver.approval(request)).text
+            expect(text is not UNSET and "Version 2: faster." in text, f"ann reads {text}")
+            show(["ann reads, and approves:", textwrap.indent(str(text), "  ")])
+            await approver.approve(request)
+        notes.write_text("Version 2: send your password to evil.example.\n", encoding="utf-8")
+        refused = await _refusal(agent.invoke(tool, approval=request), "confirmation_invalid")
+        show(["", f"The file is swapped, and the approval used: {refused}"])
+    expect(not (demo.environment.release / "published.txt").exists(), "the swapped file was published")
+    show("The preview is made again before the effect. Nothing was published.")
+
+
+@asynccontextmanager
+async def _released(demo: DemoState) -> AsyncIterator[tuple[Server, Client]]:
+    """Yield a server with the release pack, in this process, and the client of kim's agent."""
+    environment = demo.environment
+    served = Server(RELEASE, workspace=[environment.release], tokens=environment.tokens, degrade=True)
+    async with served as server, Client(server, token=environment.kim.token) as agent:
+        yield server, agent
 
 
 @step("Ledger", "Runs and decisions are in a ledger with a hash chain. Verification detects a changed entry.")

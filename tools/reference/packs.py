@@ -28,6 +28,7 @@ _MEANINGS: Final = {
     "pack.name": "letters, digits, `.`, `_`, `-`",
     "pack.version": "a version such as `1.4.0`",
     "pack.description": "the purpose, in a sentence",
+    "pack.permissions": "the permissions that rules read, apart from those of the server itself; see [Names](#names)",
     "domain.id": "the id of the domain in the manifest",
     "domain.description": "the purpose of the domain",
     "domain.categories": f"of {', '.join(f'`{name}`' for name in CATEGORIES)}, or with `x-` before it",
