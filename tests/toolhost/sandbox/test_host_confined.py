@@ -62,12 +62,12 @@ def test_files_of_one_call_are_gone_before_the_next(identity: Identity) -> None:
     assert len([name for name in left if name != "deep"]) == 1, "the file of the top level is not a call's"
 
 
-def test_without_a_workspace_a_host_works_in_its_temporary_folder(identity: Identity) -> None:
+def test_without_a_workspace_relative_paths_fail(identity: Identity) -> None:
     require("strict")
     with plugin(identity, HONEST) as path:
         lines = request(aid("place")) + request(aid("write"), path="relative")
         place, written = called(host(identity, "--serve", path, "--sandbox", "strict", stdin=lines))
-    assert (place[0], written) == (place[3], "written")
+    assert (place[0], written) == ("/", "refused")
 
 
 def test_a_writable_folder_is_not_the_working_one(identity: Identity, workspace: str) -> None:
@@ -76,7 +76,7 @@ def test_a_writable_folder_is_not_the_working_one(identity: Identity, workspace:
         lines = request(aid("place")) + request(aid("write"), path=f"{workspace}/file")
         done = host(identity, "--serve", path, "--sandbox", "strict", "--writable", workspace, stdin=lines)
         place, written = called(done)
-    assert (place[0], written) == (place[3], "written")
+    assert (place[0], written) == ("/", "written")
 
 
 def test_two_plugins_do_not_see_each_other(identity: Identity) -> None:
