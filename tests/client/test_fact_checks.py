@@ -129,7 +129,7 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
     wrong = [fact("build", 5, "x"), fact("verdict", "bad"), fact("flag", True)]
     checked = CHECKS.check(wrong)
     with pytest.raises(RequestRefused) as refused:
-        CHECKS.require(checked.facts, "look", checked)
+        CHECKS.require(checked.facts, "look", checked.violations)
     assert refused.value.code == "invalid_facts"
     assert [one["fact_index"] for one in refused.value.details["violations"]] == [0, 0, 1]
     assert refused.value.details["missing_facts"] == ["build"]

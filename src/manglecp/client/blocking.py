@@ -1,4 +1,4 @@
-"""The client without an event loop: the same methods, and each blocks until its result is available.
+"""The client for code without an event loop: the same methods, each of which blocks until its result is available.
 
     with BlockingClient("https://desk.example", token=token) as client:
         tools = client.evaluate("investigate_build", facts=facts)
@@ -30,10 +30,10 @@ def _blocking(
     method: Callable[Concatenate[Client, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[BlockingClient, P], T]:
     @wraps(method)
-    def wait(self: BlockingClient, /, *args: P.args, **options: P.kwargs) -> T:
+    def call(self: BlockingClient, /, *args: P.args, **options: P.kwargs) -> T:
         return self._wait(method(self._client, *args, **options))
 
-    return wait
+    return call
 
 
 class BlockingClient:
@@ -42,10 +42,10 @@ class BlockingClient:
     def __init__(self, target: Target, **options: Any) -> None:
         self._client = Client(target, **options)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._end = ExitStack()
+        self._loop_stack = ExitStack()
 
     def __enter__(self) -> Self:
-        self._loop = self._end.enter_context(background_loop("manglecp-client"))
+        self._loop = self._loop_stack.enter_context(background_loop("manglecp-client"))
         try:
             self._wait(self._client.connect())
         except BaseException:
@@ -82,11 +82,11 @@ class BlockingClient:
     approve = _blocking(Client.approve)
     deny = _blocking(Client.deny)
 
-    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        if self._loop is None or runs_here(self._loop):
-            work.close()
+    def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        if self._loop is None or runs_here(self._loop):  # a callback in the loop's thread would wait for itself
+            coroutine.close()
             raise RequestRefused("not_connected", "use the client inside its with block, and not in its callbacks")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result()
         except BaseException:
@@ -95,4 +95,4 @@ class BlockingClient:
 
     def _stop(self) -> None:
         self._loop = None
-        self._end.close()
+        self._loop_stack.close()

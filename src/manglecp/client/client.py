@@ -1,12 +1,13 @@
-"""A client: declare an intent, get the tools that fit, invoke one, and follow a suggestion (companion, section 11).
+"""A client: declare an intent, get the tools that fit, invoke one, and follow a suggestion.
 
     async with Client("https://desk.example", token=token, on_confirm=approve) as client:
         tools = await client.evaluate("investigate_build", facts=[{"pred": "build_result", "args": ["pay", 7, "red"]}])
         outcome = await client.invoke(tools["explain_build_failure"], {"build": 7})
         further = await client.follow(outcome)
 
-Deltas of invocations change a working state of facts, which is sent with every intent. Requests are validated before
-they are sent, approval is requested where a tool needs it, and requests that are safe to repeat are retried.
+Invocations return deltas, which change the client's working state: facts that are sent with the next intents. Requests
+are validated before they are sent, approval is requested where a tool needs it, and requests that are safe to repeat
+are retried. docs/reference/requirements.md explains ids such as CLI-05.
 """
 
 from __future__ import annotations
@@ -49,11 +50,9 @@ from manglecp.wire.messages import (
 
 FromState = Literal["needed", "all", "none"]
 """Which working facts are sent: those that the intent lists, all that the server lists, or none."""
-_MAX_TOOLS: Final = 1_000
-_MAX_APPROVALS: Final = 3
-"""Approval requests for one invocation."""
-_POLL_SECONDS: Final = 2.0
-"""Seconds between two attempts while an approver has not decided."""
+_MAX_CACHED_TOOLS: Final = 1_000
+_MAX_ATTEMPTS: Final = 3  # to get one invocation approved
+_POLL_SECONDS: Final = 2.0  # between two attempts while an approver has not decided
 
 
 class Client(Connection):
@@ -77,8 +76,8 @@ class Client(Connection):
     ) -> None:
         """Pass ``options`` to the transport: see :func:`manglecp.client.transports.transport_to`.
 
-        ``response_seconds`` limits the wait for a response (None: no limit), ``boot_seconds`` that for a booting or
-        draining server.
+        ``response_seconds`` limits the wait for a response (None: no limit), ``boot_seconds`` the wait for a booting or
+        draining server. ``on_confirm`` and ``on_progress`` are the defaults of :meth:`invoke`.
         """
         self.state = WorkingState() if state is None else state
         self._on_confirm = on_confirm
@@ -92,7 +91,7 @@ class Client(Connection):
             on_manifest=on_manifest,
             sleep=sleep,
         )
-        self._tools: OrderedDict[str, Tool] = OrderedDict()
+        self._tools: OrderedDict[str, Tool] = OrderedDict()  # by macro_id, the newest last
 
     async def __aenter__(self) -> Self:
         try:
@@ -122,46 +121,47 @@ class Client(Connection):
         does not list or would reject are left out.
         """
         checks = await self._ready_checks()
-        checked = checks.check(facts)
-        working = () if from_state == "none" else self.state.facts
+        fact_check = checks.check(facts)
+        working_facts = () if from_state == "none" else self.state.facts
         if from_state == "needed":
-            working = tuple(fact for fact in working if checks.is_used_by(fact, intent))
-        working = checks.check(without_origin(fact) for fact in working if checks.is_listed(fact)).facts
-        distinct = WorkingState([*working, *checked.facts], max_facts=len(working) + len(checked.facts)).facts
-        checks.require(distinct, intent, checked)
+            working_facts = tuple(fact for fact in working_facts if checks.is_used_by(fact, intent))
+        listed = (without_origin(fact) for fact in working_facts if checks.is_listed(fact))
+        all_facts = [*checks.check(listed).facts, *fact_check.facts]
+        distinct_facts = WorkingState(all_facts, max_facts=len(all_facts)).facts
+        checks.require(distinct_facts, intent, fact_check.violations)
         try:
-            declared = Intent(name=intent, params=None if params is None else copy_json(params))
+            intent_with_params = Intent(name=intent, params=None if params is None else copy_json(params))
         except NotJson as error:
             raise RequestRefused("malformed_message", f"params: {error}") from None
         request = IntentPayload(
-            intent=declared,
-            facts=list(distinct),
+            intent=intent_with_params,
+            facts=list(distinct_facts),
             eval_time=eval_time,
             constraints=constraints or Constraints(),
             options=options or Options(),
         )
         response = await self._evaluate(request)
-        return EvaluationResult(request, response.payload, checked.warnings)
+        return EvaluationResult(request, response.payload, fact_check.warnings)
 
-    async def _evaluate(self, request: IntentPayload) -> IntentResponse:
-        response = await self._exchange(lambda name: IntentRequest(id=name, payload=request), may_repeat=lambda: True)
+    async def _evaluate(self, payload: IntentPayload) -> IntentResponse:
+        response = await self._exchange(lambda id_: IntentRequest(id=id_, payload=payload), may_repeat=lambda: True)
         assert isinstance(response, IntentResponse)
         for definition in response.payload.macro_tools:
-            self._tools[definition.macro_id] = Tool(definition, request)
+            self._tools[definition.macro_id] = Tool(definition, payload)
             self._tools.move_to_end(definition.macro_id)
-        while len(self._tools) > _MAX_TOOLS:
+        while len(self._tools) > _MAX_CACHED_TOOLS:
             self._tools.popitem(last=False)
         return response
 
     async def upgrade(self, tool: Tool | str) -> Tool:
-        """Return the tool in full, by repeating its intent with a request to disclose it."""
+        """Return the tool with its full definition, which another evaluation of its intent requests if necessary."""
         tool = self._find_tool(tool)
-        cached = self._tools.get(tool.macro_id, tool)  # one id has one definition, which may have been upgraded before
+        cached = self._tools.get(tool.macro_id, tool)  # it may have been upgraded since ``tool`` was returned
         if "full" in (tool.level, cached.level):
             return tool if tool.level == "full" else cached
         request = tool.request
-        upgrade: FactObject = {"pred": UPGRADE, "args": [tool.macro_id]}
-        facts = [*request.facts, upgrade]
+        upgrade_fact: FactObject = {"pred": UPGRADE, "args": [tool.macro_id]}
+        facts = [*request.facts, upgrade_fact]
         response = await self._evaluate(IntentPayload(intent=request.intent, facts=facts, eval_time=request.eval_time))
         for definition in response.payload.macro_tools:
             if definition.macro_id == tool.macro_id and definition.disclosure_level == "full":
@@ -170,6 +170,7 @@ class Client(Connection):
         raise RequestRefused("macro_not_found", f"the server no longer offers {tool.name} in full; evaluate again")
 
     def _find_tool(self, tool: Tool | str) -> Tool:
+        """Return the tool itself, or the newest one with this name or macro_id. Raises :class:`RequestRefused`."""
         if isinstance(tool, Tool):
             return tool
         for offered in reversed(self._tools.values()):
@@ -186,17 +187,17 @@ class Client(Connection):
         which: int | str | SuggestedIntent = 0,
         *,
         facts: Iterable[Mapping[str, Any]] = (),
-        **more: Any,
+        **options: Any,
     ) -> EvaluationResult:
-        """Evaluate a suggested intent with the continuation facts and ``facts`` (NEXT-03).
+        """Evaluate an intent that an invocation suggests, with its continuation facts and ``facts`` (NEXT-03).
 
-        ``more`` goes to :meth:`evaluate`.
+        ``which`` is the suggestion, its position or its name; ``options`` are further arguments of :meth:`evaluate`.
         """
         suggested = which if isinstance(which, SuggestedIntent) else outcome.suggestion(which)
         checks = await self._ready_checks()
-        continued = checks.check(outcome.continuation_facts).facts  # without facts that the server would reject
+        continuation = checks.check(outcome.continuation_facts).facts  # without facts that the server would reject
         params = None if suggested.params is UNSET else suggested.params
-        return await self.evaluate(suggested.name, params, [*continued, *facts], **more)
+        return await self.evaluate(suggested.name, params, [*continuation, *facts], **options)
 
     async def invoke(
         self,
@@ -216,8 +217,9 @@ class Client(Connection):
         ``approval`` is the id of an approval request that was approved. If an approval is needed and missing,
         ``on_confirm`` is called, then the approver's decision is awaited for ``wait_for_approval`` seconds; without
         both, :class:`ServerError` is raised, whose ``approval`` is the id of the request.
-        A tool that is not shown in full is upgraded first, and its arguments are checked. ``request_key`` makes the
-        invocation idempotent; the default is a random key. Cancelling the waiting task cancels the invocation.
+        The arguments are checked against the tool's schema, for which the tool is upgraded if necessary.
+        ``request_key`` makes the invocation idempotent; the default is a random key. Cancelling the task that awaits
+        this method cancels the invocation.
         """
         tool = await self.upgrade(tool)
         schema = tool.definition.input_schema
@@ -225,9 +227,9 @@ class Client(Connection):
         on_confirm = on_confirm or self._on_confirm
         key = request_key or secrets.token_urlsafe(18)
         token = approval or await self._approve_early(tool, checked_args, on_confirm)
-        attempts, evaluated = 1, False
-        until = asyncio.get_running_loop().time() + wait_for_approval
-        first: ServerError | None = None  # the error for the first approval, which explains the later ones
+        attempts, reevaluated = 1, False
+        deadline = asyncio.get_running_loop().time() + wait_for_approval
+        first_rejection: ServerError | None = None  # of an approval; it explains the later ones
         while True:
             payload = InvokePayload(
                 macro_id=tool.macro_id,
@@ -240,25 +242,25 @@ class Client(Connection):
                 response = await self._invoke(payload, tool, on_progress or self._on_progress)
             except ServerError as error:
                 pending = error.approval
-                if pending is not None and pending == token:
-                    if asyncio.get_running_loop().time() >= until:
+                if pending is not None and pending == token:  # not decided yet
+                    if asyncio.get_running_loop().time() >= deadline:
                         raise
                     await self._sleep(_POLL_SECONDS)
-                elif on_confirm is not None and token is not None and self._needs_another_request(error):
-                    first, token = first or error, None
+                elif on_confirm is not None and token is not None and self._stores_new_request(error):
+                    first_rejection, token = first_rejection or error, None
                 elif error.code in ("confirmation_required", "confirmation_invalid") and on_confirm is not None:
                     if error.details.get("reason") == "denied":
                         raise
                     if error.code == "confirmation_invalid" or token is not None:
-                        first = first or error
-                    if attempts >= _MAX_APPROVALS:
-                        raise error from (None if first is error else first)
+                        first_rejection = first_rejection or error
+                    if attempts >= _MAX_ATTEMPTS:
+                        raise error from (None if first_rejection is error else first_rejection)
                     attempts += 1
-                    token = await self._approval_token(tool, checked_args, on_confirm, error, first)
+                    token = await self._approve(tool, checked_args, on_confirm, pending, first_rejection)
                 elif pending is not None and wait_for_approval > 0:
                     token = pending
-                elif error.code in ("macro_not_found", "macro_expired") and not evaluated:
-                    evaluated = True
+                elif error.code in ("macro_not_found", "macro_expired") and not reevaluated:
+                    reevaluated = True
                     if not await self._is_still_offered(tool):
                         raise
                 else:
@@ -269,84 +271,84 @@ class Client(Connection):
 
     async def _invoke(self, payload: InvokePayload, tool: Tool, on_progress: OnProgress | None) -> InvokeResponse:
         response = await self._exchange(
-            lambda name: InvokeRequest(id=name, payload=payload),
-            may_repeat=lambda: tool.repeatable or self._keeps_request_keys,
+            lambda id_: InvokeRequest(id=id_, payload=payload),
+            may_repeat=lambda: tool.repeatable or self._has_extension("x-request_key"),
             on_progress=on_progress,
         )
         assert isinstance(response, InvokeResponse)
         return response
 
     async def _is_still_offered(self, tool: Tool) -> bool:
-        """Return whether the same intent still yields this macro_id (ERR-45)."""
+        """Return whether the tool's intent, evaluated again, still yields its macro_id (ERR-45)."""
         response = await self._evaluate(tool.request)
         return any(definition.macro_id == tool.macro_id for definition in response.payload.macro_tools)
 
-    def _needs_another_request(self, error: ServerError) -> bool:
-        """Return whether the server stores a new request for a call whose approval does not hold and was not denied."""
+    def _stores_new_request(self, error: ServerError) -> bool:
+        """Return whether the server, after this error, stores a new approval request for a call without a token."""
         is_invalid = error.code == "confirmation_invalid" and error.details.get("reason") != "denied"
-        return is_invalid and self._stores_approvals
+        return is_invalid and self._has_extension("x-approvals")
 
     async def _approve_early(self, tool: Tool, args: Mapping[str, Any], on_confirm: OnConfirm | None) -> str | None:
-        """Get approval before sending (CLI-05). Returns a token, or None if none is needed yet."""
-        if not tool.needs_approval or self._is_waived(tool) or self._stores_approvals:
+        """Get approval before the call is sent (CLI-05), unless the server stores approval requests.
+
+        Returns the token for the call, or None if it needs none yet.
+        """
+        if not tool.needs_approval or self._is_waived(tool) or self._has_extension("x-approvals"):
             return None
         if on_confirm is None:
             raise RequestRefused("confirmation_required", f"{tool.name} needs approval: pass on_confirm")
-        return await self._approval_token(tool, args, on_confirm, None)
+        return await self._approve(tool, args, on_confirm, None)
 
     def _is_waived(self, tool: Tool) -> bool:
-        """Return whether the server waives approval of all these effects (SEC-23, OPEN-39)."""
+        """Return whether the server waives approval for all effects of the tool (SEC-23, OPEN-39)."""
         identity = self.identity
         if identity is None or identity.trust_level != "automated" or identity.auto_confirm_effects is UNSET:
             return False
-        return set(tool.effects or ("",)) <= set(identity.auto_confirm_effects)
+        return tool.effects is not None and set(tool.effects) <= set(identity.auto_confirm_effects)
 
-    async def _approval_token(
+    async def _approve(
         self,
         tool: Tool,
         args: Mapping[str, Any],
         on_confirm: OnConfirm,
-        refusal: ServerError | None,
-        first: ServerError | None = None,
+        approval: str | None,
+        rejection: ServerError | None = None,
     ) -> str | None:
-        approval = None if refusal is None else refusal.approval
+        """Call ``on_confirm``. Returns its token, or else ``approval``. Raises :class:`RequestRefused` if it declines.
+
+        ``approval`` is the id of the server's approval request, ``rejection`` its error for the first approval.
+        """
         safety = tool.definition.safety
-        approval_request = ApprovalRequest(
-            tool,
-            args,
-            tool.effects or (),
-            None if safety is UNSET or safety.reversible is UNSET else safety.reversible,
-            approval,
-            first,
-        )
+        reversible = None if safety is UNSET or safety.reversible is UNSET else safety.reversible
+        approval_request = ApprovalRequest(tool, args, tool.effects or (), reversible, approval, rejection)
         decision = await request_approval(on_confirm, approval_request)
         if decision is False:
-            again = "" if first is None else f" again, after the server rejected the first approval: {first}"
-            raise RequestRefused("confirmation_declined", f"{tool.name} was not approved{again}") from first
+            again = "" if rejection is None else f" again, after the server rejected the first approval: {rejection}"
+            raise RequestRefused("confirmation_declined", f"{tool.name} was not approved{again}") from rejection
         return decision if isinstance(decision, str) else approval
 
     async def approvals(self) -> tuple[ApprovalView, ...]:
         """Return the pending approval requests that this credential may decide, without their texts."""
-        return await self._approval("list")
+        return await self._send_approval("list")
 
     async def approval(self, approval: str) -> ApprovalView:
-        """Return an approval request with its complete text."""
-        return (await self._approval("show", approval))[0]
+        """Return the approval request with this id, and with its complete text."""
+        return (await self._send_approval("show", approval))[0]
 
     async def approve(self, approval: str) -> ApprovalView:
-        """Approve a request. The credential needs the permission ``approve``."""
-        return (await self._approval("approve", approval))[0]
+        """Approve the request with this id. The credential needs the permission ``approve``."""
+        return (await self._send_approval("approve", approval))[0]
 
     async def deny(self, approval: str) -> ApprovalView:
-        """Deny a request. The credential needs the permission ``approve``."""
-        return (await self._approval("deny", approval))[0]
+        """Deny the request with this id. The credential needs the permission ``approve``."""
+        return (await self._send_approval("deny", approval))[0]
 
-    async def _approval(
+    async def _send_approval(
         self, operation: Literal["list", "show", "approve", "deny"], approval: str | None = None
     ) -> tuple[ApprovalView, ...]:
         payload = ApprovalPayload(operation=operation, approval=approval)
         response = await self._exchange(
-            lambda name: ApprovalMessage(id=name, payload=payload), may_repeat=lambda: operation in ("list", "show")
+            lambda id_: ApprovalMessage(id=id_, payload=payload), may_repeat=lambda: operation in ("list", "show")
         )
         assert isinstance(response, ApprovalResponse)
         return response.payload.approvals

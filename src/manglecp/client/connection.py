@@ -1,10 +1,11 @@
 """The connection of a client: manifest, readiness, authentication, requests and retries.
 
-The newest manifest counts, whether it came first, later or after a reconnect (MANI-34). Nothing is sent while it is
-``booting`` or ``draining`` (CLI-14). A session is authenticated after its first manifest (SEC-13); without a session
-every request carries the credential. A request is retried unchanged only if the error is transient, or if the
+The newest manifest applies, whether it came first, later or after a reconnect (MANI-34). No request is sent while its
+status is ``booting`` or ``draining`` (CLI-14). A session is authenticated after its first manifest (SEC-13); without a
+session every request carries the credential. A request is retried unchanged only if the error is transient, or if the
 connection was lost and a repetition is safe: with exponential back-off (CLI-07), not before ``retry_after_ms``
 (CLI-06), and at most five times (CLI-08, OPEN-43). The caller handles all other errors (OPEN-44).
+docs/reference/requirements.md explains ids such as CLI-14.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ from manglecp.wire.messages import (
 
 MAX_RETRIES: Final = 5
 _TRANSIENT: Final = frozenset({"server_not_ready", "rate_limited"})
-# Recoverable, but not by repeating the same request (ERR-42 to ERR-46, OPEN-44).
+# Standard codes that are recoverable, but not by repeating the same request (ERR-42 to ERR-46, OPEN-44).
 _CHANGE_FIRST: Final = {code for code, row in CODES.items() if row.recoverable and code[:2] != "x-"} - _TRANSIENT
 
 
 def is_retryable(error: ServerError) -> bool:
-    """Return whether the unchanged request may succeed later; never after an error that is not recoverable (ERR-48)."""
-    if not error.recoverable or error.code in _CHANGE_FIRST:
+    """Return whether the unchanged request may succeed later. A custom code needs ``retry_after_ms`` for that."""
+    if not error.recoverable or error.code in _CHANGE_FIRST:  # ERR-48
         return False
     return error.code in _TRANSIENT or error.retry_after_ms is not None
 
@@ -53,7 +54,7 @@ def is_retryable(error: ServerError) -> bool:
 class RetryPolicy:
     """How often a request is retried, and after which delays. ``jitter`` returns a number from 0 to 1.
 
-    If ``retry_after_ms`` of an error is longer than ``max_delay_ms``, the error is raised.
+    An error whose ``retry_after_ms`` is longer than ``max_delay_ms`` is raised, not retried.
     """
 
     max_retries: int = MAX_RETRIES
@@ -66,42 +67,42 @@ class RetryPolicy:
             raise ValueError(f"a request is retried at most {MAX_RETRIES} times")
 
     def delay_ms(self, retries: int, retry_after_ms: int | None = None) -> float | None:
-        """Return the delay before the next retry, after ``retries`` of them; None if there is none."""
-        min_delay = retry_after_ms or 0
-        if retries >= self.max_retries or min_delay > self.max_delay_ms:
+        """Return the delay before the next retry; None for no more retries. ``retries`` counts those made before."""
+        min_delay_ms = retry_after_ms or 0
+        if retries >= self.max_retries or min_delay_ms > self.max_delay_ms:
             return None
-        half: float = min(self.max_delay_ms, self.first_delay_ms * 2**retries) / 2
-        return max(min_delay, half) + half * self.jitter()
+        half_ms: float = min(self.max_delay_ms, self.first_delay_ms * 2**retries) / 2  # the other half is random
+        return max(min_delay_ms, half_ms) + half_ms * self.jitter()
 
 
 Scheme: TypeAlias = Literal["bearer", "oauth2", "api_key"]
 TokenSource: TypeAlias = str | Callable[[], str | Awaitable[str]]
-"""A token, or a function that returns one and is called again when the server rejects the last."""
+"""A token, or a function that returns one and is called again when the server rejects the previous token."""
 
 
 class Credential:
     """A token and its scheme. ``repr`` does not show the token."""
 
-    def __init__(self, token: TokenSource, scheme: Scheme | None = None) -> None:
+    def __init__(self, source: TokenSource, scheme: Scheme | None = None) -> None:
         if scheme is not None and scheme not in SCHEMES:
             raise ValueError(f"{scheme} is not a scheme; use one of {', '.join(SCHEMES)}")
-        self._source = token
-        self._token = token if isinstance(token, str) else None
+        self._source = source
+        self._token = source if isinstance(source, str) else None
         self._scheme = scheme
 
     def __repr__(self) -> str:
         return f"Credential({self._scheme or 'any scheme'}, …)"
 
     @property
-    def renewable(self) -> bool:
+    def is_renewable(self) -> bool:
         return not isinstance(self._source, str)
 
-    def forget(self) -> None:
-        if self.renewable:
-            self._token = None
+    def forget_token(self) -> None:
+        """Let the next :meth:`token` call the source again. The credential must be renewable."""
+        self._token = None
 
     async def token(self) -> str:
-        """Return the token, cached until :meth:`forget`."""
+        """Return the token, cached until :meth:`forget_token`."""
         if self._token is None:
             assert not isinstance(self._source, str)
             token = self._source()
@@ -109,7 +110,10 @@ class Credential:
         return self._token
 
     def scheme(self, accepted: Sequence[str]) -> Scheme:
-        """Return the configured scheme, or bearer, or the first that the server accepts."""
+        """Return the configured scheme; without one, bearer or the first of the schemes that the server accepts.
+
+        Raises :class:`RequestRefused` if the server does not accept the configured scheme.
+        """
         if self._scheme is not None:
             if self._scheme not in accepted:
                 raise RequestRefused("auth_required", f"the server accepts {', '.join(accepted) or 'no token'} only")
@@ -117,6 +121,7 @@ class Credential:
         return cast(Scheme, "bearer" if "bearer" in accepted else accepted[0])
 
     async def headers(self, accepted: Sequence[str]) -> dict[str, str]:
+        """Return the HTTP headers of a request to a server that accepts these schemes."""
         token = await self.token()
         if not token or not token.isascii() or not token.isprintable() or " " in token:
             raise RequestRefused("bad_token", "a token has printable ASCII characters only, and no blanks")
@@ -126,13 +131,15 @@ class Credential:
 
 
 T = TypeVar("T")
-_POLL_MS: Final = 250  # first interval of polling the manifest without a session
-_CHECK_SECONDS: Final = 0.2  # interval of checking whether a session is lost while it waits for a manifest
+_POLL_SECONDS: Final = 0.25  # first interval of polling the manifest without a session
+_CHECK_SECONDS: Final = 0.2  # interval of checking whether the session was lost while waiting for a manifest
 _AUTH_ERRORS: Final = frozenset({"auth_required", "auth_invalid"})
 _log = logging.getLogger(__name__)
 
 
 class Connection:
+    """The base class of :class:`manglecp.client.Client`, which documents the parameters; tests replace ``sleep``."""
+
     def __init__(
         self,
         transport: Transport,
@@ -151,14 +158,14 @@ class Connection:
         self._boot_seconds = boot_seconds
         self._on_manifest = on_manifest
         self._sleep = sleep
-        self._ids = (f"{secrets.token_hex(4)}-{number}" for number in itertools.count(1))
+        self._request_ids = (f"{secrets.token_hex(4)}-{number}" for number in itertools.count(1))
         self._ready_lock = asyncio.Lock()
-        self._new_manifest = asyncio.Event()
+        self._manifest_arrived = asyncio.Event()
         self._manifest: ManifestPayload | None = None
         self._checks: FactChecks | None = None
-        self._stale = False
+        self._manifest_is_stale = False  # fetch it again before the next request
         self._closed = False
-        self._in_flight = 0
+        self._requests_in_flight = 0
         self.identity: Authenticated | None = None
         """The authenticated identity; None without a session."""
 
@@ -169,23 +176,12 @@ class Connection:
             raise RequestRefused("not_connected", "the client is not connected; it is used inside its async with block")
         return self._manifest
 
-    @property
-    def _keeps_request_keys(self) -> bool:
-        return self._has_extension("x-request_key")
-
-    @property
-    def _stores_approvals(self) -> bool:
-        return self._has_extension("x-approvals")
-
     def _has_extension(self, name: str) -> bool:
         extensions = self.manifest.extensions
         return extensions is not UNSET and name in extensions
 
     async def connect(self) -> None:
-        """Connect and receive the manifest; authenticate where there is a session and a token.
-
-        Readiness is awaited by the first request.
-        """
+        """Connect, receive the manifest and, in a session, authenticate. The first request waits for readiness."""
         async with self._ready_lock:
             self._closed = False
             await self._connect()
@@ -197,7 +193,7 @@ class Connection:
         await self._transport.close()
 
     async def refresh(self) -> ManifestPayload:
-        """Read the manifest again on transports that receive no updates."""
+        """Return the newest manifest, which is fetched again on transports that receive no updates."""
         if not self._transport.session:
             async with self._ready_lock:
                 await self._connect()
@@ -205,19 +201,19 @@ class Connection:
 
     async def _connect(self) -> None:
         self.identity = None
-        self._stale = False
+        self._manifest_is_stale = False
         self._use_manifest(await self._transport.connect(self._use_manifest))
         if self._transport.session and self._credential is not None and self._accepts_credentials():
             try:
                 await self._authenticate(self._credential)
-            except BaseException:  # no request without the identity that was configured
+            except BaseException:  # a session without the configured credential must not send requests
                 await self._transport.close()
                 raise
 
     def _use_manifest(self, manifest: Manifest) -> None:
         self._manifest = manifest.payload
         self._checks = FactChecks(manifest.payload)
-        self._new_manifest.set()
+        self._manifest_arrived.set()
         if self._on_manifest is not None:
             try:
                 self._on_manifest(manifest.payload)
@@ -235,11 +231,12 @@ class Connection:
         for renewed in (False, True):
             payload = AuthenticatePayload(scheme=credential.scheme(self._schemes()), token=await credential.token())
             try:
-                response = _raise_error(await self._send(Authenticate(id=next(self._ids), payload=payload), None))
+                request = Authenticate(id=next(self._request_ids), payload=payload)
+                response = _require_success(await self._send(request, None))
             except ServerError as error:
-                if error.code != "auth_invalid" or not credential.renewable or renewed:
+                if error.code != "auth_invalid" or not credential.is_renewable or renewed:
                     raise
-                credential.forget()
+                credential.forget_token()
             else:
                 assert isinstance(response, AuthenticateResponse)
                 self.identity = response.payload
@@ -251,22 +248,25 @@ class Connection:
         return await self._credential.headers(self._schemes())
 
     async def ready(self) -> ManifestPayload:
-        """Wait until the server accepts requests, and return its manifest, which is complete then."""
+        """Wait until the server accepts requests, and return its manifest, which is complete by then."""
         await self._ready_checks()
         return self.manifest
 
     async def _ready_checks(self) -> FactChecks:
-        """Wait as :meth:`_get_ready` does, with retries. Returns the checks of the manifest."""
+        """Wait as :meth:`_get_ready` does, with retries, and return the fact checks of the manifest."""
         await self._with_retries(self._get_ready, lambda: True)
         assert self._checks is not None, "a ready connection has a manifest"
         return self._checks
 
     async def _get_ready(self) -> None:
-        """Wait until connected, authenticated and ready. Raises :class:`RequestRefused` after a time limit."""
+        """Connect and authenticate if necessary, and wait until the server is ready.
+
+        Raises :class:`RequestRefused` if it is not ready after ``boot_seconds``.
+        """
         if self._closed:
             raise RequestRefused("not_connected", "the client is closed; connect() opens it again")
         async with self._ready_lock:
-            if not self._transport.connected or self._stale:
+            if not self._transport.connected or self._manifest_is_stale:
                 await self._connect()
             await self._wait_until_ready()
             if self.manifest.auth.required and self._credential is None:
@@ -279,38 +279,39 @@ class Connection:
         the same address (MANI-31).
         """
         loop = asyncio.get_running_loop()
-        until = loop.time() + self._boot_seconds
+        deadline = loop.time() + self._boot_seconds
         polls = 0
         while (status := self.manifest.status) in ("booting", "draining"):
-            left = until - loop.time()
-            if left <= 0:
+            seconds_left = deadline - loop.time()
+            if seconds_left <= 0:
                 raise RequestRefused(
                     "server_not_ready", f"the server is still {status} after {self._boot_seconds:g} seconds"
                 )
-            if self._transport.session and self._transport.connected and (status == "booting" or self._in_flight):
-                self._new_manifest.clear()
+            in_session = self._transport.session
+            if in_session and self._transport.connected and (status == "booting" or self._requests_in_flight):
+                self._manifest_arrived.clear()
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(min(left, _CHECK_SECONDS)):
-                        await self._new_manifest.wait()
+                    async with asyncio.timeout(min(seconds_left, _CHECK_SECONDS)):
+                        await self._manifest_arrived.wait()
                 continue
-            if self._transport.session and status == "booting":
+            if in_session and status == "booting":
                 raise ConnectionLost("the connection was lost while the server was booting")
-            if polls or status == "booting":
-                await self._sleep(min(left, _POLL_MS * 2 ** min(polls, 4) / 1000))
+            if polls or status == "booting":  # the first reconnect from a draining server is immediate
+                await self._sleep(min(seconds_left, _POLL_SECONDS * 2 ** min(polls, 4)))
             polls += 1
             await self._connect()
 
     async def _exchange(
         self,
-        make: Callable[[str], Request],
+        make_request: Callable[[str], Request],
         *,
         may_repeat: Callable[[], bool],
         on_progress: OnProgress | None = None,
     ) -> ServerMessage:
         """Send a request and return its response. Raises :class:`ServerError` for an error.
 
-        ``make`` returns the request for an id; every attempt has its own (OPEN-43). ``may_repeat`` returns whether the
-        request may be sent again although its effect is unknown.
+        ``make_request`` takes the request id, which is new for every attempt (OPEN-43). ``may_repeat`` returns whether
+        the request may be sent again after a lost connection, although the first attempt may have had its effect.
         """
         sent = False
 
@@ -318,13 +319,17 @@ class Connection:
             nonlocal sent
             sent = False
             await self._get_ready()
-            message = make(next(self._ids))
+            message = make_request(next(self._request_ids))
             sent = True
-            return _raise_error(await self._send(message, on_progress))
+            return _require_success(await self._send(message, on_progress))
 
         return await self._with_retries(attempt, lambda: not sent or may_repeat())
 
     async def _with_retries(self, attempt: Callable[[], Awaitable[T]], may_repeat: Callable[[], bool]) -> T:
+        """Return the result of ``attempt``, repeated as the retry policy allows.
+
+        ``may_repeat`` decides after a lost connection. A rejected token is renewed once.
+        """
         retries = 0
         renewed = False
         while True:
@@ -340,37 +345,37 @@ class Connection:
                 failure = lost
             except ServerError as error:
                 failure, retry_after_ms, credential = error, error.retry_after_ms, self._credential
-                self._stale = error.code == "server_not_ready" and not self._transport.session
-                renewable = credential is not None and credential.renewable and self._transport.connected
-                if error.code in _AUTH_ERRORS and credential is not None and renewable and not renewed:
+                self._manifest_is_stale = error.code == "server_not_ready" and not self._transport.session
+                may_renew = error.code in _AUTH_ERRORS and not renewed and self._transport.connected
+                if may_renew and credential is not None and credential.is_renewable:
                     renewed = True
-                    credential.forget()
+                    credential.forget_token()
                     if self._transport.session:
                         await self._authenticate(credential)
                 elif not is_retryable(error):
                     raise
-            delay = self._retry_policy.delay_ms(retries, retry_after_ms)
-            if delay is None:
+            delay_ms = self._retry_policy.delay_ms(retries, retry_after_ms)
+            if delay_ms is None:
                 raise failure
             retries += 1
-            _log.info("retry %d in %.0f ms: %s", retries, delay, failure)
-            await self._sleep(delay / 1000)
+            _log.info("retry %d in %.0f ms: %s", retries, delay_ms, failure)
+            await self._sleep(delay_ms / 1000)
 
     async def _send(self, message: Request, on_progress: OnProgress | None) -> ServerMessage:
         data = check_size(encode(message), self.manifest)
         headers = await self._headers()
-        self._in_flight += 1
+        self._requests_in_flight += 1
         try:
             async with asyncio.timeout(self._response_seconds):
                 return await self._transport.request(message, data, headers, on_progress)
         except TimeoutError:
             raise ResponseTimeout(f"no response within {self._response_seconds:g} seconds") from None
         finally:
-            self._in_flight -= 1
+            self._requests_in_flight -= 1
 
 
-def _raise_error(response: ServerMessage) -> ServerMessage:
-    """Return the message. Raises :class:`ServerError` if it is an error."""
+def _require_success(response: ServerMessage) -> ServerMessage:
+    """Return the response. Raises :class:`ServerError` if it is an error."""
     if isinstance(response, ErrorMessage):
         raise ServerError.of(response.payload)
     return response

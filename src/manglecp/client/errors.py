@@ -1,7 +1,7 @@
 """The exceptions of a client.
 
-Their text includes the first violations of facts or arguments. Text of a server is escaped, and details that do not
-have the expected shape are ignored.
+``str`` of an exception includes the first violations of facts or arguments. Text of a server is escaped, and details
+that do not have the expected shape are ignored.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from manglecp.base.text import truncate
 from manglecp.wire import WireError
 from manglecp.wire.messages import UNSET, ErrorPayload
 
-_MAX_LENGTH: Final = 2_000  # characters of a server's text that are repeated
-_MAX_VIOLATIONS: Final = 3
+_MAX_LENGTH: Final = 2_000  # characters of a text from the server
+_MAX_VIOLATIONS: Final = 3  # in the text of an exception
 
 
 class ClientError(Exception):
@@ -71,7 +71,7 @@ class ConnectionLost(ClientError):
 
 
 class ResponseTimeout(ConnectionLost):
-    """The connection is open, and the response did not arrive within the time limit."""
+    """The response did not arrive within the time limit. As after a lost connection, the effect is unknown."""
 
 
 class InvalidResponse(ClientError):
@@ -79,7 +79,7 @@ class InvalidResponse(ClientError):
 
 
 class RequestRefused(_CodedError):
-    """The client does not send the request. ``code`` is the server's code for the same error, if there is one."""
+    """The client does not send the request. If servers have a code for the same error, ``code`` is that code."""
 
     @classmethod
     def of(cls, error: WireError) -> RequestRefused:
@@ -96,15 +96,15 @@ def _violation_texts(details: Mapping[str, Any]) -> Iterator[str]:
     for violation in _list(details, "violations"):
         if isinstance(violation, Mapping):
             text, name = str(violation.get("message", violation.get("issue", ""))), str(violation.get("predicate", ""))
-            about = f", {name}" if name and f"'{name}'" not in text else ""
-            help_ = f" ({violation['suggestion']})" if "suggestion" in violation else ""
-            yield f"fact {violation.get('fact_index', '?')}{about}: {text}{help_}"
+            subject = f", {name}" if name and f"'{name}'" not in text else ""
+            suggestion = f" ({violation['suggestion']})" if "suggestion" in violation else ""
+            yield f"fact {violation.get('fact_index', '?')}{subject}: {text}{suggestion}"
     for error in _list(details, "schema_errors"):
         if isinstance(error, Mapping):
             yield f"{error.get('path') or '/'}: {error.get('message', '')}"
     yield from (f"Predicate '{name}' is needed" for name in _list(details, "missing_facts"))
 
 
-def _list(details: Mapping[str, Any], kind: str) -> list[Any] | tuple[Any, ...]:
-    value = details.get(kind)
+def _list(details: Mapping[str, Any], member: str) -> list[Any] | tuple[Any, ...]:
+    value = details.get(member)
     return value if isinstance(value, list | tuple) else ()

@@ -22,7 +22,7 @@ from manglecp.wire.messages import (
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A macro-tool, and the request that it was offered for."""
+    """A macro-tool, and the request that the server offered it for."""
 
     definition: MacroTool
     request: IntentPayload = field(repr=False)
@@ -45,10 +45,10 @@ class Tool:
 
     @property
     def effects(self) -> tuple[str, ...] | None:
-        """The side effects; None if the tool is not shown in full."""
+        """The side effects; None if they are unknown, because the definition is not complete."""
         if self.definition.safety is UNSET:
             return None
-        return self.definition.safety.side_effects or ("none",)  # OPEN-25
+        return self.definition.safety.side_effects or ("none",)  # an empty list has the same meaning
 
     @property
     def needs_approval(self) -> bool:
@@ -56,13 +56,14 @@ class Tool:
 
     @property
     def repeatable(self) -> bool:
+        """Whether two calls with the same arguments have the effect of one."""
         return self.effects == ("none",) or (
             self.definition.safety is not UNSET and self.definition.safety.idempotent is True
         )
 
     @property
     def score(self) -> float | None:
-        """A hint for ranking only (OPEN-57)."""
+        """A hint for ranking only; None if the server sent none."""
         metadata = self.definition.metadata
         return None if metadata is UNSET or metadata.score is UNSET else metadata.score
 
@@ -93,16 +94,16 @@ class EvaluationResult:
         for tool in self.tools:
             if name in (tool.name, tool.macro_id):
                 return tool
-        raise unproven_tool(name, [tool.name for tool in self.tools])
+        raise unproven_tool_error(name, [tool.name for tool in self.tools])
 
 
-def unproven_tool(name: str, proven: Sequence[str]) -> KeyError:
+def unproven_tool_error(name: str, proven: Sequence[str]) -> KeyError:
     return KeyError(f"{name} is not one of the proven tools: {', '.join(proven) or 'none'}")
 
 
 @dataclass(frozen=True, slots=True)
 class InvocationResult:
-    """The result of an invocation. ``applied`` is what it changed in the working state."""
+    """The result of an invocation. ``applied`` has the changes that its delta made to the working state."""
 
     tool: Tool
     response: InvokeResult
@@ -125,7 +126,7 @@ class InvocationResult:
         return self.response.next.continuation_facts
 
     def suggestion(self, which: int | str = 0) -> SuggestedIntent:
-        """Return a suggested intent by position or name."""
+        """Return a suggested intent by position or name. Raises :class:`RequestRefused`."""
         for position, suggested in enumerate(self.suggestions):
             if which in (position, suggested.name):
                 return suggested

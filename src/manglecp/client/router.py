@@ -1,8 +1,8 @@
-"""One client for several servers: intents go to those whose domain fits; the best of similar tools is kept.
+"""A router for the clients of several servers: it sends an intent to the servers that fit, and merges their tools.
 
-Each server is evaluated on its own, with its own working state, and receives only facts whose predicates it lists, so
-that no server receives facts meant for another. Tools of one name are similar. Scores are hints (OPEN-57): they choose
-between similar tools and order the rest; tools without a score come last.
+Each server evaluates on its own, with the working state of its own client, and receives only facts whose predicates it
+lists, so that no server receives facts meant for another. Of tools with one name, only the one with the highest score
+remains. Scores also order the tools; tools without a score come last.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from manglecp.client.client import Client
 from manglecp.client.errors import ClientError, RequestRefused
-from manglecp.client.results import EvaluationResult, InvocationResult, Tool, unproven_tool
+from manglecp.client.results import EvaluationResult, InvocationResult, Tool, unproven_tool_error
 from manglecp.wire.messages import UNSET
 
 
@@ -30,13 +30,14 @@ class RoutedTool:
     def name(self) -> str:
         return self.tool.name
 
-    async def invoke(self, args: Mapping[str, Any] | None = None, **more: Any) -> InvocationResult:
-        return await self.client.invoke(self.tool, args, **more)
+    async def invoke(self, args: Mapping[str, Any] | None = None, **options: Any) -> InvocationResult:
+        """Invoke the tool; ``options`` are keyword arguments of :meth:`Client.invoke`."""
+        return await self.client.invoke(self.tool, args, **options)
 
 
 @dataclass(frozen=True, slots=True)
 class RoutedEvaluation:
-    """The tools of all servers, best first; ``failures`` are the errors of servers that did not respond."""
+    """The tools of all servers, best first, and the results and the errors by the name of the client."""
 
     tools: tuple[RoutedTool, ...]
     evaluations: Mapping[str, EvaluationResult]
@@ -46,35 +47,36 @@ class RoutedEvaluation:
         for tool in self.tools:
             if tool.name == name:
                 return tool
-        raise unproven_tool(name, [tool.name for tool in self.tools])
+        raise unproven_tool_error(name, [tool.name for tool in self.tools])
 
 
 class Router:
-    """Connected clients by the id of their domain; of two with one id, the later is ``id#2``."""
+    """Connected clients, named by the id of their domain; of two with one id, the second is ``id#2``."""
 
     def __init__(self, clients: Sequence[Client]) -> None:
         self.clients: dict[str, Client] = {}
         for client in clients:
-            name = client.manifest.domain.id
-            same = sum(1 for other in self.clients if other.split("#")[0] == name)
-            self.clients[name if not same else f"{name}#{same + 1}"] = client
+            id_ = client.manifest.domain.id
+            earlier = sum(1 for name in self.clients if name.split("#")[0] == id_)
+            self.clients[f"{id_}#{earlier + 1}" if earlier else id_] = client
 
     def choose(self, intent: str, categories: Collection[str] = ()) -> dict[str, Client]:
-        """Return the servers of these categories that list the intent; if none lists it, all of these categories.
+        """Return the clients, by name, of the servers that are in one of the categories and list the intent.
 
-        Lists may be incomplete (MANI-13).
+        Without categories, any category counts. If no server lists the intent, all in the categories are returned:
+        lists may be incomplete.
         """
-        fitting = {
+        in_categories = {
             name: client
             for name, client in self.clients.items()
             if not categories or not set(categories).isdisjoint(_categories(client))
         }
-        listing = {
+        with_intent = {
             name: client
-            for name, client in fitting.items()
+            for name, client in in_categories.items()
             if any(listed.name == intent for listed in client.manifest.intents)
         }
-        return listing or fitting
+        return with_intent or in_categories
 
     async def evaluate(
         self,
@@ -83,9 +85,12 @@ class Router:
         facts: Iterable[Mapping[str, Any]] = (),
         *,
         categories: Collection[str] = (),
-        **more: Any,
+        **options: Any,
     ) -> RoutedEvaluation:
-        """Evaluate the intent on all servers that fit, concurrently; ``more`` goes to :meth:`Client.evaluate`."""
+        """Evaluate the intent on all servers that :meth:`choose` returns, concurrently.
+
+        ``options`` are keyword arguments of :meth:`Client.evaluate`. Raises the first error if all servers fail.
+        """
         chosen = self.choose(intent, categories)
         if not chosen:
             raise RequestRefused(
@@ -93,7 +98,8 @@ class Router:
             )
         all_facts = list(facts)
         results = await asyncio.gather(
-            *(_evaluate(client, intent, params, all_facts, more) for client in chosen.values()), return_exceptions=True
+            *(_evaluate(client, intent, params, all_facts, options) for client in chosen.values()),
+            return_exceptions=True,
         )
         evaluations: dict[str, EvaluationResult] = {}
         failures: dict[str, ClientError] = {}
@@ -111,11 +117,11 @@ class Router:
 
 
 async def _evaluate(
-    client: Client, intent: str, params: Mapping[str, Any] | None, facts: list[Any], more: Any
+    client: Client, intent: str, params: Mapping[str, Any] | None, facts: list[Any], options: dict[str, Any]
 ) -> EvaluationResult:
-    listed = {schema.predicate for schema in client.manifest.facts_profile.predicates}
+    listed = {schema.predicate for schema in client.manifest.facts_profile.predicates}  # empty: all are accepted
     accepted = [fact for fact in facts if not listed or not isinstance(fact, Mapping) or fact.get("pred") in listed]
-    return await client.evaluate(intent, params, accepted, **more)
+    return await client.evaluate(intent, params, accepted, **options)
 
 
 def _categories(client: Client) -> tuple[str, ...]:

@@ -1,9 +1,9 @@
-"""The working facts of a client, changed by the deltas of invocations (seed 000, section 4).
+"""The working facts of a client, which the deltas of invocations change.
 
 A delta is applied as one transaction: every fact that a retraction matches is removed, then each new assertion is
-appended. Two facts are equal if predicate, arguments and time are; provenance and lifetime do not matter (DATA-42). In
-a retraction, null as an argument matches any value, null inside a value does not; ``t``, if given, has to be
-equal (OPEN-46).
+appended. Two facts are equal if predicate, arguments and time are equal, whatever their ``source`` and ``category``
+(DATA-42). In a retraction, null as an argument matches any value, null inside a value only null; ``t``, if present,
+must be equal (OPEN-46). docs/reference/requirements.md explains ids such as DATA-42.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ class NotJson(ValueError):
 
 
 def copy_json(value: Any, depth: int = 0) -> Any:
-    """Copy a value as plain JSON. The encoder would write NaN as null, which matches any value."""
+    """Return a copy that consists of dicts, lists and JSON scalars. Raises :class:`NotJson`, also for NaN.
+
+    The encoder would write NaN as null, which matches any value.
+    """
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
@@ -48,15 +51,15 @@ def copy_json(value: Any, depth: int = 0) -> Any:
 FactObject: TypeAlias = dict[str, Any]
 MAX_FACTS: Final = 100_000  # servers must not fill a client's memory
 
-_TIMED: Final = Schema("", (), None, temporal=True)
-_ALWAYS: Final = "always"
+_ANY_TEMPORAL: Final = Schema("", (), None, temporal=True)
+_ALWAYS: Final = "always"  # the time of a fact without ``t``
 _Time: TypeAlias = Interval | str | None
 _Signature: TypeAlias = tuple[str, int | tuple[str, ...]]  # predicate, and arity or argument names
 
 
 @dataclass(frozen=True, slots=True)
 class AppliedDelta:
-    """What a delta changed. ``ignored`` are invalid entries, such as an assertion with a null argument."""
+    """The changes by a delta. ``ignored`` are its invalid entries, such as an assertion with a null argument."""
 
     retracted: tuple[FactObject, ...] = ()
     asserted: tuple[FactObject, ...] = ()
@@ -65,15 +68,16 @@ class AppliedDelta:
 
 @dataclass(frozen=True, slots=True)
 class _FactKey:
-    """The key of a fact, or of a retraction, where None matches anything."""
+    """The identity of a fact; or the pattern of a retraction, where None as an argument or time matches any."""
 
     signature: _Signature
-    args: tuple[bytes | None, ...]
+    args: tuple[bytes | None, ...]  # encoded values
     time: _Time
 
-    def matches(self, other: _FactKey) -> bool:
-        return (self.time is None or self.time == other.time) and all(
-            mine is None or mine == theirs for mine, theirs in zip(self.args, other.args, strict=True)
+    def matches(self, fact: _FactKey) -> bool:
+        """Return whether a fact of the same signature matches this pattern."""
+        return (self.time is None or self.time == fact.time) and all(
+            arg is None or arg == fact_arg for arg, fact_arg in zip(self.args, fact.args, strict=True)
         )
 
 
@@ -105,13 +109,13 @@ class WorkingState:
 
     def add(self, facts: Iterable[Mapping[str, Any]]) -> None:
         """Add facts. Raises :class:`RequestRefused`, and adds none, if one is invalid."""
-        new = list(facts)
-        if any(_fact_key(fact) is None for fact in new):
+        new_facts = list(facts)
+        if any(_fact_key(fact) is None for fact in new_facts):
             raise RequestRefused("invalid_facts", "a fact has a predicate and arguments without null")
-        self._apply(new, ())
+        self._apply(new_facts, ())
 
     def retract(self, patterns: Iterable[Mapping[str, Any]]) -> tuple[FactObject, ...]:
-        """Remove the facts that match, and return them."""
+        """Remove the facts that match a pattern, and return them. Null as an argument matches any value."""
         return self._apply((), patterns).retracted
 
     def clear(self) -> None:
@@ -124,93 +128,94 @@ class WorkingState:
             return self._apply(delta.asserts, delta.retract)
         return self._apply(delta.get("assert") or (), delta.get("retract") or ())
 
-    def _apply(self, asserts: Iterable[Any], retract: Iterable[Any]) -> AppliedDelta:
+    def _apply(self, assertions: Iterable[Any], retractions: Iterable[Any]) -> AppliedDelta:
         ignored: list[Any] = []
         patterns: dict[_Signature, list[_FactKey]] = {}
-        for entry in retract:
+        for entry in retractions:
             pattern = _fact_key(entry, wildcards=True)
             if pattern is None:
                 ignored.append(entry)
             else:
                 patterns.setdefault(pattern.signature, []).append(pattern)
         with self._lock:
-            left = dict(self._facts)
-            gone = []
+            remaining = dict(self._facts)
+            retracted = []
             if patterns:
                 for key, fact in self._facts.items():
                     if any(pattern.matches(key) for pattern in patterns.get(key.signature, ())):
-                        gone.append(fact)
-                        del left[key]
-            new = []
-            for entry in asserts:
-                asserted = _fact_key(entry)
-                if asserted is None:
+                        retracted.append(fact)
+                        del remaining[key]
+            asserted = []
+            for entry in assertions:
+                new_key = _fact_key(entry)
+                if new_key is None:
                     ignored.append(entry)
-                elif asserted not in left:
-                    left[asserted] = copy_json(entry)
-                    new.append(entry)
-            if len(left) > self._max_facts and len(left) > len(self._facts):
-                raise RequestRefused("state_full", f"{len(left):,} facts, and the limit is {self._max_facts:,}")
-            self._facts = left
-        return AppliedDelta(tuple(map(copy_json, gone)), tuple(map(copy_json, new)), tuple(ignored))
+                elif new_key not in remaining:
+                    remaining[new_key] = copy_json(entry)
+                    asserted.append(entry)
+            if len(remaining) > self._max_facts and len(remaining) > len(self._facts):
+                raise RequestRefused("state_full", f"{len(remaining):,} facts, and the limit is {self._max_facts:,}")
+            self._facts = remaining
+        return AppliedDelta(tuple(map(copy_json, retracted)), tuple(map(copy_json, asserted)), tuple(ignored))
 
 
 def _fact_key(entry: Any, *, wildcards: bool = False) -> _FactKey | None:
+    """Return the key of a fact, or with ``wildcards`` the pattern of a retraction; None if the entry is invalid."""
     if not isinstance(entry, Mapping):
         return None
-    name, args, named = entry.get("pred"), entry.get("args"), entry.get("named_args")
-    if not isinstance(name, str) or (args is None) == (named is None):
+    name, args, named_args = entry.get("pred"), entry.get("args"), entry.get("named_args")
+    if not isinstance(name, str) or (args is None) == (named_args is None):
         return None
     signature: _Signature
     if isinstance(args, list | tuple):
         signature, values = (name, len(args)), list(args)
-    elif isinstance(named, Mapping) and all(isinstance(key, str) for key in named):
-        signature = (name, tuple(sorted(named)))
-        values = [named[key] for key in sorted(named)]
+    elif isinstance(named_args, Mapping) and all(isinstance(key, str) for key in named_args):
+        signature = (name, tuple(sorted(named_args)))
+        values = [named_args[key] for key in sorted(named_args)]
     else:
         return None
     if not wildcards and any(value is None for value in values):
         return None
     try:
-        key = tuple(None if value is None else _key(value) for value in values)
+        encoded = tuple(None if value is None else _encode_value(value) for value in values)
         time = _time(entry.get("t"))
     except NotJson:
         return None
-    return _FactKey(signature, key, time if time is not None or wildcards else _ALWAYS)
+    return _FactKey(signature, encoded, time if time is not None or wildcards else _ALWAYS)
 
 
-def _time(value: Any) -> _Time:
-    """Return the interval, so that two notations of one are equal; None without a time.
+def _time(t: Any) -> _Time:
+    """Return the interval of ``t``, so that all notations of an interval are equal; None without ``t``.
 
-    Times that only an evaluation resolves, such as ``now``, are compared as text.
+    Times that only an evaluation resolves, such as ``now``, and invalid ones are compared as text.
     """
-    if value is None:
+    if t is None:
         return None
     try:
-        return interval(copy_json(value), _TIMED) or _ALWAYS
+        return interval(copy_json(t), _ANY_TEMPORAL) or _ALWAYS
     except Fault:
-        return msgspec.json.encode(copy_json(value), order="sorted").decode()
+        return msgspec.json.encode(copy_json(t), order="sorted").decode()
 
 
-def _key(value: Any) -> bytes:
+def _encode_value(value: Any) -> bytes:
     """Encode equal values equally: the order of members does not count, and whole numbers may be wrapped (DATA-19)."""
-    return msgspec.json.encode(_unwrap(copy_json(value)), order="sorted")
+    return msgspec.json.encode(_unwrap_integers(copy_json(value)), order="sorted")
 
 
-def _unwrap(value: Any) -> Any:
+def _unwrap_integers(value: Any) -> Any:
     if isinstance(value, list):
-        return [_unwrap(part) for part in value]
+        return [_unwrap_integers(part) for part in value]
     if not isinstance(value, dict):
         return value
     if value.keys() == {"_type", "value"} and value["_type"] == "int64" and isinstance(value["value"], str):
         try:
-            return int(value["value"]) if len(value["value"]) <= 40 else value
+            return int(value["value"]) if len(value["value"]) <= 40 else value  # no valid integer is longer
         except ValueError:
             return value
-    return {key: _unwrap(part) for key, part in value.items()}
+    return {key: _unwrap_integers(part) for key, part in value.items()}
 
 
 def without_origin(fact: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a working fact as the client sends it, without its origin (DATA-46)."""
-    kept = {name: value for name, value in fact.items() if name not in ("category", "source")}
-    return {**kept, "category": "session"} if "category" in fact else kept
+    """Return a working fact as the client sends it: without ``source``; a category becomes ``session``."""
+    rest = {name: value for name, value in fact.items() if name not in ("category", "source")}
+    return {**rest, "category": "session"} if "category" in fact else rest

@@ -1,4 +1,4 @@
-"""Transports to a server: its address, its command or the object selects one."""
+"""Transports to a server: :func:`transport_to` selects one by the target."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from manglecp.client.transports.session import MAX_RESPONSE_BYTES, SessionTransp
 
 
 class ServerSession(Protocol):
-    """A session in this process."""
+    """One session of a server that runs in this process."""
 
     async def __aenter__(self) -> Any: ...
 
     async def __aexit__(self, *_: object) -> None: ...
 
     async def receive(self, data: bytes, /) -> None:
-        """Handle one message. Responses go to ``send``, possibly after this returns."""
+        """Handle one message. Responses go to ``send`` of the session, possibly after this method returns."""
 
 
 class SessionFactory(Protocol):
-    """An object that opens sessions."""
+    """A server that runs in this process."""
 
     def session(
         self, transport: Literal["websocket", "stdio"], /, *, send: Callable[[bytes], Awaitable[None]]
     ) -> ServerSession:
-        """Open a session; the manifest and all responses go to ``send``."""
+        """Return a session, which calls ``send`` with the manifest and all responses."""
 
 
 class MemoryTransport(SessionTransport):
-    """A session of a server in this process; ``like`` is the transport that it counts as (TRANS-28)."""
+    """A transport to a server in this process, which treats the session as one over the transport ``like``."""
 
     def __init__(
         self,
@@ -47,19 +47,18 @@ class MemoryTransport(SessionTransport):
         super().__init__(max_response_bytes=max_response_bytes, connect_seconds=connect_seconds)
         self._server = server
         self._like: Literal["websocket", "stdio"] = like
-        self._opened: ServerSession | None = None
-        self._messages: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._session: ServerSession | None = None
+        self._messages: asyncio.Queue[bytes | None] = asyncio.Queue()  # None: the connection is lost
 
     def lose(self) -> None:
         """End the connection as a broken network would; for tests."""
         self._messages.put_nowait(None)
 
     async def _open(self) -> None:
-        messages: asyncio.Queue[bytes | None] = asyncio.Queue(maxsize=64)
-        self._messages = messages
-        opened = self._server.session(self._like, send=messages.put)
-        await opened.__aenter__()
-        self._opened = opened
+        self._messages = asyncio.Queue(maxsize=64)  # a full queue makes the server wait
+        session = self._server.session(self._like, send=self._messages.put)
+        await session.__aenter__()
+        self._session = session
 
     async def _read(self) -> bytes:
         data = await self._messages.get()
@@ -68,14 +67,14 @@ class MemoryTransport(SessionTransport):
         return data
 
     async def _write(self, data: bytes) -> None:
-        if self._opened is None:
+        if self._session is None:
             raise ConnectionLost("there is no connection")
-        await self._opened.receive(data)
+        await self._session.receive(data)
 
     async def _shut(self) -> None:
-        opened, self._opened = self._opened, None
-        if opened is not None:
-            await opened.__aexit__(None, None, None)
+        session, self._session = self._session, None
+        if session is not None:
+            await session.__aexit__(None, None, None)
 
 
 Target: TypeAlias = str | Sequence[str | Path] | SessionFactory | Transport
@@ -83,7 +82,7 @@ Target: TypeAlias = str | Sequence[str | Path] | SessionFactory | Transport
 
 
 def transport_to(target: Target, **options: Any) -> Transport:
-    """Return a transport with these options: all but HTTP take ``connect_seconds``, all take ``max_response_bytes``."""
+    """Return a transport; ``options`` are keyword arguments of its class, such as ``connect_seconds``."""
     if isinstance(target, str):
         return _network_transport(target, options)
     if isinstance(target, Sequence):

@@ -1,8 +1,8 @@
-"""HTTP: the manifest from its well-known address, one POST for each request (companion, section 3.2).
+"""The HTTP transport: the manifest is fetched from its well-known address, each request is one POST.
 
-Responses are limited while they arrive and never decompressed. Redirects are followed on the same host only. Closing
-the connection cancels a request (TRANS-40), except a run with a request key, which survives a lost connection: it is
-cancelled by a message, if the server supports that.
+The size of a response is limited while it arrives, and no response is decompressed. Closing the connection cancels a
+request (TRANS-40 in docs/reference/requirements.md), except a run with a request key, which survives a lost connection:
+a message cancels it, if the server supports that.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ _SCHEMES: Final = frozenset({"http", "https"})
 _MAX_REDIRECTS: Final = 3
 _JSON: Final = "application/json"
 _HEADERS: Final = {"Accept": _JSON, "Accept-Encoding": "identity"}
-_CANCELLING_SECONDS: Final = 5.0
-_UNREACHED: Final = frozenset({502, 503, 504})
+_CANCEL_SECONDS: Final = 5.0  # time limit for sending a cancel message
+_PROXY_ERRORS: Final = frozenset({502, 503, 504})
 
 
 class HttpTransport:
-    """``url`` is any address on the server, or that of its manifest.
+    """A transport to the server whose manifest is at ``url``; any other URL of the server will do, too.
 
-    ``hosts`` are further hosts that the server may redirect to; ``insecure`` allows networks without TLS; ``network``
-    replaces the network in tests.
+    ``hosts`` are the hosts, besides that of ``url``, that endpoints and redirects may lead to. ``insecure`` allows
+    networks without TLS. Tests replace the ``network``.
     """
 
     session: Final = False
@@ -83,14 +83,14 @@ class HttpTransport:
         self._manifest: Manifest | None = None
         self._etag: str | None = None
         self._endpoints: dict[type[Message], str] | None = None
-        self._cancelling: set[asyncio.Task[None]] = set()
+        self._cancel_tasks: set[asyncio.Task[None]] = set()
 
     @property
     def connected(self) -> bool:
         return self._client is not None and self._endpoints is not None
 
     async def connect(self, on_manifest: OnManifest) -> Manifest:  # noqa: ARG002 - HTTP has no updates
-        """Fetch the manifest, conditionally if one is cached."""
+        """Return the manifest; a cached one is fetched again only if it has changed."""
         if self._client is None:
             self._client = httpx.AsyncClient(
                 headers=_HEADERS,
@@ -107,7 +107,7 @@ class HttpTransport:
         if response.status_code == 404:
             why = f"there is no manifest at {display_address(self._url)}: not a MangleCP server, or at another address"
             raise RequestRefused("not_manglecp", why)  # TRANS-29
-        message = self._message(response, data)
+        message = self._decode_response(response, data)
         if isinstance(message, ErrorMessage):
             raise ServerError.of(message.payload)
         if not isinstance(message, Manifest):
@@ -150,11 +150,11 @@ class HttpTransport:
             ):
                 cancel = cancel_message(message.id, message.payload.request_key)
                 task = asyncio.create_task(self._send_quietly(url, headers, cancel))
-                self._cancelling.add(task)
-                task.add_done_callback(self._cancelling.discard)
+                self._cancel_tasks.add(task)
+                task.add_done_callback(self._cancel_tasks.discard)
             raise
-        reply = self._message(response, body)
-        if isinstance(reply, ErrorMessage) and reply.id is None:
+        reply = self._decode_response(response, body)
+        if isinstance(reply, ErrorMessage) and reply.id is None:  # the server could not read the id
             return reply
         if reply.id != message.id:
             raise InvalidResponse("the response has the id of another request")
@@ -167,12 +167,12 @@ class HttpTransport:
 
     async def _send_quietly(self, url: str, headers: dict[str, str], data: bytes) -> None:
         with suppress(ClientError, TimeoutError):
-            async with asyncio.timeout(_CANCELLING_SECONDS):
+            async with asyncio.timeout(_CANCEL_SECONDS):
                 await self._fetch("POST", url, headers=headers, content=data)
 
     async def close(self) -> None:
-        if self._cancelling:  # a cancelled run must not continue because the message was lost
-            await asyncio.wait(self._cancelling)
+        if self._cancel_tasks:  # a cancelled run must not continue because the message was lost
+            await asyncio.wait(self._cancel_tasks)
         client, self._client = self._client, None
         self._endpoints = self._manifest = self._etag = None
         if client is not None:
@@ -181,14 +181,14 @@ class HttpTransport:
     async def _fetch(
         self, method: str, url: str, *, headers: dict[str, str], content: bytes | None = None
     ) -> tuple[httpx.Response, bytes, str]:
-        """Return the response, its body and its final address."""
+        """Return the response, its body, and its URL after redirects."""
         client = self._client
         if client is None:
             raise ConnectionLost("there is no connection")
         for _ in range(_MAX_REDIRECTS + 1):
             try:
                 async with client.stream(method, url, headers=headers, content=content) as response:
-                    data = await self._body(response)
+                    data = await self._read_body(response)
             except httpx.TimeoutException:
                 raise ConnectionLost(f"no connection within {self._connect_seconds:g} seconds") from None
             except httpx.ConnectError as error:
@@ -197,7 +197,7 @@ class HttpTransport:
                 raise ConnectionLost(f"the connection failed: {type(error).__name__}") from None
             except (httpx.InvalidURL, UnicodeError):
                 raise RequestRefused("bad_address", "the server refers to an invalid address") from None
-            except RuntimeError as error:  # it was closed meanwhile
+            except RuntimeError as error:  # close() was called meanwhile
                 raise ConnectionLost("the connection was closed") from error
             if not response.has_redirect_location:
                 return response, data, url
@@ -206,7 +206,7 @@ class HttpTransport:
             url = self._resolve(url, response.headers["location"])
         raise RequestRefused("redirected", f"the server redirects more than {_MAX_REDIRECTS} times")
 
-    async def _body(self, response: httpx.Response) -> bytes:
+    async def _read_body(self, response: httpx.Response) -> bytes:
         if response.headers.get("content-encoding", "identity").lower() != "identity":
             raise InvalidResponse("the server compressed its response, although the request excludes that")
         parts: list[bytes] = []
@@ -218,8 +218,8 @@ class HttpTransport:
             parts.append(part)
         return b"".join(parts)
 
-    def _message(self, response: httpx.Response, data: bytes) -> ServerMessage:
-        """Return the envelope, also of errors (TRANS-14). A proxy may respond without one."""
+    def _decode_response(self, response: httpx.Response, data: bytes) -> ServerMessage:
+        """Return the message, also that of an HTTP error (TRANS-14). A response of a proxy may have none."""
         status = response.status_code
         if response.headers.get("content-type", "").split(";")[0].strip().lower() == _JSON:
             if status == 200:
@@ -227,12 +227,10 @@ class HttpTransport:
             with suppress(ClientError):
                 return decode_message(data, self._max_bytes)
         if status == 429:
-            waiting = response.headers.get("retry-after", "")
-            milliseconds = int(waiting) * 1_000 if waiting.isdecimal() and len(waiting) < 10 else None
-            payload = ErrorPayload(
-                code="rate_limited", message="HTTP 429", recoverable=True, retry_after_ms=milliseconds
-            )
+            seconds = response.headers.get("retry-after", "")
+            delay_ms = int(seconds) * 1_000 if seconds.isdecimal() and len(seconds) < 10 else None
+            payload = ErrorPayload(code="rate_limited", message="HTTP 429", recoverable=True, retry_after_ms=delay_ms)
             return ErrorMessage(id=None, payload=payload)
-        if status in _UNREACHED:
+        if status in _PROXY_ERRORS:
             raise ConnectionLost(f"HTTP {status} without a message: a proxy could not reach the server")
         raise InvalidResponse(f"HTTP {status} without a message")

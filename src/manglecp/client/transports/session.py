@@ -1,8 +1,9 @@
 """The transport interface, and the base class of transports with a session.
 
 Responses arrive in any order and are matched by id (TRANS-33). Progress and responses for unknown ids are dropped
-(PROG-07): the request may have been cancelled. A message that cannot be decoded ends the connection: its request is
-unknown. After a reconnect nothing of the earlier connection remains (TRANS-08).
+(PROG-07): the request may have been cancelled. A message that cannot be decoded ends the connection, because it is
+unknown which request waits for it. After a reconnect nothing of the earlier connection remains (TRANS-08).
+docs/reference/requirements.md explains ids such as TRANS-33.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from ipaddress import ip_address
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 from manglecp.base.text import truncate
@@ -57,31 +58,32 @@ class Transport(Protocol):
 
     @property
     def session(self) -> bool:
-        """Whether the connection lasts, with an identity, progress, cancel messages and later manifests."""
+        """Whether the connection outlives a request, with an identity, progress, cancel messages and new manifests."""
 
     @property
     def connected(self) -> bool:
         """Whether a request can be sent now."""
 
     async def connect(self, on_manifest: OnManifest) -> Manifest:
-        """Connect and return the manifest; later ones go to ``on_manifest``."""
+        """Connect and return the first manifest; ``on_manifest`` is called with each later one."""
 
     async def request(
         self, message: Request, data: bytes, headers: dict[str, str], on_progress: OnProgress | None = None
     ) -> ServerMessage:
-        """Send ``data`` and return the terminal message, which may be an error. Cancellation cancels the request.
+        """Send a request and return its response, which may be an error. Cancelling the task cancels the request.
 
-        ``headers`` carry the credential, where there is no session.
+        ``data`` is the encoded ``message``. ``headers`` have the credential if there is no session.
         """
 
     async def close(self) -> None:
-        """End the connection, and the process that was started for it."""
+        """End the connection, and the server process if the transport started one."""
 
 
 _log = logging.getLogger(__name__)
 
 
 def decode_message(data: bytes, max_bytes: int) -> ServerMessage:
+    """Return the message. Raises :class:`InvalidResponse`."""
     try:
         return receive_from_server(data, max_bytes)
     except WireError as error:
@@ -95,16 +97,21 @@ def require_response(message: Request, response: ServerMessage) -> ServerMessage
     return response
 
 
-def cancel_message(request: str, request_key: str | None = None) -> bytes:
-    """Return the message that cancels a request (TRANS-36)."""
-    return encode(Cancel(payload=CancelPayload(request_id=request, request_key=request_key)))
+def cancel_message(request_id: str, request_key: str | None = None) -> bytes:
+    """Return the encoded message that cancels a request (TRANS-36)."""
+    return encode(Cancel(payload=CancelPayload(request_id=request_id, request_key=request_key)))
 
 
-_CANCELLING_SECONDS: Final = 5.0
+_CANCEL_SECONDS: Final = 5.0  # time limit for sending a cancel message
+
+
+class _PendingRequest(NamedTuple):
+    response: asyncio.Future[ServerMessage]
+    on_progress: OnProgress | None
 
 
 class SessionTransport(ABC):
-    """A transport whose subclass opens, reads, writes and closes."""
+    """The base class of transports with a session. Subclasses implement ``_open``, ``_read``, ``_write``, ``_shut``."""
 
     session: Final = True
 
@@ -112,12 +119,11 @@ class SessionTransport(ABC):
         self.max_response_bytes = max_response_bytes
         self._connect_seconds = connect_seconds
         self._on_manifest: OnManifest | None = None
-        self._manifest: asyncio.Future[Manifest] | None = None
-        """The first message of the connection; nothing is sent before (TRANS-03)."""
-        self._ended: ClientError | None = ConnectionLost("there is no connection")
-        self._pending: dict[str, tuple[asyncio.Future[ServerMessage], OnProgress | None]] = {}
+        self._first_manifest: asyncio.Future[Manifest] | None = None  # no request is sent before it (TRANS-03)
+        self._end_reason: ClientError | None = ConnectionLost("there is no connection")  # None while connected
+        self._pending: dict[str, _PendingRequest] = {}  # by request id
         self._reader: asyncio.Task[None] | None = None
-        self._cancelling: set[asyncio.Task[None]] = set()
+        self._cancel_tasks: set[asyncio.Task[None]] = set()
 
     @abstractmethod
     async def _open(self) -> None: ...
@@ -136,7 +142,7 @@ class SessionTransport(ABC):
 
     @property
     def connected(self) -> bool:
-        return self._ended is None
+        return self._end_reason is None
 
     async def connect(self, on_manifest: OnManifest) -> Manifest:
         await self.close()
@@ -144,10 +150,10 @@ class SessionTransport(ABC):
             async with asyncio.timeout(self._connect_seconds):
                 await self._open()
                 self._on_manifest = on_manifest
-                manifest = self._manifest = asyncio.get_running_loop().create_future()
-                self._ended = None
+                first_manifest = self._first_manifest = asyncio.get_running_loop().create_future()
+                self._end_reason = None
                 self._reader = asyncio.create_task(self._listen())
-                return await asyncio.shield(manifest)
+                return await asyncio.shield(first_manifest)
         except TimeoutError:
             await self.close()
             raise ConnectionLost(f"no manifest within {self._connect_seconds:g} seconds") from None
@@ -162,26 +168,26 @@ class SessionTransport(ABC):
         headers: dict[str, str],  # noqa: ARG002 - the session is authenticated
         on_progress: OnProgress | None = None,
     ) -> ServerMessage:
-        if self._ended is not None:
-            raise ConnectionLost(str(self._ended))
+        if self._end_reason is not None:
+            raise ConnectionLost(str(self._end_reason))
         response: asyncio.Future[ServerMessage] = asyncio.get_running_loop().create_future()
-        self._pending[message.id] = response, on_progress
+        self._pending[message.id] = _PendingRequest(response, on_progress)
         try:
             await self._write(data)
             return require_response(message, await response)
-        finally:
+        finally:  # without a response, the caller's task was cancelled or sending failed
             if self._pending.pop(message.id, None) is not None and self.connected:
                 self._cancel(message.id)
 
     async def close(self) -> None:
-        if self._cancelling and self.connected:  # a cancelled run must not continue because the message was lost
-            await asyncio.wait(self._cancelling, timeout=_CANCELLING_SECONDS)
+        if self._cancel_tasks and self.connected:  # a cancelled run must not continue because the message was lost
+            await asyncio.wait(self._cancel_tasks, timeout=_CANCEL_SECONDS)
         self._end(ConnectionLost("the connection was closed"))
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.cancel()
             await asyncio.wait([reader])
-        for task in tuple(self._cancelling):
+        for task in tuple(self._cancel_tasks):
             task.cancel()
         await self._shut()
 
@@ -191,66 +197,68 @@ class SessionTransport(ABC):
                 self._handle(await self._read())
         except ClientError as reason:
             self._end(reason)
-        except asyncio.CancelledError:
-            raise
         except Exception as error:
             self._end(ConnectionLost(f"reading failed: {type(error).__name__}"))
 
     def _handle(self, data: bytes) -> None:
         """Handle one message of the server. Raises :class:`InvalidResponse`."""
-        assert self._manifest is not None
+        assert self._first_manifest is not None
         assert self._on_manifest is not None
         message = decode_message(data, self.max_response_bytes)
-        if not self._manifest.done():
+        if not self._first_manifest.done():
             if not isinstance(message, Manifest):
                 raise InvalidResponse("the first message of the server is not its manifest")
-            self._manifest.set_result(message)
+            self._first_manifest.set_result(message)
         elif isinstance(message, Manifest):
             self._on_manifest(message)
         elif isinstance(message, ProgressMessage):
-            _, on_progress = self._pending.get(message.id, (None, None))
-            if on_progress is not None:
+            pending = self._pending.get(message.id)
+            if pending is not None and pending.on_progress is not None:
                 try:
-                    on_progress(message.payload)
+                    pending.on_progress(message.payload)
                 except Exception:
                     _log.exception("the progress callback failed")
         elif message.id is None:
             assert isinstance(message, ErrorMessage)
             _log.warning("the server sent an error without a request id: %s", ServerError.of(message.payload))
         else:
-            response, _ = self._pending.pop(message.id, (None, None))
-            if response is not None and not response.done():
-                response.set_result(message)
+            pending = self._pending.pop(message.id, None)
+            if pending is not None and not pending.response.done():
+                pending.response.set_result(message)
 
     def _end(self, reason: ClientError) -> None:
-        if self._ended is not None:
+        """Mark the connection as ended, and raise ``reason`` in all tasks that wait for a message."""
+        if self._end_reason is not None:
             return
-        self._ended = reason
-        waiting: list[asyncio.Future[Any]] = [response for response, _ in self._pending.values()]
-        for future in (*waiting, self._manifest):
+        self._end_reason = reason
+        futures: list[asyncio.Future[Any]] = [pending.response for pending in self._pending.values()]
+        for future in (*futures, self._first_manifest):
             if future is not None and not future.done():
                 future.set_exception(reason)
-                future.exception()  # mark it as retrieved: there may be no waiter
+                future.exception()  # without a waiter, asyncio would log that it was never retrieved
         self._pending.clear()
 
-    def _cancel(self, request: str) -> None:
-        task = asyncio.create_task(self._send_quietly(cancel_message(request)))
-        self._cancelling.add(task)
-        task.add_done_callback(self._cancelling.discard)
+    def _cancel(self, request_id: str) -> None:
+        task = asyncio.create_task(self._send_quietly(cancel_message(request_id)))
+        self._cancel_tasks.add(task)
+        task.add_done_callback(self._cancel_tasks.discard)
 
     async def _send_quietly(self, data: bytes) -> None:
         with suppress(ClientError, TimeoutError):
-            async with asyncio.timeout(_CANCELLING_SECONDS):
+            async with asyncio.timeout(_CANCEL_SECONDS):
                 await self._write(data)
 
 
-_SECURE: Final = frozenset({"https", "wss"})
-_PORTS: Final = {"http": 80, "ws": 80, "https": 443, "wss": 443}
-_MAX_SHOWN: Final = 200
+_TLS_SCHEMES: Final = frozenset({"https", "wss"})
+_DEFAULT_PORTS: Final = {"http": 80, "ws": 80, "https": 443, "wss": 443}
+_MAX_SHOWN_LENGTH: Final = 200
 
 
 def check_address(url: str, schemes: Collection[str], *, insecure: bool) -> str:
-    """Return the address. Raises :class:`RequestRefused` if it is malformed, has credentials or is not secure."""
+    """Return the URL. Raises :class:`RequestRefused` if it is malformed, has credentials or lacks TLS.
+
+    Without TLS, hosts other than this machine need ``insecure``.
+    """
     parts = _split(url)
     if parts.scheme not in schemes or not parts.hostname:
         raise RequestRefused(
@@ -258,7 +266,7 @@ def check_address(url: str, schemes: Collection[str], *, insecure: bool) -> str:
         )
     if parts.username is not None or parts.password is not None:
         raise RequestRefused("bad_address", "an address must not contain credentials; pass them as token")
-    if parts.scheme not in _SECURE and not insecure and not _is_loopback(parts.hostname):
+    if parts.scheme not in _TLS_SCHEMES and not insecure and not _is_loopback(parts.hostname):
         raise RequestRefused(
             "insecure",
             f"{parts.scheme} is not encrypted, and {truncate(parts.hostname, 100)} is not this machine: "
@@ -270,12 +278,16 @@ def check_address(url: str, schemes: Collection[str], *, insecure: bool) -> str:
 def resolve_address(
     base: str, address: str, schemes: Collection[str], *, hosts: Collection[str], insecure: bool
 ) -> str:
-    """Return an address from the server. Raises :class:`RequestRefused` for a host that the caller did not allow."""
+    """Return the URL of an address that the server sent, relative to ``base``, the URL of its message.
+
+    Raises :class:`RequestRefused` for a host that is neither that of ``base`` nor in ``hosts``, or without TLS.
+    """
     url = check_address(urljoin(base, address), schemes, insecure=insecure)
     old, new = _split(base), _split(url)
-    if old.scheme in _SECURE and new.scheme not in _SECURE:
+    if old.scheme in _TLS_SCHEMES and new.scheme not in _TLS_SCHEMES:
         raise RequestRefused("insecure", f"the server refers from {old.scheme} to {new.scheme}")
-    if origin(url)[1:] != origin(base)[1:] and new.hostname not in hosts and not _is_tls_upgrade(old, new):
+    same_server = origin(url)[1:] == origin(base)[1:]  # host and port
+    if not same_server and new.hostname not in hosts and not _is_tls_upgrade(old, new):
         raise RequestRefused(
             "other_host", f"the server refers to another host, {display_address(url)}; list it in hosts to allow it"
         )
@@ -283,7 +295,7 @@ def resolve_address(
 
 
 def unreachable_message(url: str, error: Exception) -> str:
-    """Describe why there is no connection."""
+    """Return a message that describes why there is no connection."""
     _, host, port = origin(url)
     where = f"{truncate(host, 100)}:{port}"
     cause: BaseException | None = error
@@ -303,18 +315,19 @@ def unreachable_message(url: str, error: Exception) -> str:
 def origin(url: str) -> tuple[str, str, int]:
     """Return scheme, host and port, so that two addresses of one server compare equal."""
     parts = _split(url)
-    return parts.scheme, parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 0)
+    return parts.scheme, parts.hostname or "", parts.port or _DEFAULT_PORTS.get(parts.scheme, 0)
 
 
 def _is_tls_upgrade(old: SplitResult, new: SplitResult) -> bool:
-    upgraded = old.scheme not in _SECURE and new.scheme in _SECURE
+    """Return whether the address changes from the default port without TLS to that with TLS, on the same host."""
+    upgraded = old.scheme not in _TLS_SCHEMES and new.scheme in _TLS_SCHEMES
     return upgraded and old.hostname == new.hostname and old.port in (None, 80) and new.port in (None, 443)
 
 
 def _split(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
-        _ = parts.port, parts.hostname
+        _ = parts.port, parts.hostname  # raise ValueError now, not at a later use
     except ValueError:
         raise RequestRefused("bad_address", f"{display_address(url)} is not an address") from None
     return parts
@@ -330,5 +343,5 @@ def _is_loopback(host: str) -> bool:
 
 
 def display_address(url: str) -> str:
-    """Return the address without parts that may be secret."""
-    return truncate(url.split("?")[0].split("#")[0].rsplit("@", 1)[-1], _MAX_SHOWN)
+    """Return the URL for messages, without the parts that may be secret: credentials, query, fragment."""
+    return truncate(url.split("?")[0].split("#")[0].rsplit("@", 1)[-1], _MAX_SHOWN_LENGTH)

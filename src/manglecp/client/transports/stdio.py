@@ -1,7 +1,7 @@
-"""Standard streams: the server is a subprocess, one line is one message (companion, section 3.3).
+"""The transport over standard streams: the server is a subprocess, and each line is one message.
 
-The last of its stderr is kept for error messages. To end the server, its stdin is closed; after a time limit its
-process group is terminated.
+The end of its stderr is kept for error messages. To end the server, its stdin is closed; after a time limit its process
+group gets SIGTERM, after a second one SIGKILL.
 """
 
 from __future__ import annotations
@@ -18,13 +18,16 @@ from manglecp.base.text import truncate
 from manglecp.client.errors import ConnectionLost, InvalidResponse, RequestRefused
 from manglecp.client.transports.session import MAX_RESPONSE_BYTES, SessionTransport
 
-_MAX_STDERR: Final = 65_536
-_CHUNK: Final = 4_096
-_STDERR_SECONDS: Final = 1.0  # seconds to wait for the rest of stderr
+_MAX_STDERR_BYTES: Final = 65_536
+_CHUNK_BYTES: Final = 4_096
+_DRAIN_SECONDS: Final = 1.0  # time limit for reading the rest of a pipe, which another process may keep open
 
 
 class StdioTransport(SessionTransport):
-    """``command`` is run without a shell; ``env`` is added to this process's environment."""
+    """A transport that starts ``command``, without a shell, and adds ``env`` to its inherited environment.
+
+    ``on_stderr`` is called with each chunk of its stderr.
+    """
 
     def __init__(
         self,
@@ -64,7 +67,7 @@ class StdioTransport(SessionTransport):
                 limit=self.max_response_bytes + 1,
                 cwd=self._cwd,
                 env=self._env,
-                start_new_session=True,  # Ctrl-C in this terminal must not reach it
+                start_new_session=True,  # Ctrl-C in this terminal must not reach the server
             )
         except OSError as error:
             program = truncate(self._command[0], 200)
@@ -80,7 +83,7 @@ class StdioTransport(SessionTransport):
         except asyncio.LimitOverrunError:
             raise InvalidResponse(f"the response is longer than {self.max_response_bytes:,} bytes") from None
         except (asyncio.IncompleteReadError, OSError):
-            raise ConnectionLost(f"the server closed its output{await self._last_stderr_line()}") from None
+            raise ConnectionLost(f"the server closed its output{await self._stderr_suffix()}") from None
         return line[:-1]
 
     async def _write(self, data: bytes) -> None:
@@ -97,7 +100,7 @@ class StdioTransport(SessionTransport):
         process, self._process = self._process, None
         if process is None:
             return
-        rest = asyncio.create_task(_discard(process))  # a full pipe would keep the server from ending
+        drain_task = asyncio.create_task(_drain_stdout(process))  # a full pipe would keep the server from ending
         try:
             assert process.stdin is not None
             process.stdin.close()
@@ -110,21 +113,22 @@ class StdioTransport(SessionTransport):
             _signal(process, signal.SIGKILL)
             raise
         finally:
-            await _finish(rest)
+            await _finish(drain_task)
             if self._stderr_task is not None:
                 await _finish(self._stderr_task)
 
-    async def _last_stderr_line(self) -> str:
+    async def _stderr_suffix(self) -> str:
+        """Return the last line on stderr, as the end of an error message; empty if there is no line."""
         if self._stderr_task is not None:
-            await asyncio.wait([self._stderr_task], timeout=_STDERR_SECONDS)
+            await asyncio.wait([self._stderr_task], timeout=_DRAIN_SECONDS)
         lines = self.stderr.strip().splitlines()
         return f"; its last line on stderr: {truncate(lines[-1], 500)}" if lines else ""
 
     async def _read_stderr(self, process: asyncio.subprocess.Process) -> None:
         assert process.stderr is not None
-        while chunk := await process.stderr.read(_CHUNK):
+        while chunk := await process.stderr.read(_CHUNK_BYTES):
             self._stderr += chunk
-            del self._stderr[:-_MAX_STDERR]
+            del self._stderr[:-_MAX_STDERR_BYTES]
             if self._on_stderr is not None:
                 self._on_stderr(chunk)
 
@@ -138,22 +142,22 @@ async def _exits_within(process: asyncio.subprocess.Process, seconds: float) -> 
     return True
 
 
-async def _discard(process: asyncio.subprocess.Process) -> None:
+async def _drain_stdout(process: asyncio.subprocess.Process) -> None:
     assert process.stdout is not None
-    while await process.stdout.read(_CHUNK):
+    while await process.stdout.read(_CHUNK_BYTES):
         pass
 
 
 async def _finish(task: asyncio.Task[None]) -> None:
-    """Wait until the task has read its pipe to the end, which another process may keep open."""
-    await asyncio.wait([task], timeout=1.0)
+    """Wait ``_DRAIN_SECONDS`` for the task to read its pipe to the end, then cancel it."""
+    await asyncio.wait([task], timeout=_DRAIN_SECONDS)
     task.cancel()
     with suppress(asyncio.CancelledError, Exception):
         await task
 
 
 def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
-    """Signal the process group of the server, while it runs and its id is not reused."""
+    """Signal the process group of the server, unless the server has exited: its id may be reused."""
     if process.returncode is not None:
         return
     with suppress(ProcessLookupError, PermissionError):

@@ -1,6 +1,6 @@
-"""WebSocket: one text frame is one message, the manifest comes first (companion, section 3.1).
+"""The WebSocket transport: each text frame is one message, and the manifest is the first.
 
-Frames are not compressed, and their size is limited. Pings of the library detect a dead connection.
+Frames are not compressed, and their size is limited. The library sends pings to detect a dead connection.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from manglecp.wire.messages import ErrorMessage
 _SCHEMES: Final = frozenset({"ws", "wss"})
 _PING_SECONDS: Final = 20.0
 _CLOSE_SECONDS: Final = 5.0
-_TOO_BIG: Final = 1009
+_MESSAGE_TOO_BIG: Final = 1009  # the close code of RFC 6455
 
 
 class _ConnectWithoutRedirects(connect):
@@ -37,7 +37,7 @@ class _ConnectWithoutRedirects(connect):
 
 
 class WebSocketTransport(SessionTransport):
-    """``insecure`` allows networks without TLS."""
+    """A transport to ``url``. ``insecure`` allows networks without TLS."""
 
     def __init__(
         self,
@@ -75,11 +75,11 @@ class WebSocketTransport(SessionTransport):
         try:
             frame = await self._socket.recv()
         except ConnectionClosed as closed:
-            if closed.sent is not None and closed.sent.code == _TOO_BIG:
+            if closed.sent is not None and closed.sent.code == _MESSAGE_TOO_BIG:
                 raise InvalidResponse(f"the response is longer than {self.max_response_bytes:,} bytes") from None
             raise ConnectionLost("the connection was lost") from None
         if not isinstance(frame, str):
-            raise InvalidResponse("the server sent a binary frame")  # TRANS-04
+            raise InvalidResponse("the server sent a binary frame")
         return frame.encode()
 
     async def _write(self, data: bytes) -> None:
