@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from manglecp.wire.json_schemas import TYPES
 from manglecp.wire.messages import (
-    PRESENCE,
+    LEVEL_MEMBERS,
     SUPPORTED_VERSIONS,
     Auth,
     ErrorPayload,
@@ -104,7 +104,7 @@ def _struct(kind: type[msgspec.Struct]) -> st.SearchStrategy[Any]:
 
 def _present(members: dict[str, Any]) -> dict[str, Any]:
     """A tool with the members that its level has."""
-    needed, banned = PRESENCE[members["disclosure_level"]]
+    needed, banned = LEVEL_MEMBERS[members["disclosure_level"]]
     full = {"description": "d", "input_schema": {}, "safety": _SAFE}
     kept = {name: value for name, value in members.items() if name not in banned}
     return {**{name: full[name] for name in needed}, **kept}

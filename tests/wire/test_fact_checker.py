@@ -110,7 +110,7 @@ _requests = st.one_of(
 @given(_requests)
 def test_both_ways_agree(facts: list[Any]) -> None:
     expected, violations = PROFILE.check(facts, 1)
-    with patch.object(FactChecker, "_read_plain", return_value=None):
+    with patch.object(FactChecker, "_read_fast", return_value=None):
         assert PROFILE.check(facts, 1) == (expected, violations)
 
 

@@ -15,7 +15,7 @@ from manglecp.pack import Problems
 from manglecp.pack.settings import read_settings
 from manglecp.wire.json_schemas import DIALECT, TYPES, all_schemas, schema
 from manglecp.wire.message_reader import receive, receive_from_server
-from manglecp.wire.messages import CLIENT_TYPES, PRESENCE, MacroTool, Message, encode
+from manglecp.wire.messages import CLIENT_TYPES, LEVEL_MEMBERS, MacroTool, Message, encode
 from tests.cli.conftest import Run, folder, run
 from tests.wire.message_strategies import messages
 
@@ -183,7 +183,7 @@ _FULL = {
 
 def test_the_presence_table_speaks_of_members_that_exist() -> None:
     known = {field.encode_name for field in msgspec.structs.fields(MacroTool)}
-    assert all(needed | banned <= known for needed, banned in PRESENCE.values())
+    assert all(needed | banned <= known for needed, banned in LEVEL_MEMBERS.values())
 
 
 @pytest.mark.parametrize("member", sorted(_FULL.keys() - {"macro_id", "name", "disclosure_level"}))

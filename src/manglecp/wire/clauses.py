@@ -1,13 +1,13 @@
-"""Structured clauses: a rule or a fact as JSON (companion, section 4.7). The extension ``x-structured_facts``.
+"""Structured clauses: a rule or a fact as JSON, the extension ``x-structured_facts``.
 
     {"head": {"predicate": "may_restart", "args": [{"type": "variable", "name": "Service"}]},
      "body": [{"predicate": "service_owner", "args": [{"type": "variable", "name": "Service"}, {"type": "wildcard"}]}]}
 
-The format has positive atoms over strings, numbers, variables, wildcards, lists and maps with string keys. What else
-the language has (negation, time, functions, comparisons) cannot be expressed. A ``value`` that plain JSON would blur is
-wrapped as everywhere on the wire: names, bytes, large numbers.
+The format has positive atoms over strings, numbers, variables, wildcards, lists and maps with string keys. The rest of
+the language (negation, time, functions, comparisons) cannot be expressed. A ``value`` that plain JSON cannot express is
+wrapped as in :mod:`manglecp.wire.values`: names, bytes, large numbers.
 
-From a client only a clause without a body is taken, and only as the fact it states: rules are never accepted.
+From a client only a clause without a body is accepted, as the fact that it states; rules are never accepted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from manglecp.wire.values import MAX_NESTING, to_json, to_value
 _PREDICATE: Final = re.compile(r"[a-z][a-z0-9_]{0,127}", re.ASCII)
 _VARIABLE: Final = re.compile(r"[A-Z][A-Za-z0-9_]*", re.ASCII)
 _WILDCARD: Final = Variable("_")
-_BESIDE: Final = ("t", "source", "category")
+_FACT_MEMBERS: Final = ("t", "source", "category")  # that a fact object may have beside ``head``
 
 
 class _Term(Part, frozen=True, kw_only=True, tag_field="type"):
@@ -78,44 +78,44 @@ class StructuredClause(Part, frozen=True, kw_only=True):
 
 def read_clause(data: JSON) -> Clause:
     """Return the clause. Raises :class:`Fault`. Whether a program would accept it is not checked."""
-    clause = _converted(data)
+    clause = _convert(data)
     head = _atom(clause.head, "head")
-    body = [_atom(atom, "body", place) for place, atom in enumerate(clause.body)]
+    body = [_atom(atom, "body", position) for position, atom in enumerate(clause.body)]
     return Clause(head, premises=tuple(map(Literal, body)))
 
 
 class AsClause(dict[str, Any]):
-    """An ordinary fact object that was written as a clause."""
+    """An ordinary fact object that the client wrote as a clause."""
 
 
 class RefusedClause(NamedTuple):
-    """A clause that states no fact, kept among the facts of a request until all violations are reported."""
+    """A clause that states no fact. It stays among the facts of a request until all violations are reported."""
 
     predicate: str
     fault: Fault
 
 
 def fact_object(data: JSON) -> AsClause:
-    """Return the ordinary fact object of a clause without a body; time and source stay beside it."""
-    clause = _converted(data)
-    beside = data if type(data) is dict else {}
-    for member in ("pred", "args", "named_args"):
-        if beside.get(member) is not None:
-            raise Fault(f"a fact has either head or {member}", "leave one of them out").inside(member)
+    """Return the ordinary fact object of a clause without a body, with its time and source. Raises :class:`Fault`."""
+    clause = _convert(data)
+    members = data if type(data) is dict else {}
+    for name in ("pred", "args", "named_args"):
+        if members.get(name) is not None:
+            raise Fault(f"a fact has either head or {name}", "leave one of them out").inside(name)
     if clause.body:
         raise Fault("rules are not accepted from clients", "leave the body out").inside("body")
     fact = AsClause(pred=clause.head.predicate, args=[])
     if _PREDICATE.fullmatch(clause.head.predicate) is None:  # the profile reports unknown predicates
         return fact
-    for place, arg in enumerate(_atom(clause.head, "head").args):
-        with faults_at("head", "args", place):
-            fact["args"].append(to_json(_value(arg)))
-    fact.update((name, beside[name]) for name in _BESIDE if name in beside)
+    for position, arg in enumerate(_atom(clause.head, "head").args):
+        with faults_at("head", "args", position):
+            fact["args"].append(to_json(_evaluate(arg)))
+    fact.update((name, members[name]) for name in _FACT_MEMBERS if name in members)
     return fact
 
 
 def ordinary_facts(facts: list[Any]) -> list[Any]:
-    """Return the facts of an intent request with clauses converted to ordinary fact objects."""
+    """Return the facts of an intent request; clauses become fact objects, or :class:`RefusedClause` if invalid."""
     return [_ordinary(fact) if type(fact) is dict and fact.get("head") is not None else fact for fact in facts]
 
 
@@ -128,7 +128,7 @@ def _ordinary(fact: dict[str, Any]) -> AsClause | RefusedClause:
         return RefusedClause(name if type(name) is str else "", fault)
 
 
-def _converted(data: JSON) -> StructuredClause:
+def _convert(data: JSON) -> StructuredClause:
     try:
         return convert(data, StructuredClause)
     except RecursionError:
@@ -139,11 +139,12 @@ def _converted(data: JSON) -> StructuredClause:
 
 
 def _atom(atom: StructuredAtom, *steps: str | int) -> Atom:
+    """Return the atom at the path ``steps`` of the clause."""
     if _PREDICATE.fullmatch(atom.predicate) is None:
         raise Fault(f"{quote(atom.predicate)} is not the name of a predicate").inside(*steps, "predicate")
     args = []
-    for place, arg in enumerate(atom.args):
-        with faults_at(*steps, "args", place):
+    for position, arg in enumerate(atom.args):
+        with faults_at(*steps, "args", position):
             args.append(_term(arg, 0))
     return Atom(atom.predicate, tuple(args))
 
@@ -174,20 +175,21 @@ def _part(term: AnyTerm, depth: int, *steps: str | int) -> Term:
         return _term(term, depth + 1)
 
 
-def _constant(data: JSON, kinds: tuple[type, ...], wanted: str) -> Value:
+def _constant(data: JSON, types: tuple[type, ...], expected: str) -> Value:
     with faults_at("value"):
         value = to_value(data)
-        if type(value) not in kinds:
-            raise Fault(f"the value is not {wanted}")
+        if type(value) not in types:
+            raise Fault(f"the value is not {expected}")
     return value
 
 
-def _value(term: Term) -> Value:
+def _evaluate(term: Term) -> Value:
+    """Return the value of a term that :func:`_term` returned. Raises :class:`Fault` for a variable."""
     if isinstance(term, Variable):
         raise Fault("a fact states particular values, not variables", "give the value")
     if not isinstance(term, Apply):
         return term
-    parts = [_value(arg) for arg in term.args]
+    parts = [_evaluate(arg) for arg in term.args]
     try:
         if term.function == "fn:list":
             return List(tuple(parts))

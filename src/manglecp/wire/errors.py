@@ -1,7 +1,8 @@
-"""The error registry: every error of the protocol (seed 004).
+"""The error registry: every error of the protocol (MangleCP specification 09).
 
 Each code has its HTTP status, whether the client can recover from it, and the members of its ``details``. Custom codes
-begin with ``x-`` (ERR-33). Text of a client is truncated, so that errors stay small.
+begin with ``x-``. Text of a client is truncated, so that errors stay small. docs/reference/requirements.md explains ids
+such as WIRE-11.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from manglecp.wire.messages import SUPPORTED_VERSIONS, UNSET, ErrorMessage, Erro
 
 
 class Code(NamedTuple):
-    """One row of the registry. ``details`` names the members that its details may have."""
+    """One row of the registry: the HTTP ``status``, and the names of the members that ``details`` may have."""
 
     status: int
     recoverable: bool
@@ -25,6 +26,7 @@ class Code(NamedTuple):
     details: tuple[str, ...] = ()
 
 
+# Members of details.
 _PLACE: Final = ("path", "suggestion")
 _FACTS: Final = ("violations",)
 _RUN: Final = ("reason", "step", "action", "code", "effects", "state_delta", "events", "run_id")
@@ -74,14 +76,14 @@ CODES: Final[Mapping[str, Code]] = {
 _CUSTOM: Final = "x-"
 _CUSTOM_ROW: Final = Code(500, False, "a condition of this server")
 _ISSUES_WITH_A_CODE: Final = frozenset({"unknown_predicate", "arity_mismatch", "type_mismatch", "reserved_predicate"})
-_LONGEST_VERSION: Final = 64
-_LONGEST_WORD: Final = 128
+_MAX_VERSION_LENGTH: Final = 64
+_MAX_WORD_LENGTH: Final = 128
 
 
 class WireError(Exception):
-    """An error as the client will see it. ``id`` is that of the request it answers, once that is known.
+    """An error that the client receives. ``id`` is the id of its request, None while that is unknown.
 
-    ``row`` is for a custom code that the registry does not have.
+    ``row`` describes a custom code that is not in the registry.
     """
 
     def __init__(
@@ -107,7 +109,7 @@ class WireError(Exception):
         self.row: Code = CODES.get(code) or row or _CUSTOM_ROW
 
     def payload(self) -> ErrorPayload:
-        """Return the payload; ``retry_after_ms`` only where the code is recoverable (ERR-03)."""
+        """Return the payload. It has ``retry_after_ms`` only if the code is recoverable (ERR-03)."""
         return ErrorPayload(
             code=self.code,
             message=self.message,
@@ -116,36 +118,35 @@ class WireError(Exception):
             retry_after_ms=self.retry_after_ms if self.row.recoverable else None,
         )
 
-    def answering(self, request: str | None) -> ErrorMessage:
-        """Return the response to a request; the id is None for an error without a request."""
-        return ErrorMessage(id=request, payload=self.payload())
+    def answering(self, request_id: str | None) -> ErrorMessage:
+        """Return the response to a request; its id is None if it is unknown."""
+        return ErrorMessage(id=request_id, payload=self.payload())
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
-    """Return a suggestion. ``known`` must hold only names that the client may see."""
-    similar = closest_match(word, known) if len(word) <= _LONGEST_WORD else None  # the cost grows with the length
+    """Return a suggestion, or None if no name is similar. ``known`` must have only names that the client may see."""
+    similar = closest_match(word, known) if len(word) <= _MAX_WORD_LENGTH else None  # the cost grows with the length
     return None if similar is None else f"Did you mean '{similar}'?"
 
 
 def malformed(message: str, path: str, suggestion: str | None = None) -> WireError:
     """Return the error for a message that cannot be read; ``path`` begins with ``$``."""
-    return WireError("malformed_message", message, _at(path, suggestion))
+    return WireError("malformed_message", message, _place(path, suggestion))
 
 
 def invalid_type(type_: str, known: Iterable[str], reason: str = "is not a message type") -> WireError:
-    """Return the error for a message type; ``known`` are the types of this direction."""
+    """Return the error for a message type; ``known`` are the types that the sender may send."""
     known = sorted(known)
     suggestion = did_you_mean(type_, known) or f"Types sent in this direction: {', '.join(known)}."
-    return WireError("invalid_type", f"{quote(type_)} {reason}", _at("$.type", suggestion))
+    return WireError("invalid_type", f"{quote(type_)} {reason}", _place("$.type", suggestion))
 
 
 def unsupported_version(requested: str) -> WireError:
     """Return the error, with the client's version truncated to 64 characters (WIRE-11)."""
-    repeated = requested if len(requested) <= _LONGEST_VERSION else f"{requested[:_LONGEST_VERSION]}…"
-    details = {"requested_version": repeated, "supported_versions": list(SUPPORTED_VERSIONS)}
-    return WireError(
-        "unsupported_version", f"Version {truncate(requested, _LONGEST_VERSION)} is not supported", details
-    )
+    short = requested if len(requested) <= _MAX_VERSION_LENGTH else f"{requested[:_MAX_VERSION_LENGTH]}…"
+    details = {"requested_version": short, "supported_versions": list(SUPPORTED_VERSIONS)}
+    message = f"Version {truncate(requested, _MAX_VERSION_LENGTH)} is not supported"
+    return WireError("unsupported_version", message, details)
 
 
 def too_large(actual: int, limit: int) -> WireError:
@@ -154,12 +155,12 @@ def too_large(actual: int, limit: int) -> WireError:
     return WireError("message_too_large", message, {"limit": limit, "actual": actual})
 
 
-def _at(path: str, suggestion: str | None) -> Object:
+def _place(path: str, suggestion: str | None) -> Object:
     return {"path": path} if suggestion is None else {"path": path, "suggestion": suggestion}
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is wrong with one fact of a request (seed 004, section 4.1)."""
+    """One thing that is wrong with one fact of a request."""
 
     fact_index: int
     predicate: str
@@ -175,25 +176,28 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def refused_facts(violations: Sequence[Violation], missing: Sequence[str] = ()) -> WireError:
-    """Return one error with all violations of a request (OPEN-04, OPEN-05, OPEN-18)."""
+    """Return one error with all violations of a request, and the required predicates without a fact.
+
+    Its code is the issue that all violations share, if there is such a code, else ``invalid_facts`` (OPEN-04, OPEN-05).
+    """
     issues = {violation.issue for violation in violations}
-    alike = next(iter(issues)) if len(issues) == 1 and not missing else "invalid_facts"
+    shared = next(iter(issues)) if len(issues) == 1 and not missing else ""
     details: dict[str, Any] = {"violations": msgspec.to_builtins(list(violations))}
     if missing:
         details["missing_facts"] = list(missing)
-    wrong = len(violations) + len(missing)
-    message = f"{wrong} fact validation error{'' if wrong == 1 else 's'}"
-    return WireError(alike if alike in _ISSUES_WITH_A_CODE else "invalid_facts", message, details)
+    count = len(violations) + len(missing)
+    message = f"{count} fact validation error{'' if count == 1 else 's'}"
+    return WireError(shared if shared in _ISSUES_WITH_A_CODE else "invalid_facts", message, details)
 
 
 def too_many_facts(actual: int, limit: int) -> WireError:
-    """Return the error for more facts than the limit; exactly that many are accepted (OPEN-73)."""
+    """Return the error for a request with more facts than the limit."""
     message = f"The request has {actual:,} facts, and the limit is {limit:,}"
     return WireError("too_many_facts", message, {"limit": limit, "actual": actual})
 
 
 class SchemaError(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is wrong with the arguments of an invocation (seed 004, section 4.2)."""
+    """One thing that is wrong with the arguments of an invocation."""
 
     path: str
     message: str
@@ -201,7 +205,7 @@ class SchemaError(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def refused_arguments(errors: Sequence[SchemaError]) -> WireError:
-    """Return the error for arguments that do not fit the input schema of the tool."""
+    """Return the error for arguments that do not conform to the input schema of the tool."""
     message = f"{len(errors)} schema validation error{'' if len(errors) == 1 else 's'}"
     return WireError("schema_validation_failed", message, {"schema_errors": msgspec.to_builtins(list(errors))})
 

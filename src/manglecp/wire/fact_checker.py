@@ -1,7 +1,8 @@
 """Validation of the facts of a request, with all violations of each.
 
-``_read_plain`` is the fast path for valid facts. When it returns None, the fact is checked member by member. That check
-is complete: the fast path must never accept what it refuses.
+``_read_fast`` is the fast path for most valid facts. When it returns None, ``_check_members`` checks the fact again and
+reports violations. The fast path must never accept a fact that ``_check_members`` refuses.
+docs/reference/requirements.md explains ids such as OPEN-06.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ from manglecp.wire.strict_json import Fault
 from manglecp.wire.values import SAFE_INTEGER, to_value, usual_instant
 
 Vocabulary: TypeAlias = Mapping[str, Mapping[int, PublishedPredicate]]  # by name and arity
-Accepts: TypeAlias = Callable[[Key, tuple[Value, ...]], bool]
+Accepts: TypeAlias = Callable[[Key, tuple[Value, ...]], bool]  # whether arguments conform to a predicate's bounds
 
 _MAX_SUGGESTIONS: Final = 20  # a fuzzy search is slow, and a request may have many unknown names
 _ARG_TYPES: Final[Mapping[type, ArgType]] = {bool: "boolean", int: "number", float: "number", str: "string"}
-_MAX_CACHED_VALUES: Final = 1_000
-_as_fact: Final = partial(tuple.__new__, Fact)  # without the checks of its constructor
+_MAX_CACHED_VALUES: Final = 1_000  # for each shape
+_as_fact: Final = partial(tuple.__new__, Fact)  # faster than Fact(…), whose checks valid facts do not need
 
 
 class FactChecker:
-    """Checks the facts of one request; :meth:`check` adds to ``violations``."""
+    """Checks the facts of one request; :meth:`check` adds to ``violations``. ``now`` is the evaluation time in ns."""
 
     def __init__(self, vocabulary: Vocabulary, accepts: Accepts, now: int) -> None:
         self.vocabulary = vocabulary
@@ -45,7 +46,7 @@ class FactChecker:
 
     def check(self, index: int, data: Any) -> Fact | None:
         """Return the fact at ``index`` of the request, or None if there are violations."""
-        return self._read_plain(data) or self._check_members(index, data)
+        return self._read_fast(data) or self._check_members(index, data)
 
     def _check_members(self, index: int, data: Any) -> Fact | None:
         self._index, self._predicate = index, ""
@@ -63,13 +64,15 @@ class FactChecker:
         self._try("invalid_category", "category", lambda: check_category(data.get("category")))
         return fact if len(self.violations) == before else None
 
-    def _report(self, issue: str, message: str, **more: Any) -> None:
-        members = {key: value for key, value in more.items() if value is not None}
+    def _report(self, issue: str, message: str, **members: Any) -> None:
+        """Add a violation; ``members`` are further members of it, of which those that are None are left out."""
+        present = {name: value for name, value in members.items() if value is not None}
         self.violations.append(
-            Violation(fact_index=self._index, predicate=self._predicate, issue=issue, message=message, **members)
+            Violation(fact_index=self._index, predicate=self._predicate, issue=issue, message=message, **present)
         )
 
     def _try(self, issue: str, member: str, check: Callable[[], Any]) -> Any:
+        """Return the result of ``check``; report a :class:`Fault` as a violation in ``member``, and return None."""
         try:
             return check()
         except Fault as fault:
@@ -78,7 +81,7 @@ class FactChecker:
             self._report(issue, message, path=path, suggestion=fault.fix)
             return None
 
-    def _read_plain(self, data: Any) -> Fact | None:
+    def _read_fast(self, data: Any) -> Fact | None:
         if type(data) is not dict:
             return None
         name = data.get("pred")
@@ -89,19 +92,19 @@ class FactChecker:
         if type(args) is not list and (args := _named_args(data, by_arity)) is None:
             return None
         entry = by_arity.get(len(args))
-        if entry is None or not entry.readable:
+        if entry is None or not entry.assertable:
             return None
         schema = entry.schema
-        between: Interval | None = None
+        validity: Interval | None = None
         row: list[Value] = []
         try:
-            if len(data) > 2:
+            if len(data) > 2:  # more members than ``pred`` and the arguments
                 if len(data) > 3 or "t" not in data:
                     self._check_rest(data)
-                if (when := data.get("t")) is not None:
-                    between = self._interval(when, schema)
+                if (t := data.get("t")) is not None:
+                    validity = self._interval(t, schema)
             if schema.untimed_now and data.get("t") is None:
-                between = self.now, self.now
+                validity = self.now, self.now
             for arg, shape in zip(args, schema.shapes, strict=True):
                 kind = type(arg)
                 if (kind is str and shape.plain_text) or (
@@ -115,31 +118,31 @@ class FactChecker:
         except Fault:
             return None
         values = tuple(row)
-        if entry.jointly and not self.accepts((schema.predicate, len(values)), values):
+        if entry.has_joint_bounds and not self.accepts((schema.predicate, len(values)), values):
             return None
-        return _as_fact((schema.predicate, values, between))
+        return _as_fact((schema.predicate, values, validity))
 
     def _check_rest(self, data: dict[str, Any]) -> None:
         if data.get("args") is not None and data.get("named_args") is not None:
-            raise Fault("both")
+            raise Fault("both")  # its message is not used: _check_members reports the violation
         check_source(data.get("source"), self.now)
         check_category(data.get("category"))
 
-    def _interval(self, when: Any, schema: Schema) -> Interval | None:
-        if schema.temporal and type(when) is dict and len(when) == 1 and type(text := when.get("at")) is str:
+    def _interval(self, t: Any, schema: Schema) -> Interval | None:
+        if schema.temporal and type(t) is dict and len(t) == 1 and type(text := t.get("at")) is str:
             ns = usual_instant(text)
             if ns is not None:
                 return ns, ns
-        return interval(when, schema, self.now)
+        return interval(t, schema, self.now)
 
     def _value(self, data: Any, kind: type, shape: Shape) -> Value:
         """Return the value of an argument. Names and booleans, which facts repeat, are cached."""
         if kind is not str and kind is not bool:
-            return _accepted(data, shape)
+            return _conforming_value(data, shape)
         cache = self._values.setdefault(shape, {})
         value = cache.get(data)
         if value is None:
-            value = _accepted(data, shape)
+            value = _conforming_value(data, shape)
             if len(cache) < _MAX_CACHED_VALUES:
                 cache[data] = value
         return value
@@ -151,22 +154,22 @@ class FactChecker:
             self._report("invalid_fact", message, path="$.pred", suggestion='Write {"pred": "…", "args": […]}')
             return None
         self._predicate = truncate(name, LONGEST_NAME)
-        by_arity = self._readable(name)
+        by_arity = self._assertable(name)
         if by_arity is None:
             return None
-        entry, given = self._given(by_arity, data)
-        timed = entry or (next(iter(by_arity.values())) if len(by_arity) == 1 else None)
-        between = None
-        if timed is not None:
-            between = self._try("invalid_time", "t", lambda: interval(data.get("t"), timed.schema, self.now))
-        args = None if entry is None else self._arguments(entry, given, data)
-        return None if args is None else Fact(name, args, between)
+        entry, items = self._find_arguments(by_arity, data)
+        only = next(iter(by_arity.values())) if len(by_arity) == 1 else None
+        validity = None
+        if (timed := entry or only) is not None:  # the time is checked even if the arguments are wrong
+            validity = self._try("invalid_time", "t", lambda: interval(data.get("t"), timed.schema, self.now))
+        args = None if entry is None else self._arguments(entry, items, data)
+        return None if args is None else Fact(name, args, validity)
 
-    def _readable(self, name: str) -> Mapping[int, PublishedPredicate] | None:
-        """Return the predicates of this name by arity, or None if clients may assert none of them."""
+    def _assertable(self, name: str) -> Mapping[int, PublishedPredicate] | None:
+        """Return the predicates of this name by arity; None, with a violation, if clients may assert none of them."""
         by_arity = self.vocabulary.get(name)
         if by_arity is not None:
-            if any(entry.readable for entry in by_arity.values()):
+            if any(entry.assertable for entry in by_arity.values()):
                 return by_arity
             self._report("direction_violation", f"Predicate '{name}' is derived by the server and cannot be asserted")
         elif name.startswith(RESERVED_PREFIX):  # before the pattern, which no such name fits (OPEN-06)
@@ -177,101 +180,103 @@ class FactChecker:
             self._report("invalid_predicate_name", message)
         else:
             message = f"Predicate '{name}' is not declared in the server's facts profile"
-            self._report("unknown_predicate", message, suggestion=self._similar(name))
+            self._report("unknown_predicate", message, suggestion=self._suggest(name))
         return None
 
-    def _similar(self, name: str) -> str | None:
+    def _suggest(self, name: str) -> str | None:
         """Return a suggestion, only of names that the manifest lists (OPEN-49)."""
         if name not in self._suggestions and len(self._suggestions) < _MAX_SUGGESTIONS:
-            readable = (n for n, entries in self.vocabulary.items() if any(e.readable for e in entries.values()))
-            self._suggestions[name] = did_you_mean(name, readable)
+            assertable = (n for n, entries in self.vocabulary.items() if any(e.assertable for e in entries.values()))
+            self._suggestions[name] = did_you_mean(name, assertable)
         return self._suggestions.get(name)
 
-    def _given(
+    def _find_arguments(
         self, by_arity: Mapping[int, PublishedPredicate], data: dict[str, Any]
     ) -> tuple[PublishedPredicate | None, list[Any]]:
-        """Return the predicate and its arguments in order; None if there is a violation."""
+        """Return the predicate and the JSON of its arguments in order; None and an empty list after a violation."""
         by_name = data.get("named_args") is not None
-        schemas = {arity: one.schema for arity, one in by_arity.items() if one.readable or not by_name}
+        schemas = {arity: entry.schema for arity, entry in by_arity.items() if entry.assertable or not by_name}
         try:
-            schema, given = arguments(self._predicate, data, schemas)
+            schema, items = arguments(self._predicate, data, schemas)
         except InvalidFact as fault:
             path = fault.path if fault.steps else None
             self._report(fault.issue, fault.message, path=path, suggestion=fault.fix, **fault.members)
             return None, []
         entry = by_arity[schema.arity]
-        if entry.readable:
-            return entry, given
-        message = f"Predicate '{self._predicate}' with {len(given)} arguments is derived by the server"
+        if entry.assertable:
+            return entry, items
+        message = f"Predicate '{self._predicate}' with {len(items)} arguments is derived by the server"
         self._report("direction_violation", message)
         return None, []
 
-    def _arguments(self, entry: PublishedPredicate, given: list[Any], fact: dict[str, Any]) -> tuple[Value, ...] | None:
+    def _arguments(self, entry: PublishedPredicate, items: list[Any], fact: dict[str, Any]) -> tuple[Value, ...] | None:
         values = []
-        for position, data in enumerate(given):
+        for position, item in enumerate(items):
             shape = entry.schema.shapes[position]
             try:
-                value = to_value(data, shape)
+                value = to_value(item, shape)
             except Fault as fault:
-                self._wrong_type(entry, position, data, fault, fact)
+                self._report_type(entry, position, item, fault, fact)
                 continue
             if shape.accepts(value):
                 values.append(value)
             else:
-                self._wrong_type(entry, position, data, value, fact)
-        if len(values) < len(given):
+                self._report_type(entry, position, item, value, fact)
+        if len(values) < len(items):
             return None
         args = tuple(values)
-        if entry.jointly and not self.accepts((entry.schema.predicate, len(args)), args):
+        if entry.has_joint_bounds and not self.accepts((entry.schema.predicate, len(args)), args):
             message = f"The arguments of predicate '{self._predicate}' fit their places, but not together"
             self._report("type_mismatch", message)
             return None
         return args
 
-    def _wrong_type(
-        self, entry: PublishedPredicate, position: int, data: Any, found: Value | Fault, fact: dict[str, Any]
+    def _report_type(
+        self, entry: PublishedPredicate, position: int, item: Any, reason: Value | Fault, fact: dict[str, Any]
     ) -> None:
+        """Report that ``item`` is not a value (``reason`` is the fault), or a value that does not conform."""
         expected = entry.arg_types[position]
-        actual = _ARG_TYPES.get(type(data), "any")
-        takes: str = expected
+        actual = _ARG_TYPES.get(type(item), "any")
+        expected_text: str = expected
         if expected in ("any", actual):  # the declaration is more precise than the type in the manifest
-            takes = str(entry.schema.shapes[position])
+            expected_text = str(entry.schema.shapes[position])
         names = entry.schema.arg_names
         place = f"Argument {position + 1}" if names is None else f"Argument {position + 1} ({names[position]})"
-        message = f"{place} of predicate '{self._predicate}' expects {takes}"
-        if isinstance(found, Fault):
-            message += f": {found.message}"
+        message = f"{place} of predicate '{self._predicate}' expects {expected_text}"
+        if isinstance(reason, Fault):
+            message += f": {reason.message}"
         else:
-            message += f", got {describe(found)}"
-            found = Fault(message)
+            message += f", got {describe(reason)}"
+            reason = Fault(message)
         self._report(
             "type_mismatch",
             message,
             argument_index=position,
             expected_type=expected,
             actual_type=actual,
-            path=_path(entry, position, found, fact),
-            suggestion=found.fix,
+            path=_path(entry, position, reason, fact),
+            suggestion=reason.fix,
         )
 
 
-def _path(entry: PublishedPredicate, position: int, found: Fault, fact: dict[str, Any]) -> str:
-    """Return the path to the fault as the fact was written; of a clause, to the argument."""
+def _path(entry: PublishedPredicate, position: int, fault: Fault, fact: dict[str, Any]) -> str:
+    """Return the path to the fault as the client wrote the fact; in a clause, only to the argument."""
     if isinstance(fact, AsClause):
         return Fault("").inside("head", "args", position).path
-    return found.inside(*steps(entry.schema, position, fact.get("named_args") is not None)).path
+    return fault.inside(*steps(entry.schema, position, fact.get("named_args") is not None)).path
 
 
 def _named_args(data: dict[str, Any], by_arity: Mapping[int, PublishedPredicate]) -> list[Any] | None:
-    named = data.get("named_args")
+    """Return the named arguments in order; None if there is any doubt which predicate they belong to."""
+    named_args = data.get("named_args")
     names = next(iter(by_arity.values())).schema.arg_names if len(by_arity) == 1 else None
-    if data.get("args") is not None or type(named) is not dict or names is None or named.keys() != set(names):
+    if data.get("args") is not None or type(named_args) is not dict or names is None or named_args.keys() != set(names):
         return None
-    return [named[name] for name in names]
+    return [named_args[name] for name in names]
 
 
-def _accepted(data: Any, shape: Shape) -> Value:
+def _conforming_value(data: Any, shape: Shape) -> Value:
     value = to_value(data, shape)
     if not shape.accepts(value):
-        raise Fault("not accepted")
+        raise Fault("not accepted")  # its message is not used
     return value

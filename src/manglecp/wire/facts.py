@@ -1,9 +1,9 @@
-"""Fact objects to facts and back (companion, section 4), their provenance, and facts written in Mangle.
+"""Conversion of fact objects to facts and back, checks of their provenance, and facts written in Mangle.
 
     {"pred": "build_result", "args": ["payments-api", 4812], "t": {"at": "2026-03-02T09:14:00Z"}}
 
 ``named_args`` may stand in place of ``args`` where the declaration names every argument. Unknown members are skipped,
-in ``t`` too (OPEN-58), and null counts as absent.
+in ``t`` too, and null counts as absent. Instants, ``now`` among them, are nanoseconds since 1970.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from manglecp.wire.predicates import Schema, Schemas
 from manglecp.wire.strict_json import JSON, Fault, faults_at
 from manglecp.wire.values import instant_of_milliseconds, read_instant, to_json, to_value
 
-WILDCARD: Final = Name("/_")  # null, where it matches any value
-UNBOUNDED: Final = "_"
+WILDCARD: Final = Name("/_")  # in a retraction: matches any value, null in JSON
+UNBOUNDED: Final = "_"  # the start or end of an unbounded interval
 NOW: Final = "now"
-_ENDS: Final = ("at", "start", "end")
+_TIME_MEMBERS: Final = ("at", "start", "end")
 
 
 def read_fact(data: JSON, schemas: Schemas, *, now: int | None = None, check: bool = True) -> Fact:
     """Return the fact, checked against the declared bounds if ``check``. Raises :class:`Fault`.
 
-    ``now`` is the evaluation time, None where ``"now"`` is not allowed.
+    ``now`` is the evaluation time; without it, the time ``"now"`` is not allowed.
     """
     if type(data) is not dict:
         raise Fault("a fact is an object", 'write {"pred": "…", "args": […]}')
@@ -53,11 +53,11 @@ def read_fact(data: JSON, schemas: Schemas, *, now: int | None = None, check: bo
         raise Fault("pred is missing, or is not a string", 'write {"pred": "…", "args": […]}').inside("pred")
     with faults_at("pred"):
         by_arity = schemas.named(name)
-    schema, given = arguments(name, data, by_arity)
+    schema, items = arguments(name, data, by_arity)
     by_name = data.get("named_args") is not None
     args: list[Value] = []
     try:
-        for shape, item in zip(schema.shapes, given, strict=True):
+        for shape, item in zip(schema.shapes, items, strict=True):
             value = to_value(item, shape)
             if check and type(value) not in shape.whole_kinds:
                 schema.check(len(args), value)
@@ -69,21 +69,24 @@ def read_fact(data: JSON, schemas: Schemas, *, now: int | None = None, check: bo
 
 
 def write_fact(fact: Fact, schemas: Schemas, *, wildcards: bool = False) -> dict[str, Any]:
-    """Return the fact object that :func:`read_fact` reads back as the same fact."""
+    """Return the fact object that :func:`read_fact` reads back as the same fact.
+
+    With ``wildcards``, the fact is a retraction: ``WILDCARD`` becomes null.
+    """
     schema = schemas.find(fact.predicate, len(fact.args))
     args = [
         None if wildcards and arg is WILDCARD else to_json(arg, shape)
         for arg, shape in zip(fact.args, schema.shapes, strict=True)
     ]
-    written: dict[str, Any] = {"pred": fact.predicate, "args": args}
-    between = fact.interval or (INT_MIN, INT_MAX)
-    if between != (INT_MIN, INT_MAX) or (schema.untimed_now and not wildcards):
-        written["t"] = _written(between)
-    return written
+    fact_object: dict[str, Any] = {"pred": fact.predicate, "args": args}
+    validity = fact.interval or (INT_MIN, INT_MAX)
+    if validity != (INT_MIN, INT_MAX) or (schema.untimed_now and not wildcards):
+        fact_object["t"] = _write_interval(validity)
+    return fact_object
 
 
 class InvalidFact(Fault):
-    """A fact whose arguments cannot be assigned; ``issue`` and ``members`` are those of its :class:`.Violation`."""
+    """A fact whose arguments do not fit a predicate; ``issue`` and ``members`` are those of its :class:`.Violation`."""
 
     def __init__(self, issue: str, message: str, fix: str | None = None, **members: int | None) -> None:
         super().__init__(message, fix)
@@ -92,12 +95,15 @@ class InvalidFact(Fault):
 
 
 def arguments(name: str, fact: dict[str, Any], by_arity: Mapping[int, Schema]) -> tuple[Schema, list[Any]]:
-    """Return the schema of a fact, and its arguments in order. Raises :class:`InvalidFact`."""
-    subject, args, named = f"Predicate '{name}'", fact.get("args"), fact.get("named_args")
+    """Return the schema for a fact object, and the JSON of its arguments in order. Raises :class:`InvalidFact`.
+
+    ``by_arity`` are the schemas of the predicate ``name``.
+    """
+    subject, args, named_args = f"Predicate '{name}'", fact.get("args"), fact.get("named_args")
     only = next(iter(by_arity.values())) if len(by_arity) == 1 else None
-    if (args is None) == (named is None):
+    if (args is None) == (named_args is None):
         raise InvalidFact("invalid_fact", f"{subject}: a fact has either 'args' or 'named_args'", "Give one of the two")
-    if named is None:
+    if named_args is None:
         if type(args) is not list:
             raise InvalidFact("invalid_fact", f"{subject}: 'args' is an array").inside("args")
         if len(args) not in by_arity:
@@ -108,49 +114,49 @@ def arguments(name: str, fact: dict[str, Any], by_arity: Mapping[int, Schema]) -
             raise InvalidFact("arity_mismatch", message, expected_arity=expected_arity, actual_arity=len(args))
         return by_arity[len(args)], args
     with faults_at("named_args"):
-        if type(named) is not dict:
+        if type(named_args) is not dict:
             raise InvalidFact("invalid_named_args", f"{subject}: 'named_args' is an object")
-        schema = by_arity.get(len(named)) or next(iter(by_arity.values()))
+        schema = by_arity.get(len(named_args)) or next(iter(by_arity.values()))
         if schema.arg_names is None:
             raise InvalidFact("invalid_named_args", f"{subject} does not name its arguments", "Use 'args'")
-        missing = [f"'{name}'" for name in schema.arg_names if name not in named]
-        unknown = [quote(key) for key in named if key not in schema.arg_names]
+        missing = [f"'{name}'" for name in schema.arg_names if name not in named_args]
+        unknown = [quote(key) for key in named_args if key not in schema.arg_names]
         if missing or unknown:
-            parts = [f"{_some(keys)} {what}" for keys, what in ((missing, "missing"), (unknown, "unknown")) if keys]
+            parts = [f"{_first(keys)} {what}" for keys, what in ((missing, "missing"), (unknown, "unknown")) if keys]
             message = f"{subject} takes the arguments ({', '.join(schema.arg_names)}): {'; '.join(parts)}"
             raise InvalidFact("invalid_named_args", message)
-    return schema, [named[name] for name in schema.arg_names]
+    return schema, [named_args[name] for name in schema.arg_names]
 
 
 def steps(schema: Schema, position: int, by_name: bool) -> tuple[str, str | int]:
-    """Return the path of an argument in the fact as the client wrote it."""
+    """Return the path of an argument in the fact as the client wrote it: with ``named_args`` if ``by_name``."""
     if not by_name or schema.arg_names is None:
         return "args", position
     return "named_args", schema.arg_names[position]
 
 
-def _some(texts: list[str], most: int = 5) -> str:
-    return ", ".join(texts[:most]) + (f" and {len(texts) - most} more" if len(texts) > most else "")
+def _first(texts: list[str], count: int = 5) -> str:
+    return ", ".join(texts[:count]) + (f" and {len(texts) - count} more" if len(texts) > count else "")
 
 
-def interval(data: Any, schema: Schema, now: int | None = None) -> Interval | None:
-    """Return the interval of ``t``; None for a fact that always holds (OPEN-12)."""
-    if data is None:
+def interval(t: Any, schema: Schema, now: int | None = None) -> Interval | None:
+    """Return the interval of the member ``t``; None for a fact that always holds. Raises :class:`Fault`."""
+    if t is None:
         return (now, now) if schema.untimed_now and now is not None else None
-    ends = {name: end for name in _ENDS if (end := data.get(name)) is not None} if type(data) is dict else {}
-    if not ends or ("at" in ends and len(ends) > 1):
+    times = {name: time for name in _TIME_MEMBERS if (time := t.get(name)) is not None} if type(t) is dict else {}
+    if not times or ("at" in times and len(times) > 1):
         raise Fault("t is not a time", 'write {"at": T} or {"start": T, "end": T}')
-    if "at" in ends:
+    if "at" in times:
         with faults_at("at"):
-            start = end = instant(ends["at"], now)
-    elif len(ends) < 2:
-        missing = "end" if "start" in ends else "start"
+            start = end = instant(times["at"], now)
+    elif len(times) < 2:
+        missing = "end" if "start" in times else "start"
         raise Fault(f"{missing} is missing", f'write "{UNBOUNDED}" if there is none').inside(missing)
     else:
         with faults_at("start"):
-            start = INT_MIN if ends["start"] == UNBOUNDED else instant(ends["start"], now)
+            start = INT_MIN if times["start"] == UNBOUNDED else instant(times["start"], now)
         with faults_at("end"):
-            end = INT_MAX if ends["end"] == UNBOUNDED else instant(ends["end"], now)
+            end = INT_MAX if times["end"] == UNBOUNDED else instant(times["end"], now)
     if (start, end) == (INT_MIN, INT_MAX):
         return None
     return checked_interval(start, end, schema)
@@ -166,7 +172,7 @@ def checked_interval(start: int, end: int, schema: Schema) -> Interval:
 
 
 def instant(data: Any, now: int | None = None) -> int:
-    """Return nanoseconds since 1970 for RFC 3339 text, milliseconds, or ``now`` where that is allowed."""
+    """Return the instant of RFC 3339 text, of milliseconds since 1970, or of ``"now"`` if ``now`` is given."""
     if data == NOW:
         if now is not None:
             return now
@@ -178,12 +184,12 @@ def instant(data: Any, now: int | None = None) -> int:
     raise Fault("a time is RFC 3339 text or milliseconds since 1970", "write it as '2026-01-31T12:00:00Z'")
 
 
-def read_eval_time(given: Any, clock: Callable[[], int]) -> int:
-    """Return the evaluation time of a request; that of the clock if none is given. Raises a ``WireError``."""
-    if given is None or given == NOW:
+def read_eval_time(eval_time: Any, clock: Callable[[], int]) -> int:
+    """Return the evaluation time of a request; the clock's time without one. Raises a ``WireError``."""
+    if eval_time is None or eval_time == NOW:
         return clock()
     try:
-        now = instant(given)
+        now = instant(eval_time)
     except Fault as fault:
         raise malformed(f"eval_time: {fault.message}", "$.payload.eval_time", fault.fix) from None
     if not INT_MIN < now < INT_MAX:
@@ -191,8 +197,8 @@ def read_eval_time(given: Any, clock: Callable[[], int]) -> int:
     return now
 
 
-def _written(between: Interval) -> dict[str, str]:
-    start, end = between
+def _write_interval(validity: Interval) -> dict[str, str]:
+    start, end = validity
     if start == end:
         return {"at": instant_text(start)}
     return {
@@ -204,14 +210,11 @@ def _written(between: Interval) -> dict[str, str]:
 Category: TypeAlias = Literal["server", "session", "derived"]
 
 PROVENANCE_CATEGORIES: Final = ("server", "session", "derived")
-SOURCE_TYPES: Final = ("server", "scan", "external", "client", "derived")  # by falling trust (DATA-38)
+SOURCE_TYPES: Final = ("server", "scan", "external", "client", "derived")  # the most trusted first
 
 
 def check_source(data: Any, now: int) -> None:
-    """Raise :class:`Fault` if this is neither a source nor null (companion, section 4.5).
-
-    Source and category must be valid, but have no effect (OPEN-20, DATA-42).
-    """
+    """Raise :class:`Fault` if ``data`` is neither a source nor null. A valid source has no effect."""
     if data is None:
         return
     if type(data) is not dict:
@@ -230,13 +233,13 @@ def check_source(data: Any, now: int) -> None:
 
 
 def check_category(data: Any) -> None:
-    """Raise :class:`Fault` if this is neither a category nor null."""
+    """Raise :class:`Fault` if ``data`` is neither a category nor null. A valid category has no effect."""
     if data is not None and (type(data) is not str or data not in PROVENANCE_CATEGORIES):
         shown = quote(data) if type(data) is str else "that"
         raise Fault(f"{shown} is not a category", f"one of {', '.join(PROVENANCE_CATEGORIES)}")
 
 
-_ANYTHING: Final = Variable("_")
+_ANY: Final = Variable("_")  # in Mangle, the argument that matches any value
 
 
 def parse_fact_objects(source: Source, now: int, *, wildcards: bool = False) -> list[dict[str, Any]]:
@@ -247,33 +250,33 @@ def parse_fact_objects(source: Source, now: int, *, wildcards: bool = False) -> 
     """
     unit = parse(source)
     for declaration in unit.decls:
-        raise _wrong("facts have no declarations", declaration.span)
-    return [_fact(clause, now, wildcards) for clause in unit.clauses]
+        raise _parse_error("facts have no declarations", declaration.span)
+    return [_clause_to_json(clause, now, wildcards) for clause in unit.clauses]
 
 
 def parse_fact_argument(name: str, text: str, now: int, *, wildcards: bool = False) -> list[dict[str, Any]]:
-    """Return the facts of a text without the point at its end; errors name the text ``name``."""
+    """Return the facts of a text that need not end with a point; errors name the text ``name``."""
     return parse_fact_objects(Source(name, text.strip().removesuffix(".") + " ."), now, wildcards=wildcards)
 
 
-def _fact(clause: Clause, now: int, wildcards: bool) -> dict[str, Any]:
+def _clause_to_json(clause: Clause, now: int, wildcards: bool) -> dict[str, Any]:
     if not clause.is_fact:
-        raise _wrong("this is a rule, and clients state facts", clause.span)
+        raise _parse_error("this is a rule, and clients state facts", clause.span)
     try:
-        args = [None if wildcards and arg == _ANYTHING else _value(arg, now) for arg in clause.head.args]
+        args = [None if wildcards and arg == _ANY else _term_to_json(arg, now) for arg in clause.head.args]
         fact: dict[str, Any] = {"pred": clause.head.predicate, "args": args}
         if clause.annotation is not None:
-            fact["t"] = _written(head_interval(clause.annotation, {}, now))
+            fact["t"] = _write_interval(head_interval(clause.annotation, {}, now))
     except ValueFault as fault:
-        raise _wrong(str(fault), clause.span) from None
+        raise _parse_error(str(fault), clause.span) from None
     return fact
 
 
-def _value(arg: Term, now: int) -> Any:
-    for variable in term_variables(arg):
+def _term_to_json(term: Term, now: int) -> Any:
+    for variable in term_variables(term):
         raise ValueFault(f"a fact has no variables, found {variable.name}")
-    return to_json(evaluate_term(arg, {}, now))
+    return to_json(evaluate_term(term, {}, now))
 
 
-def _wrong(message: str, span: Span | None) -> ParseError:
+def _parse_error(message: str, span: Span | None) -> ParseError:
     return ParseError([Diagnostic("parse", message, span)])

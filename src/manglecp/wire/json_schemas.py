@@ -1,8 +1,8 @@
 """JSON Schema of every message, generated from the structs that read and write them.
 
-Unknown members are allowed, and null counts as absent, as in reading. Added by hand is what structs cannot express:
-conditions between members, facts, and the details of errors. The reader does not check the last two: a request with
-invalid facts is still a message, and a client has to receive every error.
+Unknown members are allowed, and null counts as absent, as when a message is read. This module adds what structs cannot
+express: conditions between members, facts, and the details of errors. ``message_reader`` does not check the last two: a
+request with invalid facts is still a message, and a client has to receive every error.
 """
 
 from __future__ import annotations
@@ -20,23 +20,31 @@ from manglecp.mangle import INT_MAX
 from manglecp.wire.clauses import StructuredClause
 from manglecp.wire.errors import SchemaError, Violation
 from manglecp.wire.facts import PROVENANCE_CATEGORIES, SOURCE_TYPES
-from manglecp.wire.messages import CLIENT_TYPES, PRESENCE, SERVER_TYPES, SUPPORTED_VERSIONS, VERSION, Message
-from manglecp.wire.values import MILLISECOND
+from manglecp.wire.messages import (
+    CLIENT_TYPES,
+    LEVEL_MEMBERS,
+    SERVER_TYPES,
+    SUPPORTED_VERSIONS,
+    VERSION,
+    LevelMembers,
+    Message,
+)
+from manglecp.wire.values import NS_PER_MS
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 TYPES: Final[Mapping[str, type[Message]]] = {**CLIENT_TYPES, **SERVER_TYPES}
 
-_REF: Final = "#/$defs/"
-_REFERENCE: Final = re.compile(rf'"\$ref": "{re.escape(_REF)}(\w+)"')
-_STRUCTURAL: Final = frozenset({"$ref", "properties", "items"})
+_DEFS: Final = "#/$defs/"
+_REFERENCE: Final = re.compile(rf'"\$ref": "{re.escape(_DEFS)}(\w+)"')
+_STRUCTURAL: Final = frozenset({"$ref", "properties", "items"})  # keywords of schemas that have members or items
 _NULL: Final = {"type": "null"}
-_END: Final = {
+_BOUND: Final = {
     "type": ["string", "integer"],
-    "minimum": -(INT_MAX // MILLISECOND),
-    "maximum": INT_MAX // MILLISECOND,
+    "minimum": -(INT_MAX // NS_PER_MS),
+    "maximum": INT_MAX // NS_PER_MS,
     "description": 'RFC 3339, milliseconds since 1970, "now", or "_" for no end.',
 }
-_INSTANT: Final = {**_END, "not": {"const": "_"}, "description": 'RFC 3339, milliseconds since 1970, or "now".'}
+_INSTANT: Final = {**_BOUND, "not": {"const": "_"}, "description": 'RFC 3339, milliseconds since 1970, or "now".'}
 _FACT: Final = {
     "title": "Fact",
     "description": "One fact, or in retract a pattern in which null stands for any value.",
@@ -50,7 +58,7 @@ _FACT: Final = {
                 {"type": "object", "properties": {"at": _INSTANT, "start": _NULL, "end": _NULL}, "required": ["at"]},
                 {
                     "type": "object",
-                    "properties": {"start": _END, "end": _END, "at": _NULL},
+                    "properties": {"start": _BOUND, "end": _BOUND, "at": _NULL},
                     "required": ["start", "end"],
                 },
                 _NULL,
@@ -73,27 +81,27 @@ _FACT: Final = {
         {"required": ["named_args"], "properties": {"named_args": {"type": "object"}}},
     ],
 }
-_TEXTS: Final = {"type": "array", "items": {"type": "string"}}
 _TEXT: Final = {"type": "string"}
-_AMOUNT: Final = {"type": "number"}
-_DETAILS: Final = {
+_TEXTS: Final = {"type": "array", "items": _TEXT}
+_NUMBER: Final = {"type": "number"}
+_ERROR_DETAILS: Final = {
     "title": "ErrorDetails",
     "description": "What details hold, as far as the code calls for it. Custom codes may add members.",
     "type": "object",
     "properties": {
-        "violations": {"type": "array", "items": {"$ref": f"{_REF}Violation"}},
+        "violations": {"type": "array", "items": {"$ref": f"{_DEFS}Violation"}},
         "missing_facts": _TEXTS,
-        "schema_errors": {"type": "array", "items": {"$ref": f"{_REF}SchemaError"}},
+        "schema_errors": {"type": "array", "items": {"$ref": f"{_DEFS}SchemaError"}},
         "budget": {
             "type": "object",
-            "properties": {"limit": _AMOUNT, "consumed": _AMOUNT, "unit": _TEXT},
+            "properties": {"limit": _NUMBER, "consumed": _NUMBER, "unit": _TEXT},
             "required": ["limit", "consumed", "unit"],
         },
         "partial_results_available": {"type": "boolean"},
-        "suggestion": {"type": "string"},
-        "requested_version": {"type": "string"},
+        "suggestion": _TEXT,
+        "requested_version": _TEXT,
         "supported_versions": {**_TEXTS, "minItems": 1},
-        "path": {"type": "string"},
+        "path": _TEXT,
         "x-violations": {
             "type": "array",
             "items": {
@@ -104,14 +112,14 @@ _DETAILS: Final = {
         },
     },
 }
-_NEGOTIATION: Final = {
+_UNSUPPORTED_VERSION_HAS_DETAILS: Final = {
     "if": {"properties": {"code": {"const": "unsupported_version"}}},
     "then": {
         "properties": {"details": {"type": "object", "required": ["requested_version", "supported_versions"]}},
         "required": ["details"],
     },
 }
-_SCHEMES: Final = {
+_REQUIRED_AUTH_HAS_SCHEMES: Final = {
     "if": {"properties": {"required": {"const": True}}},
     "then": {"properties": {"schemes": {"type": "array", "minItems": 1}}, "required": ["schemes"]},
 }
@@ -121,53 +129,54 @@ def schema(type_: str) -> dict[str, Any]:
     """Return the self-contained schema of one message type."""
     name = TYPES[type_].__name__
     components = _components()
-    needed = {used: copy.deepcopy(components[used]) for used in sorted(_reachable(name, components) - {name})}
+    defs = {used: copy.deepcopy(components[used]) for used in sorted(_reachable(name, components) - {name})}
     root = copy.deepcopy(components[name])
-    return {"$schema": DIALECT, "$id": f"urn:manglecp:{VERSION}:{type_}", **root, "$defs": needed}
+    return {"$schema": DIALECT, "$id": f"urn:manglecp:{VERSION}:{type_}", **root, "$defs": defs}
 
 
 def all_schemas() -> dict[str, Any]:
     """Return one schema for any message; ``$defs`` has all parts, and the structured clause."""
-    any_message = [{"$ref": f"{_REF}{message.__name__}"} for message in TYPES.values()]
+    any_message = [{"$ref": f"{_DEFS}{message.__name__}"} for message in TYPES.values()]
     defs = copy.deepcopy(dict(sorted(_components().items())))
     return {"$schema": DIALECT, "$id": f"urn:manglecp:{VERSION}", "oneOf": any_message, "$defs": defs}
 
 
 def choices(message: type[Message], path: Sequence[str | int]) -> list[str]:
-    """Return the texts that the member at a path such as ``("payload", "options", "x")`` may have."""
+    """Return the texts that may be the value at a path such as ``("payload", "options", "x")``; empty if any may."""
     components = _components()
     node: Any = components[message.__name__]
     for step in path:
         node = _resolved(node, components)
         node = node.get("items", {}) if isinstance(step, int) else node.get("properties", {}).get(step, {})
     node = _resolved(node, components)
-    options: list[Any] = node.get("enum") or next((o["enum"] for o in node.get("anyOf", ()) if "enum" in o), [])
-    return [option for option in options if isinstance(option, str)]
+    values: list[Any] = node.get("enum") or next((o["enum"] for o in node.get("anyOf", ()) if "enum" in o), [])
+    return [value for value in values if isinstance(value, str)]
 
 
 @cache
 def _components() -> dict[str, dict[str, Any]]:
+    """Return the schemas of all structs by name. Callers must copy what they return or change."""
     _, components = msgspec.json.schema_components(
-        [*TYPES.values(), StructuredClause, Violation, SchemaError], ref_template=f"{_REF}{{name}}"
+        [*TYPES.values(), StructuredClause, Violation, SchemaError], ref_template=f"{_DEFS}{{name}}"
     )
     for component in components.values():
         _simplify(component)
-        _tidy(component)
+        _allow_nulls(component)
     for message in TYPES.values():
         envelope = components[message.__name__]
         envelope["properties"]["manglecp"] = {"enum": list(SUPPORTED_VERSIONS)}
         envelope["required"] = ["type", "id", "manglecp", "payload"]
     components["Fact"] = copy.deepcopy(_FACT)
-    components["ErrorDetails"] = copy.deepcopy(_DETAILS)
+    components["ErrorDetails"] = copy.deepcopy(_ERROR_DETAILS)
     error = components["ErrorPayload"]
-    error["properties"]["details"] = {"anyOf": [{"$ref": f"{_REF}ErrorDetails"}, dict(_NULL)]}
-    error["allOf"] = [copy.deepcopy(_NEGOTIATION)]
-    components["Auth"]["allOf"] = [copy.deepcopy(_SCHEMES)]
-    components["MacroTool"]["allOf"] = [_level(level, *members) for level, members in PRESENCE.items()]
+    error["properties"]["details"] = {"anyOf": [{"$ref": f"{_DEFS}ErrorDetails"}, dict(_NULL)]}
+    error["allOf"] = [copy.deepcopy(_UNSUPPORTED_VERSION_HAS_DETAILS)]
+    components["Auth"]["allOf"] = [copy.deepcopy(_REQUIRED_AUTH_HAS_SCHEMES)]
+    components["MacroTool"]["allOf"] = [_level_condition(*item) for item in LEVEL_MEMBERS.items()]
     return components
 
 
-def _tidy(component: dict[str, Any]) -> None:
+def _allow_nulls(component: dict[str, Any]) -> None:
     """Allow null where a member is optional, and drop defaults: those of another server may differ."""
     required = component.get("required", [])
     for name, member in component.get("properties", {}).items():
@@ -179,7 +188,7 @@ def _tidy(component: dict[str, Any]) -> None:
 
 
 def _simplify(node: Any) -> None:
-    """Drop ``discriminator``, which is OpenAPI, and patterns beside an enumeration."""
+    """Drop ``discriminator``, which is OpenAPI, and patterns beside ``enum`` or ``anyOf``, which are equivalent."""
     if isinstance(node, dict):
         node.pop("discriminator", None)
         if "enum" in node or "anyOf" in node:
@@ -190,13 +199,13 @@ def _simplify(node: Any) -> None:
             _simplify(part)
 
 
-def _level(level: str, needed: frozenset[str], banned: frozenset[str]) -> dict[str, Any]:
+def _level_condition(level: str, members: LevelMembers) -> dict[str, Any]:
     then: dict[str, Any] = {}
-    if needed:
-        then["required"] = sorted(needed)
-        then["properties"] = {name: {"not": dict(_NULL)} for name in sorted(needed)}
-    if banned:
-        then["properties"] = {name: dict(_NULL) for name in sorted(banned)}
+    if members.required:
+        then["required"] = sorted(members.required)
+        then["properties"] = {name: {"not": dict(_NULL)} for name in sorted(members.required)}
+    if members.forbidden:
+        then["properties"] = {name: dict(_NULL) for name in sorted(members.forbidden)}
     return {"if": {"properties": {"disclosure_level": {"const": level}}}, "then": then}
 
 
@@ -211,10 +220,10 @@ def _reachable(name: str, components: Mapping[str, Any]) -> set[str]:
 
 
 def _resolved(node: dict[str, Any], components: Mapping[str, Any]) -> dict[str, Any]:
-    """Follow references, and the alternative of ``anyOf`` that is not null."""
+    """Return the schema that has the members or items: follow references, and such an alternative of ``anyOf``."""
     while True:
         if "$ref" in node:
-            node = components[node["$ref"].removeprefix(_REF)]
+            node = components[node["$ref"].removeprefix(_DEFS)]
             continue
         structural = [option for option in node.get("anyOf", ()) if not _STRUCTURAL.isdisjoint(option)]
         if not structural:

@@ -1,8 +1,9 @@
 """Parsing of received messages.
 
-Checks run in this order: size in bytes and in parts, UTF-8 and JSON, depth, envelope (type, id, version, direction,
-payload), payload against its struct. The first that fails determines the error, so that a peer of another version gets
-``unsupported_version``. :class:`.Profile` checks the facts. Unknown members are skipped (OPEN-58).
+Checks run in this order: number of bytes, number of arrays and objects, UTF-8 and JSON, depth, envelope (type, version,
+direction, id, payload), payload against its struct. The first check that fails determines the error. The version comes
+early, so that a peer of another version gets ``unsupported_version``. :class:`.Profile` checks the facts later. Unknown
+members are skipped. docs/reference/requirements.md explains ids such as OPEN-09.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from manglecp.wire.values import MAX_NESTING
 
 MAX_DEPTH: Final = 3 * MAX_NESTING + 20
 """Limit of nested arrays and objects: a wrapped map has three levels, ``{"_type": "map", "value": [[key, value]]}``."""
-MAX_PARTS: Final = 1_000_000  # arrays and objects: three times those of 16 MiB of ordinary facts
+MAX_PARTS: Final = 1_000_000  # arrays and objects in a message: three times those in 16 MiB of ordinary facts
 
-_LONG: Final = 65_536
+_LONG_BYTES: Final = 65_536  # above it, the garbage collector is paused
 _BOM: Final = b"\xef\xbb\xbf"
-# Defaults of a manifest for clients (OPEN-09, OPEN-10).
-_ABSENT: Final[Mapping[str, Mapping[str, Any]]] = {
+# What a client assumes if a manifest leaves them out (OPEN-09, OPEN-10); the structs have the values of this server.
+_MANIFEST_DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "protocol": {"conformance_level": 1},
     "capabilities": {"named_args": False},
 }
@@ -34,7 +35,7 @@ _ABSENT: Final[Mapping[str, Mapping[str, Any]]] = {
 def receive(data: bytes, max_bytes: int, *, structured_facts: bool = False) -> ClientMessage:
     """Return the message of a client. Raises :class:`WireError`, with the id of the request where that is known.
 
-    ``structured_facts`` accepts facts as clauses without a body, the extension ``x-structured_facts``.
+    With ``structured_facts``, facts may be clauses without a body (the extension ``x-structured_facts``).
     """
     type_, envelope = _envelope(data, max_bytes, CLIENT_TYPES, SERVER_TYPES)
     try:
@@ -42,12 +43,12 @@ def receive(data: bytes, max_bytes: int, *, structured_facts: bool = False) -> C
             envelope["payload"]["facts"] = ordinary_facts(facts)
         return convert_message(envelope, CLIENT_TYPES[type_])
     except WireError as error:
-        error.id = _request(type_, envelope)
+        error.id = _response_id(type_, envelope)
         raise
 
 
 def receive_from_server(data: bytes, max_bytes: int) -> ServerMessage:
-    """Return the message of a server. Raises :class:`WireError`, which is shown and never sent."""
+    """Return the message of a server. Raises :class:`WireError`, which the client reports and never sends."""
     type_, envelope = _envelope(data, max_bytes, SERVER_TYPES, CLIENT_TYPES)
     if type_ == "manifest":
         _set_defaults(envelope["payload"])
@@ -57,58 +58,61 @@ def receive_from_server(data: bytes, max_bytes: int) -> ServerMessage:
 
 
 def _envelope(
-    data: bytes, max_bytes: int, known: Mapping[str, type[Message]], other_direction: Mapping[str, type[Message]]
+    data: bytes, max_bytes: int, types: Mapping[str, type[Message]], other_direction: Mapping[str, type[Message]]
 ) -> tuple[str, dict[str, Any]]:
-    """Return the type and the object; everything but the inside of the payload is checked."""
+    """Return the type and the object. Raises :class:`WireError`; the members of the payload are not checked.
+
+    ``types`` are the message types of the sender, ``other_direction`` those of the receiver.
+    """
     if len(data) > max_bytes:
         raise too_large(len(data), max_bytes)
-    envelope = _object(data)
+    envelope = _decode_object(data)
     type_ = envelope.get("type")
     try:
         if type(type_) is not str:
-            raise malformed(_wrong("type", "a string", envelope), "$.type")
+            raise malformed(_problem("type", "a string", envelope), "$.type")
         version = envelope.get("manglecp")
         if type(version) is not str:
-            raise malformed(_wrong("manglecp", "a string", envelope), "$.manglecp")
+            raise malformed(_problem("manglecp", "a string", envelope), "$.manglecp")
         if version not in SUPPORTED_VERSIONS:
             raise unsupported_version(version)
         if type_ in other_direction:
             sender = "clients" if other_direction is CLIENT_TYPES else "servers"
-            raise invalid_type(type_, known, f"is sent by {sender} only")
-        if type_ not in known:
-            raise invalid_type(type_, known)
+            raise invalid_type(type_, types, f"is sent by {sender} only")
+        if type_ not in types:
+            raise invalid_type(type_, types)
         if "id" not in envelope:
-            raise malformed(_wrong("id", "there", envelope), "$.id")
+            raise malformed("id is missing", "$.id")
         if type(envelope.get("payload")) is not dict:
-            raise malformed(_wrong("payload", "an object", envelope), "$.payload")
+            raise malformed(_problem("payload", "an object", envelope), "$.payload")
     except WireError as error:
-        error.id = _request(type_, envelope)
+        error.id = _response_id(type_, envelope)
         raise
     return type_, envelope
 
 
-def _request(type_: Any, envelope: Mapping[str, Any]) -> str | None:
-    """Return the id that an error repeats. A cancel itself gets no response (OPEN-02, OPEN-59)."""
+def _response_id(type_: Any, envelope: Mapping[str, Any]) -> str | None:
+    """Return the id of the error response. A cancel itself gets no response (OPEN-02, OPEN-59)."""
     id_ = envelope.get("id")
     return id_ if type(id_) is str and id_ and type_ != "cancel" else None
 
 
-def _object(data: bytes) -> dict[str, Any]:
+def _decode_object(data: bytes) -> dict[str, Any]:
     if data.startswith(_BOM):
         raise malformed("The message begins with a byte order mark", "$", "Send UTF-8 without one.")
-    # Most messages have fewer brackets, with those in strings, than either limit allows.
-    many = data.count(b"[") + data.count(b"{") > min(MAX_DEPTH, MAX_PARTS)
-    outline = brackets(data) if many else b""
+    # Most messages have too few brackets to exceed a limit, even if those in strings are counted.
+    may_exceed = data.count(b"[") + data.count(b"{") > min(MAX_DEPTH, MAX_PARTS)
+    outline = brackets(data) if may_exceed else b""
     if len(outline) > 2 * MAX_PARTS:
         raise malformed(f"The message has more than {MAX_PARTS:,} arrays and objects", "$")
     try:
-        with gc_paused(len(data) > _LONG):
+        with gc_paused(len(data) > _LONG_BYTES):
             decoded = decode(data)
     except Fault as fault:
         suggestion = None if fault.fix is None else f"{fault.fix[:1].upper()}{fault.fix[1:]}."
         error = malformed(f"The message cannot be read: {fault.message}", fault.path, suggestion)
         if isinstance(fault, DuplicateKey) and "type" in fault.unique_members:
-            error.id = _request(fault.unique_members["type"], fault.unique_members)
+            error.id = _response_id(fault.unique_members["type"], fault.unique_members)
         raise error from None
     if type(decoded) is not dict:
         raise malformed("A message is one JSON object", "$")
@@ -117,11 +121,11 @@ def _object(data: bytes) -> dict[str, Any]:
     return decoded
 
 
-def _wrong(member: str, wanted: str, envelope: dict[str, Any]) -> str:
-    return f"{member} is not {wanted}" if member in envelope else f"{member} is missing"
+def _problem(member: str, expected: str, envelope: dict[str, Any]) -> str:
+    return f"{member} is not {expected}" if member in envelope else f"{member} is missing"
 
 
 def _set_defaults(payload: dict[str, Any]) -> None:
-    for name, defaults in _ABSENT.items():
+    for name, defaults in _MANIFEST_DEFAULTS.items():
         if type(part := payload.get(name)) is dict:
             part.update((member, value) for member, value in defaults.items() if part.get(member) is None)

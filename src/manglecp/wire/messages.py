@@ -1,12 +1,13 @@
-"""Every message type as a struct, tagged by ``type`` (companion, section 2.2).
+"""Every message type as a struct, tagged by ``type``.
 
-The docstrings of the structs are the descriptions in the JSON schemas.
+The docstrings of the structs are the descriptions in the JSON schemas. "Specification" is the MangleCP specification
+2026-02-draft; docs/reference/requirements.md explains ids such as WIRE-03.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
 from msgspec import UNSET as UNSET, Meta, UnsetType as UnsetType
@@ -31,10 +32,12 @@ Level: TypeAlias = Literal["full", "condensed", "minimal"]
 
 
 def one_of(*names: str) -> Meta:
+    """Return the constraint of a string that is one of the names. The lookahead excludes a line feed after it."""
     return Meta(pattern=rf"^(?:{'|'.join(names)})$(?![\s\S])", extra_json_schema={"enum": list(names)})
 
 
-def one_of_or_own(*names: str) -> Meta:
+def one_of_or_custom(*names: str) -> Meta:
+    """Return the constraint of a string that is one of the names, or begins with ``x-``."""
     either = [{"enum": list(names)}, {"pattern": r"^x-[\s\S]"}]
     return Meta(pattern=rf"^(?:{'|'.join(names)})$(?![\s\S])|^x-[\s\S]", extra_json_schema={"anyOf": either})
 
@@ -50,7 +53,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a payload. Unknown members are skipped (OPEN-58); unset members are not written."""
 
 
-# Macro-tools and skills (seed 003).
+# Macro-tools and skills (specification 06).
 SIDE_EFFECTS: Final = (
     "none",
     "filesystem",
@@ -62,18 +65,23 @@ SIDE_EFFECTS: Final = (
     "authentication",
     "destructive",
 )
-SideEffect: TypeAlias = Annotated[str, one_of_or_own(*SIDE_EFFECTS)]
-PRESENCE: Final[Mapping[str, tuple[frozenset[str], frozenset[str]]]] = {
-    "full": (frozenset({"description", "input_schema", "safety"}), frozenset()),
-    "condensed": (frozenset(), frozenset({"input_schema", "output_schema", "context_injection", "safety", "validity"})),
-    "minimal": (
-        frozenset(),
-        frozenset(
-            {"description", "input_schema", "output_schema", "context_injection", "safety", "validity", "metadata"}
-        ),
-    ),
+SideEffect: TypeAlias = Annotated[str, one_of_or_custom(*SIDE_EFFECTS)]
+
+
+class LevelMembers(NamedTuple):
+    """The members that a macro-tool of one disclosure level must have, and those that it must not have."""
+
+    required: frozenset[str] = frozenset()
+    forbidden: frozenset[str] = frozenset()
+
+
+_ONLY_FULL: Final = frozenset({"input_schema", "output_schema", "context_injection", "safety", "validity"})
+LEVEL_MEMBERS: Final[Mapping[str, LevelMembers]] = {
+    "full": LevelMembers(required=frozenset({"description", "input_schema", "safety"})),
+    "condensed": LevelMembers(forbidden=_ONLY_FULL),
+    "minimal": LevelMembers(forbidden=_ONLY_FULL | {"description", "metadata"}),
 }
-"""Required and forbidden members of a macro-tool by disclosure level (seed 003, 2.2; OPEN-24)."""
+"""By disclosure level (specification 06, section 2.2; OPEN-24)."""
 
 
 class SkillReference(Part, frozen=True, kw_only=True):
@@ -158,11 +166,11 @@ class Skill(Part, frozen=True, kw_only=True):
     resources: tuple[SkillResource, ...] | UnsetType = UNSET
 
 
-# Intents (companion, section 6; seed 004, sections 5 and 6).
+# Intents (specification 05; specification 09, sections 5 and 6).
 class Intent(Part, frozen=True, kw_only=True):
     """The goal of the client. `params` describe the goal; they are not arguments of a tool."""
 
-    name: Annotated[Name, Meta(pattern=r"[^\s\x1c-\x1f\x85\ufeff]")]  # not only what some language takes for blanks
+    name: Annotated[Name, Meta(pattern=r"[^\s\x1c-\x1f\x85\ufeff]")]  # one character that is white space nowhere
     params: Object | None = None
 
 
@@ -189,7 +197,7 @@ class IntentPayload(Part, frozen=True, kw_only=True):
     """Only `intent` is required. Null counts as absent."""
 
     intent: Intent
-    facts: FactObjects = []  # msgspec copies it
+    facts: FactObjects = []  # msgspec copies the default
     eval_time: Time | None = None
     constraints: Constraints = Constraints()
     options: Options = Options()
@@ -288,8 +296,8 @@ class Diagnostics(
     rule_coverage: RuleCoverage | UnsetType = UNSET
     tokens: Object | UnsetType = UNSET
     """Cost of the tools and skills: ``{"count": N, "by": "estimate" | "o200k_base"}``."""
-    tools_proven: Count | UnsetType = UNSET  # unless all are sent
-    facts_version: str | UnsetType = UNSET  # of the generated facts
+    tools_proven: Count | UnsetType = UNSET  # set if not all proven tools are sent
+    facts_version: str | UnsetType = UNSET  # of the facts that fact generators supplied
 
 
 class IntentResult(Part, frozen=True, kw_only=True, rename={"hypothetical": "x-hypothetical"}):
@@ -315,7 +323,7 @@ class IntentResponse(Message, frozen=True, kw_only=True, tag="intent_response"):
     payload: IntentResult
 
 
-# Invocations (seed 000).
+# Invocations (specification 07).
 class InvokePayload(Part, frozen=True, kw_only=True, rename={"request_key": "x-request_key"}):
     """A tool of an earlier response, with arguments. A repeated `x-request_key` returns the same run."""
 
@@ -403,11 +411,11 @@ class ProgressMessage(Message, frozen=True, kw_only=True, tag="progress"):
     payload: ProgressPayload
 
 
-# The manifest (companion, section 5).
+# The manifest (specification 04).
 Direction = Literal["input", "output", "both"]
 ArgType = Literal["string", "number", "boolean", "any"]
-TIME_FORMATS: Final = ("rfc3339", "epoch_ms")
-Category: TypeAlias = Annotated[str, one_of_or_own(*CATEGORIES)]
+TIME_FORMATS: Final = ("rfc3339", "epoch_ms")  # that the server of this project accepts
+Category: TypeAlias = Annotated[str, one_of_or_custom(*CATEGORIES)]
 Scheme: TypeAlias = Annotated[str, one_of(*SCHEMES)]
 Affinity: TypeAlias = Annotated[int, Meta(ge=0, le=100)]
 TimeFormat: TypeAlias = Annotated[str, one_of("rfc3339", "epoch_ms", "epoch_ns")]
@@ -535,7 +543,7 @@ class Manifest(Message, frozen=True, kw_only=True, tag="manifest"):
     payload: ManifestPayload
 
 
-# Errors, cancellation, authentication (seed 004; companion, sections 3.5 and 9.3).
+# Errors, cancellation, authentication, approval (specifications 09, 02 and 08).
 class ErrorPayload(Part, frozen=True, kw_only=True):
     """An error. Only a `recoverable` one can disappear when the request is repeated."""
 
@@ -658,7 +666,7 @@ ServerMessage: TypeAlias = (
     | ApprovalResponse
 )
 
-# Seven types of the base table, three that other sections define (OPEN-01), and approvals.
+# By type: seven of specification 02, three that other specifications define (OPEN-01), and the two of approvals.
 CLIENT_TYPES: Final[Mapping[str, type[ClientMessage]]] = {m.__struct_config__.tag: m for m in get_args(ClientMessage)}
 SERVER_TYPES: Final[Mapping[str, type[ServerMessage]]] = {m.__struct_config__.tag: m for m in get_args(ServerMessage)}
 
@@ -670,15 +678,15 @@ def encode(message: Message) -> bytes:
     try:
         return _encoder.encode(message)
     except UnicodeEncodeError:
-        return _encoder.encode(_repaired(msgspec.to_builtins(message)))
+        return _encoder.encode(_without_surrogates(msgspec.to_builtins(message)))
 
 
-def _repaired(data: Any) -> Any:
+def _without_surrogates(data: Any) -> Any:
     if isinstance(data, str):
-        # UTF-16 joins halves that belong together and replaces the others.
+        # Decoding UTF-16 joins the surrogates of a pair, and replaces the others.
         return data.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     if isinstance(data, dict):
-        return {_repaired(key): _repaired(value) for key, value in data.items()}
+        return {_without_surrogates(key): _without_surrogates(value) for key, value in data.items()}
     if isinstance(data, list | tuple):
-        return [_repaired(item) for item in data]
+        return [_without_surrogates(item) for item in data]
     return data

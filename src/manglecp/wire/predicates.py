@@ -1,7 +1,7 @@
 """The wire schemas of a program's predicates, and which of them are published.
 
-A predicate is published by the direction in its declaration: ``input`` comes from clients, ``output`` goes to them,
-``both`` does either (DATA-53). Without a direction it is internal. Kernel predicates are never published, so that no
+The direction in its declaration publishes a predicate: clients assert facts of ``input``, receive facts of ``output``,
+and do either with ``both``. Without a direction it is internal. Kernel predicates are never published, so that no
 client can assert them.
 """
 
@@ -25,20 +25,23 @@ _WORD_END: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])"
 
 
 def snake_case(variable: str) -> str:
-    """Return the wire name of a variable: ``SessionId`` is ``session_id``."""
+    """Return the wire name of a variable: ``session_id`` for ``SessionId``."""
     return _WORD_END.sub("_", variable).lower()
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A predicate on the wire. ``arg_names`` is None unless every argument has a unique name."""
+    """A predicate on the wire, with one shape for each argument.
+
+    ``arg_names`` is None unless every argument has a unique name. With ``untimed_now``, a fact without a time holds at
+    the evaluation time, otherwise always.
+    """
 
     predicate: str
     shapes: tuple[Shape, ...]
     arg_names: tuple[str, ...] | None = None
     temporal: bool = False
     untimed_now: bool = False
-    """Whether a fact without a time holds at the evaluation time, not always."""
 
     @property
     def arity(self) -> int:
@@ -57,24 +60,24 @@ class Schema:
 
 
 class Schemas:
-    """The predicates of a program."""
+    """The schemas of a program's predicates."""
 
     def __init__(self, predicates: Mapping[Key, Predicate]) -> None:
-        self._known: dict[str, dict[int, Schema]] = {}
+        self._by_name: dict[str, dict[int, Schema]] = {}  # and by arity
         for predicate in predicates.values():
-            self._known.setdefault(predicate.name, {})[predicate.arity] = schema_of(predicate)
+            self._by_name.setdefault(predicate.name, {})[predicate.arity] = schema_of(predicate)
 
     def named(self, name: str) -> Mapping[int, Schema]:
-        """Return the schemas of a name by arity. Raises :class:`Fault`."""
-        by_arity = self._known.get(name)
+        """Return the schemas of a name by arity. Raises :class:`Fault` for an unknown name."""
+        by_arity = self._by_name.get(name)
         if by_arity is None:
-            similar = closest_match(name, self._known)
+            similar = closest_match(name, self._by_name)
             fix = f"did you mean {similar}?" if similar else f"declare it: Decl {name}(…)."
             raise Fault(f"unknown predicate {name}", fix)
         return by_arity
 
     def find(self, name: str, arity: int) -> Schema:
-        """Return the predicate. Raises :class:`Fault` with the declared arities."""
+        """Return the schema. Raises :class:`Fault` for an unknown name, or another arity than declared."""
         by_arity = self.named(name)
         if arity not in by_arity:
             arities = " or ".join(map(str, sorted(by_arity)))
@@ -84,22 +87,20 @@ class Schemas:
 
 def schema_of(predicate: Predicate) -> Schema:
     """Return the declared schema. Without a declaration every argument may have any value."""
-    columns = zip(*predicate.rows, strict=True) if predicate.rows else ()
-    shapes = tuple(ANYTHING if ANY in column else Shape(union(column)) for column in columns)
     if predicate.decl is None:
         return Schema(predicate.name, (ANYTHING,) * predicate.arity, None, predicate.temporal)
-    variables = [arg.name for arg in predicate.decl.atom.args if isinstance(arg, Variable)]
-    names = tuple(map(snake_case, variables))
-    usable = "_" not in names and len(set(names)) == predicate.arity
-    untimed_now = any(one.predicate == UNTIMED and one.args == ("now",) for one in predicate.decl.descr)
-    return Schema(
-        predicate.name, shapes, names if usable else None, predicate.temporal, predicate.temporal and untimed_now
-    )
+    columns = zip(*predicate.rows, strict=True) if predicate.rows else ()  # each row has a bound for every argument
+    shapes = tuple(ANYTHING if ANY in column else Shape(union(column)) for column in columns)
+    names = tuple(snake_case(arg.name) for arg in predicate.decl.atom.args if isinstance(arg, Variable))
+    arg_names = names if "_" not in names and len(set(names)) == predicate.arity else None
+    untimed_now = any(atom.predicate == UNTIMED and atom.args == ("now",) for atom in predicate.decl.descr)
+    return Schema(predicate.name, shapes, arg_names, predicate.temporal, predicate.temporal and untimed_now)
 
 
 UNTIMED: Final = "untimed"
-"""The descriptor of a temporal predicate that states when a client's fact without a time holds."""
+"""The descriptor in a declaration that determines when a client's fact without a time holds."""
 UNTIMED_MEANINGS: Final = (("now",), ("always",))
+"""The possible arguments of ``untimed``."""
 
 UPGRADE: Final = "disclosure_upgrade"
 """A client requests a higher disclosure level with this predicate; no pack can declare it (OPEN-16)."""
@@ -108,27 +109,26 @@ LONGEST_NAME: Final = 128
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
 _DIRECTIONS: Final[tuple[Direction, ...]] = get_args(Direction)
-_TEXTS: Final = frozenset({"string", "name", "time", "duration", "bytes"})
-_NUMBERS: Final = frozenset({"number", "float64"})
+_TEXT_KINDS: Final = frozenset({"string", "name", "time", "duration", "bytes"})
+_NUMBER_KINDS: Final = frozenset({"number", "float64"})
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedPredicate:
-    """A published predicate. ``jointly``: whether an argument conforms depends on the others."""
+    """A published predicate. With ``has_joint_bounds``, whether an argument conforms depends on the others."""
 
     schema: Schema
     direction: Direction
     arg_types: tuple[ArgType, ...]
     description: str | None = None
-    jointly: bool = False
+    has_joint_bounds: bool = False
 
     @property
-    def readable(self) -> bool:
-        """Whether clients may assert it."""
+    def assertable(self) -> bool:
+        """Whether clients may assert its facts."""
         return self.direction != "output"
 
     def manifest_entry(self) -> PredicateSchema:
-        """Return the entry of the manifest."""
         schema = self.schema
         return PredicateSchema(
             predicate=schema.predicate,
@@ -142,41 +142,41 @@ class PublishedPredicate:
 
 
 def is_name(text: str) -> bool:
-    """Return whether this is a predicate name of the protocol (DATA-01, DATA-02)."""
+    """Return whether the protocol allows this name for a published predicate."""
     return len(text) <= LONGEST_NAME and _NAME.fullmatch(text) is not None
 
 
 def published(predicates: Mapping[Key, Predicate], kernel: Collection[str]) -> Iterator[PublishedPredicate]:
-    """Yield the published predicates, by name and arity."""
+    """Yield the published predicates, sorted by name and arity. ``kernel`` are the names that are never published."""
     for (name, _), predicate in sorted(predicates.items()):
         direction = direction_of(predicate)
         if direction is None or name in kernel or name == UPGRADE or not is_name(name):
             continue
         schema = schema_of(predicate)
         arg_types = tuple(map(arg_type, schema.shapes))
-        jointly = len(predicate.rows) > 1 or has_variables(type_ for row in predicate.rows for type_ in row)
-        yield PublishedPredicate(schema, direction, arg_types, predicate.doc, jointly)
+        has_joint_bounds = len(predicate.rows) > 1 or has_variables(type_ for row in predicate.rows for type_ in row)
+        yield PublishedPredicate(schema, direction, arg_types, predicate.doc, has_joint_bounds)
 
 
 def direction_of(predicate: Predicate) -> Direction | None:
     """Return the declared direction; None if there is none, or no valid one."""
-    descriptors = _descriptors(predicate)
-    declared = descriptors[0].args if descriptors else ()
-    return next((direction for direction in _DIRECTIONS if declared == (direction,)), None)
+    descriptors = _direction_descriptors(predicate)
+    args = descriptors[0].args if descriptors else ()
+    return next((direction for direction in _DIRECTIONS if args == (direction,)), None)
 
 
-def _descriptors(predicate: Predicate) -> list[Atom]:
-    return [] if predicate.decl is None else [d for d in predicate.decl.descr if d.predicate == "direction"]
+def _direction_descriptors(predicate: Predicate) -> list[Atom]:
+    return [] if predicate.decl is None else [atom for atom in predicate.decl.descr if atom.predicate == "direction"]
 
 
 def arg_type(shape: Shape) -> ArgType:
-    """Return the JSON type of an argument, ``any`` if there are several."""
-    booleans = [isinstance(member, Singleton) and member.value in (TRUE, FALSE) for member in shape.members]
-    if all(booleans):
+    """Return the type of an argument in the manifest, ``any`` if there are several."""
+    are_boolean = [isinstance(member, Singleton) and member.value in (TRUE, FALSE) for member in shape.members]
+    if all(are_boolean):
         return "boolean"
-    if shape.kinds <= _TEXTS and not any(booleans):
+    if shape.kinds <= _TEXT_KINDS and not any(are_boolean):
         return "string"
-    return "number" if shape.kinds <= _NUMBERS else "any"
+    return "number" if shape.kinds <= _NUMBER_KINDS else "any"
 
 
 def direction_problems(
@@ -185,17 +185,18 @@ def direction_problems(
     """Return diagnostics of declared directions; ``derived`` are the predicates that have rules."""
     diagnostics = []
     for key, predicate in sorted(predicates.items()):
-        descriptors = _descriptors(predicate)
+        descriptors = _direction_descriptors(predicate)
         message, fix = _problem(predicate, descriptors, kernel, derived)
         if message is not None:
-            where = descriptors[-1].span if descriptors else predicate.decl and predicate.decl.span
-            diagnostics.append(Diagnostic("analysis", f"{key[0]}: {message}", where or None, None, fix))
+            span = descriptors[-1].span if descriptors else predicate.decl and predicate.decl.span
+            diagnostics.append(Diagnostic("analysis", f"{key[0]}: {message}", span or None, None, fix))
     return diagnostics
 
 
 def _problem(
     predicate: Predicate, descriptors: list[Atom], kernel: Collection[str], derived: Collection[Key]
 ) -> tuple[str | None, str | None]:
+    """Return the message and the fix; None for both if there is no problem."""
     if predicate.name == UPGRADE:
         return "this predicate belongs to the protocol", "give yours another name"
     if not descriptors:

@@ -1,7 +1,7 @@
-"""The facts profile: which facts a program accepts from clients and sends to them (companion, section 4.6).
+"""The facts profile: which facts a program accepts from clients and sends to them.
 
-It holds only the predicates that the program's declarations publish. Every received fact is a session fact of the
-client, whatever source it names; every sent fact can be sent back unchanged.
+It has only the predicates that the program's declarations publish. Every received fact is a session fact of the client,
+whatever its ``source`` is. A client can send every fact that it receives back unchanged.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from manglecp.wire.predicates import UPGRADE, PublishedPredicate, Schema, Schema
 from manglecp.wire.shapes import Shape
 
 MOST_VIOLATIONS: Final = 1_000
-"""The check ends after so many, which bounds the size of the error."""
+"""The check ends after this number of violations, which bounds the size of the error."""
 
-_MANY: Final = 500
+_MANY_FACTS: Final = 500  # from here on, the garbage collector is paused
 _UPGRADE: Final = PublishedPredicate(Schema(UPGRADE, (Shape(STRING),), ("macro_id",)), "input", ("string",))
 
 
@@ -37,13 +37,13 @@ class Profile:
         self._vocabulary: dict[str, dict[int, PublishedPredicate]] = {UPGRADE: {1: _UPGRADE}}
         for entry in self._published:
             self._vocabulary.setdefault(entry.schema.predicate, {})[entry.schema.arity] = entry
-        self.readable: frozenset[str] = frozenset(
-            name for name, by_arity in self._vocabulary.items() if any(entry.readable for entry in by_arity.values())
+        self.readable: frozenset[str] = frozenset(  # the names of predicates whose facts clients may assert
+            name for name, by_arity in self._vocabulary.items() if any(entry.assertable for entry in by_arity.values())
         )
 
     @classmethod
     def of(cls, predicates: Mapping[Key, Predicate], kernel: Collection[str] = ()) -> Profile:
-        """Return the profile of a program; the predicates ``kernel`` are not published."""
+        """Return the profile of a program with these predicates; those named in ``kernel`` are not published."""
         return cls(predicates, published(predicates, kernel))
 
     def schemas(self) -> tuple[PredicateSchema, ...]:
@@ -51,18 +51,19 @@ class Profile:
         return tuple(entry.manifest_entry() for entry in self._published)
 
     def direction(self, name: str) -> Direction | None:
-        """Return the direction of a predicate, None if it is not published."""
+        """Return the direction of a predicate, None if it is not published; ``both`` if it depends on the arity."""
         directions = {entry.direction for entry in self._vocabulary.get(name, {}).values()}
         return directions.pop() if len(directions) == 1 else "both" if directions else None
 
     def read(self, facts: list[Any], now: int, *, limit: int | None = None, required: Iterable[str] = ()) -> list[Fact]:
         """Return the facts of a request without duplicates, in order. Raises a ``WireError`` with all violations.
 
-        ``now`` is the evaluation time; each predicate in ``required`` must have at least one fact.
+        ``now`` is the evaluation time in nanoseconds, ``limit`` the maximal number of facts; each predicate in
+        ``required`` must have at least one fact.
         """
         if limit is not None and len(facts) > limit:
             raise too_many_facts(len(facts), limit)
-        with gc_paused(len(facts) > _MANY):
+        with gc_paused(len(facts) > _MANY_FACTS):
             accepted, violations = self.check(facts, now)
         missing = _missing(facts, required)
         if violations or missing:
@@ -70,10 +71,10 @@ class Profile:
             if len(violations) >= MOST_VIOLATIONS:
                 error.message = f"at least {error.message}"
             raise error
-        return list(dict.fromkeys(accepted))  # DATA-42
+        return list(dict.fromkeys(accepted))
 
     def check(self, facts: Iterable[Any], now: int) -> tuple[list[Fact], list[Violation]]:
-        """Return the valid facts, and the violations of the others, at most about ``MOST_VIOLATIONS``."""
+        """Return the valid facts, and the violations of the others. It stops after ``MOST_VIOLATIONS``."""
         checker = FactChecker(self._vocabulary, self.acceptance.accepts, now)
         accepted = []
         for index, data in enumerate(facts):
@@ -92,8 +93,8 @@ class Profile:
         source: Mapping[str, Any] | None = None,
         wildcards: bool = False,
     ) -> dict[str, Any]:
-        """Return the fact object. With ``wildcards`` the name ``/_`` becomes null, any value (DELTA-06)."""
-        if fact.predicate == UPGRADE:  # the one predicate that no program has
+        """Return the fact object. With ``wildcards`` the name ``/_`` becomes null, which matches any value."""
+        if fact.predicate == UPGRADE:  # of the protocol: no program declares it
             written: dict[str, Any] = {"pred": UPGRADE, "args": list(fact.args)}
         else:
             written = write_fact(fact, self._schemas, wildcards=wildcards)
@@ -105,10 +106,10 @@ class Profile:
 
 
 def _missing(facts: Iterable[Any], required: Iterable[str]) -> list[str]:
-    """Return the required predicates without facts. An invalid fact is not missing (OPEN-18)."""
-    wanted = list(dict.fromkeys(required))
-    present = {name for fact in facts if type(name := _predicate(fact)) is str} if wanted else ()
-    return [name for name in wanted if name not in present]
+    """Return the required predicates without facts. Invalid facts count, too: their violation is reported."""
+    distinct = list(dict.fromkeys(required))
+    present = {name for fact in facts if type(name := _predicate(fact)) is str} if distinct else ()
+    return [name for name in distinct if name not in present]
 
 
 def _predicate(fact: Any) -> Any:

@@ -16,16 +16,16 @@ class Heading(str):
 
 
 def fact_text(fact: Mapping[str, Any]) -> str:
-    """Return a fact as ``--fact`` takes it; null is ``_``."""
-    args, named = fact.get("args"), fact.get("named_args")
+    """Return a fact as the option ``--fact`` accepts it; null is ``_``."""
+    args, named_args = fact.get("args"), fact.get("named_args")
     if isinstance(args, list | tuple):
-        inside = ", ".join(map(_argument, args))
+        inside = ", ".join(map(_argument_text, args))
     else:  # a server may send named arguments
-        inside = ", ".join(f"{name}: {_argument(arg)}" for name, arg in (named or {}).items())
-    return f"{fact.get('pred', '?')}({inside}){_annotation(fact.get('t'))}"
+        inside = ", ".join(f"{name}: {_argument_text(arg)}" for name, arg in (named_args or {}).items())
+    return f"{fact.get('pred', '?')}({inside}){_time_text(fact.get('t'))}"
 
 
-def _argument(arg: Any) -> str:
+def _argument_text(arg: Any) -> str:
     if arg is None:
         return "_"
     if isinstance(arg, dict):
@@ -36,7 +36,7 @@ def _argument(arg: Any) -> str:
     return json.dumps(arg, ensure_ascii=False)
 
 
-def _annotation(t: Any) -> str:
+def _time_text(t: Any) -> str:
     if not isinstance(t, dict):
         return ""
     return f"@[{t['at']}]" if "at" in t else f"@[{t.get('start')}, {t.get('end')}]"
@@ -49,30 +49,30 @@ def derivation_lines(name: str, derivation: Derivation) -> Iterator[str]:
     yield from (f"  {fact_text(fact)}" for fact in derivation.supporting_facts)
 
 
-def why_not_lines(blocked: WhyNot) -> Iterator[str]:
+def why_not_lines(why_not: WhyNot) -> Iterator[str]:
     """Yield what blocks a tool, and which facts would unlock it."""
-    yield Heading(f"why not {blocked.tool}")
-    if not blocked.known:
+    yield Heading(f"why not {why_not.tool}")
+    if not why_not.known:
         yield "  no tool of this name could serve this intent"
         return
-    if blocked.would_unlock == ((),):
+    if why_not.would_unlock == ((),):  # no further facts are needed
         yield "  it is offered"
         return
-    yield from (f"  {reason}" for reason in blocked.blocked_by)
-    if blocked.would_unlock:
+    yield from (f"  {reason}" for reason in why_not.blocked_by)
+    if why_not.would_unlock:
         yield "  it would be offered with"
-        for facts in blocked.would_unlock:
+        for facts in why_not.would_unlock:
             yield "    " + "\n      and ".join(fact_text(fact) for fact in facts)
-        if not blocked.complete:
+        if not why_not.complete:
             yield "  other facts may unlock it too"
-    elif blocked.complete:
+    elif why_not.complete:
         yield "  no fact that a client may assert would unlock it"
     else:
         yield "  no facts were found that would unlock it and may be disclosed"
 
 
 def coverage_lines(coverage: RuleCoverage) -> Iterator[str]:
-    """Yield how many rules fired, then each visible dormant rule."""
+    """Yield how many rules fired, then each dormant rule that the response lists."""
     yield Heading(
         f"rules: {coverage.rules_fired} of {coverage.total_rules} fired, {coverage.rules_dormant} dormant, "
         f"{coverage.rules_inapplicable} for other intents"

@@ -2,7 +2,8 @@
 
 Schemas are not trusted: references are not fetched, patterns run in linear time, and a schema that does not compile
 accepts no value. References that double at every step and large unions could still keep a validator busy, so
-:func:`validation_cost` bounds its visits before it runs; above the bound, the value is invalid.
+:func:`validation_cost` estimates its work before it runs, in visits: a visit is the check of one value against one
+subschema. A value that needs more than ``MAX_VISITS`` is invalid.
 """
 
 from __future__ import annotations
@@ -19,20 +20,21 @@ from manglecp.base.text import escape_invisible
 from manglecp.wire.errors import SchemaError
 
 MAX_VISITS: Final = 4_000_000
-_MAX_REFERENCE_VISITS: Final = 1_000_000
-_MAX_PAIRS: Final = 100_000
+_MAX_REFERENCE_VISITS: Final = 1_000_000  # of schemas with references
+_MAX_PAIRS: Final = 100_000  # distinct pairs of subschema and value, in the computation of these visits
 _NARROW: Final = 2  # up to this breadth the cost is not computed: messages are limited in size
 
-_SAME_VALUE: Final = ("allOf", "anyOf", "oneOf")
+# Keywords whose subschemas apply to the value itself (as a list or object; alone), to any member, to any entry.
+_SAME_VALUE_MANY: Final = ("allOf", "anyOf", "oneOf", "dependentSchemas", "dependencies")
 _SAME_VALUE_ONE: Final = ("not", "if", "then", "else")
-_REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 _ANY_MEMBER: Final = ("additionalProperties", "unevaluatedProperties")
 _ANY_ENTRY: Final = ("items", "additionalItems", "contains", "unevaluatedItems")
-_UNKNOWN: Final = object()
+_REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
+_UNRESOLVED: Final = object()
 
 
 def validator_of(schema: dict[str, Any]) -> Callable[[Any], bool]:
-    """Return a predicate for valid values. The schema must not be changed afterwards."""
+    """Return a function that returns whether a value is valid. The schema must not be changed afterwards."""
     encoded = canonical(schema)
     breadth = _breadth(encoded)
     accepts: Callable[[Any], bool] | None = None
@@ -54,12 +56,12 @@ def validator_of(schema: dict[str, Any]) -> Callable[[Any], bool]:
     return validate
 
 
-# By identity, which is cheaper than by content. The entry holds the schema, so that its id is not reused.
+# By the id() of the schema: its content would be slower. An entry holds the schema, so that the id is not reused.
 _validators: Final = LruCache[int, tuple[Mapping[str, Any], Callable[[Any], bool]]](4_096)
 
 
 def is_valid(value: Any, schema: Mapping[str, Any]) -> bool:
-    """Return whether a value is valid; the validator is cached by the identity of the schema."""
+    """Return whether a value is valid. The validator is cached: the schema must not be changed afterwards."""
     entry = _validators.get(id(schema))
     if entry is None:
         entry = (schema, validator_of(dict(schema)))
@@ -69,10 +71,7 @@ def is_valid(value: Any, schema: Mapping[str, Any]) -> bool:
 
 @lru_cache(maxsize=1024)
 def compile_schema(schema: bytes, mask: str | None = None) -> Any:
-    """Compile a schema; its errors show ``mask`` instead of the value. Raises ``ValueError`` for one that is invalid.
-
-    References are not fetched, and patterns run in linear time.
-    """
+    """Compile an encoded schema; errors show ``mask`` instead of the value. Raises ``ValueError`` if it is invalid."""
     import jsonschema_rs  # imported late: slow
 
     limits = jsonschema_rs.RegexOptions(size_limit=1 << 20, dfa_size_limit=1 << 20)
@@ -85,9 +84,9 @@ def validation_cost(value: Any, schema: dict[str, Any]) -> float:
     if breadth is None:
         visits = _reference_visits(value, schema)
         return visits if visits <= _MAX_REFERENCE_VISITS else float("inf")
-    most = MAX_VISITS // max(breadth, 1)
-    size = value_size(value, most)
-    return size * breadth if size <= most else float("inf")
+    max_size = MAX_VISITS // max(breadth, 1)
+    size = value_size(value, max_size)
+    return size * breadth if size <= max_size else float("inf")
 
 
 @lru_cache(maxsize=256)
@@ -97,127 +96,127 @@ def _breadth(encoded: bytes) -> int | None:
 
 
 def _reference_visits(value: Any, schema: dict[str, Any]) -> float:
-    """Return an upper bound of the (schema, value) pairs that a validator visits; infinity if unknown.
+    """Return an upper bound of the (subschema, value) pairs that a validator visits; infinity if unknown.
 
     Memoised: a pair that is reached on several paths counts for each, but is computed once.
     """
-    counts: dict[tuple[int, int], int] = {}
-    waiting: list[tuple[Any, Any, list[tuple[Any, Any]] | None]] = [(schema, value, None)]
-    while waiting:
-        part, inner, below = waiting.pop()
-        pair = (id(part), id(inner))
-        if below is not None:
-            counts[pair] = min(1 + sum(counts[id(a), id(b)] for a, b in below), _MAX_REFERENCE_VISITS + 1)
+    visits: dict[tuple[int, int], int] = {}  # by the id() of the subschema and of the value, for the pair and all below
+    stack: list[tuple[Any, Any, list[tuple[Any, Any]] | None]] = [(schema, value, None)]
+    while stack:
+        node, part, children = stack.pop()
+        pair = (id(node), id(part))
+        if children is not None:  # all of them are computed
+            visits[pair] = min(1 + sum(visits[id(n), id(p)] for n, p in children), _MAX_REFERENCE_VISITS + 1)
             continue
-        if pair in counts:
+        if pair in visits:
             continue
-        if len(counts) > _MAX_PAIRS:
+        if len(visits) > _MAX_PAIRS:
             return float("inf")
-        below = list(_pairs_below(part, inner, schema))
-        if any(a is _UNKNOWN for a, _ in below):
+        children = list(_child_pairs(node, part, schema))
+        if any(child is _UNRESOLVED for child, _ in children):
             return float("inf")
-        counts[pair] = 0  # a cycle adds nothing
-        waiting.append((part, inner, below))
-        waiting += [(a, b, None) for a, b in below]
-    return counts[id(schema), id(value)]
+        visits[pair] = 0  # a cycle adds nothing
+        stack.append((node, part, children))
+        stack += [(child, child_part, None) for child, child_part in children]
+    return visits[id(schema), id(value)]
 
 
-def _pairs_below(part: Any, value: Any, root: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
-    if not isinstance(part, dict):
+def _child_pairs(node: Any, value: Any, root: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
+    """Yield the (subschema, value) pairs that a validator visits directly from this pair."""
+    if not isinstance(node, dict):
         return
     for name in _REFERENCES:
-        if name in part:
-            yield _resolve(part[name], root), value
-    for name in (*_SAME_VALUE, "dependentSchemas", "dependencies"):
-        yield from ((one, value) for one in _parts(part.get(name)))
+        if name in node:
+            yield _resolve(node[name], root), value
+    for name in _SAME_VALUE_MANY:
+        yield from ((child, value) for child in _parts(node.get(name)))
     for name in _SAME_VALUE_ONE:
-        if name in part:
-            yield part[name], value
+        if name in node:
+            yield node[name], value
     if isinstance(value, dict):
-        properties = part.get("properties")
-        for name, one in properties.items() if isinstance(properties, dict) else ():
+        properties = node.get("properties")
+        for name, child in properties.items() if isinstance(properties, dict) else ():
             if name in value:
-                yield one, value[name]
-        for one in (*_parts(part.get("patternProperties")), *(part[name] for name in _ANY_MEMBER if name in part)):
-            yield from ((one, entry) for entry in value.values())
+                yield child, value[name]
+        for child in (*_parts(node.get("patternProperties")), *(node[name] for name in _ANY_MEMBER if name in node)):
+            yield from ((child, member) for member in value.values())
     elif isinstance(value, list):
-        for one in (*_parts(part.get("prefixItems")), *(part[name] for name in _ANY_ENTRY if name in part)):
-            for each in _parts(one) if isinstance(one, list) else (one,):
-                yield from ((each, entry) for entry in value)
+        for items in (*_parts(node.get("prefixItems")), *(node[name] for name in _ANY_ENTRY if name in node)):
+            for child in items if isinstance(items, list) else (items,):
+                yield from ((child, entry) for entry in value)
 
 
 def _resolve(reference: Any, root: dict[str, Any]) -> Any:
     if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
-        return _UNKNOWN
+        return _UNRESOLVED
     try:
         return resolve_pointer(root, reference[1:])
     except LookupError:
-        return _UNKNOWN
+        return _UNRESOLVED
 
 
-_CHARACTERS: Final = 32  # of a text that count as one value: a pattern reads all of them
-_MAX_DEPTH: Final = 200
+_CHARACTERS_PER_VISIT: Final = 32  # a pattern reads every character of a text
+_MAX_DEPTH: Final = 200  # of a schema; below it, each subschema counts as if it visited the same value
 
 
 def schema_breadth(schema: Any) -> int:
-    """Return the largest number of nodes of a schema without references that visit one value.
+    """Return the largest number of subschemas, in a schema without references, that visit the same value.
 
     It is 1 for a list of numbers, and 41 for a list of forty alternatives. Breadth times value size bounds the visits.
     """
-    widest, waiting = 0, [([schema], 0)]
-    while waiting:
-        schemas, depth = waiting.pop()
-        nodes = _nodes_of_value(schemas)
+    widest, stack = 0, [([schema], 0)]
+    while stack:
+        schemas, depth = stack.pop()
+        nodes = _same_value_nodes(schemas)
         widest = max(widest, len(nodes))
         if depth < _MAX_DEPTH:
-            waiting += [(below, depth + 1) for below in _children(nodes) if below]
+            stack += [(children, depth + 1) for children in _children(nodes) if children]
         else:
             widest = max(widest, sum(map(_count_nodes, nodes)))
     return widest
 
 
-def _nodes_of_value(schemas: Iterable[Any]) -> list[Mapping[str, Any]]:
-    """Return these schemas, and those in them that visit the same value."""
+def _same_value_nodes(schemas: Iterable[Any]) -> list[Mapping[str, Any]]:
+    """Return the schemas, and their subschemas that visit the same value."""
     nodes: list[Mapping[str, Any]] = []
-    waiting = list(schemas)
-    while waiting:
-        one = waiting.pop()
-        if not isinstance(one, Mapping):
+    stack = list(schemas)
+    while stack:
+        node = stack.pop()
+        if not isinstance(node, Mapping):
             continue
-        nodes.append(one)
-        for name in (*_SAME_VALUE, "dependentSchemas", "dependencies"):
-            waiting += _parts(one.get(name))
-        waiting += [one[name] for name in (*_SAME_VALUE_ONE, "propertyNames") if name in one]
+        nodes.append(node)
+        for name in _SAME_VALUE_MANY:
+            stack += _parts(node.get(name))
+        stack += [node[name] for name in (*_SAME_VALUE_ONE, "propertyNames") if name in node]
     return nodes
 
 
 def _children(nodes: list[Mapping[str, Any]]) -> Iterable[list[Any]]:
-    """Yield the schemas that visit the same member, for each that is named; any other member; an entry."""
-    named: dict[str, list[Any]] = {}
-    anywhere: list[Any] = []
-    entries: list[Any] = []
-    for one in nodes:
-        properties = one.get("properties")
-        for name, part in properties.items() if isinstance(properties, Mapping) else ():
-            named.setdefault(name, []).append(part)
-        anywhere += _parts(one.get("patternProperties"))
-        anywhere += [one[name] for name in _ANY_MEMBER if name in one]
-        entries += _parts(one.get("prefixItems"))
+    """Yield the subschemas that visit the same part of a value: an unnamed member, an entry, each named member."""
+    any_member: list[Any] = []
+    any_entry: list[Any] = []
+    by_name: dict[str, list[Any]] = {}
+    for node in nodes:
+        properties = node.get("properties")
+        for name, child in properties.items() if isinstance(properties, Mapping) else ():
+            by_name.setdefault(name, []).append(child)
+        any_member += _parts(node.get("patternProperties"))
+        any_member += [node[name] for name in _ANY_MEMBER if name in node]
+        any_entry += _parts(node.get("prefixItems"))
         for name in _ANY_ENTRY:
-            part = one.get(name)
-            entries += part if isinstance(part, list) else [part]
-    yield anywhere
-    yield entries
-    for parts in named.values():
-        yield [*parts, *anywhere] if anywhere else parts
+            items = node.get(name)
+            any_entry += items if isinstance(items, list) else [items]
+    yield any_member
+    yield any_entry
+    for children in by_name.values():
+        yield [*children, *any_member] if any_member else children
 
 
 def _count_nodes(schema: Any) -> int:
-    count, waiting = 0, [schema]
-    while waiting:
-        one = waiting.pop()
+    count, stack = 0, [schema]
+    while stack:
         count += 1
-        waiting += _parts(one)
+        stack += _parts(stack.pop())
     return count
 
 
@@ -225,32 +224,35 @@ def _parts(value: Any) -> list[Any]:
     return list(value.values()) if isinstance(value, Mapping) else value if isinstance(value, list) else []
 
 
-def value_size(value: Any, most: int) -> int:
-    """Count the values in a value, itself among them; not much further than ``most``."""
-    count, waiting = 0, [value]
-    while waiting and count <= most:
-        one = waiting.pop()
+def value_size(value: Any, limit: int) -> int:
+    """Return the number of visits of a value by one subschema at each level; counting stops above ``limit``.
+
+    The value, each value and key in it, and every 32 characters of a text count as one visit.
+    """
+    count, stack = 0, [value]
+    while stack and count <= limit:
+        part = stack.pop()
         count += 1
-        if isinstance(one, str):
-            count += len(one) // _CHARACTERS
-        elif one is None or isinstance(one, (int, float)):
+        if isinstance(part, str):
+            count += len(part) // _CHARACTERS_PER_VISIT
+        elif part is None or isinstance(part, (int, float)):
             continue  # the most frequent case, before the slow check of an abstract class
-        elif isinstance(one, list):
-            count += max(0, len(one) - most)
-            waiting += one[:most]
-        elif isinstance(one, (dict, Mapping)):
-            waiting += one.values()
-            waiting += one
+        elif isinstance(part, list):
+            count += max(0, len(part) - limit)
+            stack += part[:limit]
+        elif isinstance(part, (dict, Mapping)):
+            stack += part.values()
+            stack += part
     return count
 
 
 MAX_ERRORS: Final = 50
-_MASK: Final = "The value"
-_MAX_TEXT: Final = 200
+_MASK: Final = "The value"  # in messages, in place of the value
+_MAX_TEXT_LENGTH: Final = 200
 _TYPES: Final = {type(None): "null", bool: "boolean", int: "integer", float: "number", str: "string", list: "array"}
-_MAX_LISTED: Final = 2_000  # visits of validators that list errors, per call
+_MAX_LISTING_VISITS: Final = 2_000  # of validators that list errors, per call of schema_errors
 _ALTERNATIVES: Final = ("anyOf", "oneOf", "allOf", "not", "if")
-_INSIDE: Final = frozenset(  # keywords that lead to other schemas, besides properties and additionalProperties
+_SUBSCHEMA_KEYWORDS: Final = frozenset(  # besides properties and additionalProperties
     {
         *("items", "prefixItems", "additionalItems", "contains", "minContains", "maxContains", "unevaluatedItems"),
         *("patternProperties", "propertyNames", "unevaluatedProperties", "dependentSchemas", "dependencies"),
@@ -260,9 +262,9 @@ _INSIDE: Final = frozenset(  # keywords that lead to other schemas, besides prop
 
 
 def schema_errors(value: Any, schema: Mapping[str, Any]) -> list[SchemaError]:
-    """Return the errors of a value, sorted by path; empty if it is valid. Raises ``ValueError`` for a bad schema.
+    """Return the errors of a value, sorted by path; empty if it is valid. Raises ``ValueError`` for an invalid schema.
 
-    A path leads to the member that is missing or not allowed, not to the object around it (seed 004, section 4.2).
+    A path leads to the member that is missing or not allowed, not to the object around it.
     """
     if is_valid(value, schema):
         return []
@@ -271,73 +273,77 @@ def schema_errors(value: Any, schema: Mapping[str, Any]) -> list[SchemaError]:
         errors[error] = None
         if len(errors) >= MAX_ERRORS:
             break
-    return sorted(errors, key=lambda one: (one.path, one.keyword, one.message))
+    return sorted(errors, key=lambda error: (error.path, error.keyword, error.message))
 
 
 class _ErrorSearch:
-    """Finds errors in bounded time.
+    """A search for errors in bounded time.
 
-    A validator lists all errors, with those of all alternatives, before it yields the first. So only small values are
-    listed. In a large one, members and entries are searched one by one; without budget, only their paths are reported.
+    A validator collects all errors, with those of all alternatives, before it yields the first. So it is used only if
+    its cost is within the budget. Otherwise each member and entry is searched on its own, and where no error is found
+    in this way, only the path is reported.
     """
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
-        self._shared = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
-        self._left: float = _MAX_LISTED
+        self._definitions = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
+        self._visits_left: float = _MAX_LISTING_VISITS
         self._validators: dict[int, Callable[[Any], bool]] = {}
 
     def errors(self, value: Any, schema: Mapping[str, Any], path: str) -> Iterator[SchemaError]:
-        whole = {**self._shared, **schema}
-        cost = validation_cost(value, whole)
-        if cost <= self._left:
-            self._left -= cost
-            for error in compile_schema(canonical(whole), _MASK).iter_errors(value):
+        """Yield the errors of a value, or of the part at ``path``, for the schema or its subschema for that part."""
+        complete_schema = {**self._definitions, **schema}
+        cost = validation_cost(value, complete_schema)
+        if cost <= self._visits_left:
+            self._visits_left -= cost
+            for error in compile_schema(canonical(complete_schema), _MASK).iter_errors(value):
                 yield from _convert(error, path)
             return
-        keyword = next((one for one in _ALTERNATIVES if one in schema), "$ref")
+        keyword = next((name for name in _ALTERNATIVES if name in schema), "$ref")
         if cost == float("inf"):
             yield _error(path, "The value is too complex to be checked", keyword)
             return
-        listed = False
+        has_errors = False
         for error in compile_schema(canonical(_shallow(schema)), _MASK).iter_errors(value):
-            listed = True
+            has_errors = True
             yield from _convert(error, path)
-        for name, part, under in _members(value, schema):
-            if not self._is_valid(part, under):
-                listed = True
-                yield from self.errors(part, under, f"{path}/{escape_token(name)}")
-        if not listed:
+        for name, part, subschema in _parts_with_schemas(value, schema):
+            if not self._is_valid(part, subschema):
+                has_errors = True
+                yield from self.errors(part, subschema, f"{path}/{escape_token(name)}")
+        if not has_errors:
             yield _error(path, "The value does not fit", keyword)
 
     def _is_valid(self, value: Any, schema: Mapping[str, Any]) -> bool:
-        if id(schema) not in self._validators:  # parts of one schema, which outlives this
-            self._validators[id(schema)] = validator_of({**self._shared, **schema})
+        if id(schema) not in self._validators:  # a subschema of the whole schema, which outlives this search
+            self._validators[id(schema)] = validator_of({**self._definitions, **schema})
         return self._validators[id(schema)](value)
 
 
 def _shallow(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schema without its requirements on parts of the value."""
-    outside = {key: part for key, part in schema.items() if key not in _INSIDE}
-    if isinstance(names := outside.get("properties"), Mapping):
-        outside["properties"] = dict.fromkeys(names, True)
-    if not isinstance(outside.get("additionalProperties"), bool):
-        outside.pop("additionalProperties", None)
-    return outside
+    shallow = {key: part for key, part in schema.items() if key not in _SUBSCHEMA_KEYWORDS}
+    if isinstance(names := shallow.get("properties"), Mapping):
+        shallow["properties"] = dict.fromkeys(names, True)
+    if not isinstance(shallow.get("additionalProperties"), bool):
+        shallow.pop("additionalProperties", None)
+    return shallow
 
 
-def _members(value: Any, schema: Mapping[str, Any]) -> Iterator[tuple[str, Any, Mapping[str, Any]]]:
+def _parts_with_schemas(value: Any, schema: Mapping[str, Any]) -> Iterator[tuple[str, Any, Mapping[str, Any]]]:
+    """Yield the name or index, the part and its subschema for each member or entry of a value."""
     properties, items = schema.get("properties"), schema.get("items")
     if isinstance(value, Mapping) and isinstance(properties, Mapping):
-        for name, under in properties.items():
-            if name in value and isinstance(under, Mapping):
-                yield name, value[name], under
+        for name, subschema in properties.items():
+            if name in value and isinstance(subschema, Mapping):
+                yield name, value[name], subschema
     elif isinstance(value, list) and isinstance(items, Mapping) and "prefixItems" not in schema:
-        for number, entry in enumerate(value):
-            yield str(number), entry, items
+        for index, entry in enumerate(value):
+            yield str(index), entry, items
 
 
-def _convert(error: Any, above: str) -> Iterator[SchemaError]:
-    path = above + "".join(f"/{escape_token(str(part))}" for part in error.instance_path)
+def _convert(error: Any, base_path: str) -> Iterator[SchemaError]:
+    """Yield an error of the validator as errors of the protocol."""
+    path = base_path + "".join(f"/{escape_token(str(step))}" for step in error.instance_path)
     keyword = str(error.kind.name)
     if keyword == "required":
         name = error.kind.property
@@ -353,5 +359,5 @@ def _convert(error: Any, above: str) -> Iterator[SchemaError]:
 
 
 def _error(path: str, message: str, keyword: str) -> SchemaError:
-    path, message = escape_invisible(path)[:_MAX_TEXT], escape_invisible(message)[:_MAX_TEXT]
+    path, message = escape_invisible(path)[:_MAX_TEXT_LENGTH], escape_invisible(message)[:_MAX_TEXT_LENGTH]
     return SchemaError(path=path, message=message, keyword=keyword)

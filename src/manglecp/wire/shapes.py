@@ -1,8 +1,8 @@
 """The JSON representation of values by declared bound.
 
-JSON has fewer kinds than Mangle: a string may be a string, a name, an instant, … . Where all alternatives of a bound
-agree on one of them, plain JSON means that one. Otherwise it means what it means without a bound (string, number, list,
-map), and other values are wrapped with their kind. Reading and writing use the same shape.
+JSON has fewer kinds than Mangle: a JSON string may be a string, a name, a time, … . Where a bound allows only one of
+these kinds, plain JSON means that kind. Otherwise it means the kind that it has without a bound (string, number, list,
+map), and values of other kinds are wrapped with their kind. Reading and writing use the same shape.
 """
 
 from __future__ import annotations
@@ -34,23 +34,26 @@ from manglecp.mangle.types import (
 )
 
 
-def _agreed(candidates: set[str], default: str) -> cached_property[str]:
-    """Return the property for the kind that plain JSON means: the only candidate that the bound allows."""
+def _plain_kind(candidates: set[str], default: str) -> cached_property[str]:
+    """Return a property: the only candidate that the bound allows, or the default if it allows several or none."""
 
     def kind(shape: Shape) -> str:
-        possible = shape.kinds & candidates
-        return next(iter(possible)) if len(possible) == 1 else default
+        allowed = shape.kinds & candidates
+        return next(iter(allowed)) if len(allowed) == 1 else default
 
     return cached_property(kind)
 
 
 def _part(type_: type, name: str) -> cached_property[Shape]:
-    """Return the property for the shape of a part of compound values."""
+    """Return a property: the shape of the part ``name`` of compound values whose bound has the class ``type_``."""
     return cached_property(lambda shape: _joined(getattr(m, name) for m in shape.members if isinstance(m, type_)))
 
 
 class Shape:
-    """The bound of one argument, or of a part of one."""
+    """The bound of one argument, or of a part of one. ``members`` are its alternatives.
+
+    ``text``, ``number``, ``array`` and ``object`` are the kinds that plain JSON of these types means.
+    """
 
     def __init__(self, type_: Type) -> None:
         self.type = type_
@@ -64,10 +67,10 @@ class Shape:
         """The names of the allowed kinds."""
         return kinds_of(self.type) or ALL_KINDS
 
-    text = _agreed({"string", "name", "time", "duration", "bytes"}, "string")
-    number = _agreed({"number", "float64", "time", "duration"}, "number")
-    array = _agreed({"list", "pair"}, "list")
-    object = _agreed({"map", "struct"}, "map")
+    text = _plain_kind({"string", "name", "time", "duration", "bytes"}, "string")
+    number = _plain_kind({"number", "float64", "time", "duration"}, "number")
+    array = _plain_kind({"list", "pair"}, "list")
+    object = _plain_kind({"map", "struct"}, "map")
 
     element = _part(ListType, "element")
     first = _part(PairType, "first")
@@ -85,9 +88,9 @@ class Shape:
 
     @cached_property
     def _fields(self) -> dict[Value, Shape]:
-        structs = [m for m in self.members if isinstance(m, StructType)]
+        structs = [member for member in self.members if isinstance(member, StructType)]
         labels = {label for struct in structs for label, _ in (*struct.required, *struct.optional)}
-        return {label: _joined(t for s in structs if (t := s.field(label)) is not None) for label in labels}
+        return {label: _joined(type_ for s in structs if (type_ := s.field(label)) is not None) for label in labels}
 
     @cached_property
     def by_kind(self) -> bool:
@@ -95,6 +98,7 @@ class Shape:
         return all(isinstance(member, Base | TypeVariable) or member == NAME for member in self.members)
 
     def accepts(self, value: Value) -> bool:
+        """Return whether the value conforms to the bound."""
         return type(value) in self.whole_kinds or conforms(self._vocabulary.value(value), self.type)
 
     @cached_property
@@ -114,7 +118,7 @@ class Shape:
 
     @cached_property
     def whole_kinds(self) -> frozenset[type]:
-        """The kinds all of whose values conform."""
+        """The Python types of the kinds all of whose values conform."""
         if any(member == ANY or isinstance(member, TypeVariable) for member in self.members):
             return frozenset(KIND_NAMES)
         return frozenset(kind for kind, type_ in KIND_TYPES.items() if type_ in self.members)

@@ -1,8 +1,8 @@
-"""A strict JSON decoder: UTF-8, RFC 8259, no duplicate keys (OPEN-58), bounded depth.
+"""A strict JSON decoder: UTF-8, RFC 8259, no duplicate keys, bounded depth.
 
-msgspec keeps the last of two equal keys. To detect them cheaply, the decoded value is encoded again and must have as
-many keys as the text. Without white space, ``":`` ends a key or is part of a string; strings have as many of them in
-both texts, unless one of the characters was escaped by number.
+msgspec silently keeps the last of two equal keys. To detect duplicates cheaply, the decoded value is encoded again, and
+both texts must have ``":`` equally often once white space is removed. It ends every key. Strings may contain it, but as
+often in one text as in the other, unless it has an escape such as ``\\u003a``: such a text is parsed a second time.
 
 The number and depth of arrays and objects are counted in the text, before decoding: a decoder's recursion limit depends
 on the caller's stack, and building millions of objects takes seconds.
@@ -29,16 +29,16 @@ JSON: TypeAlias = bool | int | float | str | list[Any] | dict[str, Any] | None
 _SPACE: Final = b" \t\r\n"
 _KEY_END: Final = b'":'
 _ESCAPED: Final = re.compile(rb"\\u00(?:2[02]|3[aA])")  # blank, quote, colon; strings have no other raw white space
-_NOT_NESTING: Final = bytes(set(range(256)) - set(b'[]{}"'))
-_SQUARE: Final = bytes.maketrans(b"{}", b"[]")
-_STEPS: Final = bytes.maketrans(b"[]", b"\x01\xff")
-_PEELED: Final = 8  # levels removed by one replace each; few messages have more
+_NEITHER_BRACKETS_NOR_QUOTES: Final = bytes(set(range(256)) - set(b'[]{}"'))
+_BRACES_TO_SQUARE: Final = bytes.maketrans(b"{}", b"[]")
+_BRACKETS_TO_STEPS: Final = bytes.maketrans(b"[]", b"\x01\xff")  # 1 and -1 as signed bytes
+_PEELED_LEVELS: Final = 8  # removed by one replace each; few messages have more
 _decoder: Final = msgspec.json.Decoder()
 _encoder: Final = msgspec.json.Encoder()
 
 
 class Fault(Exception):
-    """A JSON value that is refused: message, fix, and a path that grows while the exception leaves the value's parts.
+    """A JSON value that is refused: message, fix, and the path, to which each caller up the stack prepends its steps.
 
     Text of the value is quoted only through :mod:`manglecp.base.text`, truncated and without control characters.
     """
@@ -73,7 +73,8 @@ def decode(data: bytes) -> JSON:
     """Return the JSON value. Raises :class:`Fault`."""
     try:
         decoded: JSON = _decoder.decode(data)
-        repeated = None if _as_many_keys(data, decoded) else _repeated(json.loads(data, object_pairs_hook=_Object))
+        unique = _has_all_keys(data, decoded)
+        duplicate = None if unique else _find_duplicate(json.loads(data, object_pairs_hook=_Object))
     except UnicodeDecodeError as error:
         raise Fault(f"not UTF-8: byte {error.object[error.start]:#04x}") from None
     except RecursionError:
@@ -81,8 +82,8 @@ def decode(data: bytes) -> JSON:
     except ValueError as error:
         reason = str(error).removeprefix("JSON is malformed: ")
         raise Fault(f"not JSON: {reason}", "write one JSON value, such as an object in braces") from None
-    if repeated is not None:
-        raise repeated
+    if duplicate is not None:
+        raise duplicate
     return decoded
 
 
@@ -95,22 +96,22 @@ class DuplicateKey(Fault):
 
 
 def brackets(data: bytes) -> bytes:
-    """Return the brackets outside strings, all of them square: two for each array and object."""
+    """Return the outline of a JSON text: its brackets outside strings, all of them square, two per array and object."""
     if b"\\" in data:
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
-    left = data.translate(_SQUARE, _NOT_NESTING)
-    left = left.replace(b'""', b"")  # which changes nothing about what is inside a string
-    return b"".join(left.split(b'"')[::2])
+    outline = data.translate(_BRACES_TO_SQUARE, _NEITHER_BRACKETS_NOR_QUOTES)
+    outline = outline.replace(b'""', b"")  # every bracket still has an odd number of quotes before it if in a string
+    return b"".join(outline.split(b'"')[::2])
 
 
-def deeper_than(limit: int, left: bytes) -> bool:
-    """Return whether these :func:`brackets` are nested deeper than ``limit``, which is at least eight."""
-    for _ in range(_PEELED):
-        left = left.replace(b"[]", b"")
-    return max(accumulate(array("b", left.translate(_STEPS))), default=0) + _PEELED > limit
+def deeper_than(limit: int, outline: bytes) -> bool:
+    """Return whether the :func:`brackets` of a text are nested deeper than ``limit``, which is at least eight."""
+    for _ in range(_PEELED_LEVELS):
+        outline = outline.replace(b"[]", b"")
+    return max(accumulate(array("b", outline.translate(_BRACKETS_TO_STEPS))), default=0) + _PEELED_LEVELS > limit
 
 
-def _as_many_keys(data: bytes, decoded: JSON) -> bool:
+def _has_all_keys(data: bytes, decoded: JSON) -> bool:
     """Return whether the decoded value has all keys of the text; False where counting cannot decide."""
     if b"\\u00" in data and _ESCAPED.search(data):
         return False
@@ -122,35 +123,37 @@ def _key_ends(data: bytes) -> int:
 
 
 class _Object(dict[str, Any]):
+    """A JSON object with its ``duplicates``, the keys that the text has more than once."""
+
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
         super().__init__(pairs)
-        count = Counter(key for key, _ in pairs) if len(self) < len(pairs) else {}
-        self.twice = [key for key, times in count.items() if times > 1]
+        counts = Counter(key for key, _ in pairs) if len(self) < len(pairs) else {}
+        self.duplicates = [key for key, count in counts.items() if count > 1]
 
 
-def _repeated(document: Any) -> DuplicateKey | None:
-    """Return the outermost duplicate key; None if counting raised a false alarm."""
+def _find_duplicate(document: Any) -> DuplicateKey | None:
+    """Return the first duplicate key, those of outer objects before those in them; None if there is none."""
     path: list[str | int] = []
-    open_: list[Iterator[tuple[str | int, Any]]] = []  # one for each step of the path
+    iterators: list[Iterator[tuple[str | int, Any]]] = []  # one for each step of the path
     value = document
     while True:
-        if isinstance(value, _Object) and value.twice:
-            whole = document if isinstance(document, _Object) else _Object([])
-            unique_members = {key: part for key, part in whole.items() if key not in whole.twice}
-            return DuplicateKey(value.twice[0], unique_members).inside(*path)
-        open_.append(_parts(value))
+        if isinstance(value, _Object) and value.duplicates:
+            root = document if isinstance(document, _Object) else _Object([])
+            unique_members = {key: part for key, part in root.items() if key not in root.duplicates}
+            return DuplicateKey(value.duplicates[0], unique_members).inside(*path)
+        iterators.append(_containers(value))
         path.append("")
-        while open_:
-            path[-1], value = next(open_[-1], ("", None))
+        while iterators:
+            path[-1], value = next(iterators[-1], ("", None))
             if value is not None:
                 break
-            open_.pop()
+            iterators.pop()
             path.pop()
         else:
             return None
 
 
-def _parts(value: Any) -> Iterator[tuple[str | int, Any]]:
-    """Return the arrays and objects in a value, each with the step to it."""
-    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return ((step, part) for step, part in inside if isinstance(part, dict | list))
+def _containers(value: Any) -> Iterator[tuple[str | int, Any]]:
+    """Return the arrays and objects in a value, each with its key or index."""
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return ((step, part) for step, part in parts if isinstance(part, dict | list))

@@ -3,8 +3,9 @@
 msgspec stops at the first error. Only then is the JSON walked along its struct, so that every error is reported with
 its path and in the terms of the protocol.
 
-Null counts as absent where a member is optional, and as missing where it is required (OPEN-19), unless the struct
-declares it, as for the id of a manifest. Nulls are removed only from JSON that msgspec has refused.
+Null counts as absent where a member is optional, and as missing where it is required, unless the struct allows null, as
+for the id of a manifest. Nulls are removed only from JSON that msgspec has refused.
+docs/reference/requirements.md explains ids such as MANI-15.
 """
 
 from __future__ import annotations
@@ -20,19 +21,20 @@ import msgspec
 from manglecp.base.diagnostic import Diagnostic, JsonPath
 from manglecp.base.text import quote
 from manglecp.wire.errors import WireError, did_you_mean, malformed
-from manglecp.wire.messages import PRESENCE, UNSET, IntentResponse, MacroTool, Manifest, Message, ServerMessage
+from manglecp.wire.messages import LEVEL_MEMBERS, UNSET, IntentResponse, MacroTool, Manifest, Message, ServerMessage
 
 MAX_DIAGNOSTICS: Final = 50
 
 S = TypeVar("S", bound=msgspec.Struct)
 M = TypeVar("M", bound=Message)
 _CODE: Final = "malformed_message"
-_WITH_PATH: Final = re.compile(r"(?P<what>.*?)(?: - at `\$(?P<path>[^`]*)`)?", re.DOTALL)
+# Patterns for the messages of msgspec's ValidationError.
+_MESSAGE: Final = re.compile(r"(?P<what>.*?)(?: - at `\$(?P<path>[^`]*)`)?", re.DOTALL)
 _STEP: Final = re.compile(r"\.([^.\[`]+)|\[(\d+)\]")
-_MISSING: Final = re.compile(r"Object missing required field `(?P<name>[^`]+)`")
-_CHOICE: Final = re.compile(r"Invalid enum value |Expected `str` matching regex ")
+_MISSING_MEMBER: Final = re.compile(r"Object missing required field `(?P<name>[^`]+)`")
+_UNKNOWN_CHOICE: Final = re.compile(r"Invalid enum value |Expected `str` matching regex ")
 _BLANK: Final = re.compile(r"[\s\ufeff]+")
-_WORDS: Final = {
+_TYPE_TEXTS: Final = {
     "str": "a string",
     "int": "a whole number",
     "float": "a number",
@@ -44,7 +46,7 @@ _WORDS: Final = {
 
 
 def convert(data: Any, struct: type[S]) -> S:
-    """Return the struct for a JSON value. Raises msgspec's ``ValidationError``."""
+    """Return the struct of a JSON value. Raises msgspec's ``ValidationError``."""
     try:
         return msgspec.convert(data, struct)
     except msgspec.ValidationError:
@@ -52,34 +54,36 @@ def convert(data: Any, struct: type[S]) -> S:
 
 
 def convert_message(envelope: dict[str, Any], message: type[M]) -> M:
-    """Return the message for a JSON object. Raises a :class:`WireError` with everything that is wrong with it."""
+    """Return the message of a JSON object. Raises a :class:`WireError` with everything that is wrong with it."""
     try:
         return convert(envelope, message)
     except msgspec.ValidationError as error:
         diagnostics = list(islice(_walk(without_nulls(envelope, message), message, message, ()), MAX_DIAGNOSTICS))
-        raise refusal(diagnostics or [_diagnosed(error, message, (), None)]) from None
+        raise _malformed_message(diagnostics or [_diagnose(error, message, (), None)]) from None
 
 
-def refusal(diagnostics: list[Diagnostic]) -> WireError:
+def _malformed_message(diagnostics: list[Diagnostic]) -> WireError:
+    """Return the error for the first diagnostic; if there are several, its details list all of them."""
     first = diagnostics[0]
     error = malformed(first.message, first.place, first.fix)
     if len(diagnostics) > 1 and error.details is not None:
         error.details["x-violations"] = [
-            {"path": one.place, "message": one.message, **({} if one.fix is None else {"suggestion": one.fix})}
-            for one in diagnostics
+            {"path": each.place, "message": each.message, **({} if each.fix is None else {"suggestion": each.fix})}
+            for each in diagnostics
         ]
     return error
 
 
 def split_error(error: msgspec.ValidationError) -> tuple[str, tuple[str | int, ...]]:
-    """Return the message of msgspec and the steps of its path, up to the first mapping, whose key it does not name."""
-    match = _WITH_PATH.fullmatch(str(error))
+    """Return msgspec's message and the steps of its path. The path ends at the first dict, whose key msgspec omits."""
+    match = _MESSAGE.fullmatch(str(error))
     assert match is not None
     path = (match["path"] or "").partition("[...]")[0]
     return match["what"], tuple(int(index) if index else name for name, index in _STEP.findall(path))
 
 
 def _walk(value: Any, type_: Any, message: type[Message], path: tuple[str | int, ...]) -> Iterator[Diagnostic]:
+    """Yield the errors of the part at ``path`` of a message, whose declared type is ``type_``."""
     if isinstance(value, dict) and (struct := struct_of(type_)) is not None:
         for name, member in _members(struct).items():
             if name in value:
@@ -97,51 +101,53 @@ def _walk(value: Any, type_: Any, message: type[Message], path: tuple[str | int,
         try:
             msgspec.convert(value, type_)
         except msgspec.ValidationError as error:
-            yield _diagnosed(error, message, path, value)
+            yield _diagnose(error, message, path, value)
 
 
-def _diagnosed(
+def _diagnose(
     error: msgspec.ValidationError, message: type[Message], base: tuple[str | int, ...], value: Any
 ) -> Diagnostic:
+    """Return the diagnostic of an error that msgspec raised for the value at the path ``base`` of a message."""
     what, steps = split_error(error)
     path = (*base, *steps)
-    if missing := _MISSING.fullmatch(what):
+    if missing := _MISSING_MEMBER.fullmatch(what):
         return _missing((*path, missing["name"]))
-    if _CHOICE.match(what):
+    if _UNKNOWN_CHOICE.match(what):
         from manglecp.wire.json_schemas import choices  # slow to import
 
         text = value if isinstance(value, str) else str(value)
         options = choices(message, path)
         if not options and _BLANK.fullmatch(text):
-            return _wrong(path, " is blank")
+            return _diagnostic(path, " is blank")
         suggestion = did_you_mean(text, options) or f"One of: {', '.join(options)}."
-        return _wrong(path, f" has an unknown value {quote(text)}", suggestion if options else None)
-    return _wrong(path, f": {_in_words(what)}")
+        return _diagnostic(path, f" has an unknown value {quote(text)}", suggestion if options else None)
+    return _diagnostic(path, f": {_in_words(what)}")
 
 
 def _missing(path: tuple[str | int, ...]) -> Diagnostic:
-    return _wrong(path, " is missing")
+    return _diagnostic(path, " is missing")
 
 
-def _wrong(path: tuple[str | int, ...], message: str, fix: str | None = None) -> Diagnostic:
+def _diagnostic(path: tuple[str | int, ...], predicate: str, fix: str | None = None) -> Diagnostic:
+    """Return the diagnostic whose message is the path and ``predicate``, such as " is missing"."""
     location = JsonPath(path)
-    return Diagnostic(_CODE, f"{str(location).removeprefix('$.')}{message}", location, fix=fix)
+    return Diagnostic(_CODE, f"{str(location).removeprefix('$.')}{predicate}", location, fix=fix)
 
 
 def _in_words(what: str) -> str:
     """Rewrite ``Expected `int | null`, got `str``` as ``expected a whole number or null, got a string``."""
-    words = re.sub(r"`([^`]*)`", lambda m: " or ".join(_WORDS.get(w, w) for w in m[1].split(" | ")), what)
+    words = re.sub(r"`([^`]*)`", lambda m: " or ".join(_TYPE_TEXTS.get(t, t) for t in m[1].split(" | ")), what)
     return words[:1].lower() + words[1:]
 
 
 def check_conditions(message: ServerMessage) -> None:
     """Raise a :class:`WireError` if members of a server's message contradict each other.
 
-    ``json_schemas`` has the same conditions, which structs cannot express; a test compares them.
+    Structs cannot express these conditions. ``json_schemas`` has the same ones; a test compares them.
     """
     diagnostics = list(islice(_contradictions(message), MAX_DIAGNOSTICS))
     if diagnostics:
-        raise refusal(diagnostics)
+        raise _malformed_message(diagnostics)
 
 
 def _contradictions(message: ServerMessage) -> Iterator[Diagnostic]:
@@ -149,28 +155,27 @@ def _contradictions(message: ServerMessage) -> Iterator[Diagnostic]:
         payload = message.payload
         if "rfc3339" not in payload.facts_profile.time_formats:  # MANI-15
             path = ("payload", "facts_profile", "time_formats")
-            yield _wrong(path, ": rfc3339 is missing, which every server takes")
+            yield _diagnostic(path, ": rfc3339 is missing, which every server takes")
         if payload.auth.required and (payload.auth.schemes is UNSET or not payload.auth.schemes):  # MANI-26
-            yield _wrong(
-                ("payload", "auth", "schemes"), ": where authentication is required, its schemes are needed too"
-            )
+            path = ("payload", "auth", "schemes")
+            yield _diagnostic(path, ": where authentication is required, its schemes are needed too")
     elif isinstance(message, IntentResponse):
         for position, tool in enumerate(message.payload.macro_tools):
-            yield from _disclosure(tool, ("payload", "macro_tools", position))
+            yield from _level_contradictions(tool, ("payload", "macro_tools", position))
 
 
-def _disclosure(tool: MacroTool, path: tuple[str | int, ...]) -> Iterator[Diagnostic]:
-    needed, banned = PRESENCE[tool.disclosure_level]
-    for member in sorted(needed):
+def _level_contradictions(tool: MacroTool, path: tuple[str | int, ...]) -> Iterator[Diagnostic]:
+    level = tool.disclosure_level
+    for member in sorted(LEVEL_MEMBERS[level].required):
         if getattr(tool, member) is UNSET:
-            yield _wrong((*path, member), f": {member} is missing, which a {tool.disclosure_level} tool has")
-    for member in sorted(banned):
+            yield _diagnostic((*path, member), f": {member} is missing, which a {level} tool has")
+    for member in sorted(LEVEL_MEMBERS[level].forbidden):
         if getattr(tool, member) is not UNSET:
-            yield _wrong((*path, member), f": {member} is there, which a {tool.disclosure_level} tool does not have")
+            yield _diagnostic((*path, member), f": {member} is there, which a {level} tool does not have")
 
 
 def without_nulls(data: Any, type_: Any) -> Any:
-    """Return the JSON without the members that are null where null is not declared."""
+    """Return the JSON without the members that are null although their declared type does not allow null."""
     if isinstance(data, dict) and (struct := struct_of(type_)) is not None:
         members = _members(struct)
         remaining = {}
@@ -199,23 +204,25 @@ def _is_nullable(type_: Any) -> bool:
 @cache
 def struct_of(type_: Any) -> type[msgspec.Struct] | None:
     """Return the one struct among a type and its alternatives, or None."""
-    structs = [one for one in (type_, *get_args(type_)) if isinstance(one, type) and issubclass(one, msgspec.Struct)]
+    structs = [t for t in (type_, *get_args(type_)) if isinstance(t, type) and issubclass(t, msgspec.Struct)]
     return structs[0] if len(structs) == 1 and get_origin(type_) is not tuple else None
 
 
 @cache
 def item_of(type_: Any) -> Any:
-    for one in (type_, *get_args(type_)):
-        args = get_args(one)
-        if get_origin(one) is tuple and len(args) == 2 and args[1] is ...:
+    """Return the item type of ``tuple[T, ...]``, which may be an alternative of the type, or None."""
+    for alternative in (type_, *get_args(type_)):
+        args = get_args(alternative)
+        if get_origin(alternative) is tuple and len(args) == 2 and args[1] is ...:
             return args[0]
     return None
 
 
 @cache
 def entry_of(type_: Any) -> tuple[Any, Any] | None:
-    for one in (type_, *get_args(type_)):
-        if get_origin(one) is dict:
-            key, value = get_args(one)
+    """Return the key type and the value type of a dict, which may be an alternative of the type, or None."""
+    for alternative in (type_, *get_args(type_)):
+        if get_origin(alternative) is dict:
+            key, value = get_args(alternative)
             return key, value
     return None

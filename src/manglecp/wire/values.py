@@ -1,11 +1,11 @@
 """Conversion of Mangle values to JSON and back, by the declared :class:`~manglecp.wire.shapes.Shape`.
 
-Plain JSON means what the shape agrees on. Other values are wrapped with their kind:
+The shape determines the kind of value that plain JSON stands for. Values of other kinds are wrapped with their kind:
 
     {"_type": "name", "value": "/x"}        likewise string, int64, float64, time, duration, bytes: the value as text
-    {"_type": "pair", "value": [a, b]}      where arrays are lists; likewise list
-    {"_type": "map", "value": [[k, v]]}     where objects are structs, or with keys that plain text cannot express
-    {"_type": "struct", "value": {"l": v}}  where objects are maps; labels lose their slash
+    {"_type": "pair", "value": [a, b]}      where a plain array is a list; likewise list where it is a pair
+    {"_type": "map", "value": [[k, v]]}     where a plain object is a struct, or for keys that are not plain strings
+    {"_type": "struct", "value": {"l": v}}  where a plain object is a map; the label is the name /l
 
 ``true`` and ``false`` are names. Integers beyond 2^53 - 1, and floats that look like integers, are wrapped.
 """
@@ -49,22 +49,22 @@ from manglecp.mangle import (
 from manglecp.wire.shapes import ANYTHING, Shape
 from manglecp.wire.strict_json import JSON, Fault, faults_at
 
-MILLISECOND: Final = 1_000_000
+NS_PER_MS: Final = 1_000_000
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NAME: Final = re.compile(CONSTANT, re.ASCII)
 _WHOLE: Final = re.compile(r"-?[0-9]+")
 _DECIMAL: Final = re.compile(r"-?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-_SPECIAL: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-_LONGEST_NAME: Final = 128  # that is repeated
-_LONGEST_NUMBER: Final = 40  # digits; leading zeros aside, twenty are enough
+_SPECIAL_FLOATS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_MAX_QUOTED_NAME: Final = 128  # characters of a name that a fix repeats
+_MAX_DIGITS: Final = 40  # leading zeros aside, twenty are enough for 64 bits
 
 
 def read_name(text: str) -> Name:
     """Parse a name constant. Raises :class:`Fault`."""
     if _NAME.fullmatch(text) is None:
-        short = len(text) <= _LONGEST_NAME and _NAME.fullmatch(f"/{text}")
-        fix = f"write '/{text}'" if short else "write a name such as '/kind/part'"
+        lacks_slash = len(text) <= _MAX_QUOTED_NAME and _NAME.fullmatch(f"/{text}")
+        fix = f"write '/{text}'" if lacks_slash else "write a name such as '/kind/part'"
         raise Fault(f"{quote(text)} is not a name", fix)
     return Name(text)
 
@@ -73,14 +73,14 @@ def read_number(text: str) -> int:
     """Parse a 64-bit integer. Raises :class:`Fault`."""
     if _WHOLE.fullmatch(text) is None:
         raise Fault(f"{quote(text)} is not a whole number", "write digits such as '42', or declare the bound /float64")
-    if len(text) > _LONGEST_NUMBER or not INT_MIN <= int(text) <= INT_MAX:
+    if len(text) > _MAX_DIGITS or not INT_MIN <= int(text) <= INT_MAX:
         raise Fault(f"{quote(text)} does not fit into 64 bits", f"numbers lie between {INT_MIN} and {INT_MAX}")
     return int(text)
 
 
 def read_float(text: str) -> Float:
-    if text in _SPECIAL:
-        return Float(_SPECIAL[text])
+    if text in _SPECIAL_FLOATS:
+        return Float(_SPECIAL_FLOATS[text])
     if _DECIMAL.fullmatch(text) is None:
         raise Fault(f"{quote(text)} is not a number", "write digits such as '1.5' or '2e9'")
     value = float(text)
@@ -90,15 +90,15 @@ def read_float(text: str) -> Float:
 
 
 def read_instant(text: str) -> int:
-    """Return nanoseconds since 1970 for RFC 3339 text."""
+    """Return nanoseconds since 1970 for RFC 3339 text. Raises :class:`Fault`."""
     if (ns := usual_instant(text)) is None and (ns := parse_rfc3339(text.upper())) is None:
         raise Fault(f"{quote(text)} is not a time", "write it as '2026-01-31T12:00:00Z', or as milliseconds since 1970")
-    return _in_range(ns, "time")
+    return _check_range(ns, "time")
 
 
 def usual_instant(text: str) -> int | None:
-    """Return nanoseconds for the usual form ``2026-01-31T12:00:00.123Z``, None for any other."""
-    # fromisoformat is fast, but accepts other forms too, so the separators are checked first.
+    """Return nanoseconds since 1970 for the usual form ``2026-01-31T12:00:00.123Z``, None for any other form."""
+    # fromisoformat is fast, but accepts more: other forms, hour 24, years whose nanoseconds do not fit into 64 bits.
     size = len(text)
     if size < 20 or text[-1] != "Z" or text[10] != "T" or text[4] != "-" or text[7] != "-":
         return None
@@ -115,7 +115,7 @@ def usual_instant(text: str) -> int | None:
 
 def instant_of_milliseconds(milliseconds: int) -> int:
     """Return the instant in nanoseconds. Raises :class:`Fault` if it is out of range."""
-    return _in_range(milliseconds * MILLISECOND, "time")
+    return _check_range(milliseconds * NS_PER_MS, "time")
 
 
 def read_duration(text: str) -> Duration:
@@ -123,18 +123,18 @@ def read_duration(text: str) -> Duration:
     ns = parse_duration(text)
     if ns is None:
         raise Fault(f"{quote(text)} is not a duration", "write it as '1h30m' or '250ms', or as milliseconds")
-    return Duration(_in_range(ns, "duration"))
+    return Duration(_check_range(ns, "duration"))
 
 
 def duration_of_milliseconds(milliseconds: int) -> Duration:
     """Return the duration. Raises :class:`Fault` if it is out of range."""
-    return Duration(_in_range(milliseconds * MILLISECOND, "duration"))
+    return Duration(_check_range(milliseconds * NS_PER_MS, "duration"))
 
 
-def _in_range(ns: int, what: str) -> int:
+def _check_range(ns: int, kind: str) -> int:
     if not INT_MIN <= ns <= INT_MAX:
-        ends = "times lie between 1677-09-21 and 2262-04-11" if what == "time" else "durations reach about 292 years"
-        raise Fault(f"the {what} is out of range", ends)
+        bounds = "times lie between 1677-09-21 and 2262-04-11" if kind == "time" else "durations reach about 292 years"
+        raise Fault(f"the {kind} is out of range", bounds)
     return ns
 
 
@@ -154,7 +154,8 @@ READERS: Final[Mapping[str, Callable[[str], Value]]] = {
     "duration": read_duration,
     "bytes": read_bytes,
 }
-_SPECIAL_TEXTS: Final = {Float(value): text for text, value in _SPECIAL.items()}
+"""Parsers of scalar values, by kind. They raise :class:`Fault`."""
+_SPECIAL_TEXTS: Final = {Float(value): text for text, value in _SPECIAL_FLOATS.items()}
 
 WRITERS: Final[Mapping[type, Callable[[Any], str]]] = {
     str: str,
@@ -168,27 +169,30 @@ WRITERS: Final[Mapping[type, Callable[[Any], str]]] = {
 
 
 MAX_NESTING: Final = 100  # of lists, maps, pairs and structs, as in program text
-SAFE_INTEGER: Final = (1 << 53) - 1  # DATA-19
+SAFE_INTEGER: Final = (1 << 53) - 1  # larger integers are not exact in every JSON implementation
 
 _TYPE: Final = "_type"
 _VALUE: Final = "value"
-_RESERVED: Final = frozenset({_TYPE, "_var"})
-_WITH_PARTS: Final = frozenset({List, Pair, Map, Struct})
-_KINDS_WITH_PARTS: Final = frozenset(KIND_NAMES[kind] for kind in _WITH_PARTS)
+_RESERVED_KEYS: Final = frozenset({_TYPE, "_var"})  # of wrapped values, and of variables
+_COMPOUND_TYPES: Final = frozenset({List, Pair, Map, Struct})
+_COMPOUND_KINDS: Final = frozenset(KIND_NAMES[type_] for type_ in _COMPOUND_TYPES)
 
 
 def to_value(data: JSON, shape: Shape = ANYTHING, depth: int = 0) -> Value:
-    """Return the value of ``data`` in a place of this shape; its bound is not checked. Raises :class:`Fault`."""
+    """Return the value of ``data`` where ``shape`` is expected. Raises :class:`Fault`.
+
+    Whether the value conforms to the bound of the shape is not checked. ``depth`` is the nesting around ``data``.
+    """
     if type(data) is str:
         return READERS[shape.text](data)
-    reader = _BY_JSON.get(type(data))
+    reader = _JSON_READERS.get(type(data))
     if reader is None:
         raise Fault(f"a Python {type(data).__name__} is not JSON")
     try:
         return reader(data, shape, depth)
     except RepeatedKey as repeated:
         raise Fault(f"the key {quote(value_text(repeated.key))} stands twice", "keep one of the two") from None
-    except ValueFault as fault:  # too large
+    except ValueFault as fault:  # the value is too large
         raise Fault(str(fault)) from None
 
 
@@ -228,30 +232,30 @@ def _array(data: list[Any], shape: Shape, depth: int) -> Value:
 
 
 def _object(data: dict[str, Any], shape: Shape, depth: int) -> Value:
-    if not _RESERVED.isdisjoint(data):
+    if not _RESERVED_KEYS.isdisjoint(data):
         return _wrapped(data, shape, depth)
     _check_nesting(depth)
     if shape.object == "struct":
         return _struct(data, shape, depth)
-    text = READERS[shape.key.text]
-    return Map(tuple((text(key), _part(value, shape.value, depth, key)) for key, value in data.items()))
+    read_key = READERS[shape.key.text]
+    return Map(tuple((read_key(key), _part(value, shape.value, depth, key)) for key, value in data.items()))
 
 
 def _wrapped(data: dict[str, Any], shape: Shape, depth: int) -> Value:
     kind = data.get(_TYPE)
     if "_var" in data:
         raise Fault("a variable cannot stand in a fact", "give the value")
-    reader = _BY_TYPE.get(kind) if isinstance(kind, str) else None
+    reader = _WRAPPED_READERS.get(kind) if isinstance(kind, str) else None
     if reader is None or data.keys() != {_TYPE, _VALUE}:
-        kinds = ", ".join(sorted(_BY_TYPE))
+        kinds = ", ".join(sorted(_WRAPPED_READERS))
         raise Fault('an object with "_type" wraps a value', f'it has "_type", one of {kinds}, and "value"')
-    if kind in _KINDS_WITH_PARTS:
+    if kind in _COMPOUND_KINDS:
         _check_nesting(depth)
     with faults_at(_VALUE):
         return reader(data[_VALUE], shape, depth)
 
 
-def _text_of(kind: str) -> Callable[[Any, Shape, int], Value]:
+def _wrapped_text(kind: str) -> Callable[[Any, Shape, int], Value]:
     read = READERS[kind]
 
     def reader(data: Any, _shape: Shape, _depth: int) -> Value:
@@ -294,21 +298,22 @@ def _map(data: Any, shape: Shape, depth: int) -> Value:
 
 def _struct(data: Any, shape: Shape, depth: int) -> Value:
     if type(data) is dict:
-        labelled = [(READERS["name"](f"/{label}"), label, value) for label, value in data.items()]
-        return Struct(tuple((label, _part(value, shape.field(label), depth, key)) for label, key, value in labelled))
+        fields = [(read_name(f"/{key}"), key, value) for key, value in data.items()]
+        return Struct(tuple((label, _part(value, shape.field(label), depth, key)) for label, key, value in fields))
     return Struct(_entries(data, "struct", ANYTHING, shape.field, depth))
 
 
 def _entries(
-    data: Any, kind: str, key_shape: Shape, shape_of: Callable[[Value], Shape], depth: int
+    data: Any, kind: str, key_shape: Shape, value_shape: Callable[[Value], Shape], depth: int
 ) -> tuple[tuple[Value, Value], ...]:
+    """Read the array ``[[key, value], …]``; ``value_shape`` returns the shape of the value for a key."""
     entries = []
     for i, entry in enumerate(_items(data, kind)):
         with faults_at(i):
             if type(entry) is not list or len(entry) != 2:
                 raise Fault("an entry is an array of a key and a value")
             key = _part(entry[0], key_shape, depth, 0)
-            entries.append((key, _part(entry[1], shape_of(key), depth, 1)))
+            entries.append((key, _part(entry[1], value_shape(key), depth, 1)))
     return tuple(entries)
 
 
@@ -325,7 +330,7 @@ def _part(data: Any, shape: Shape, depth: int, step: str | int) -> Value:
         raise fault.inside(step) from None
 
 
-_BY_JSON: Final[Mapping[type, Callable[[Any, Shape, int], Value]]] = {
+_JSON_READERS: Final[Mapping[type, Callable[[Any, Shape, int], Value]]] = {
     type(None): _null,
     bool: lambda data, _shape, _depth: TRUE if data else FALSE,
     int: _integer,
@@ -333,8 +338,8 @@ _BY_JSON: Final[Mapping[type, Callable[[Any, Shape, int], Value]]] = {
     list: _array,
     dict: _object,
 }
-_BY_TYPE: Final[Mapping[str, Callable[[Any, Shape, int], Value]]] = {
-    **{kind: _text_of(kind) for kind in ("string", "name", "time", "duration", "bytes")},
+_WRAPPED_READERS: Final[Mapping[str, Callable[[Any, Shape, int], Value]]] = {
+    **{kind: _wrapped_text(kind) for kind in ("string", "name", "time", "duration", "bytes")},
     "int64": _wrapped_int,
     "float64": _wrapped_float,
     "list": _list,
@@ -345,14 +350,14 @@ _BY_TYPE: Final[Mapping[str, Callable[[Any, Shape, int], Value]]] = {
 
 
 def to_json(value: Value, shape: Shape = ANYTHING, depth: int = 0) -> JSON:
-    """Return the JSON of a value in a place of this shape; :func:`to_value` reads it back as the same value."""
-    kind = type(value)
-    if depth >= MAX_NESTING and kind in _WITH_PARTS:
+    """Return the JSON of a value where ``shape`` is expected; :func:`to_value` reads it back as the same value."""
+    type_ = type(value)
+    if depth >= MAX_NESTING and type_ in _COMPOUND_TYPES:
         raise Fault(f"a value nested more than {MAX_NESTING} deep cannot be sent")
-    if kind is int:
+    if type_ is int:
         return value if shape.number == "number" and -SAFE_INTEGER <= value <= SAFE_INTEGER else _wrap("int64", value)  # type: ignore[return-value, operator]
     if isinstance(value, Float):
-        return value.value if _plain_float(value.value, shape) else _wrap("float64", value)
+        return value.value if _is_plain_float(value.value, shape) else _wrap("float64", value)
     if isinstance(value, List):
         items = [to_json(item, shape.element, depth + 1) for item in value.items]
         return items if shape.array == "list" else {_TYPE: "list", _VALUE: items}
@@ -365,16 +370,16 @@ def to_json(value: Value, shape: Shape = ANYTHING, depth: int = 0) -> JSON:
         return _struct_to_json(value, shape, depth)
     if value is TRUE or value is FALSE:
         return value is TRUE
-    name = KIND_NAMES[kind]
-    return WRITERS[kind](value) if shape.text == name else _wrap(name, value)
+    kind = KIND_NAMES[type_]
+    return WRITERS[type_](value) if shape.text == kind else _wrap(kind, value)
 
 
-def _wrap(name: str, value: Value) -> JSON:
-    return {_TYPE: name, _VALUE: WRITERS[type(value)](value)}
+def _wrap(kind: str, value: Value) -> JSON:
+    return {_TYPE: kind, _VALUE: WRITERS[type(value)](value)}
 
 
-def _plain_float(number: float, shape: Shape) -> bool:
-    if not math.isfinite(number) or (number == 0 and math.copysign(1, number) < 0):
+def _is_plain_float(number: float, shape: Shape) -> bool:
+    if not math.isfinite(number) or (number == 0 and math.copysign(1, number) < 0):  # -0.0 would lose its sign
         return False
     return shape.number == "float64" or (shape.fraction and not number.is_integer())
 
@@ -382,7 +387,7 @@ def _plain_float(number: float, shape: Shape) -> bool:
 def _map_to_json(value: Map, shape: Shape, depth: int) -> JSON:
     entries = [(to_json(k, shape.key, depth + 1), to_json(v, shape.value, depth + 1)) for k, v in value.entries]
     keys = [key for key, _ in entries if isinstance(key, str)]
-    if shape.object == "map" and len(keys) == len(entries) and _RESERVED.isdisjoint(keys):
+    if shape.object == "map" and len(keys) == len(entries) and _RESERVED_KEYS.isdisjoint(keys):
         return dict(entries)  # type: ignore[arg-type]  # all keys are strings
     return {_TYPE: "map", _VALUE: [list(entry) for entry in entries]}
 
@@ -393,4 +398,4 @@ def _struct_to_json(value: Struct, shape: Shape, depth: int) -> JSON:
     if len(labels) < len(fields):
         return {_TYPE: "struct", _VALUE: [[to_json(label, ANYTHING, depth + 1), v] for label, v in fields]}
     plain = dict(zip(labels, (v for _, v in fields), strict=True))
-    return plain if shape.object == "struct" and _RESERVED.isdisjoint(plain) else {_TYPE: "struct", _VALUE: plain}
+    return plain if shape.object == "struct" and _RESERVED_KEYS.isdisjoint(plain) else {_TYPE: "struct", _VALUE: plain}

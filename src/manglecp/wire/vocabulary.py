@@ -1,4 +1,4 @@
-"""Constants of the protocol, apart from the messages, which are slower to import."""
+"""Constants of the protocol, for modules that need not import :mod:`.messages`, which is slow."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ CATEGORIES: Final = (
     "infrastructure",
     "security",
 )
-"""The standard categories of domains; custom ones begin with ``x-`` (MANI-09)."""
-SCHEMES: Final = ("bearer", "oauth2", "api_key")
-MIN_MESSAGE_BYTES: Final = 1 << 24  # every server accepts it (WIRE-21, WIRE-23)
+"""The standard categories of domains; custom ones begin with ``x-``."""
+SCHEMES: Final = ("bearer", "oauth2", "api_key")  # of authentication
+MIN_MESSAGE_BYTES: Final = 1 << 24  # every server accepts messages of this size
 MANIFEST_PATH: Final = "/.well-known/manglecp/manifest.json"
 API_KEY_HEADER: Final = "X-MangleCP-API-Key"
