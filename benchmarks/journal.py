@@ -80,11 +80,11 @@ class Journal:
             witness="jw1_" + "b" * 64,
         )
         with self.store.write_transaction() as tx:
-            self.store.runs.started(tx, run_id, 1, [start], slots=SLOTS)
+            self.store.runs.record_starts(tx, run_id, 1, [start], slots=SLOTS)
             self.store.ledger.append(tx, "turn", WITNESS, run=run_id, identity="bench")
         end = StepEnd(number=number, state=StepState.DONE, output=OUTPUT, output_digest=PACK)
         with self.store.write_transaction() as tx:
-            self.store.runs.finished(tx, run_id, 1, [end], slots=SLOTS)
+            self.store.runs.record_ends(tx, run_id, 1, [end], slots=SLOTS)
 
     def end(self, run_id: str) -> None:
         with self.store.write_transaction() as tx:

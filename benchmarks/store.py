@@ -139,7 +139,7 @@ class Transactions:
             for tool in range(8)
         ]
         with self.store.write_transaction() as tx:
-            self.store.registry.keep(tx, f"user-{person:05}", tools, now_ms=NOW)
+            self.store.registry.register(tx, f"user-{person:05}", tools, now_ms=NOW)
 
 
 def median(run: Callable[[], None], times: int) -> float:

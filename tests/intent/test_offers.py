@@ -90,7 +90,7 @@ class Asking:
 
     def evict(self) -> None:
         with self.store.write_transaction() as tx:
-            self.store.registry.sweep(tx, self.now, most=0)
+            self.store.registry.sweep(tx, self.now, max_entries=0)
 
 
 def test_what_is_there_already_is_not_written_again(domain: Domain, stores: tuple[Store, Store]) -> None:

@@ -164,7 +164,7 @@ async def test_tools_may_be_evicted_for_want_of_room() -> None:
     async with shop(chain(steps("look"), lasting("1h"))) as s:
         mine = (await s.tools())["t"]
         with s.store.write_transaction() as tx:
-            assert s.store.registry.sweep(tx, NOW // 1_000_000, most=0).evicted_inside == 1
+            assert s.store.registry.sweep(tx, NOW // 1_000_000, max_entries=0).evicted_unexpired == 1
         assert (await s.refused(mine, {"n": 1}, evaluate=False)).code == "macro_not_found"
 
 

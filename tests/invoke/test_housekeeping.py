@@ -20,7 +20,7 @@ def kept(store: Store, count: int, now_ms: int, expires_at_ms: int | None = None
         for number in range(count)
     ]
     with store.write_transaction() as tx:
-        store.registry.keep(tx, "me", tools, now_ms=now_ms, retention_ms=1_000)
+        store.registry.register(tx, "me", tools, now_ms=now_ms, retention_ms=1_000)
 
 
 @pytest.mark.req("INVK-13")

@@ -96,11 +96,11 @@ def test_questions(store: Store) -> None:
             return [entry.seq for entry in store.ledger.rows(tx, **asked)]
 
         assert numbers() == [1, 2, 3, 4, 5, 6, 7]
-        assert numbers(since=5) == [6, 7]
-        assert numbers(since=2, limit=2) == [3, 4]
+        assert numbers(after_seq=5) == [6, 7]
+        assert numbers(after_seq=2, limit=2) == [3, 4]
         assert numbers(run="r1") == [2, 4, 6, 7]
         assert numbers(kind="end") == [7]
-        assert numbers(kind="step", run="r1", since=2, limit=1) == [4]
+        assert numbers(kind="step", run="r1", after_seq=2, limit=1) == [4]
         assert numbers(identity="kim") == [7]
         assert numbers(run="unknown") == []
 

@@ -43,7 +43,7 @@ def keep(
     store: Store, *tools: StoredOffer, now: int = NOW, identity: str = "kim", retention: int = RETENTION_MS
 ) -> None:
     with store.write_transaction() as tx:
-        store.registry.keep(tx, identity, tools, now_ms=now, retention_ms=retention)
+        store.registry.register(tx, identity, tools, now_ms=now, retention_ms=retention)
 
 
 def find(store: Store, macro_id: str = "m1", *, now: int = NOW, identity: str = "kim") -> StoredOffer | None:
@@ -53,7 +53,7 @@ def find(store: Store, macro_id: str = "m1", *, now: int = NOW, identity: str = 
 
 def sweep(store: Store, *, now: int = NOW, most: int = 1_000_000, at_once: int = 10_000) -> OfferSweep:
     with store.write_transaction() as tx:
-        return store.registry.sweep(tx, now, most, at_once=at_once)
+        return store.registry.sweep(tx, now, most, batch=at_once)
 
 
 def count(store: Store, table: str) -> int:
@@ -324,11 +324,11 @@ def test_what_is_promised_holds(announced: list[tuple[str, str, bytes, int | Non
     alive = {key: kept for key, (kept, drop) in expected.items() if drop > now}
     swept = sweep(store, now=now, most=most)
     found = {key: one for key in expected if (one := find(store, key[1], now=now, identity=key[0]))}
-    assert swept == (len(expected) - len(alive), max(0, len(alive) - most), swept.evicted_inside, False)
+    assert swept == (len(expected) - len(alive), max(0, len(alive) - most), swept.evicted_unexpired, False)
     assert found.items() <= alive.items()
     assert len(found) == min(len(alive), most)
     inside = {key for key, kept in alive.items() if kept.expires_at_ms is not None and kept.expires_at_ms > now}
-    assert len(inside - found.keys()) == swept.evicted_inside == max(0, len(inside) - most)
+    assert len(inside - found.keys()) == swept.evicted_unexpired == max(0, len(inside) - most)
     assert set(documents(store)) >= {content for kept in found.values() for content in (kept.document, kept.inputs)}
     sweep(store, now=now + 2 * CHECK_MS, most=0)
     assert documents(store) == [], "those that were replaced, too"

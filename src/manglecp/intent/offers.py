@@ -162,7 +162,7 @@ class OfferService:
         soon = stored_before is not None and all(now_ms - one.at_ms <= self._retention_ms // 2 for one in stored_before)
         retention_ms = self._retention_ms * 3 // 2 if soon else self._retention_ms
         with self._store.write_transaction() as tx:
-            self._store.registry.keep(tx, name, entries, retention_ms=retention_ms, now_ms=now_ms)
+            self._store.registry.register(tx, name, entries, retention_ms=retention_ms, now_ms=now_ms)
         for definition, entry in zip(definitions, entries, strict=True):
             key = name, definition.macro_id
             self._found.discard(key)

@@ -87,7 +87,8 @@ class Journal:
         before, kept = [_settled(one) for one in settled], slots_bytes(slots)
         runs, run, fence = self._store.runs, self._run, self._fence
         self.cancel_requested |= await self._write(
-            lambda tx: runs.started(tx, run, fence, starts, settled=before, slots=kept), [("turn", witness.written)]
+            lambda tx: runs.record_starts(tx, run, fence, starts, settled=before, slots=kept),
+            [("turn", witness.written)],
         )
 
     async def record_outcomes(self, outcomes: Sequence[StepOutcome], slots: Slots, kept: Mapping[str, Any]) -> None:
@@ -96,7 +97,7 @@ class Journal:
         left = {name: msgspec.json.encode(value) for name, value in kept.items()}
         runs, run, fence = self._store.runs, self._run, self._fence
         self.cancel_requested |= await self._write(
-            lambda tx: runs.finished(tx, run, fence, ends, slots=state_bytes, kept=left),
+            lambda tx: runs.record_ends(tx, run, fence, ends, slots=state_bytes, kept=left),
             [("step", _entry(one)) for one in outcomes],
         )
 
@@ -135,7 +136,7 @@ class Journal:
         runs, run, fence = self._store.runs, self._run, self._fence
         about = {"state": "needs_decision", "code": code, "step": culprit.number, "kind": culprit.kind}
         await self._write(
-            lambda tx: runs.needs_decision(tx, run, fence, code, step=step, kind=culprit.kind, answer=answer),
+            lambda tx: runs.park(tx, run, fence, code, step=step, kind=culprit.kind, answer=answer),
             [*_turn(witness), ("end", about)],
         )
 

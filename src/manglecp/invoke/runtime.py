@@ -203,7 +203,7 @@ def sweep_store(store: Store, now_ms: int, *, max_offers: int = MAX_OFFERS) -> S
     for _ in range(_MAX_TRANSACTIONS):
         with store.write_transaction() as tx:
             swept = store.registry.sweep(tx, now_ms, max_offers)
-        offers += swept.dropped + swept.evicted
+        offers += swept.lapsed + swept.evicted
         if not swept.more:
             break
     with store.write_transaction() as tx:

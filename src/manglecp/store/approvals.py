@@ -1,14 +1,14 @@
 """Approval requests: stored with the complete text that the approver reads, decided once, used once.
 
-A request is bound to one call: requester, pack revision, chain, arguments and subjects. Its text is sealed if the store
-has a key. Decision and use are conditional updates, so two approvers or two replicas cannot both succeed. Requests are
-serialised, so that two replicas do not store the same one twice.
+A request is bound to one call: requester, pack revision, chain, arguments and subjects (the results of previews). Its
+text is sealed if the store has a key. Decision and use are conditional updates, so two approvers or two replicas cannot
+both succeed. Insertions are serialised, so that two replicas do not store the same request twice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -51,11 +51,7 @@ MAX_PENDING: Final = 100
 """Pending requests of one identity."""
 RETENTION_MS: Final = 7 * 86_400_000
 """How long a request is stored after it expired, so that a late use gets the reason."""
-_REQUEST_LOCK: Final = 0x6D636170
-_COLUMNS: Final = (
-    "id, identity, pack_digest, tool, chain_digest, args_digest, subject_digest, roles, four_eyes, created_ms,"
-    " expires_ms, state, approver, decided_ms, run, content"
-)
+_REQUEST_LOCK: Final = 0x6D636170  # a number of this package among the advisory locks of a PostgreSQL database
 
 
 class ApprovalBinding(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +63,7 @@ class ApprovalBinding(msgspec.Struct, frozen=True, kw_only=True):
     chain_digest: str
     args_digest: str
     subject_digest: str
-    """Of the results of the previews; empty without one."""
+    """Digest of the results of the previews; empty if the call has no preview."""
 
 
 class Approval(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,19 +75,27 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
     roles: tuple[str, ...]
     """The permissions that the approver needs in addition to ``approve``."""
     four_eyes: bool
-    """Whether the requester may not approve."""
+    """Whether the approver must be another identity than the requester."""
     created_ms: int
     expires_ms: int
     state: ApprovalState
     approver: str | None = None
     decided_ms: int | None = None
     run: str | None = None
+    """The run that used the approval."""
     text: str
-    """All that the approver has to see."""
+    """The complete text that the approver reads."""
+
+
+# A row has the fields of the binding beside those of the request, and the sealed text as ``content``.
+_OWN_FIELDS: Final = tuple(name for name in Approval.__struct_fields__ if name not in ("binding", "text"))
+_COLUMNS: Final = (*_OWN_FIELDS, *ApprovalBinding.__struct_fields__, "content")
+_SELECT: Final = f"SELECT {', '.join(_COLUMNS)} FROM approval"
+_INSERT: Final = f"INSERT INTO approval ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
 
 
 class TooManyPending(Exception):
-    """The identity has ``MAX_PENDING`` approval requests that are not decided."""
+    """The identity has ``MAX_PENDING`` undecided approval requests."""
 
 
 class Approvals:
@@ -114,67 +118,57 @@ class Approvals:
         now_ms: int,
         lifetime_ms: int,
     ) -> tuple[Approval, bool]:
-        """Store a request and return it, with True; or return an equal one that is pending or approved, with False.
+        """Store a request and return (it, True), or return (an equal request that is pending or approved, False).
 
         Raises :class:`TooManyPending`.
         """
         if tx.dialect == "postgresql":
-            # One lock for all identities: a batch of the writer may have requests of several, in any order.
+            # One lock for all identities: locks per identity, taken in any order by one transaction, could deadlock.
             tx.execute("SELECT pg_advisory_xact_lock(?)", (_REQUEST_LOCK,))
-        of = (binding.identity, binding.pack_digest, binding.chain_digest, binding.args_digest, binding.subject_digest)
-        wanted = (tuple(sorted(roles)), four_eyes, text)
+        roles = tuple(sorted(roles))
         rows = tx.execute(
-            f"SELECT {_COLUMNS} FROM approval WHERE identity = ? AND pack_digest = ? AND chain_digest = ?"
+            f"{_SELECT} WHERE identity = ? AND pack_digest = ? AND chain_digest = ?"
             " AND args_digest = ? AND subject_digest = ? AND state IN ('pending', 'approved') AND expires_ms > ?"
             " ORDER BY created_ms, id",
-            (*of, now_ms),
+            (*msgspec.structs.astuple(binding), now_ms),
         ).fetchall()
         for row in rows:
-            equal = self._read(row)
-            if (equal.roles, equal.four_eyes, equal.text) == wanted:
-                return equal, False
-        pending = "SELECT count(*) FROM approval WHERE identity = ? AND state = 'pending' AND expires_ms > ?"
-        if tx.execute(pending, (binding.identity, now_ms)).fetchone()[0] >= MAX_PENDING:
+            stored = self._read(row)
+            if (stored.roles, stored.four_eyes, stored.text) == (roles, four_eyes, text):
+                return stored, False
+        count_pending = "SELECT count(*) FROM approval WHERE identity = ? AND state = 'pending' AND expires_ms > ?"
+        if tx.execute(count_pending, (binding.identity, now_ms)).fetchone()[0] >= MAX_PENDING:
             raise TooManyPending
         approval = Approval(
             id=f"ap-{random_id()}",
             binding=binding,
             tool=tool,
-            roles=wanted[0],
+            roles=roles,
             four_eyes=four_eyes,
             created_ms=now_ms,
             expires_ms=now_ms + lifetime_ms,
             state="pending",
             text=text,
         )
-        tx.execute(
-            f"INSERT INTO approval ({_COLUMNS}) VALUES ({', '.join('?' * 16)})",
-            (
-                *(approval.id, binding.identity, binding.pack_digest, tool),
-                *(binding.chain_digest, binding.args_digest, binding.subject_digest),
-                *(msgspec.json.encode(approval.roles).decode(), int(four_eyes), now_ms, approval.expires_ms),
-                *("pending", None, None, None, self._seals.seal(text.encode(), *_place(approval.id, binding))),
-            ),
-        )
+        row = msgspec.structs.asdict(approval) | msgspec.structs.asdict(binding)
+        row |= {"roles": msgspec.json.encode(roles).decode(), "four_eyes": int(four_eyes)}
+        row["content"] = self._seals.seal(text.encode(), *_place(approval.id, binding))
+        tx.execute(_INSERT, [row[name] for name in _COLUMNS])
         return approval, True
 
     def find(self, tx: Transaction, approval_id: str) -> Approval | None:
-        row = tx.execute(f"SELECT {_COLUMNS} FROM approval WHERE id = ?", (approval_id,)).fetchone()
+        row = tx.execute(f"{_SELECT} WHERE id = ?", (approval_id,)).fetchone()
         return None if row is None else self._read(row)
 
     def pending(self, tx: Transaction, now_ms: int, *, limit: int = 1_000) -> list[Approval]:
-        """Return the requests that wait for a decision, oldest first."""
-        rows = tx.execute(
-            f"SELECT {_COLUMNS} FROM approval WHERE state = 'pending' AND expires_ms > ?"
-            " ORDER BY created_ms, id LIMIT ?",
-            (now_ms, limit),
-        ).fetchall()
-        return [self._read(row) for row in rows]
+        """Return the requests of all identities that wait for a decision, oldest first."""
+        query = f"{_SELECT} WHERE state = 'pending' AND expires_ms > ? ORDER BY created_ms, id LIMIT ?"
+        return [self._read(row) for row in tx.execute(query, (now_ms, limit)).fetchall()]
 
     def decide(
         self, tx: Transaction, approval_id: str, state: Literal["approved", "denied"], approver: str, now_ms: int
     ) -> bool:
-        """Return False if the request was decided already, or has expired."""
+        """Record a decision; return False if there is no such request, it was decided already, or it has expired."""
         statement = (
             "UPDATE approval SET state = ?, approver = ?, decided_ms = ?"
             " WHERE id = ? AND state = 'pending' AND expires_ms > ?"
@@ -182,42 +176,22 @@ class Approvals:
         return tx.execute(statement, (state, approver, now_ms, approval_id, now_ms)).rowcount == 1
 
     def use(self, tx: Transaction, approval_id: str, run: str, now_ms: int) -> bool:
-        """Return False if the request is not approved, was used already, or has expired."""
+        """Mark an approval as used by a run; return False if it is not approved, was used already, or has expired."""
         statement = "UPDATE approval SET state = 'used', run = ? WHERE id = ? AND state = 'approved' AND expires_ms > ?"
         return tx.execute(statement, (run, approval_id, now_ms)).rowcount == 1
 
     def sweep(self, tx: Transaction, now_ms: int) -> int:
+        """Delete requests past their retention; return their number."""
         return tx.execute("DELETE FROM approval WHERE expires_ms <= ?", (now_ms - RETENTION_MS,)).rowcount
 
-    def _read(self, row: Sequence[object]) -> Approval:
-        (approval_id, identity, pack_digest, tool, chain, args, subject, roles, four_eyes, created_ms) = row[:10]
-        (expires_ms, state, approver, decided_ms, run, content) = row[10:]
-        binding = ApprovalBinding(
-            identity=str(identity),
-            pack_digest=str(pack_digest),
-            chain_digest=str(chain),
-            args_digest=str(args),
-            subject_digest=str(subject),
-        )
-        return msgspec.convert(
-            {
-                "id": approval_id,
-                "binding": binding,
-                "tool": tool,
-                "roles": msgspec.json.decode(str(roles)),
-                "four_eyes": bool(four_eyes),
-                "created_ms": created_ms,
-                "expires_ms": expires_ms,
-                "state": state,
-                "approver": approver,
-                "decided_ms": decided_ms,
-                "run": run,
-                "text": self._seals.unseal(bytes(content), *_place(str(approval_id), binding)).decode(),  # type: ignore[call-overload]  # a blob
-            },
-            Approval,
-        )
+    def _read(self, row: Sequence[Any]) -> Approval:
+        fields = dict(zip(_COLUMNS, row, strict=True))
+        binding = ApprovalBinding(**{name: fields.pop(name) for name in ApprovalBinding.__struct_fields__})
+        text = self._seals.unseal(bytes(fields.pop("content")), *_place(fields["id"], binding)).decode()
+        fields |= {"roles": msgspec.json.decode(fields["roles"]), "four_eyes": bool(fields["four_eyes"])}
+        return msgspec.convert(fields | {"binding": binding, "text": text}, Approval)
 
 
 def _place(approval_id: str, binding: ApprovalBinding) -> tuple[str, ...]:
-    """Return what the seal of a text is bound to: a row with another call does not open."""
+    """Return the place that the text is sealed for: with another call in its row it cannot be unsealed."""
     return "approval", approval_id, *msgspec.structs.astuple(binding)

@@ -1,11 +1,8 @@
-"""The interface of a database: SQL written once, in what SQLite and PostgreSQL share, with ``?`` for every value.
+"""The interface of a database. Statements use only the SQL that SQLite and PostgreSQL share, with ``?`` for values.
 
-* ``write_transaction()`` commits when its block ends and rolls back when it raises. After an error inside the block the
-  transaction is lost; leave the block.
-* ``read_transaction()`` is a snapshot of the moment of its first statement.
-* On SQLite a writer is alone in the file. On PostgreSQL writers run concurrently, so rows that are read in order to be
+* SQLite runs one write transaction at a time. On PostgreSQL they run concurrently, so rows that are read in order to be
   changed have to be locked (:meth:`Transaction.locked`), or changed by the statement that tests them.
-* Locks are taken in this order, so that there is no deadlock: rows of runs, other rows, the head of the ledger last.
+* Every transaction locks in this order, so that there is no deadlock: rows of runs, other rows, the head of the ledger.
 """
 
 from __future__ import annotations
@@ -23,12 +20,14 @@ NOW: Final[dict[Dialect, str]] = {
     "sqlite": "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)",
     "postgresql": "(extract(epoch FROM clock_timestamp()) * 1000)::bigint",
 }
-"""The clock of :meth:`Transaction.now_ms` as an expression: a statement with it saves a round trip to PostgreSQL."""
+"""The result of :meth:`Transaction.now_ms` as an SQL expression, which saves a round trip to PostgreSQL."""
 
 PATIENCE: Final = 5.0  # timeout in seconds for a lock or a connection
 
 
 class Rows(Protocol):
+    """The result of a statement; ``rowcount`` is the number of rows that it changed."""
+
     def fetchone(self) -> Any: ...
 
     def fetchall(self) -> list[Any]: ...
@@ -40,22 +39,22 @@ class Rows(Protocol):
 
 
 class Transaction(Protocol):
-    """An open transaction, for one thread and valid inside its block only."""
+    """An open transaction, for one thread. After an error of a statement no other statement may follow."""
 
     @property
     def dialect(self) -> Dialect: ...
 
     def execute(self, sql: str, params: Sequence[Any] = (), /) -> Rows:
-        """Execute one statement; ``?`` is the placeholder in either dialect."""
+        """Execute one statement."""
 
     def executemany(self, sql: str, rows: Iterable[Sequence[Any]], /) -> object: ...
 
     def locked(self, sql: str, params: Sequence[Any] = (), *, wait: bool = False) -> Rows:
-        """Execute a SELECT and lock its rows; rows locked by others are skipped, or waited for."""
+        """Execute a SELECT and lock its rows; skip rows that another transaction has locked, or ``wait`` for them."""
         ...
 
     def now_ms(self) -> int:
-        """Return the time of the database server, or of this machine for SQLite: one clock for all its users."""
+        """Return the time of the database server (for SQLite of this machine): one clock for all users of a store."""
         ...
 
 
@@ -74,9 +73,11 @@ class Database(Protocol):
         """Begin a transaction that commits at the end of its block, and rolls back if the block raises."""
 
     def read_transaction(self) -> AbstractContextManager[Transaction]:
-        """Begin a read transaction: a snapshot as of its first statement."""
+        """Begin a read transaction, which sees a snapshot as of its first statement."""
 
-    def damage(self) -> list[str]: ...
+    def damage(self) -> list[str]:
+        """Return a description of each damage that a check of the database finds."""
+        ...
 
     def close(self) -> None:
         """Close all connections. Transactions must be over."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class StoreError(Exception):
-    """The base class. The transaction was rolled back, unless it is :class:`CommitUnknown`."""
+    """The base class. The transaction was rolled back, except with :class:`CommitUnknown`."""
 
 
 class Busy(StoreError):
@@ -12,15 +12,15 @@ class Busy(StoreError):
 
 
 class CommitUnknown(StoreError):
-    """The connection broke while committing: read the state before retrying."""
+    """The connection broke during the commit: read whether the change was made before retrying."""
 
 
 class Unusable(StoreError):
-    """The database is not a store, is damaged, has another revision, or is unreachable."""
+    """The database is no store, is damaged, has another schema revision or key, or is unreachable."""
 
 
 class Invalid(StoreError):
-    """A value is outside of its limits, in any state of the store."""
+    """A value is outside of its limits, whatever the state of the store."""
 
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(f"{field}: {reason}")
@@ -47,7 +47,7 @@ class Fenced(ChangeRefused):
 
 
 class KeyTaken(ChangeRefused):
-    """The identity has used this request key already, for ``run_id``; compare ``request_digest``."""
+    """The identity has used this request key for ``run_id``. An equal ``request_digest`` means a repeated request."""
 
     def __init__(self, run_id: str, request_digest: str) -> None:
         super().__init__("key_taken", f"the request key belongs to run {run_id}")
@@ -56,7 +56,7 @@ class KeyTaken(ChangeRefused):
 
 
 class NoRun(ChangeRefused):
-    """There is no run of this id, or it was deleted."""
+    """There is no run with this id, or it was deleted."""
 
     def __init__(self, run_id: str) -> None:
         super().__init__("no_run", f"there is no run {run_id}")

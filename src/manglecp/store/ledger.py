@@ -1,12 +1,12 @@
 """The audit ledger: one append-only hash chain for the whole store.
 
 Every entry has a sequence number, a timestamp, a kind, a run and an identity, a body, and the hash of its predecessor
-(:mod:`manglecp.base.hash_chain`). The hash covers the canonical JSON of the entry, which is also its line in an export.
-The head is kept in its own row, which each append locks: there is one chain however many processes write, and
-truncation is detected. A database owner can rewrite the whole chain; comparing with a head noted elsewhere reveals it.
+(:mod:`manglecp.base.hash_chain`). Its own hash covers the canonical JSON of these. The head, the number and hash of the
+last entry, has its own row, which each append locks: there is one chain however many processes write, and truncation is
+detected. A database owner can rewrite the whole chain, but a head that was noted elsewhere reveals it.
 
 Bodies hold digests, ids, codes and times, never arguments, outputs or secrets.
-Append last in a transaction: other appenders wait until it ends.
+Append last in a transaction: other appenders wait until the transaction ends.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ KINDS: Final[frozenset[str]] = frozenset(get_args(EntryKind))
 
 MAX_BODY_BYTES: Final = 4_194_304
 
-
 Body: TypeAlias = Mapping[str, Any] | msgspec.Raw
-"""An object or its canonical JSON; a member of the object may be canonical JSON too."""
+"""A JSON object; it or a value in it may be canonical JSON text (``Raw``)."""
 
 
 class Note(NamedTuple):
@@ -39,7 +38,7 @@ class Note(NamedTuple):
 
     kind: EntryKind
     body: Body
-    run: str | None = None
+    run: str | None = None  # run id
     identity: str | None = None
 
 
@@ -66,7 +65,7 @@ class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 COLUMNS: Final = LedgerEntry.__struct_fields__
 
 
-def encoded_body(note: Note) -> bytes:
+def encode_body(note: Note) -> bytes:
     """Validate a note and return the canonical JSON of its body. Raises :class:`.Invalid`."""
     if note.kind not in KINDS:
         raise Invalid("kind", f"it is one of {', '.join(sorted(KINDS))}")
@@ -80,43 +79,44 @@ def encoded_body(note: Note) -> bytes:
 
 
 def read_row(row: Sequence[Any]) -> LedgerEntry:
-    """Return the entry of a row. Raises :class:`.Unusable` if it is damaged."""
-    members = dict(zip(COLUMNS, row, strict=True))
+    """Return the entry in a row of ``COLUMNS``. Raises :class:`.Unusable` if it is damaged."""
+    fields = dict(zip(COLUMNS, row, strict=True))
     try:
-        body = msgspec.json.decode(members["body"], type=dict[str, Any])
-        if canonical(body).decode() != members["body"]:
+        body = msgspec.json.decode(fields["body"], type=dict[str, Any])
+        if canonical(body).decode() != fields["body"]:
             raise ValueError
-        return msgspec.convert(members | {"body": body}, LedgerEntry)
+        return msgspec.convert(fields | {"body": body}, LedgerEntry)
     except (ValueError, TypeError, RecursionError):
         raise Unusable(f"entry {row[0]} is damaged: it is not a valid entry") from None
 
 
-def write_line(entry: LedgerEntry) -> bytes:
+def encode_line(entry: LedgerEntry) -> bytes:
+    """Return the line of an entry in an export, without the line feed."""
     return canonical(msgspec.structs.asdict(entry))
 
 
 def read_line(line: bytes) -> LedgerEntry:
-    """Parse a line of an export; raises :class:`ValueError`, whose message does not quote the line."""
+    """Parse a line of an export. Raises :class:`ValueError`, whose message does not quote the line."""
     try:
         entry = msgspec.json.decode(line, type=LedgerEntry)
-        rewritten = write_line(entry)
+        canonical_line = encode_line(entry)
     except (ValueError, RecursionError):
         raise ValueError("not an entry of a ledger") from None
-    if rewritten != line:
+    if canonical_line != line:
         raise ValueError("not in canonical form: keys sorted, no spaces")
     return entry
 
 
 Row = TypeVar("Row")
 
-MAX_FINDINGS: Final = 100
+MAX_FINDINGS: Final = 100  # "and more" replaces the others
 
 
 class Verification(NamedTuple):
-    """The result of verifying a ledger; ``head`` is that of its last entry."""
+    """The result of verifying a ledger."""
 
-    head: Head
-    entries: int
+    head: Head  # of the last entry
+    entries: int  # their number
     findings: list[str]
 
     @property
@@ -124,40 +124,40 @@ class Verification(NamedTuple):
         return not self.findings
 
 
-def check(rows: Iterable[Row], read: Callable[[Row], LedgerEntry], expect: Head | None) -> Verification:
-    """Verify a chain of rows. ``expect``: an entry, noted earlier, that the ledger has to contain."""
+def _verify(rows: Iterable[Row], parse: Callable[[Row], LedgerEntry], expect: Head | None) -> Verification:
+    """Verify a chain. ``expect``: number and hash of an entry, noted earlier, that must be in it."""
     findings: list[str] = []
     head = EMPTY
     number = 0
-    met = expect is None or expect == EMPTY
+    expected_found = expect is None or expect == EMPTY
     for number, row in enumerate(rows, 1):
         try:
-            entry = read(row)
+            entry = parse(row)
         except (ValueError, Unusable) as error:
             findings.append(str(error) if isinstance(error, Unusable) else f"line {number}: {error}")
-            head = Head(head.seq + 1, "")
+            head = Head(head.seq + 1, "")  # its hash is unknown: the next entry is not compared with it
             continue
         findings += _chain_errors(entry, head)
-        head = entry.head  # as stored: one change gives one finding
-        met = met or head == expect
+        head = entry.head  # with the stored hash, not the computed one, so that one change gives one finding
+        expected_found = expected_found or head == expect
         if len(findings) > MAX_FINDINGS:
             findings[MAX_FINDINGS:] = ["and more"]
-    if not met:
+    if not expected_found:
         assert expect is not None
         findings.append(f"entry {expect.seq}: the ledger does not have the entry that was expected here")
     return Verification(head, number, findings)
 
 
 def verify_export(lines: Iterable[bytes], *, expect: Head | None = None) -> Verification:
-    """Return the result of verifying the lines of an export as a whole ledger."""
-    return check((line.rstrip(b"\n") for line in lines), read_line, expect)
+    """Verify an export, from the first entry on. ``expect``: as in :meth:`Ledger.verify`."""
+    return _verify((line.rstrip(b"\n") for line in lines), read_line, expect)
 
 
-def _chain_errors(entry: LedgerEntry, before: Head) -> Iterable[str]:
-    if entry.seq != before.seq + 1:
-        yield f"entry {entry.seq}: it follows entry {before.seq}"
-    if before.row_hash and entry.prev_hash != before.row_hash:
-        yield f"entry {entry.seq}: its prev_hash is not the hash of entry {before.seq}"
+def _chain_errors(entry: LedgerEntry, previous: Head) -> Iterable[str]:
+    if entry.seq != previous.seq + 1:
+        yield f"entry {entry.seq}: it follows entry {previous.seq}"
+    if previous.row_hash and entry.prev_hash != previous.row_hash:
+        yield f"entry {entry.seq}: its prev_hash is not the hash of entry {previous.seq}"
     if entry.row_hash != entry.computed_hash():
         yield f"entry {entry.seq}: its content does not match its hash"
 
@@ -181,7 +181,7 @@ LEDGER: Final = SchemaPart(
         append_only("ledger", "entries"),
         """
             CREATE TABLE ledger_head (
-                one      BIGINT PRIMARY KEY CHECK (one = 1),
+                one      BIGINT PRIMARY KEY CHECK (one = 1), -- the only row
                 seq      BIGINT NOT NULL,
                 row_hash TEXT NOT NULL
             ) {strict}
@@ -192,17 +192,15 @@ LEDGER: Final = SchemaPart(
 
 _SELECT: Final = f"SELECT {', '.join(COLUMNS)} FROM ledger"
 _ROW: Final = f"({', '.join('?' for _ in COLUMNS)})"
-_MOVE: Final = "UPDATE ledger_head SET seq = ?, row_hash = ? WHERE one = 1"
-
-_PAGE: Final = 1000
-_MAX_ROWS: Final = 500  # rows of one statement: databases limit its values
-
-_HEAD: Final = "SELECT seq, row_hash, {now} FROM ledger_head WHERE one = 1"
+_SET_HEAD: Final = "UPDATE ledger_head SET seq = ?, row_hash = ? WHERE one = 1"
+_SELECT_HEAD: Final = "SELECT seq, row_hash, {now} FROM ledger_head WHERE one = 1"
+_PAGE_ROWS: Final = 1000  # read with one statement
+_MAX_INSERTED_ROWS: Final = 500  # databases limit the values of one statement
 
 
 @cache
-def _insert(entries: int) -> str:
-    return f"INSERT INTO ledger ({', '.join(COLUMNS)}) VALUES {', '.join([_ROW] * entries)}"
+def _insert_statement(row_count: int) -> str:
+    return f"INSERT INTO ledger ({', '.join(COLUMNS)}) VALUES {', '.join([_ROW] * row_count)}"
 
 
 class Ledger:
@@ -211,39 +209,33 @@ class Ledger:
     __slots__ = ()
 
     def append(
-        self,
-        tx: Transaction,
-        kind: EntryKind,
-        body: Body,
-        *,
-        run: str | None = None,
-        identity: str | None = None,
+        self, tx: Transaction, kind: EntryKind, body: Body, *, run: str | None = None, identity: str | None = None
     ) -> Head:
-        """Append an entry. Raises :class:`.Invalid` if the body is too long or has no canonical JSON."""
+        """Append an entry and return the new head. Raises :class:`.Invalid` if the body is too long or not JSON."""
         return self.append_all(tx, [Note(kind, body, run, identity)])
 
     def append_all(self, tx: Transaction, notes: Sequence[Note]) -> Head:
-        """Append entries in their order, with one statement for many of them."""
+        """Append entries in their order, and return the new head. Raises :class:`.Invalid`."""
         head = None
-        for start in range(0, len(notes), _MAX_ROWS):
-            head = self._append(tx, notes[start : start + _MAX_ROWS])
+        for start in range(0, len(notes), _MAX_INSERTED_ROWS):
+            head = self._append(tx, notes[start : start + _MAX_INSERTED_ROWS])
         return self.head(tx) if head is None else head
 
     def _append(self, tx: Transaction, notes: Sequence[Note]) -> Head:
-        bodies = [encoded_body(note) for note in notes]
-        seq, last, at_ms = tx.locked(_HEAD.format(now=NOW[tx.dialect]), wait=True).fetchone()
-        head = Head(seq, last)
+        bodies = [encode_body(note) for note in notes]
+        seq, last_hash, at_ms = tx.locked(_SELECT_HEAD.format(now=NOW[tx.dialect]), wait=True).fetchone()
+        head = Head(seq, last_hash)
         values: list[Any] = []
         for (kind, _, run, identity), body in zip(notes, bodies, strict=True):
             row = (head.seq + 1, at_ms, kind, run, identity, msgspec.Raw(body), head.row_hash)
-            own_hash = row_hash(dict(zip(COLUMNS, row, strict=False)))
+            own_hash = row_hash(dict(zip(COLUMNS, row, strict=False)))  # all columns but the last, row_hash
             values += (*row[:5], body.decode(), head.row_hash, own_hash)
             head = Head(head.seq + 1, own_hash)
-        insert = _insert(len(notes))
+        insert = _insert_statement(len(notes))
         if tx.dialect == "postgresql":  # one round trip
-            tx.execute(f"WITH moved AS ({_MOVE}) {insert}", [*head, *values])
+            tx.execute(f"WITH new_head AS ({_SET_HEAD}) {insert}", [*head, *values])
         else:
-            tx.execute(_MOVE, head)
+            tx.execute(_SET_HEAD, head)
             tx.execute(insert, values)
         return head
 
@@ -257,32 +249,34 @@ class Ledger:
     def rows(
         self,
         tx: Transaction,
-        since: int = 0,
+        after_seq: int = 0,
         limit: int = 100,
         *,
         kind: str | None = None,
         run: str | None = None,
         identity: str | None = None,
     ) -> list[LedgerEntry]:
+        """Return the entries after ``after_seq`` that match all filters, oldest first."""
         filters = {"kind": kind, "run": run, "identity": identity}
-        given = {f" AND {name} = ?": value for name, value in filters.items() if value is not None}
-        sql = f"{_SELECT} WHERE seq > ?{''.join(given)} ORDER BY seq LIMIT ?"
-        return [read_row(row) for row in tx.execute(sql, (since, *given.values(), limit)).fetchall()]
+        conditions = {f" AND {name} = ?": value for name, value in filters.items() if value is not None}
+        sql = f"{_SELECT} WHERE seq > ?{''.join(conditions)} ORDER BY seq LIMIT ?"
+        return [read_row(row) for row in tx.execute(sql, (after_seq, *conditions.values(), limit)).fetchall()]
 
     def verify(self, tx: Transaction, *, expect: Head | None = None) -> Verification:
-        """Recompute the chain. ``expect``: an entry, noted earlier, that the ledger has to contain."""
-        verified = check(_stored_rows(tx), read_row, expect)
-        if (head := self.head(tx)) != verified.head:
-            missing = f"entry {head.seq}: the head of the ledger is not its last entry, number {verified.head.seq}"
-            return verified._replace(findings=[*verified.findings, missing])
-        return verified
+        """Recompute all hashes. ``expect``: number and hash of an entry, noted earlier, that must be in the ledger."""
+        result = _verify(_stored_rows(tx), read_row, expect)
+        if (head := self.head(tx)) != result.head:
+            finding = f"entry {head.seq}: the head of the ledger is not its last entry, number {result.head.seq}"
+            return result._replace(findings=[*result.findings, finding])
+        return result
 
     def export(self, tx: Transaction) -> Iterator[bytes]:
-        return (write_line(read_row(row)) + b"\n" for row in _stored_rows(tx))
+        """Yield the ledger as JSON lines."""
+        return (encode_line(read_row(row)) + b"\n" for row in _stored_rows(tx))
 
 
 def _stored_rows(tx: Transaction) -> Iterator[Sequence[Any]]:
-    page = tx.execute(f"{_SELECT} ORDER BY seq LIMIT ?", (_PAGE,)).fetchall()
+    page = tx.execute(f"{_SELECT} ORDER BY seq LIMIT ?", (_PAGE_ROWS,)).fetchall()
     while page:
         yield from page
-        page = tx.execute(f"{_SELECT} WHERE seq > ? ORDER BY seq LIMIT ?", (page[-1][0], _PAGE)).fetchall()
+        page = tx.execute(f"{_SELECT} WHERE seq > ? ORDER BY seq LIMIT ?", (page[-1][0], _PAGE_ROWS)).fetchall()

@@ -1,9 +1,9 @@
 """A store on a PostgreSQL server, which several machines share.
 
 The tables are in the schema ``manglecp``. Write transactions are *read committed* and lock the rows they depend on;
-read transactions see one snapshot. Threads take connections from a small pool; a broken one is replaced, and its
-transaction raises :class:`.Busy` (the server has rolled it back), or :class:`.CommitUnknown` if it broke while
-committing. Lock time-outs, deadlocks and serialisation failures raise ``Busy`` as well.
+read transactions see one snapshot. Threads take connections from a small pool. If a connection breaks, the server rolls
+back its transaction, which raises :class:`.Busy`, or :class:`.CommitUnknown` if it was being committed. Lock time-outs,
+deadlocks and serialisation failures raise ``Busy`` as well.
 
 ``synchronous = "normal"`` does not wait for the server's disk (``synchronous_commit = off``): a server crash may lose
 the last commits. ``full`` waits. psycopg is imported when a database is opened.
@@ -33,10 +33,10 @@ SCHEMA: Final = "manglecp"
 
 _MAX_CONNECTIONS: Final = 8
 
-_WRITE: Final = b"BEGIN"  # read committed, read write: set for the session, since a short statement is faster
-_READ: Final = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_BEGIN_WRITE: Final = b"BEGIN"  # the session has the isolation level, because a short statement is faster
+_BEGIN_READ: Final = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
-_CREATION_LOCK: Final = 0x6D636973
+_CREATION_LOCK: Final = 0x6D636973  # a number of this package among the advisory locks of the database
 
 
 class PostgresTransaction:
@@ -81,7 +81,7 @@ class PostgresDatabase:
         self._patience = patience
         self._settings = _settings(synchronous, patience)
         self._idle: list[psycopg.Connection[Any]] = []
-        self._free = threading.Semaphore(_MAX_CONNECTIONS)
+        self._capacity = threading.Semaphore(_MAX_CONNECTIONS)
         self._pool_lock = threading.Lock()
         self._closed = False
         try:
@@ -95,7 +95,7 @@ class PostgresDatabase:
             ) from None
         self._idle.append(connection)
         try:
-            self._create(parts)
+            self._create_parts(parts)
         except BaseException:
             self.close()
             raise
@@ -112,22 +112,22 @@ class PostgresDatabase:
 
     @contextmanager
     def write_transaction(self) -> Iterator[PostgresTransaction]:
-        with self._borrow(_WRITE) as connection:
+        with self._begun_connection(_BEGIN_WRITE) as connection:
             yield from self._transaction(connection, writes=True)
 
     @contextmanager
     def read_transaction(self) -> Iterator[PostgresTransaction]:
-        with self._borrow(_READ) as connection:
+        with self._begun_connection(_BEGIN_READ) as connection:
             yield from self._transaction(connection, writes=False)
 
     def damage(self) -> list[str]:
         return []  # the server checks its own files
 
     @contextmanager
-    def _borrow(self, begin: bytes) -> Iterator[psycopg.Connection[Any]]:
-        """Yield a connection on which a transaction has just begun."""
+    def _begun_connection(self, begin: bytes) -> Iterator[psycopg.Connection[Any]]:
+        """Yield a connection of the pool after the statement ``begin``; raises :class:`.Busy` at the timeout."""
         deadline = time.monotonic() + self._patience
-        if not self._free.acquire(timeout=self._patience):
+        if not self._capacity.acquire(timeout=self._patience):
             raise Busy(f"all {_MAX_CONNECTIONS} connections to {self.name} are in use; nothing was changed. Try again.")
         try:
             connection = self._begin(begin, deadline)
@@ -140,7 +140,7 @@ class PostgresDatabase:
                     else:
                         self._idle.append(connection)
         finally:
-            self._free.release()
+            self._capacity.release()
 
     def _begin(self, begin: bytes, deadline: float) -> psycopg.Connection[Any]:
         while True:
@@ -148,7 +148,7 @@ class PostgresDatabase:
                 if self._closed:
                     raise self._psycopg.InterfaceError("the database is closed")  # a bug in this package
                 connection = self._idle.pop() if self._idle else None
-            idle = connection is not None
+            was_idle = connection is not None
             try:
                 connection = connection or self._connect()
                 self._command(connection, begin)
@@ -156,8 +156,8 @@ class PostgresDatabase:
             except self._psycopg.OperationalError as error:
                 if connection is not None:
                     connection.close()
-                if idle:
-                    continue  # it broke while idle
+                if was_idle:  # it may have broken long ago: try the next, without delay
+                    continue
                 if time.monotonic() > deadline:
                     raise Busy(
                         f"{self.name} cannot be reached any more: {_first_line(error)}; nothing was changed. Try again."
@@ -179,6 +179,7 @@ class PostgresDatabase:
         return connection
 
     def _transaction(self, connection: psycopg.Connection[Any], *, writes: bool) -> Iterator[PostgresTransaction]:
+        """Yield the transaction that has begun on the connection, and commit it; roll back if the block raises."""
         committing = False
         try:
             yield PostgresTransaction(connection)
@@ -192,7 +193,7 @@ class PostgresDatabase:
                     f"the connection to {self.name} broke while a change was being committed: "
                     "it was made or it was not. Check the state before retrying."
                 ) from None
-            raise self._failure(error, broken=broken) from error
+            raise self._store_error(error, broken=broken) from error
         except BaseException:
             _roll_back(connection)
             raise
@@ -200,7 +201,7 @@ class PostgresDatabase:
             raise StoreError(f"{self.name} rolled the transaction back: a statement in it had failed")
 
     def _command(self, connection: psycopg.Connection[Any], statement: bytes) -> bytes | None:
-        """Execute a statement without values or rows and return its command status; cheaper than ``execute``."""
+        """Execute a statement without values or rows; return its status, such as COMMIT. Faster than ``execute``."""
         result = connection.pgconn.exec_(statement)
         if result.status == self._psycopg.pq.ExecStatus.COMMAND_OK:
             return result.command_status
@@ -208,8 +209,8 @@ class PostgresDatabase:
             raise self._psycopg.OperationalError(result.error_message.decode(errors="replace"))
         raise self._psycopg.errors.error_from_result(result)
 
-    def _failure(self, error: psycopg.Error, *, broken: bool) -> Exception:
-        """Translate a driver error. Its details quote values, so they are left out."""
+    def _store_error(self, error: psycopg.Error, *, broken: bool) -> Exception:
+        """Translate a driver error, without its details, which quote values. ``broken``: the connection is."""
         errors = self._psycopg.errors
         text = error.diag.message_primary or _first_line(error)
         if broken:
@@ -229,7 +230,7 @@ class PostgresDatabase:
             return StoreError(f"{self.name} cannot be used: {text}")
         return error  # a bug in this package
 
-    def _create(self, parts: Sequence[SchemaPart]) -> None:
+    def _create_parts(self, parts: Sequence[SchemaPart]) -> None:
         with self.read_transaction() as tx:
             exists = tx.execute("SELECT to_regclass(?) IS NOT NULL", (f"{SCHEMA}.store_part",)).fetchone()[0]
             if exists and has_parts(tx, parts, name=self.name):
@@ -242,13 +243,14 @@ class PostgresDatabase:
 
 
 def _settings(synchronous: Synchronous, patience: float) -> str:
+    """Return the statements that configure a new connection."""
     settings = {
         "search_path": SCHEMA,
         "default_transaction_isolation": "'read committed'",
         "default_transaction_read_only": "off",
         "synchronous_commit": "on" if synchronous == "full" else "off",
         "lock_timeout": f"'{max(1, int(patience * 1000))}ms'",
-        # A process that hangs in a transaction must not hold its locks for ever.
+        # A process that hangs in a transaction must not keep its locks.
         "idle_in_transaction_session_timeout": f"'{max(10_000, int(patience * 2000))}ms'",
         "client_encoding": "'UTF8'",
     }
@@ -268,26 +270,26 @@ def _first_line(error: BaseException) -> str:
 
 @lru_cache(maxsize=512)
 def _translate(sql: str) -> str:
-    """Return ``sql`` with ``?`` as psycopg's placeholder, except within quotes."""
+    """Replace each ``?`` by ``%s``, psycopg's placeholder, except within quotes."""
     pieces = sql.replace("%", "%%").split("'")
-    pieces[::2] = [piece.replace("?", "%s") for piece in pieces[::2]]
+    pieces[::2] = [piece.replace("?", "%s") for piece in pieces[::2]]  # the others are quoted
     return "'".join(pieces)
 
 
 _SCHEMES: Final = ("postgresql://", "postgres://")
 _HOST: Final = r"(?:\[[0-9A-Fa-f:.]+\]|[^:@,\[\]]*)(?::[0-9]+)?"
-_PLACE: Final = re.compile(rf"(?:(?P<user>[^:@]*)(?::[^@]*)?@)?(?P<hosts>{_HOST}(?:,{_HOST})*)")
+_AUTHORITY: Final = re.compile(rf"(?:(?P<user>[^:@]*)(?::[^@]*)?@)?(?P<hosts>{_HOST}(?:,{_HOST})*)")
 
 
-def is_postgres(where: str) -> bool:
-    return where.startswith(_SCHEMES)
+def is_postgres(location: str) -> bool:
+    return location.startswith(_SCHEMES)
 
 
 class PostgresUrl:
-    """A PostgreSQL URL; ``str()`` and ``repr()`` leave out the password, :attr:`secret` is for the driver only.
+    """A PostgreSQL URL. ``str()`` and ``repr()`` omit the password; :attr:`secret`, the whole URL, is for the driver.
 
-    A password with unescaped ``@`` or ``/`` splits the URL at the wrong places, and a driver error would quote a piece
-    of it. Such a URL is refused here, without quoting it.
+    A password with unescaped ``@`` or ``/`` splits the URL at the wrong places, and a driver error would quote a part
+    of the password. Such a URL is refused here, and the message does not quote it.
     """
 
     __slots__ = ("_text", "secret")
@@ -299,11 +301,11 @@ class PostgresUrl:
             query = parse_qs(parts.query, strict_parsing=True) if parts.query else {}
         except ValueError:
             raise invalid_url() from None
-        place = _PLACE.fullmatch(parts.netloc)
-        if place is None or "@" in parts.path or parts.fragment:
+        authority = _AUTHORITY.fullmatch(parts.netloc)
+        if authority is None or "@" in parts.path or parts.fragment:
             raise invalid_url()
-        user = place["user"] or query.get("user", [""])[0]
-        hosts = place["hosts"] or query.get("host", [""])[0]
+        user = authority["user"] or query.get("user", [""])[0]
+        hosts = authority["hosts"] or query.get("host", [""])[0]
         self._text: Final = f"postgresql://{f'{user}@' if user else ''}{unquote(hosts)}{parts.path}"
 
     def __str__(self) -> str:

@@ -1,13 +1,14 @@
 """Offers: macro-tools with the identity they were offered to.
 
 An entry is visible to its identity only (OPEN-31). A later offer replaces the validity and definition of an earlier one
-(OPEN-32). An entry is kept for the retention time after the offer, the beginning or the end of its validity, whichever
-is last (INVK-11, INVK-12), so that a late call gets "expired", not "unknown". A registry above its limit drops the
-oldest entries outside a validity window, then, with a warning, the oldest of the others (INVK-13, OPEN-30).
+(OPEN-32). An entry is deleted a retention time after its offer, the start of its validity or the end of its validity,
+whichever is latest (INVK-11, INVK-12), so that a late call gets "expired", not "unknown". If the registry is above its
+limit, a sweep evicts the oldest entries that have expired or never expire, then, with a warning, the oldest of the
+others (INVK-13, OPEN-30). The ids are those of docs/reference/requirements.md.
 
-Documents are stored once, by digest: definitions for all identities, the inputs of an evaluation for its identity. A
-document is deleted with the last entry that refers to it. Sweeps also check each document from time to time, because
-its entries may have been replaced.
+Documents are stored once, by digest: the definitions of tools, shared by all identities, and the inputs of evaluations,
+one per identity. A document is deleted with the last entry that refers to it; a sweep also deletes those whose last
+entry was replaced by a later offer.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from manglecp.store.schema import SchemaPart
 
 RETENTION_MS: Final = 300_000
 CHECK_MS: Final = 900_000
-"""The time between two checks whether a document is in use."""
+"""How often a sweep checks whether any entry refers to a document."""
 MAX_ENTRIES: Final = 1_000_000
-MAX_SWEEP: Final = 10_000
-_MAX_MARKS: Final = 500  # databases limit the values of a statement
+SWEEP_BATCH: Final = 10_000
+_MAX_VALUES: Final = 500  # databases limit the values of a statement
 
 REGISTRY: Final = SchemaPart(
     "registry",
@@ -43,12 +44,12 @@ REGISTRY: Final = SchemaPart(
                 identity      TEXT NOT NULL,
                 macro_id      TEXT NOT NULL,
                 chain_digest  TEXT NOT NULL,
-                digest        TEXT NOT NULL,
-                inputs        TEXT NOT NULL,
+                digest        TEXT NOT NULL, -- of the definition
+                inputs        TEXT NOT NULL, -- digest of the inputs
                 not_before_ms BIGINT,
                 expires_at_ms BIGINT,
-                kept_ms       BIGINT NOT NULL,
-                drop_ms       BIGINT NOT NULL,
+                kept_ms       BIGINT NOT NULL, -- time of the offer
+                drop_ms       BIGINT NOT NULL, -- end of the retention
                 PRIMARY KEY (identity, macro_id)
             ) {clustered}
             """,
@@ -59,13 +60,13 @@ REGISTRY: Final = SchemaPart(
     ),
 )
 
-# Equal inputs may have been sealed with another key, so the content is replaced.
+# The stored content may be sealed with an earlier key of the store, so it is replaced.
 _PUT_DOCUMENT: Final = """
     INSERT INTO registry_document (digest, check_ms, content) VALUES (?, ?, ?)
     ON CONFLICT (digest) DO UPDATE SET check_ms = excluded.check_ms, content = excluded.content
 """
-# An id is the beginning of a chain digest; another digest under the same id never replaces an offer.
-_PUT: Final = """
+# A macro id is a prefix of the chain digest; an offer with the same id and another chain digest is not stored.
+_PUT_ENTRY: Final = """
     INSERT INTO registry
         (identity, macro_id, chain_digest, digest, inputs, not_before_ms, expires_at_ms, kept_ms, drop_ms)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
@@ -75,19 +76,22 @@ _PUT: Final = """
         WHERE registry.chain_digest = excluded.chain_digest
 """
 _FIND: Final = """
-    SELECT macro_id, chain_digest, definition.content, inputs, given.content, not_before_ms, expires_at_ms
+    SELECT macro_id, chain_digest, definition.content, inputs, input.content, not_before_ms, expires_at_ms
     FROM registry
     JOIN registry_document AS definition ON definition.digest = registry.digest
-    JOIN registry_document AS given ON given.digest = registry.inputs
+    JOIN registry_document AS input ON input.digest = registry.inputs
     WHERE identity = ? AND macro_id = ? AND registry.drop_ms > ?
 """
-_ENTRIES: Final = "SELECT macro_id, digest, drop_ms, inputs FROM registry WHERE identity = ? AND macro_id IN ({marks})"
-_DROP: Final = """
+_ENTRIES: Final = (
+    "SELECT macro_id, digest, drop_ms, inputs FROM registry WHERE identity = ? AND macro_id IN ({placeholders})"
+)
+_DELETE_LAPSED: Final = """
     DELETE FROM registry WHERE (identity, macro_id) IN (
         SELECT identity, macro_id FROM registry WHERE drop_ms <= ? LIMIT ?)
     RETURNING digest, inputs
 """
-_CHECK: Final = """
+# Returns the documents whose check is due, and defers their next check.
+_NEXT_TO_CHECK: Final = """
     UPDATE registry_document SET check_ms = ? WHERE digest IN (
         SELECT digest FROM registry_document WHERE check_ms <= ? LIMIT ?)
     RETURNING digest
@@ -95,14 +99,14 @@ _CHECK: Final = """
 _EVICT: Final = """
     DELETE FROM registry WHERE (identity, macro_id) IN (
         SELECT identity, macro_id FROM registry
-        WHERE {which} ORDER BY kept_ms, identity, macro_id LIMIT ?)
+        WHERE {condition} ORDER BY kept_ms, identity, macro_id LIMIT ?)
     RETURNING digest, inputs
 """
-_OUTSIDE: Final = "(expires_at_ms IS NULL OR expires_at_ms <= ?)"
-_INSIDE: Final = "expires_at_ms > ?"
-_DROP_UNUSED: Final = """
+_EXPIRED_OR_UNLIMITED: Final = "(expires_at_ms IS NULL OR expires_at_ms <= ?)"
+_UNEXPIRED: Final = "expires_at_ms > ?"
+_DELETE_UNUSED_DOCUMENTS: Final = """
     DELETE FROM registry_document
-    WHERE digest IN ({marks})
+    WHERE digest IN ({placeholders})
         AND NOT EXISTS (SELECT 1 FROM registry WHERE registry.digest = registry_document.digest)
         AND NOT EXISTS (SELECT 1 FROM registry WHERE registry.inputs = registry_document.digest)
 """
@@ -111,7 +115,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class StoredOffer(NamedTuple):
-    """An offered tool: its definition, and what it was proven from. Both are opaque to the store."""
+    """An offered tool: its definition (``document``) and the inputs of its proof, both opaque to the store."""
 
     macro_id: str
     chain_digest: str
@@ -124,14 +128,14 @@ class StoredOffer(NamedTuple):
 
 
 class OfferSweep(NamedTuple):
-    dropped: int
-    """Past their retention."""
+    lapsed: int
+    """Entries deleted at the end of their retention."""
     evicted: int
-    """Earlier, because the registry was full."""
-    evicted_inside: int
-    """Before their validity ended."""
+    """Entries deleted earlier, because the registry was above its limit."""
+    evicted_unexpired: int
+    """Those of ``evicted`` whose validity had an end that was not reached."""
     more: bool
-    """Whether to sweep again, after other writers had access."""
+    """Whether entries or documents are left to delete. Commit before the next sweep, so that other writers proceed."""
 
 
 class Registry:
@@ -139,7 +143,7 @@ class Registry:
 
     __slots__ = ()
 
-    def keep(
+    def register(
         self,
         tx: Transaction,
         identity: str,
@@ -148,6 +152,7 @@ class Registry:
         now_ms: int,
         retention_ms: int = RETENTION_MS,
     ) -> None:
+        """Store offers to this identity, each in place of an earlier one with the same macro id and chain digest."""
         documents: dict[str, bytes] = {}
         entries: dict[str, tuple[object, ...]] = {}
         for tool in tools:
@@ -160,50 +165,54 @@ class Registry:
             )
         # One lock order for all writers prevents deadlocks.
         tx.executemany(_PUT_DOCUMENT, [(key, now_ms + CHECK_MS, documents[key]) for key in sorted(documents)])
-        tx.executemany(_PUT, [entries[macro_id] for macro_id in sorted(entries)])
+        tx.executemany(_PUT_ENTRY, [entries[macro_id] for macro_id in sorted(entries)])
 
     def find(self, tx: Transaction, identity: str, macro_id: str, now_ms: int) -> StoredOffer | None:
-        """Return an offer to this identity, whether valid now or not."""
+        """Return the offer of a tool to this identity, even before or after its validity; None past its retention."""
         row = tx.execute(_FIND, (identity, macro_id, now_ms)).fetchone()
         return None if row is None else StoredOffer(*row)
 
     def entries(self, tx: Transaction, identity: str, macro_ids: Sequence[str]) -> dict[str, tuple[str, int, str]]:
-        """Return the digest, the earliest deletion time and the inputs digest of the tools that are registered."""
-        marks = ", ".join("?" * len(macro_ids))
-        rows = tx.execute(_ENTRIES.format(marks=marks), (identity, *macro_ids)).fetchall()
+        """Return (definition digest, end of retention in ms, inputs digest) by macro id, without unknown ids."""
+        placeholders = ", ".join("?" * len(macro_ids))
+        rows = tx.execute(_ENTRIES.format(placeholders=placeholders), (identity, *macro_ids)).fetchall()
         return {macro_id: (digest, drop_ms, inputs) for macro_id, digest, drop_ms, inputs in rows}
 
-    def sweep(self, tx: Transaction, now_ms: int, most: int = MAX_ENTRIES, *, at_once: int = MAX_SWEEP) -> OfferSweep:
-        """Delete entries past their retention, then evict those above ``most``; at most ``at_once`` entries."""
+    def sweep(
+        self, tx: Transaction, now_ms: int, max_entries: int = MAX_ENTRIES, *, batch: int = SWEEP_BATCH
+    ) -> OfferSweep:
+        """Delete entries past their retention, then evict those above ``max_entries``; at most ``batch`` in all."""
         if tx.dialect == "postgresql":
-            # No writer may register a tool while its documents are tested for use.
+            # No writer may insert an entry between the test that a document is unused and its deletion.
             tx.execute("LOCK TABLE registry_document IN SHARE ROW EXCLUSIVE MODE")
-        rows = tx.execute(_DROP, (now_ms, at_once)).fetchall()
-        checked = tx.execute(_CHECK, (now_ms + CHECK_MS, now_ms, at_once)).fetchall()
-        _drop_unused(tx, [*rows, *checked])
-        dropped = len(rows)
-        if at_once in (dropped, len(checked)):
-            return OfferSweep(dropped, 0, 0, more=True)
-        excess = tx.execute("SELECT count(*) FROM registry").fetchone()[0] - most
-        room = min(excess, at_once - dropped)
-        evicted = self._evict(tx, _OUTSIDE, now_ms, room)
-        inside = self._evict(tx, _INSIDE, now_ms, room - evicted)
-        if inside:
+        lapsed = tx.execute(_DELETE_LAPSED, (now_ms, batch)).fetchall()
+        checked = tx.execute(_NEXT_TO_CHECK, (now_ms + CHECK_MS, now_ms, batch)).fetchall()
+        _delete_unused_documents(tx, [*lapsed, *checked])
+        if batch in (len(lapsed), len(checked)):
+            return OfferSweep(len(lapsed), 0, 0, more=True)
+        excess = tx.execute("SELECT count(*) FROM registry").fetchone()[0] - max_entries
+        to_evict = min(excess, batch - len(lapsed))
+        expired_or_unlimited = self._evict(tx, _EXPIRED_OR_UNLIMITED, now_ms, to_evict)
+        unexpired = self._evict(tx, _UNEXPIRED, now_ms, to_evict - expired_or_unlimited)
+        if unexpired:
             _log.warning(
-                "the registry has room for %d macro-tools: %d were dropped before their validity ended", most, inside
+                "the registry has room for %d macro-tools: %d were dropped before their validity ended",
+                *(max_entries, unexpired),
             )
-        return OfferSweep(dropped, evicted + inside, inside, more=evicted + inside < excess)
+        evicted = expired_or_unlimited + unexpired
+        return OfferSweep(len(lapsed), evicted, unexpired, more=evicted < excess)
 
-    def _evict(self, tx: Transaction, which: str, now_ms: int, count: int) -> int:
+    def _evict(self, tx: Transaction, condition: str, now_ms: int, count: int) -> int:
         if count <= 0:
             return 0
-        rows = tx.execute(_EVICT.format(which=which), (now_ms, count)).fetchall()
-        _drop_unused(tx, rows)
+        rows = tx.execute(_EVICT.format(condition=condition), (now_ms, count)).fetchall()
+        _delete_unused_documents(tx, rows)
         return len(rows)
 
 
-def _drop_unused(tx: Transaction, rows: Iterable[Sequence[str]]) -> None:
+def _delete_unused_documents(tx: Transaction, rows: Iterable[Sequence[str]]) -> None:
+    """Delete the documents whose digests are in ``rows`` and to which no entry refers."""
     digests = sorted({digest for row in rows for digest in row})
-    for start in range(0, len(digests), _MAX_MARKS):
-        some = digests[start : start + _MAX_MARKS]
-        tx.execute(_DROP_UNUSED.format(marks=", ".join("?" * len(some))), some)
+    for start in range(0, len(digests), _MAX_VALUES):
+        page = digests[start : start + _MAX_VALUES]
+        tx.execute(_DELETE_UNUSED_DOCUMENTS.format(placeholders=", ".join("?" * len(page))), page)

@@ -1,12 +1,13 @@
-"""Runs, steps and decisions, as immutable records.
+"""Runs, steps and decisions, as immutable records, and the states of runs and of attempts at steps.
 
     run     running ──▶ succeeded | failed | cancelled
             running ◀──▶ needs_decision ──▶ failed
-    step    started ──▶ done | failed | unknown
+    attempt started ──▶ done | failed | unknown
             unknown ──▶ done | failed               a person decided
             (absent) ──▶ done | failed | skipped    steps that need no record before they are sent
 
-Members of type ``bytes`` are opaque to the journal: it seals, stores, returns and deletes them.
+``number`` and ``kind`` identify a step. Fields of type ``bytes`` are opaque to the store. Times are in milliseconds by
+the clock of the database. ``code`` is a reason for programs: of a failure, or of a needed decision.
 """
 
 from __future__ import annotations
@@ -16,14 +17,13 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-StepKind: TypeAlias = Literal["do", "undo"]
-
+StepKind: TypeAlias = Literal["do", "undo"]  # "undo": the compensation of the step with the same number
 Verdict: TypeAlias = Literal["happened", "did_not", "resume", "abort"]
-"""``resume``: no step is in doubt; continue the run."""
+"""Whether a step happened; or about the run: continue it (if no step is in doubt), or end it."""
 
 
 class RunState(StrEnum):
-    """The state of a run; the transitions are listed above."""
+    """The state of a run; only the last three are final."""
 
     RUNNING = "running"
     NEEDS_DECISION = "needs_decision"
@@ -32,7 +32,7 @@ class RunState(StrEnum):
     CANCELLED = "cancelled"
 
 
-ENDS = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED})
+FINAL_STATES = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED})
 
 
 class StepState(StrEnum):
@@ -47,7 +47,7 @@ class StepState(StrEnum):
 
 
 class Values(msgspec.Struct, frozen=True, kw_only=True):
-    """Values that a resume needs beside the steps; deleted when the run has ended."""
+    """What a worker needs beside the steps to resume a run; deleted when the run ends."""
 
     plan: bytes | None = None
     args: bytes | None = None
@@ -55,21 +55,21 @@ class Values(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewRun(msgspec.Struct, frozen=True, kw_only=True):
-    """An invocation at admission, owned by the admitting process."""
+    """A run to insert, owned by the process that admitted the invocation."""
 
     run_id: str
     identity: str
     macro_id: str
     pack_digest: str
     request_digest: str
-    """Requests with the same key must have the same digest."""
+    """Of the whole invocation: a second one with the same ``request_key`` must have the same digest."""
     request_key: str | None = None
     admission: bytes
-    """The admission record. It holds digests only, so it is not sealed, and stays."""
+    """The admission record. It holds digests only, so it is neither sealed nor deleted when the run ends."""
     values: Values
     owner: str
     """Unique per process start: a restarted process is another owner."""
-    claim_ms: int
+    claim_ms: int  # how long the ownership lasts without a heartbeat
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,18 +83,19 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     request_digest: str
     state: RunState
     code: str | None
-    """Why it needs a decision, or was ended by one."""
+    """Why the run needs a decision, or was ended by one."""
     step: int | None
-    """The step that needs a decision."""
+    """The number of the step that needs a decision; ``kind`` belongs to it."""
     kind: StepKind | None
     fence: int
+    """The fencing token: a takeover and a decision increment it."""
     owner: str | None
     claim_until_ms: int
     takeovers: int
-    """Ownership changes since a step was last done."""
-    cancel: bool
+    """Takeovers from owners that did not release the run, since a step was last done."""
+    cancel: bool  # a client requested it
     revision: int
-    """Incremented with every change, for watchers."""
+    """Grows with every recorded change, for processes that poll."""
     created_ms: int
     touched_ms: int
     ended_ms: int | None
@@ -112,9 +113,9 @@ class StepStart(msgspec.Struct, frozen=True, kw_only=True):
     repeatable: bool
     """The action is idempotent: an unknown outcome allows another attempt."""
     input: bytes | None
-    """None if it holds a secret."""
+    """None if the input holds a secret."""
     input_digest: str
-    witness: str | None = None
+    witness: str | None = None  # the id of the turn that allowed the call
 
 
 class StepEnd(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,11 +129,11 @@ class StepEnd(msgspec.Struct, frozen=True, kw_only=True):
     output_digest: str | None = None
     code: str | None = None
     note: bytes | None = None
-    """Opaque further data of the caller: a reason, a duration."""
+    """Further data of the caller: a reason, a duration."""
 
 
 class SettledStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A step without a start record: a read, a skipped step, or one that was never sent."""
+    """A step that has ended without a :class:`StepStart`: a read, a skipped step, or a call that was never sent."""
 
     number: int
     kind: StepKind = "do"
@@ -165,7 +166,7 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True):
     code: str | None
     witness: str | None
     decided_by: str | None
-    """The identity that decided its outcome."""
+    """The identity of the person who decided whether the step happened."""
     started_ms: int
     ended_ms: int | None
     input: bytes | None = None
@@ -174,12 +175,12 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunView(msgspec.Struct, frozen=True, kw_only=True):
-    """A run without values, for operators."""
+    """A run without sealed values, for operators."""
 
     run: Run
     admission: bytes
     steps: tuple[StepRecord, ...]
-    """In the order of recording."""
+    """In the order in which they were recorded."""
 
 
 class OwnedRun(RunView, frozen=True, kw_only=True):
@@ -189,16 +190,16 @@ class OwnedRun(RunView, frozen=True, kw_only=True):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """A person's decision; ``happened`` and ``did_not`` are about a step whose outcome is unknown."""
+    """A person's decision; ``happened`` and ``did_not`` are about the last attempt at ``step``."""
 
     verdict: Verdict
     step: int | None = None
     kind: StepKind = "do"
     output: bytes | None = None
-    """With ``happened``: the output of the action, if known."""
+    """With ``happened``: the output of the action, if the person knows it."""
     output_digest: str | None = None
     answer: bytes | None = None
-    """With ``abort``: the answer of the run."""
+    """With ``abort``: the answer that clients of the run get."""
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
@@ -208,4 +209,4 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     other_answers_ms: int = 5 * 60_000
     """For runs without request key: long enough for a waiting client."""
     runs_ms: int = 30 * 24 * 3_600_000
-    """The request key is deleted with the run."""
+    """The request key is deleted with its run, and may then begin another."""

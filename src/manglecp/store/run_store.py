@@ -1,12 +1,12 @@
 """The journal of runs with effects: records before and after each step, and ownership.
 
-* A step has a row before it is sent and another state after it; recovery continues at the first step without a row.
+* A step has a row before its call is sent, which its end updates; recovery continues at the first step without a row.
 * Ownership ends at a time of the database's clock unless a heartbeat extends it. A takeover raises the fencing token
-  (``fence``), which every statement of an owner tests: a late owner writes nothing and gets :class:`.Fenced`.
-* A step that was started and has no end is *in doubt*. A repeatable action is retried; for any other the database
-  refuses a second attempt until a person has decided.
+  (``fence``), which every statement of an owner tests: a former owner writes nothing and gets :class:`.Fenced`.
+* A step that was started and has no end has an *unknown* outcome. A repeatable action is retried; any other step is
+  *in doubt*, and the database refuses a second attempt until a person has decided.
 
-Methods that take a transaction are part of it: append to the ledger last, and commit both.
+Methods with a parameter ``tx`` run in the caller's transaction, which appends to the ledger last.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import msgspec
 from manglecp.store.database import NOW, Database, Transaction
 from manglecp.store.errors import Fenced, Invalid, KeyTaken, NoRun, NotOpen, Unusable
 from manglecp.store.run_model import (
-    ENDS,
+    FINAL_STATES,
     Decision,
     NewRun,
     OwnedRun,
@@ -38,21 +38,22 @@ from manglecp.store.run_model import (
 from manglecp.store.schema import ByDialect, SchemaPart
 from manglecp.store.seals import Seals
 
+# Codes of runs and steps. A run that was taken over too often without progress is poisoned.
 ABORTED: Final = "aborted"
 DID_NOT_HAPPEN: Final = "did_not_happen"
 OUTCOME_UNKNOWN: Final = "outcome_unknown"
 POISONED: Final = "poisoned"
-_MAX_UNREADABLE: Final = 100
+_MAX_UNREADABLE: Final = 100  # runs that one search for a lapsed run skips
 
 OnPoisoned: TypeAlias = Callable[[Transaction, Run], None]
-"""Called for a parked run inside the parking transaction, to append a ledger entry."""
+"""Called for a run that was parked as poisoned, in the same transaction, to append a ledger entry."""
 
 # The unique index steps_once enforces at-most-once: a step is started again only if no attempt at it is under way, done
-# or skipped, and none that must not be repeated is in doubt. There are no other constraints: PostgreSQL prepares them
-# anew for every statement, which made a step a tenth slower.
+# or skipped, and no attempt that must not be repeated has an unknown outcome. There are no CHECK constraints, because
+# PostgreSQL prepares them anew for every statement, which made a step a tenth slower.
 #
-# A row of runs is written with every step and every heartbeat, so it is kept small: rarely changed columns are in
-# run_values, and no index has a column that a step or a heartbeat changes.
+# A row of runs is written with every step and every heartbeat, so it is kept small: large columns that seldom change
+# are in run_values, and no index has a column that a step or a heartbeat changes.
 
 RUNS: Final = SchemaPart(
     "runs",
@@ -67,13 +68,13 @@ RUNS: Final = SchemaPart(
         request_digest  TEXT NOT NULL,
         state           TEXT NOT NULL,
         code            TEXT,
-        step            BIGINT,
-        kind            TEXT,
+        step            BIGINT, -- that needs a decision
+        kind            TEXT,   -- of this step
         fence           BIGINT NOT NULL,
         owner           TEXT,
         claim_until_ms  BIGINT NOT NULL,
         takeovers       BIGINT NOT NULL,
-        cancel          BIGINT NOT NULL,
+        cancel          BIGINT NOT NULL, -- 1: the owner should stop
         revision        BIGINT NOT NULL,
         created_ms      BIGINT NOT NULL,
         touched_ms      BIGINT NOT NULL,
@@ -127,7 +128,7 @@ RUNS: Final = SchemaPart(
     CREATE UNIQUE INDEX steps_once ON steps (run_id, kind, number)
     WHERE state IN ('started', 'done', 'skipped') OR (state = 'unknown' AND repeatable = 0)
     """,
-        # Free space for the next version of a row in its page; no compression of encrypted values.
+        # fillfactor leaves space in a page for the next version of a row; EXTERNAL does not compress encrypted values.
         ByDialect(
             sqlite=(),
             postgresql=(
@@ -138,7 +139,7 @@ RUNS: Final = SchemaPart(
                 " ALTER COLUMN note SET STORAGE EXTERNAL",
             ),
         ),
-        # Values for later runs. They are deleted with the run.
+        # Values that later runs of the same identity may read. They are deleted with the run.
         """
     CREATE TABLE run_kept (
         run_id          TEXT NOT NULL,
@@ -151,14 +152,14 @@ RUNS: Final = SchemaPart(
     ),
 )
 
-_ACCEPT: Final = """
+_INSERT_RUN: Final = """
     INSERT INTO runs (run_id, identity, macro_id, pack_digest, request_key, request_digest, state, fence, owner,
         claim_until_ms, takeovers, cancel, revision, created_ms, touched_ms, slots)
     VALUES (?, ?, ?, ?, ?, ?, 'running', 1, ?, ?, 0, 0, 0, ?, ?, ?)
     ON CONFLICT DO NOTHING
 """
-_PUT_VALUES: Final = "INSERT INTO run_values (run_id, admission, plan, args) VALUES (?, ?, ?, ?)"
-_CLOSE: Final = """
+_INSERT_VALUES: Final = "INSERT INTO run_values (run_id, admission, plan, args) VALUES (?, ?, ?, ?)"
+_END_RUN: Final = """
     UPDATE runs SET state = ?, code = ?, step = NULL, kind = NULL, owner = NULL, claim_until_ms = 0,
         revision = revision + 1, touched_ms = ?, ended_ms = ?,
         answer_until_ms = CASE WHEN request_key IS NULL THEN CAST(? AS BIGINT) ELSE CAST(? AS BIGINT) END,
@@ -166,8 +167,8 @@ _CLOSE: Final = """
     WHERE run_id = ?
 """
 _ERASE_VALUES: Final = "UPDATE run_values SET plan = NULL, args = NULL, answer = ? WHERE run_id = ?"
-_ANSWER: Final = "UPDATE run_values SET answer = ? WHERE run_id = ?"
-_NEEDS_DECISION: Final = """
+_SET_ANSWER: Final = "UPDATE run_values SET answer = ? WHERE run_id = ?"
+_PARK: Final = """
     UPDATE runs SET state = 'needs_decision', code = ?, step = ?, kind = ?, owner = NULL, claim_until_ms = 0
     WHERE run_id = ?
 """
@@ -175,32 +176,30 @@ _REQUEST_CANCEL: Final = """
     UPDATE runs SET cancel = 1, revision = revision + 1
     WHERE run_id = ? AND identity = ? AND state IN ('running', 'needs_decision')
 """
-# A repeated step stores its value again.
-_KEEP: Final = """
+# A second attempt at a step stores its values again.
+_PUT_KEPT_VALUE: Final = """
     INSERT INTO run_kept (run_id, name, value) VALUES (?, ?, ?)
     ON CONFLICT (run_id, name) DO UPDATE SET value = excluded.value
 """
-_KEPT: Final = """
+_SELECT_KEPT_VALUE: Final = """
     SELECT k.value FROM run_kept k JOIN runs r ON r.run_id = k.run_id
     WHERE k.run_id = ? AND k.name = ? AND r.identity = ?
 """
-# The members of the structs, in their order: rows become structs by position.
-_RUN: Final = Run.__struct_fields__
-_SEALED: Final = ("input", "output", "note")
-_STEP: Final = tuple(name for name in StepRecord.__struct_fields__ if name not in _SEALED)
-_STEP_COLUMNS: Final = ("run_id", "seq", *_STEP, *_SEALED)
-_SELECT_RUN: Final = f"SELECT {', '.join(_RUN)} FROM runs"
-_SELECT_VALUES: Final = """
-    SELECT admission, plan, args, slots FROM runs JOIN run_values USING (run_id) WHERE run_id = ?
-"""
+# Columns have the names of the struct fields; _read_run and _steps rely on it.
+_RUN_COLUMNS: Final = Run.__struct_fields__
+_SEALED_COLUMNS: Final = ("input", "output", "note")
+_PLAIN_COLUMNS: Final = tuple(name for name in StepRecord.__struct_fields__ if name not in _SEALED_COLUMNS)
+_STEP_COLUMNS: Final = ("run_id", "seq", *_PLAIN_COLUMNS, *_SEALED_COLUMNS)
+_SELECT_RUN: Final = f"SELECT {', '.join(_RUN_COLUMNS)} FROM runs"
+_SELECT_VALUES: Final = "SELECT admission, plan, args, slots FROM runs JOIN run_values USING (run_id) WHERE run_id = ?"
 _OLD_ANSWERS: Final = """
     SELECT run_id FROM runs WHERE answer_until_ms IS NOT NULL AND answer_until_ms <= ? ORDER BY answer_until_ms LIMIT ?
 """
 _OLD_RUNS: Final = "SELECT run_id FROM runs WHERE ended_ms IS NOT NULL AND ended_ms <= ? ORDER BY ended_ms LIMIT ?"
-
-_LAPSED: Final = """
+# Returns the run and the number of its takeovers including the next, which counts only if the run has an owner.
+_SELECT_LAPSED: Final = """
     SELECT run_id, takeovers + CASE WHEN owner IS NULL THEN 0 ELSE 1 END FROM runs
-    WHERE state = 'running' AND claim_until_ms <= ? AND pack_digest IN ({digests}) {which}
+    WHERE state = 'running' AND claim_until_ms <= ? AND pack_digest IN ({digests}) {condition}
     ORDER BY claim_until_ms LIMIT 1
 """
 _TAKE_OVER: Final = """
@@ -213,7 +212,6 @@ _POISON: Final = f"""
         takeovers = ?, revision = revision + 1, touched_ms = ?, step = ?, kind = ?
     WHERE run_id = ?
 """
-# One statement for all runs of an owner.
 _HEARTBEAT: Final = """
     UPDATE runs SET claim_until_ms = ? WHERE owner = ? AND state = 'running' AND run_id IN ({runs})
     RETURNING run_id, fence
@@ -222,7 +220,8 @@ _RELEASE: Final = """
     UPDATE runs SET owner = NULL, claim_until_ms = ?, touched_ms = ?
     WHERE run_id = ? AND fence = ? AND state = 'running'
 """
-_HOLD: Final = """
+# The factor of takeovers is 0 after progress, else 1.
+_CONFIRM_OWNERSHIP: Final = """
     UPDATE runs SET revision = revision + ?, touched_ms = {now}, takeovers = takeovers * ?, slots = COALESCE(?, slots)
     WHERE run_id = ? AND fence = ? AND state = 'running'
     RETURNING cancel, touched_ms, revision
@@ -231,14 +230,14 @@ _INSERT_STEP: Final = f"""
     INSERT INTO steps ({", ".join(_STEP_COLUMNS)}) VALUES ({", ".join("?" for _ in _STEP_COLUMNS)})
     ON CONFLICT DO NOTHING
 """
-_FINISH: Final = """
+_END_STEP: Final = """
     UPDATE steps SET state = ?, output_digest = ?, code = ?, ended_ms = ?, output = ?, note = ?
     WHERE run_id = ? AND kind = ? AND number = ? AND attempt = ? AND state = 'started'
 """
-_DOUBT: Final = f"""
+_MARK_UNKNOWN: Final = f"""
     UPDATE steps SET state = 'unknown', code = '{OUTCOME_UNKNOWN}', ended_ms = ? WHERE run_id = ? AND state = 'started'
 """
-_IN_DOUBT: Final = """
+_SELECT_IN_DOUBT: Final = """
     SELECT number, kind FROM steps WHERE run_id = ? AND state = 'unknown' AND repeatable = 0 ORDER BY seq LIMIT 1
 """
 _ERASE_STEPS: Final = "UPDATE steps SET input = NULL, output = NULL, note = NULL WHERE run_id = ?"
@@ -247,14 +246,14 @@ _LOCK_UNDECIDED: Final = """
     UPDATE runs SET fence = fence + 1, revision = revision + 1, touched_ms = ?
     WHERE run_id = ? AND state = 'needs_decision'
 """
-_DECIDE: Final = """
+_DECIDE_STEP: Final = """
     UPDATE steps SET state = ?, code = ?, decided_by = ?, output = ?, output_digest = ?
     WHERE run_id = ? AND kind = ? AND number = ? AND attempt = ?
 """
-_LAST_ATTEMPT: Final = """
+_SELECT_LAST_ATTEMPT: Final = """
     SELECT attempt, state FROM steps WHERE run_id = ? AND kind = ? AND number = ? ORDER BY attempt DESC LIMIT 1
 """
-_GO_ON: Final = """
+_CONTINUE: Final = """
     UPDATE runs SET state = 'running', code = NULL, step = NULL, kind = NULL, owner = NULL, claim_until_ms = 0,
         takeovers = 0
     WHERE run_id = ?
@@ -262,16 +261,16 @@ _GO_ON: Final = """
 
 
 class RunSweep(NamedTuple):
-    """Counts of deleted rows. If one equals the limit, there may be more to sweep."""
+    """Numbers of deleted answers and runs. If one equals the limit of the sweep, there may be more to delete."""
 
     answers: int
     runs: int
 
 
 class _Ownership(NamedTuple):
-    cancel: bool
+    cancel: bool  # a client requested it
     now_ms: int
-    revision: int
+    revision: int  # after the change
 
 
 class RunStore:
@@ -283,9 +282,9 @@ class RunStore:
         self._retention = retention or Retention()
 
     def accept(self, tx: Transaction, new: NewRun) -> None:
-        """Record a run; it is acknowledged when this is committed, and owned by the caller under fence 1.
+        """Insert a run that ``new.owner`` owns under fence 1. Commit before the client gets an acknowledgement.
 
-        Raises :class:`.KeyTaken` if the identity has used the request key.
+        Raises :class:`.KeyTaken` if the identity has used the request key, :class:`.NotOpen` if the run id exists.
         """
         now_ms = tx.now_ms()
         run_id, values = new.run_id, new.values
@@ -293,10 +292,10 @@ class RunStore:
             *(run_id, new.identity, new.macro_id, new.pack_digest, new.request_key, new.request_digest),
             *(new.owner, now_ms + new.claim_ms, now_ms, now_ms, self._seal(values.slots, "runs", run_id, "slots")),
         )
-        if tx.execute(_ACCEPT, row).rowcount == 1:
+        if tx.execute(_INSERT_RUN, row).rowcount == 1:
             plan = self._seal(values.plan, "runs", run_id, "plan")
             args = self._seal(values.args, "runs", run_id, "args")
-            tx.execute(_PUT_VALUES, (run_id, new.admission, plan, args))
+            tx.execute(_INSERT_VALUES, (run_id, new.admission, plan, args))
             return
         earlier = None if new.request_key is None else self.by_key(tx, new.identity, new.request_key)
         if earlier is None:
@@ -308,51 +307,52 @@ class RunStore:
         owner: str,
         claim_ms: int,
         pack_digests: Collection[str],
-        most_takeovers: int,
+        max_takeovers: int,
         *,
         run_id: str | None = None,
         on_poisoned: OnPoisoned | None = None,
     ) -> OwnedRun | None:
-        """Take over a run (or this one) whose ownership has lapsed; steps that were under way are then ``unknown``.
+        """Take over a run of these packs (or ``run_id``) whose ownership has lapsed; return None if there is none.
 
-        A run that was taken over more than ``most_takeovers`` times without progress is parked instead: it may crash
-        its owners.
+        Steps that were under way are then ``unknown``. A run that was taken over more than ``max_takeovers`` times
+        without progress is parked instead, because it may crash its owners. ``claim_ms``: the duration of ownership.
+        Raises :class:`.Unusable` if the values of a lapsed run cannot be read and no other run has lapsed.
         """
         if not pack_digests:
             return None
         unreadable: dict[str, Unusable] = {}
         while True:
-            lapsed, values = _search(pack_digests, run_id, unreadable)
-            # Usually no run has lapsed; this check must not block writers.
+            query, values = _lapsed_query(pack_digests, run_id, unreadable)
+            # Usually no run has lapsed; find that out without blocking writers.
             with self._database.read_transaction() as tx:
-                if tx.execute(lapsed, (tx.now_ms(), *values)).fetchone() is None:
+                if tx.execute(query, (tx.now_ms(), *values)).fetchone() is None:
                     break
-            chosen = ""
+            chosen = ""  # run id
             try:
                 with self._database.write_transaction() as tx:
                     now_ms = tx.now_ms()
-                    lapsed_run = tx.locked(lapsed, (now_ms, *values)).fetchone()
-                    if lapsed_run is None:  # another process took it over, or has locked it
+                    lapsed = tx.locked(query, (now_ms, *values)).fetchone()
+                    if lapsed is None:  # another process took it over, or has locked it
                         break
-                    chosen, takeovers = lapsed_run
-                    tx.execute(_DOUBT, (now_ms, chosen))
-                    if takeovers <= most_takeovers:
+                    chosen, takeovers = lapsed
+                    tx.execute(_MARK_UNKNOWN, (now_ms, chosen))
+                    if takeovers <= max_takeovers:
                         tx.execute(_TAKE_OVER, (owner, now_ms + claim_ms, takeovers, now_ms, chosen))
                         return self.load(tx, chosen)
                     tx.execute(_POISON, (takeovers, now_ms, *(_find_in_doubt(tx, chosen) or (None, None)), chosen))
                     if on_poisoned is not None:
                         on_poisoned(tx, self.run(tx, chosen))
             except Unusable as error:
-                # Sealed with another key, or damaged: skip it, so that later runs do not wait for it.
+                # The run is sealed with another key, or damaged: search on without it.
                 if not chosen or len(unreadable) == _MAX_UNREADABLE:
                     raise
                 unreadable[chosen] = error
-        for cause in unreadable.values():
-            raise cause
+        if unreadable:
+            raise next(iter(unreadable.values()))
         return None
 
     def heartbeat(self, owner: str, runs: Mapping[str, int], claim_ms: int) -> set[str]:
-        """Extend the ownership of runs (id: fence) in one statement; return those that are lost."""
+        """Extend the ownership of ``runs`` (fence by run id) by ``claim_ms`` from now; return the ids of lost runs."""
         if not runs:
             return set()
         with self._database.write_transaction() as tx:
@@ -361,12 +361,12 @@ class RunStore:
         return {run_id for run_id, fence in runs.items() if extended.get(run_id) != fence}
 
     def release(self, tx: Transaction, run_id: str, fence: int, *, after_ms: int = 0) -> None:
-        """Give up ownership, for others from ``after_ms`` on; this does not count as a takeover."""
+        """Give up ownership; others may take the run over after ``after_ms``. Raises :class:`.Fenced`."""
         now_ms = tx.now_ms()
         if tx.execute(_RELEASE, (now_ms + after_ms, now_ms, run_id, fence)).rowcount != 1:
             raise Fenced(run_id, fence)
 
-    def started(
+    def record_starts(
         self,
         tx: Transaction,
         run_id: str,
@@ -376,15 +376,16 @@ class RunStore:
         settled: Sequence[SettledStep] = (),
         slots: bytes | None = None,
     ) -> bool:
-        """Record calls that are about to be sent, after steps that ended; return whether cancelling was requested.
+        """Record calls that are about to be sent, after ``settled``; return whether a client requested to cancel.
 
-        Raises :class:`.NotOpen` if another attempt at one of the steps exists.
+        ``slots`` replaces the stored value unless it is None. Raises :class:`.Fenced`, and :class:`.NotOpen` if another
+        attempt forbids one of the steps.
         """
-        held = self._hold(tx, run_id, fence, changes=len(settled) + len(starts), slots=slots)
-        self._insert_steps(tx, run_id, (*settled, *starts), held)
-        return held.cancel
+        ownership = self._confirm_ownership(tx, run_id, fence, changes=len(settled) + len(starts), slots=slots)
+        self._insert_steps(tx, run_id, (*settled, *starts), ownership)
+        return ownership.cancel
 
-    def finished(
+    def record_ends(
         self,
         tx: Transaction,
         run_id: str,
@@ -395,28 +396,32 @@ class RunStore:
         slots: bytes | None = None,
         kept: Mapping[str, bytes] | None = None,
     ) -> bool:
-        """Record the ends of calls, and values for later runs; return whether cancelling was requested."""
-        progress = any(one.state == StepState.DONE for one in ends)
-        held = self._hold(tx, run_id, fence, changes=len(settled) + 1, progress=progress, slots=slots)
-        for one in ends:
-            place = (run_id, one.kind, one.number, one.attempt)
-            output, note = (self._seal(getattr(one, name), *_step_place(*place), name) for name in ("output", "note"))
-            row = (one.state.value, one.output_digest, one.code, held.now_ms, output, note, *place)
-            if tx.execute(_FINISH, row).rowcount != 1:
-                raise NotOpen(f"{_attempt_name(*place)} is not under way")
-        self._insert_steps(tx, run_id, settled, held)
+        """Record the ends of calls, then ``settled``, and values for later runs (``kept``, by name).
+
+        Return and raise as :meth:`record_starts` does; also :class:`.NotOpen` for a call that is not under way.
+        """
+        progress = any(end.state == StepState.DONE for end in ends)
+        ownership = self._confirm_ownership(tx, run_id, fence, changes=len(settled) + 1, progress=progress, slots=slots)
+        for end in ends:
+            attempt = (run_id, end.kind, end.number, end.attempt)
+            output = self._seal(end.output, *_step_place(*attempt), "output")
+            note = self._seal(end.note, *_step_place(*attempt), "note")
+            row = (end.state.value, end.output_digest, end.code, ownership.now_ms, output, note, *attempt)
+            if tx.execute(_END_STEP, row).rowcount != 1:
+                raise NotOpen(f"{_attempt_name(*attempt)} is not under way")
+        self._insert_steps(tx, run_id, settled, ownership)
         for name, value in (kept or {}).items():
-            tx.execute(_KEEP, (run_id, name, self._seals.seal(value, "run_kept", run_id, name)))
-        return held.cancel
+            tx.execute(_PUT_KEPT_VALUE, (run_id, name, self._seals.seal(value, "run_kept", run_id, name)))
+        return ownership.cancel
 
     def end(self, tx: Transaction, run_id: str, fence: int, state: RunState, answer: bytes | None) -> None:
-        """End the run. Its values are deleted; the answer stays for repeated requests."""
-        if state not in ENDS:
+        """End the run and delete its values; the answer is kept for repeated requests. Raises :class:`.Fenced`."""
+        if state not in FINAL_STATES:
             raise Invalid("state", f"{state.value} is not a final state")
-        held = self._hold(tx, run_id, fence, changes=0)
-        self._close(tx, run_id, state, None, answer, held.now_ms)
+        ownership = self._confirm_ownership(tx, run_id, fence, changes=0)
+        self._end(tx, run_id, state, None, answer, ownership.now_ms)
 
-    def needs_decision(
+    def park(
         self,
         tx: Transaction,
         run_id: str,
@@ -427,14 +432,17 @@ class RunStore:
         kind: StepKind = "do",
         answer: bytes | None = None,
     ) -> None:
-        """Park the run until a person decides. ``answer`` is sent to clients until then."""
-        held = self._hold(tx, run_id, fence, changes=1)
-        tx.execute(_DOUBT, (held.now_ms, run_id))
-        tx.execute(_NEEDS_DECISION, (code, step, None if step is None else kind, run_id))
-        if answer is not None:
-            tx.execute(_ANSWER, (self._seal(answer, "runs", run_id, "answer"), run_id))
+        """Set the state ``needs_decision``, with the reason (``code``) and the step (``step``, ``kind``) to decide on.
 
-    def _hold(
+        ``answer`` is sent to clients until then. Raises :class:`.Fenced`.
+        """
+        ownership = self._confirm_ownership(tx, run_id, fence, changes=1)
+        tx.execute(_MARK_UNKNOWN, (ownership.now_ms, run_id))
+        tx.execute(_PARK, (code, step, None if step is None else kind, run_id))
+        if answer is not None:
+            tx.execute(_SET_ANSWER, (self._seal(answer, "runs", run_id, "answer"), run_id))
+
+    def _confirm_ownership(
         self,
         tx: Transaction,
         run_id: str,
@@ -446,63 +454,65 @@ class RunStore:
     ) -> _Ownership:
         """Test the fence and lock the run in one statement. Raises :class:`.Fenced`.
 
-        Until the transaction ends no other process can take the run over. ``changes``: by how much the revision grows.
+        Until the transaction ends no other process can take the run over. ``changes`` is added to the revision;
+        ``progress`` resets the number of takeovers; ``slots`` are replaced unless None.
         """
         sealed = self._seal(slots, "runs", run_id, "slots")
-        statement = _HOLD.format(now=NOW[tx.dialect])
+        statement = _CONFIRM_OWNERSHIP.format(now=NOW[tx.dialect])
         row = tx.execute(statement, (changes, 0 if progress else 1, sealed, run_id, fence)).fetchone()
         if row is None:
             raise Fenced(run_id, fence)
         return _Ownership(bool(row[0]), *row[1:])
 
     def _insert_steps(
-        self, tx: Transaction, run_id: str, steps: Sequence[StepStart | SettledStep], held: _Ownership
+        self, tx: Transaction, run_id: str, steps: Sequence[StepStart | SettledStep], ownership: _Ownership
     ) -> None:
-        """Insert steps, in the order of the last revisions of the run. Raises :class:`.NotOpen`."""
-        for seq, step in enumerate(steps, held.revision - len(steps) + 1):
-            place = (run_id, step.kind, step.number, step.attempt)
-            row = msgspec.structs.asdict(step) | {"run_id": run_id, "seq": seq, "started_ms": held.now_ms}
+        """Insert steps; their ``seq`` are the last ``len(steps)`` revisions of the run. Raises :class:`.NotOpen`."""
+        for seq, step in enumerate(steps, ownership.revision - len(steps) + 1):
+            attempt = (run_id, step.kind, step.number, step.attempt)
+            row = msgspec.structs.asdict(step) | {"run_id": run_id, "seq": seq, "started_ms": ownership.now_ms}
             if isinstance(step, StepStart):
                 row |= {"state": "started", "repeatable": int(step.repeatable)}
             elif step.state == StepState.DONE and step.tier > 0:
                 raise Invalid("state", "an effect is done only after it was started")
             else:
-                row |= {"state": step.state.value, "repeatable": int(step.tier == 0), "ended_ms": held.now_ms}
-            for name in _SEALED:
-                row[name] = self._seal(row.get(name), *_step_place(*place), name)
+                row |= {"state": step.state.value, "repeatable": int(step.tier == 0), "ended_ms": ownership.now_ms}
+            for name in _SEALED_COLUMNS:
+                row[name] = self._seal(row.get(name), *_step_place(*attempt), name)
             if tx.execute(_INSERT_STEP, [row.get(name) for name in _STEP_COLUMNS]).rowcount != 1:
-                # The index steps_once decides.
-                raise NotOpen(f"{_attempt_name(*place)} cannot begin: another attempt exists")
+                # The index steps_once, or the primary key, refused the row.
+                raise NotOpen(f"{_attempt_name(*attempt)} cannot begin: another attempt exists")
 
-    def _close(
+    def _end(
         self, tx: Transaction, run_id: str, state: RunState, code: str | None, answer: bytes | None, now_ms: int
     ) -> None:
-        keep = self._retention
-        until = (None, None) if answer is None else (now_ms + keep.other_answers_ms, now_ms + keep.keyed_answers_ms)
-        tx.execute(_CLOSE, (state.value, code, now_ms, now_ms, *until, run_id))
+        # Without and with a request key; _END_RUN selects one of them.
+        ends = (now_ms + self._retention.other_answers_ms, now_ms + self._retention.keyed_answers_ms)
+        answer_until = (None, None) if answer is None else ends
+        tx.execute(_END_RUN, (state.value, code, now_ms, now_ms, *answer_until, run_id))
         tx.execute(_ERASE_VALUES, (self._seal(answer, "runs", run_id, "answer"), run_id))
-        tx.execute(_DOUBT, (now_ms, run_id))
+        tx.execute(_MARK_UNKNOWN, (now_ms, run_id))
         tx.execute(_ERASE_STEPS, (run_id,))
 
     def decide(self, tx: Transaction, run_id: str, decision: Decision, by: str) -> RunState:
-        """Apply a person's decision about a run in ``needs_decision``; return its new state.
+        """Apply the decision of a person (``by``) about a run in ``needs_decision``; return the new state of the run.
 
-        A step whose outcome is unknown and that must not be repeated is in doubt: a person decides whether it happened.
-        When no step is in doubt, the run continues and may be taken over. A run that waits for another reason continues
-        with ``resume``. Every decision raises the fence: the previous owner loses the run.
+        When no step is in doubt any more, the run continues: a worker may take it over. A run that was parked for
+        another reason continues with ``resume``. Every decision raises the fence, so that no former owner can write.
+        Raises :class:`.NotOpen` if the decision does not fit the state of the run, :class:`.NoRun`, :class:`.Invalid`.
         """
         now_ms = tx.now_ms()
         if tx.execute(_LOCK_UNDECIDED, (now_ms, run_id)).rowcount != 1:
             raise NotOpen(f"run {run_id} is {self.run(tx, run_id).state.value}: it needs no decision")
         if decision.verdict == "abort":
-            self._close(tx, run_id, RunState.FAILED, ABORTED, decision.answer, now_ms)
+            self._end(tx, run_id, RunState.FAILED, ABORTED, decision.answer, now_ms)
             return RunState.FAILED
         if decision.verdict != "resume":
             self._decide_step(tx, run_id, decision, by)
         in_doubt = _find_in_doubt(tx, run_id)
         if in_doubt is None:
-            tx.execute(_GO_ON, (run_id,))
-            tx.execute(_ANSWER, (None, run_id))
+            tx.execute(_CONTINUE, (run_id,))
+            tx.execute(_SET_ANSWER, (None, run_id))
             return RunState.RUNNING
         if decision.verdict == "resume":
             raise NotOpen(f"run {run_id} cannot continue: decide first whether the step in doubt happened")
@@ -512,55 +522,56 @@ class RunStore:
     def _decide_step(self, tx: Transaction, run_id: str, decision: Decision, by: str) -> None:
         if decision.step is None:
             raise Invalid("step", f"{decision.verdict} is about a step: name it")
-        row = tx.execute(_LAST_ATTEMPT, (run_id, decision.kind, decision.step)).fetchone()
+        row = tx.execute(_SELECT_LAST_ATTEMPT, (run_id, decision.kind, decision.step)).fetchone()
         if row is None or row[1] != "unknown":
             raise NotOpen(f"the outcome of {decision.kind} step {decision.step} of run {run_id} is not unknown")
-        place = (run_id, decision.kind, decision.step, row[0])
+        attempt = (run_id, decision.kind, decision.step, row[0])
         if decision.verdict == "happened":
-            output = self._seal(decision.output, *_step_place(*place), "output")
-            tx.execute(_DECIDE, ("done", None, by, output, decision.output_digest, *place))
+            output = self._seal(decision.output, *_step_place(*attempt), "output")
+            tx.execute(_DECIDE_STEP, ("done", None, by, output, decision.output_digest, *attempt))
         else:
-            tx.execute(_DECIDE, ("failed", DID_NOT_HAPPEN, by, None, None, *place))
+            tx.execute(_DECIDE_STEP, ("failed", DID_NOT_HAPPEN, by, None, None, *attempt))
 
     def free_key(self, tx: Transaction, run_id: str) -> None:
-        """Detach the request key from a run that is over, so that it can begin another."""
+        """Detach the request key from a run that has ended, so that a client can use the key for another run."""
         tx.execute("UPDATE runs SET request_key = NULL WHERE run_id = ? AND ended_ms IS NOT NULL", (run_id,))
 
     def request_cancel(self, tx: Transaction, run_id: str, identity: str) -> bool:
-        """Request that the owner stop. Return False if this identity has no such run, or it is over."""
+        """Request that the owner stop the run; return False if this identity has no such run, or the run has ended."""
         return tx.execute(_REQUEST_CANCEL, (run_id, identity)).rowcount == 1
 
     def run(self, tx: Transaction, run_id: str) -> Run:
+        """Return a run without its values. Raises :class:`.NoRun`."""
         row = tx.execute(f"{_SELECT_RUN} WHERE run_id = ?", (run_id,)).fetchone()
         if row is None:
             raise NoRun(run_id)
-        return _run(row)
+        return _read_run(row)
 
     def by_key(self, tx: Transaction, identity: str, request_key: str) -> Run | None:
         """Return the run that this identity requested under this key, or None."""
         row = tx.execute(f"{_SELECT_RUN} WHERE identity = ? AND request_key = ?", (identity, request_key)).fetchone()
-        return None if row is None else _run(row)
+        return None if row is None else _read_run(row)
 
     def answer(self, tx: Transaction, run_id: str) -> bytes | None:
-        """Return the answer; None if there is none yet, or it was deleted. Raises :class:`.NoRun`."""
+        """Return the answer of a run; None if it has none yet, or it was deleted. Raises :class:`.NoRun`."""
         row = tx.execute("SELECT answer FROM run_values WHERE run_id = ?", (run_id,)).fetchone()
         if row is None:
             raise NoRun(run_id)
         return self._open(row[0], "runs", run_id, "answer")
 
     def kept(self, tx: Transaction, identity: str, run_id: str, name: str) -> bytes | None:
-        """Return a value that a run kept for later runs of the same identity; None also for another identity."""
-        row = tx.execute(_KEPT, (run_id, name, identity)).fetchone()
+        """Return a value that a run kept for later runs of its identity; None if ``identity`` is another one."""
+        row = tx.execute(_SELECT_KEPT_VALUE, (run_id, name, identity)).fetchone()
         return None if row is None else self._seals.unseal(row[0], "run_kept", run_id, name)
 
     def show(self, tx: Transaction, run_id: str) -> RunView | None:
-        """Return a run with its steps, without their values; None if there is none."""
+        """Return a run with its steps, without sealed values; None if there is no such run."""
         try:
             run = self.run(tx, run_id)
         except NoRun:
             return None
         admission = tx.execute("SELECT admission FROM run_values WHERE run_id = ?", (run_id,)).fetchone()[0]
-        return RunView(run=run, admission=admission, steps=self._steps(tx, run_id, _STEP))
+        return RunView(run=run, admission=admission, steps=self._steps(tx, run_id, _PLAIN_COLUMNS))
 
     def load(self, tx: Transaction, run_id: str) -> OwnedRun:
         """Return a run with all of its values. Raises :class:`.NoRun`."""
@@ -568,28 +579,27 @@ class RunStore:
         admission, *sealed = tx.execute(_SELECT_VALUES, (run_id,)).fetchone()
         names = ("plan", "args", "slots")
         values = {name: self._open(value, "runs", run_id, name) for name, value in zip(names, sealed, strict=True)}
-        steps = self._steps(tx, run_id, (*_STEP, *_SEALED))
+        steps = self._steps(tx, run_id, (*_PLAIN_COLUMNS, *_SEALED_COLUMNS))
         return OwnedRun(run=run, admission=admission, values=Values(**values), steps=steps)
 
     def list(self, tx: Transaction, state: RunState | None = None, limit: int = 100) -> Sequence[Run]:
+        """Return the newest runs, first the newest; only those in ``state`` unless it is None."""
         condition, values = ("", ()) if state is None else (" WHERE state = ?", (state.value,))
         rows = tx.execute(f"{_SELECT_RUN}{condition} ORDER BY created_ms DESC, run_id LIMIT ?", (*values, limit))
-        return tuple(_run(row) for row in rows.fetchall())
+        return tuple(_read_run(row) for row in rows.fetchall())
 
     def sweep(self, tx: Transaction, *, limit: int = 500) -> RunSweep:
-        """Delete up to ``limit`` answers and runs past their retention. Runs that need a decision are never deleted."""
+        """Delete up to ``limit`` ended runs and up to ``limit`` answers that are past their retention."""
         now_ms = tx.now_ms()
         runs = tx.locked(_OLD_RUNS, (now_ms - self._retention.runs_ms, limit)).fetchall()
-        if runs:
-            for table in ("steps", "run_values", "run_kept", "runs"):
-                tx.executemany(f"DELETE FROM {table} WHERE run_id = ?", runs)
+        for table in ("steps", "run_values", "run_kept", "runs"):
+            tx.executemany(f"DELETE FROM {table} WHERE run_id = ?", runs)
         answers = tx.locked(_OLD_ANSWERS, (now_ms, limit)).fetchall()
-        if answers:
-            tx.executemany("UPDATE run_values SET answer = NULL WHERE run_id = ?", answers)
-            tx.executemany("UPDATE runs SET answer_until_ms = NULL WHERE run_id = ?", answers)
+        tx.executemany("UPDATE run_values SET answer = NULL WHERE run_id = ?", answers)
+        tx.executemany("UPDATE runs SET answer_until_ms = NULL WHERE run_id = ?", answers)
         return RunSweep(len(answers), len(runs))
 
-    # Each sealed value is bound to its table, run, step and column.
+    # ``place``: the table, run, step and column that a sealed value is bound to.
 
     def _seal(self, value: bytes | None, *place: str) -> bytes | None:
         return None if value is None else self._seals.seal(value, *place)
@@ -602,35 +612,34 @@ class RunStore:
         for row in tx.execute(f"SELECT {', '.join(columns)} FROM steps WHERE run_id = ? ORDER BY seq", (run_id,)):
             step = dict(zip(columns, row, strict=True))
             place = _step_place(run_id, step["kind"], step["number"], step["attempt"])
-            for name in _SEALED:
+            for name in _SEALED_COLUMNS:
                 step[name] = self._open(step.get(name), *place, name)
-            steps.append(
-                StepRecord(**step | {"state": StepState(step["state"]), "repeatable": bool(step["repeatable"])})
-            )
+            step |= {"state": StepState(step["state"]), "repeatable": bool(step["repeatable"])}
+            steps.append(StepRecord(**step))
         return tuple(steps)
 
 
 def pauses(first: float = 0.002, longest: float = 0.1) -> Iterator[float]:
-    """Yield the seconds between polls, doubling up to ``longest``."""
+    """Yield the seconds to wait between polls of the store: ``first``, then doubled up to ``longest``."""
     pause = first
     while True:
         yield pause
         pause = min(2 * pause, longest)
 
 
-def _search(pack_digests: Collection[str], run_id: str | None, without: Collection[str]) -> tuple[str, tuple[str, ...]]:
-    """Return the statement that finds the next run to take over, and its values."""
-    digests, others = (", ".join("?" for _ in some) for some in (pack_digests, without))
-    which = "" if run_id is None else "AND run_id = ?"
-    which += f" AND run_id NOT IN ({others})" if others else ""
-    return (
-        _LAPSED.format(digests=digests, which=which),
-        (*pack_digests, *(() if run_id is None else (run_id,)), *without),
-    )
+def _lapsed_query(
+    pack_digests: Collection[str], run_id: str | None, excluded: Collection[str]
+) -> tuple[str, tuple[str, ...]]:
+    """Return the query for the next run to take over, and its values after the time."""
+    condition = "" if run_id is None else "AND run_id = ?"
+    condition += f" AND run_id NOT IN ({', '.join('?' * len(excluded))})" if excluded else ""
+    query = _SELECT_LAPSED.format(digests=", ".join("?" * len(pack_digests)), condition=condition)
+    return query, (*pack_digests, *(() if run_id is None else (run_id,)), *excluded)
 
 
 def _find_in_doubt(tx: Transaction, run_id: str) -> tuple[int, StepKind] | None:
-    row = tx.execute(_IN_DOUBT, (run_id,)).fetchone()
+    """Return the number and kind of the first step in doubt, or None."""
+    row = tx.execute(_SELECT_IN_DOUBT, (run_id,)).fetchone()
     return None if row is None else (row[0], row[1])
 
 
@@ -642,6 +651,6 @@ def _step_place(run_id: str, kind: StepKind, number: int, attempt: int) -> tuple
     return "steps", run_id, f"{kind}/{number}/{attempt}"
 
 
-def _run(row: tuple[Any, ...]) -> Run:
-    values = dict(zip(_RUN, row, strict=True))
+def _read_run(row: tuple[Any, ...]) -> Run:
+    values = dict(zip(_RUN_COLUMNS, row, strict=True))
     return Run(**values | {"state": RunState(values["state"]), "cancel": bool(values["cancel"])})

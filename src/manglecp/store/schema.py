@@ -3,9 +3,9 @@
 Each part of the store (ledger, registry, …) defines its tables as a :class:`SchemaPart`; the table ``store_part`` lists
 the parts of a database. There are no migrations: a database of another revision is refused.
 
-Data definition is written once. ``BIGINT`` and ``TEXT`` are portable; placeholders stand for what is not: ``{blob}``
-the type of bytes; ``{strict}``, after a table's closing parenthesis: values have the type of their column;
-``{clustered}`` the same, with rows in the order of the primary key.
+Statements are written once, with ``BIGINT``, ``TEXT`` and these placeholders, and :func:`translate` adapts them:
+``{blob}`` is the type of bytes; ``{strict}`` follows the parenthesis that closes a table, and makes SQLite enforce the
+types of columns; ``{clustered}`` does the same, and SQLite stores rows in the order of the primary key.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ REVISION: Final = 5  # increment it with every change of a table
 
 
 class ByDialect(NamedTuple):
+    """Statements that differ between the dialects; the fields are named like :data:`.Dialect`."""
+
     sqlite: Sequence[str]
     postgresql: Sequence[str]
 
@@ -33,7 +35,7 @@ class SchemaPart(NamedTuple):
 
 
 def append_only(table: str, rows: str) -> ByDialect:
-    """Return triggers that refuse changes of rows; a database owner can bypass them, but not the hash chain."""
+    """Return triggers that refuse changes of a table, against mistakes; ``rows`` names its rows in the message."""
     return ByDialect(
         sqlite=[
             f"CREATE TRIGGER {table}_stays BEFORE UPDATE ON {table}"
@@ -50,27 +52,22 @@ def append_only(table: str, rows: str) -> ByDialect:
     )
 
 
-# Order of texts is that of code points in both: PostgreSQL would otherwise use the collation of the machine.
-_WORDS: Final[dict[Dialect, dict[str, str]]] = {
-    "sqlite": {
-        "BIGINT": "INTEGER",
-        "{blob}": "BLOB",
-        "{strict}": "STRICT",
-        "{clustered}": "STRICT, WITHOUT ROWID",
-    },
+# COLLATE "C" orders texts by code points, as SQLite does; the default would be the collation of the machine.
+_TRANSLATIONS: Final[dict[Dialect, dict[str, str]]] = {
+    "sqlite": {"BIGINT": "INTEGER", "{blob}": "BLOB", "{strict}": "STRICT", "{clustered}": "STRICT, WITHOUT ROWID"},
     "postgresql": {"TEXT": 'TEXT COLLATE "C"', "{blob}": "BYTEA", "{strict}": "", "{clustered}": ""},
 }
-_WORD: Final = re.compile(r"\b(?:BIGINT|TEXT)\b|\{\w+\}")
-_PARTS: Final = "CREATE TABLE IF NOT EXISTS store_part (name TEXT PRIMARY KEY, version BIGINT NOT NULL) {strict}"
+_TRANSLATED: Final = re.compile(r"\b(?:BIGINT|TEXT)\b|\{\w+\}")
+_STORE_PART: Final = "CREATE TABLE IF NOT EXISTS store_part (name TEXT PRIMARY KEY, version BIGINT NOT NULL) {strict}"
 
 
 def translate(statement: str, dialect: Dialect) -> str:
-    words = _WORDS[dialect]
-    return _WORD.sub(lambda match: words.get(match[0], match[0]), statement)
+    translations = _TRANSLATIONS[dialect]
+    return _TRANSLATED.sub(lambda match: translations.get(match[0], match[0]), statement)
 
 
 def has_parts(tx: Transaction, parts: Iterable[SchemaPart], *, name: str) -> bool:
-    """Return whether the tables of all parts exist; ``store_part`` must. Raises :class:`Unusable`."""
+    """Return whether all parts are in ``store_part``. Raises :class:`Unusable` if one there has another revision."""
     versions = dict(tx.execute("SELECT name, version FROM store_part").fetchall())
     for version in versions.values():
         check_revision(version, name=name)
@@ -78,13 +75,13 @@ def has_parts(tx: Transaction, parts: Iterable[SchemaPart], *, name: str) -> boo
 
 
 def create_parts(tx: Transaction, parts: Iterable[SchemaPart], *, name: str) -> None:
-    """Create missing tables, in a transaction that excludes other creators."""
-    tx.execute(translate(_PARTS, tx.dialect))
+    """Create missing tables. The caller's transaction must exclude other processes that create them."""
+    tx.execute(translate(_STORE_PART, tx.dialect))
     for part in parts:
         if has_parts(tx, [part], name=name):
             continue
-        for step in part.statements:
-            for statement in [step] if isinstance(step, str) else getattr(step, tx.dialect):
+        for entry in part.statements:
+            for statement in [entry] if isinstance(entry, str) else getattr(entry, tx.dialect):
                 tx.execute(translate(statement, tx.dialect))
         tx.execute("INSERT INTO store_part (name, version) VALUES (?, ?)", (part.name, REVISION))
 

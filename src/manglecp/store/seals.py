@@ -1,9 +1,10 @@
 """Encryption of values with the store key.
 
-Without a key a value is stored as it is, behind a marker byte. With one it is encrypted and authenticated (AES-256-GCM,
-random nonce) together with its place, for example table, run, step and column. A process with access to the database
-can delete such a value, but not read, alter or move it. A store with a key refuses plain values, which could be forged.
-The first eight bytes of the key's digest come first, which distinguishes a wrong key from a damaged value.
+Without a key a sealed value is a zero byte and the value. With a key it is a byte 1, the key id (the first eight bytes
+of a digest of the key, which distinguishes a wrong key from a damaged value), a random nonce, and the value encrypted
+with AES-256-GCM. Its *place*, for example table, run, step and column, is authenticated with it: a process with access
+to the database can delete the value, but not read, alter or move it. A store with a key refuses plain values, which
+could be forged.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ if TYPE_CHECKING:
 KEY_BYTES: Final = 32
 
 _PLAIN: Final = b"\0"
-_SEALED: Final = b"\1"
-_KEY_ID: Final = 8
-_NONCE: Final = 12
+_ENCRYPTED: Final = b"\1"
+_KEY_ID_BYTES: Final = 8
+_NONCE_BYTES: Final = 12
 
 
 class Seals:
-    """Seals and opens values under one key, or under none."""
+    """Seals and unseals values with one key, or without a key."""
 
     __slots__ = ("_cipher", "_key_id")
 
@@ -44,17 +45,17 @@ class Seals:
         except ImportError:
             raise Unusable(f"store key: {missing_extra('cryptography', 'encryption')}") from None
         self._cipher = AESGCM(key)
-        self._key_id = hashlib.sha256(b"manglecp store key\0" + key).digest()[:_KEY_ID]
+        self._key_id = hashlib.sha256(b"manglecp store key\0" + key).digest()[:_KEY_ID_BYTES]
 
     def seal(self, value: bytes, *place: str) -> bytes:
-        """Seal a value for ``place``; it can be opened only for the same place."""
+        """Seal a value; :meth:`unseal` returns it only for the same ``place``."""
         if self._cipher is None:
             return _PLAIN + value
-        nonce = os.urandom(_NONCE)
-        return _SEALED + self._key_id + nonce + self._cipher.encrypt(nonce, value, canonical(place))
+        nonce = os.urandom(_NONCE_BYTES)
+        return _ENCRYPTED + self._key_id + nonce + self._cipher.encrypt(nonce, value, canonical(place))
 
     def unseal(self, sealed: bytes, *place: str) -> bytes:
-        """Return the value that was sealed for this place. Raises :class:`Unusable`."""
+        """Return a value that was sealed for this place. Raises :class:`Unusable` for any other bytes, place or key."""
         where = "/".join(place)
         match sealed[:1]:
             case b"\0" if self._cipher is None:
@@ -67,17 +68,17 @@ class Seals:
             case b"\1" if self._cipher is None:
                 raise Unusable(f"{where} is sealed; configure the store key that it was sealed with")
             case b"\1":
-                return self._open(sealed[1:], where, canonical(place))
+                return self._decrypt(sealed[1:], where, canonical(place))
         raise Unusable(f"{where} is damaged: it is not a sealed value")
 
-    def _open(self, sealed: bytes, where: str, about: bytes) -> bytes:
+    def _decrypt(self, sealed: bytes, where: str, authenticated: bytes) -> bytes:
         from cryptography.exceptions import InvalidTag
 
         assert self._cipher is not None
-        if sealed[:_KEY_ID] != self._key_id:
+        if sealed[:_KEY_ID_BYTES] != self._key_id:
             raise Unusable(f"{where} is sealed with another store key than the one configured")
-        nonce, secret = sealed[_KEY_ID : _KEY_ID + _NONCE], sealed[_KEY_ID + _NONCE :]
+        nonce, ciphertext = sealed[_KEY_ID_BYTES:][:_NONCE_BYTES], sealed[_KEY_ID_BYTES + _NONCE_BYTES :]
         try:
-            return self._cipher.decrypt(nonce, secret, about)
+            return self._cipher.decrypt(nonce, ciphertext, authenticated)
         except (InvalidTag, ValueError):
             raise Unusable(f"{where} does not open: it was changed, or moved from another row") from None

@@ -1,11 +1,11 @@
 """A store in one SQLite file that several processes share.
 
 The write-ahead log lets readers read while one process writes. A write transaction takes the write lock when it begins
-(``BEGIN IMMEDIATE``), so it cannot fail later on a lock upgrade. The open transaction of a killed process is rolled
-back.
+(``BEGIN IMMEDIATE``), so it cannot fail later because another process has this lock. SQLite rolls back the open
+transaction of a killed process.
 
-Writing threads share one connection behind a lock. Threads that read a file have their own connections, so that a long
-query (verifying the ledger) blocks no writer. SQLite checkpoints the log on the committing thread.
+Threads that write share one connection behind a lock. Each read transaction of a file uses a connection of its own, so
+that a long query (verifying the ledger) blocks no writer. SQLite checkpoints the log on the committing thread.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from manglecp.store.database import PATIENCE, Dialect, Rows, Synchronous
 from manglecp.store.errors import Busy, StoreError, Unusable
 from manglecp.store.schema import REVISION, SchemaPart, check_revision, create_parts, has_parts
 
-APPLICATION_ID: Final = 0x6D636973  # ``mcis``, in the header of the file
+APPLICATION_ID: Final = 0x6D636973  # "mcis", in the header of the file
 
 
 class SqliteDatabase:
@@ -45,12 +45,12 @@ class SqliteDatabase:
         self._idle_readers: list[sqlite3.Connection] = []
         self._closed = False
         if isinstance(path, Path):
-            _create(path)
-        with self._failures():
+            _create_file(path)
+        with self._translate_errors():
             self._connection = self._connect()
         try:
-            with self._failures():
-                self._identify()
+            with self._translate_errors():
+                self._check_application()
                 self._configure(self._connection)
                 self._create_parts(parts)
         except BaseException:
@@ -70,17 +70,17 @@ class SqliteDatabase:
 
     @contextmanager
     def write_transaction(self) -> Iterator[SqliteTransaction]:
-        with self._write_lock, self._failures(), _transaction(self._connection, "BEGIN IMMEDIATE") as tx:
+        with self._write_lock, self._translate_errors(), _transaction(self._connection, "BEGIN IMMEDIATE") as tx:
             yield tx
 
     @contextmanager
     def read_transaction(self) -> Iterator[SqliteTransaction]:
-        with self._failures():
-            if self.path == ":memory:":
+        with self._translate_errors():
+            if self.path == ":memory:":  # each connection would have a database of its own
                 with self._write_lock, _transaction(self._connection, "BEGIN DEFERRED") as tx:
                     yield tx
                 return
-            connection = self._reader()
+            connection = self._take_reader()
             try:
                 with _transaction(connection, "BEGIN DEFERRED") as tx:
                     yield tx
@@ -95,14 +95,14 @@ class SqliteDatabase:
         with self.read_transaction() as tx:
             damage = [str(row[0]) for row in tx.execute("PRAGMA integrity_check(20)") if row[0] != "ok"]
             damage += [
-                f"a row of {table} refers to a missing row of {other}"
-                for table, _, other, _ in tx.execute("PRAGMA foreign_key_check")
+                f"a row of {table} refers to a missing row of {parent}"
+                for table, _, parent, _ in tx.execute("PRAGMA foreign_key_check")
             ]
             return damage
 
     @contextmanager
-    def _failures(self) -> Iterator[None]:
-        """Translate SQLite errors into store errors."""
+    def _translate_errors(self) -> Iterator[None]:
+        """Raise store errors in place of SQLite errors."""
         try:
             yield
         except sqlite3.OperationalError as error:
@@ -127,7 +127,7 @@ class SqliteDatabase:
             check_same_thread=False,
         )
 
-    def _reader(self) -> sqlite3.Connection:
+    def _take_reader(self) -> sqlite3.Connection:
         with self._readers_lock:
             if self._closed:
                 raise sqlite3.ProgrammingError("Cannot operate on a closed database.")
@@ -137,13 +137,13 @@ class SqliteDatabase:
         self._configure(connection)
         return connection
 
-    def _identify(self) -> None:
+    def _check_application(self) -> None:
         """Raise :class:`Unusable` for a database of another program."""
-        # One snapshot: another process may be creating the file.
+        # One snapshot: another process may be creating the tables.
         with _transaction(self._connection, "BEGIN DEFERRED") as tx:
-            application = self._pragma("application_id")
-            used = self._pragma("user_version") or tx.execute("SELECT 1 FROM sqlite_schema").fetchone()
-        if application != APPLICATION_ID and (application or used):
+            application_id = self._pragma("application_id")
+            in_use = self._pragma("user_version") or tx.execute("SELECT 1 FROM sqlite_schema").fetchone()
+        if application_id != APPLICATION_ID and (application_id or in_use):
             raise Unusable(f"{self.path} is a database of another program; it was not changed")
 
     def _configure(self, connection: sqlite3.Connection) -> None:
@@ -153,7 +153,7 @@ class SqliteDatabase:
             try:
                 execute("PRAGMA journal_mode = wal")
             except sqlite3.OperationalError as error:
-                # SQLite does not wait for this lock, and other processes may open the new file concurrently.
+                # Another process is opening the new file too; for this lock SQLite itself does not wait.
                 if not is_busy(error) or time.monotonic() > deadline:
                     raise
                 time.sleep(0.005)
@@ -168,7 +168,7 @@ class SqliteDatabase:
         if self._check_revision() and has_parts(tx, parts, name=self.name):
             return
         with self.write_transaction() as tx:
-            self._check_revision()  # again, now that no other process can change it
+            self._check_revision()  # again: before the lock, another process may have created the tables
             create_parts(tx, parts, name=self.name)
             tx.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             tx.execute(f"PRAGMA user_version = {REVISION}")
@@ -184,8 +184,8 @@ class SqliteDatabase:
         return self._connection.execute(f"PRAGMA {name}").fetchone()[0]
 
 
-def _create(path: Path) -> None:
-    """Create an empty file with mode 0600 if there is none. SQLite gives its side files the same mode."""
+def _create_file(path: Path) -> None:
+    """Create an empty file with mode 0600 unless it exists. SQLite gives the write-ahead log the same mode."""
     try:
         os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
     except OSError as error:
@@ -202,7 +202,7 @@ class SqliteTransaction:
         self.executemany = connection.executemany
 
     def locked(self, sql: str, params: Sequence[Any] = (), *, wait: bool = False) -> Rows:  # noqa: ARG002
-        return self.execute(sql, params)  # there is only one writer
+        return self.execute(sql, params)  # a write transaction excludes all others, so no row needs a lock
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -210,13 +210,13 @@ class SqliteTransaction:
 
 @contextmanager
 def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[SqliteTransaction]:
-    """Begin with ``begin`` and commit; roll back if the block raises."""
+    """Begin with the statement ``begin``, and commit; roll back if the block raises."""
     connection.execute(begin)
     try:
         yield SqliteTransaction(connection)
         connection.execute("COMMIT")
     finally:
-        if connection.in_transaction:  # after a full disk it is rolled back already
+        if connection.in_transaction:  # after some errors, such as a full disk, SQLite has rolled back already
             connection.execute("ROLLBACK")
 
 

@@ -1,7 +1,7 @@
-"""Locates and opens a store, and creates missing tables.
+"""Opens a store, and creates missing tables.
 
-A store is a path, ``sqlite:///path``, ``postgresql://…`` or ``:memory:``; by default a file in the state directory of
-the user, which no other user may enter.
+The location of a store is a path, ``sqlite:///path``, ``postgresql://…`` or ``:memory:``; by default a file in the
+state directory of the user, which no other user may enter.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FILE_NAME: Final = "store.sqlite3"
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """All durable state behind one database, so that one transaction can change any of it."""
+    """All durable state, in one database, so that one transaction can change several parts of it."""
 
     database: Database
     ledger: Ledger
@@ -61,7 +61,7 @@ def open_store(
     key: bytes | None = None,
     patience: float = PATIENCE,
 ) -> Store:
-    """Open or create a store. ``key``: 32 bytes that seal values of runs, inputs of offers and texts of approvals."""
+    """Open a store as :func:`open_database` does. ``key``: 32 bytes that seal values of runs, offers and approvals."""
     seals = Seals(key)
     database = open_database(where, synchronous=synchronous, patience=patience)
     ledger, runs = Ledger(), RunStore(database, seals)
@@ -76,9 +76,13 @@ def open_database(
     patience: float = PATIENCE,
     parts: Sequence[SchemaPart] = PARTS,
 ) -> Database:
-    """Open the database alone, with the tables of ``parts``. ``synchronous`` defaults to the environment variable."""
+    """Open or create the database at ``where``, with the tables of ``parts``.
+
+    ``synchronous`` defaults to the environment variable ``MANGLECP_STORE_SYNCHRONOUS``, then to "normal". ``patience``:
+    timeout in seconds for a lock or a connection. Raises :class:`StoreError`.
+    """
     location = parse_location(where)
-    synchronous = synchronous or _synchronous()
+    synchronous = synchronous or _default_synchronous()
     if isinstance(location, PostgresUrl):
         return PostgresDatabase(location, parts=parts, synchronous=synchronous, patience=patience)
     return SqliteDatabase(location or ":memory:", parts=parts, synchronous=synchronous, patience=patience)
@@ -86,8 +90,8 @@ def open_database(
 
 def state_directory() -> Path:
     """Return the directory of this user's stores and secrets; create it if it is missing."""
-    if given := os.environ.get("MANGLECP_STATE_DIR"):
-        folder = Path(given)
+    if configured := os.environ.get("MANGLECP_STATE_DIR"):
+        folder = Path(configured)
     elif base := os.environ.get("XDG_STATE_HOME"):
         folder = Path(base) / "manglecp"
     else:
@@ -102,7 +106,7 @@ def state_directory() -> Path:
     return folder
 
 
-def _synchronous() -> Synchronous:
+def _default_synchronous() -> Synchronous:
     match os.environ.get("MANGLECP_STORE_SYNCHRONOUS") or "normal":
         case "normal":
             return "normal"
@@ -112,7 +116,7 @@ def _synchronous() -> Synchronous:
 
 
 def parse_location(where: str | Path | None) -> Path | PostgresUrl | None:
-    """Parse the location of a store; None is memory. Raises :class:`Unusable`."""
+    """Parse the location of a store (None: the default); return None for ``:memory:``. Raises :class:`Unusable`."""
     if where is None:
         return state_directory() / FILE_NAME
     if isinstance(where, Path):
@@ -122,16 +126,12 @@ def parse_location(where: str | Path | None) -> Path | PostgresUrl | None:
     if is_postgres(where):
         return PostgresUrl(where)
     if where.startswith("sqlite:///"):
-        return _path(unquote(where.removeprefix("sqlite:///")))
-    scheme, separator, _ = where.partition("://")
-    if separator:
+        where = unquote(where.removeprefix("sqlite:///"))
+    elif "://" in where:
+        scheme = where.partition("://")[0]
         raise Unusable(
             f"there is no store of the kind {scheme[:20]}://; it is a path, sqlite:///PATH, postgresql://… or :memory:"
         )
-    return _path(where)
-
-
-def _path(text: str) -> Path:
-    if not text:
+    if not where:
         raise Unusable("the path of the store is empty; it is a path, sqlite:///PATH, postgresql://… or :memory:")
-    return Path(text)
+    return Path(where)

@@ -1,11 +1,11 @@
 """Access to a store from an event loop: group commit on one writer thread, grouped reads on one reader thread.
 
-One batch runs at a time; jobs submitted meanwhile form the next. A new batch is flushed after a few event-loop
-iterations, so that concurrent requests share one thread switch and one transaction. If the transaction fails, each job
-runs again in its own, so that an error reaches only the caller that caused it: jobs must be repeatable. Results are
-delivered after the commit.
+Each thread runs one batch at a time; jobs submitted meanwhile form the next. A thread that is idle gets its batch after
+a few event-loop iterations, so that concurrent requests share one thread switch and one transaction. If the transaction
+fails, each job runs again in a transaction of its own, so that an error reaches only the caller that caused it: jobs
+must be repeatable. Results are delivered after the commit.
 
-Locks keep the store's order across a batch: all jobs run first, then all their ledger entries are appended.
+All jobs of a batch run before their ledger entries are appended: the head of the ledger is locked last.
 """
 
 from __future__ import annotations
@@ -23,25 +23,26 @@ from manglecp.store.ledger import Ledger, Note
 
 T = TypeVar("T")
 _MAX_BATCH: Final = 64
-_LINGER: Final = 3  # event-loop iterations in which further jobs may join a batch
+_LINGER_ITERATIONS: Final = 3  # of the event loop, in which further jobs may join a batch
 
 
 class Writer:
-    """The access of an event loop to the store, one loop at a time. Threads start with the first use."""
+    """The access of an event loop to the store; one loop at a time may use it. Threads start with the first use."""
 
     def __init__(self, database: Database, ledger: Ledger) -> None:
         self._writes = _Batches(database.write_transaction, ledger, "manglecp-store-writer")
         self._reads = _Batches(database.read_transaction, ledger, "manglecp-store-reader")
 
     async def write(self, work: Callable[[Transaction], T], notes: Sequence[Note] = ()) -> T:
-        """Run ``work`` and append ``notes`` to the ledger in one transaction; return its result after the commit.
+        """Run ``work`` and append ``notes`` to the ledger in one transaction; return the result of ``work``.
 
-        A job that is cancelled before its batch is flushed does not run.
+        A job that is cancelled before its batch starts does not run.
         """
         result: T = await self._writes.submit(work, notes)
         return result
 
     async def append(self, notes: Sequence[Note]) -> None:
+        """Append entries to the ledger."""
         await self._writes.submit(lambda _: None, notes)
 
     async def read(self, work: Callable[[Transaction], T]) -> T:
@@ -50,11 +51,12 @@ class Writer:
         return result
 
     async def drain(self) -> None:
+        """Wait until no job is pending."""
         await self._writes.drain()
         await self._reads.drain()
 
     def close(self) -> None:
-        """Finish the current batch and end both threads."""
+        """Finish the current batches and end both threads."""
         self._writes.close()
         self._reads.close()
 
@@ -66,18 +68,20 @@ class _Job(NamedTuple):
 
 
 class _Batches:
+    """The jobs of one thread; ``begin`` begins a transaction. Only _run and _results are called on the thread."""
+
     def __init__(
         self, begin: Callable[[], AbstractContextManager[Transaction]], ledger: Ledger, thread_name: str
     ) -> None:
         self._begin = begin
         self._ledger = ledger
         self._thread_name = thread_name
-        self._thread = ThreadPoolExecutor(1, thread_name)
+        self._executor = ThreadPoolExecutor(1, thread_name)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self._pending: list[_Job] = []
-        self._active = False  # A batch is lingering or under way
-        self._waiters: list[asyncio.Future[None]] = []
+        self._active = False  # a batch is lingering or under way
+        self._drain_waiters: list[asyncio.Future[None]] = []
 
     def submit(self, work: Callable[[Transaction], Any], notes: Sequence[Note]) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()
@@ -87,23 +91,23 @@ class _Batches:
         self._pending.append(_Job(work, notes, future))
         if not self._active:
             self._active = True
-            loop.call_soon(self._linger, loop, _LINGER)
+            loop.call_soon(self._linger, loop, _LINGER_ITERATIONS)
         return future
 
     async def drain(self) -> None:
         if self._active and self._loop is asyncio.get_running_loop():
             waiter: asyncio.Future[None] = self._loop.create_future()
-            self._waiters.append(waiter)
+            self._drain_waiters.append(waiter)
             await waiter
 
     def close(self) -> None:
         self._closed = True
-        self._thread.shutdown()
+        self._executor.shutdown()
 
     def _bind(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._active and self._loop is not None and not self._loop.is_closed():
             raise RuntimeError("the store is in use by another event loop")
-        self._loop, self._pending, self._active, self._waiters = loop, [], False, []
+        self._loop, self._pending, self._active, self._drain_waiters = loop, [], False, []
 
     def _linger(self, loop: asyncio.AbstractEventLoop, iterations: int) -> None:
         if iterations and len(self._pending) < _MAX_BATCH:
@@ -116,16 +120,17 @@ class _Batches:
         batch, self._pending = pending[:_MAX_BATCH], pending[_MAX_BATCH:]
         self._active = bool(batch)
         if not batch:
-            for waiter in self._waiters:
+            for waiter in self._drain_waiters:
                 if not waiter.done():
                     waiter.set_result(None)
-            self._waiters.clear()
+            self._drain_waiters.clear()
             return
         try:
-            self._thread.submit(self._run, loop, batch)
+            self._executor.submit(self._run, loop, batch)
         except RuntimeError as error:
-            if not self._closed:  # the system refused a thread; the executor would run the batch when it gets one
-                self._thread = ThreadPoolExecutor(1, self._thread_name)
+            # Shut down; or the system refused a thread, and this executor would still run the batch once it gets one.
+            if not self._closed:
+                self._executor = ThreadPoolExecutor(1, self._thread_name)
             loop.call_soon(self._deliver, loop, batch, [error] * len(batch))
 
     def _deliver(self, loop: asyncio.AbstractEventLoop, batch: Sequence[_Job], results: Sequence[Any]) -> None:
@@ -134,7 +139,7 @@ class _Batches:
                 continue
             if isinstance(result, StopIteration):  # a future refuses it
                 result = RuntimeError("a job raised StopIteration")
-            if isinstance(result, BaseException):  # no function returns one
+            if isinstance(result, BaseException):  # was raised: jobs return no exceptions
                 job.future.set_exception(result)
             else:
                 job.future.set_result(result)
@@ -142,22 +147,22 @@ class _Batches:
             self._flush(loop)
 
     def _run(self, loop: asyncio.AbstractEventLoop, batch: Sequence[_Job]) -> None:
-        # This method and _results run on the thread.
         results = self._results(batch)
         with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(self._deliver, loop, batch, results)
 
     def _results(self, batch: Sequence[_Job]) -> list[Any]:
-        started = False
+        """Return the result of each job, or the exception that it raised."""
+        begun = False
         try:
             with self._begin() as tx:
-                started = True
+                begun = True
                 results = [job.work(tx) for job in batch]
                 if notes := [note for job in batch for note in job.notes]:
                     self._ledger.append_all(tx, notes)
             return results
         except BaseException as error:
             # CommitUnknown: the batch may have been committed. Busy: each job would wait for the lock again.
-            if len(batch) == 1 or not started or isinstance(error, CommitUnknown | Busy):
+            if len(batch) == 1 or not begun or isinstance(error, CommitUnknown | Busy):
                 return [error] * len(batch)
         return [result for job in batch for result in self._results([job])]

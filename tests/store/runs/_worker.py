@@ -20,7 +20,7 @@ def main(where: str, name: str) -> None:
         print("accepted", run, flush=True)
         for number in (1, 2):
             with bench.database.write_transaction() as tx:
-                bench.runs.started(tx, run, 1, [start(number)])
+                bench.runs.record_starts(tx, run, 1, [start(number)])
                 Ledger().append(tx, "turn", {"step": number}, run=run)
             print("started", run, number, flush=True)
             bench.finished(ending(number), run=run)

@@ -121,15 +121,15 @@ class Bench:
 
     def started(self, *starts: StepStart, run: str = "r1", fence: int = 1, **rest: Any) -> bool:
         with self.database.write_transaction() as tx:
-            return self.runs.started(tx, run, fence, starts, **rest)
+            return self.runs.record_starts(tx, run, fence, starts, **rest)
 
     def finished(self, *ends: StepEnd, run: str = "r1", fence: int = 1, **rest: Any) -> bool:
         with self.database.write_transaction() as tx:
-            return self.runs.finished(tx, run, fence, ends, **rest)
+            return self.runs.record_ends(tx, run, fence, ends, **rest)
 
     def settled(self, *settled: SettledStep, run: str = "r1", fence: int = 1) -> bool:
         with self.database.write_transaction() as tx:
-            return self.runs.finished(tx, run, fence, (), settled=settled)
+            return self.runs.record_ends(tx, run, fence, (), settled=settled)
 
     def end(
         self, state: RunState = RunState.SUCCEEDED, answer: bytes | None = b"answer", *, run: str = "r1", fence: int = 1
@@ -141,7 +141,7 @@ class Bench:
         self, code: str = "gate_refused", step: int | None = None, *, run: str = "r1", fence: int = 1, **rest: Any
     ) -> None:
         with self.database.write_transaction() as tx:
-            self.runs.needs_decision(tx, run, fence, code, step=step, **rest)
+            self.runs.park(tx, run, fence, code, step=step, **rest)
 
     def decide(
         self, verdict: Any, step: int | None = None, *, run: str = "r1", by: str = "op", **rest: Any

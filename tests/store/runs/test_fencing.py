@@ -19,11 +19,13 @@ from tests.store.runs.bench import PARTS, Bench, ending, everything, read, start
 Write: TypeAlias = Callable[[RunStore, Transaction, int], object]
 
 WRITES: dict[str, Write] = {
-    "started": lambda runs, tx, fence: runs.started(tx, "r1", fence, [start(2)], settled=[read(3)], slots=b"late"),
-    "finished": lambda runs, tx, fence: runs.finished(tx, "r1", fence, [ending(1)], slots=b"late"),
-    "settled": lambda runs, tx, fence: runs.finished(tx, "r1", fence, (), settled=[read(3)], slots=b"late"),
+    "started": lambda runs, tx, fence: runs.record_starts(
+        tx, "r1", fence, [start(2)], settled=[read(3)], slots=b"late"
+    ),
+    "finished": lambda runs, tx, fence: runs.record_ends(tx, "r1", fence, [ending(1)], slots=b"late"),
+    "settled": lambda runs, tx, fence: runs.record_ends(tx, "r1", fence, (), settled=[read(3)], slots=b"late"),
     "end": lambda runs, tx, fence: runs.end(tx, "r1", fence, RunState.SUCCEEDED, b"late"),
-    "needs_decision": lambda runs, tx, fence: runs.needs_decision(tx, "r1", fence, "late", step=1),
+    "needs_decision": lambda runs, tx, fence: runs.park(tx, "r1", fence, "late", step=1),
     "release": lambda runs, tx, fence: runs.release(tx, "r1", fence),
 }
 
@@ -108,7 +110,7 @@ def test_a_take_over_waits_for_what_is_being_written(bench: Bench, where: str) -
 
     def old_owner() -> None:
         with bench.database.write_transaction() as tx:
-            bench.runs.started(tx, "r1", 1, [start(1)])
+            bench.runs.record_starts(tx, "r1", 1, [start(1)])
             written.set()
             assert go_on.wait(60)
 

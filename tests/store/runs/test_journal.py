@@ -36,7 +36,7 @@ def test_time_is_that_of_the_database(bench: Bench) -> None:
     bench.accept()
     with bench.database.write_transaction() as tx:
         before = tx.now_ms()
-        bench.runs.started(tx, "r1", 1, [start()])
+        bench.runs.record_starts(tx, "r1", 1, [start()])
         after = tx.now_ms()
     assert before - 1 <= bench.shown().steps[0].started_ms <= after + 1  # it is rounded in two ways
 

@@ -15,7 +15,7 @@ KEY = bytes(range(32))
 
 def keep(bench: Bench, run: str = "r1", fence: int = 1, **values: bytes) -> None:
     with bench.database.write_transaction() as tx:
-        bench.runs.finished(tx, run, fence, [ending()], kept=values)
+        bench.runs.record_ends(tx, run, fence, [ending()], kept=values)
 
 
 def kept(bench: Bench, name: str = "backup", run: str = "r1", identity: str = "kim") -> bytes | None:
