@@ -50,6 +50,7 @@ def test_no_byte_differs(seed: int, wanted: bytes) -> None:
     assert output(seed, seed) == wanted
 
 
+@pytest.mark.soak
 def test_every_conformance_program() -> None:
     """With all counts, and with the text of the error."""
     first = output(1, 1, LANGUAGE).splitlines()

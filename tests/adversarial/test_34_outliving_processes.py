@@ -25,7 +25,7 @@ from tests.workspace.acting import Served, serving
 from tests.workspace.repositories import layered
 
 pytestmark = pytest.mark.no_cover
-HOW = ["daemon", "deaf", "breeding"]
+HOW = ["daemon", pytest.param("deaf", marks=pytest.mark.soak), "breeding"]
 
 
 @pytest.fixture(params=identities(), ids=lambda identity: identity.name)
@@ -49,7 +49,7 @@ def test_an_answer_counts_when_all_processes_of_its_call_are_dead(profile: str, 
 
 
 @pytest.mark.parametrize("how", HOW)
-@pytest.mark.parametrize("end", ["deadline", "cancellation"])
+@pytest.mark.parametrize("end", ["cancellation", pytest.param("deadline", marks=pytest.mark.soak)])
 def test_a_lost_call_is_reported_when_all_of_its_processes_are_dead(end: str, how: str, identity: Identity) -> None:
     async def main() -> None:
         async with pool_of(command) as pool:

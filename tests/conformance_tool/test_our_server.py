@@ -93,7 +93,7 @@ def test_without_a_plan_nothing_is_invoked(servers: Workshop) -> None:
         assert report[row].reasons[0] == "the plan names no tool for it"
 
 
-@pytest.mark.parametrize("planned", [True, False])
+@pytest.mark.parametrize("planned", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_only_tools_that_the_plan_names_are_invoked(servers: Workshop, planned: bool) -> None:
     given: dict[str, str] = {}
     asked: set[str] = set()

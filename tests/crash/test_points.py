@@ -61,6 +61,13 @@ def quick_enough(what: str, times: list[int]) -> None:
     assert sorted(times)[len(times) // 4] <= 2 * CLAIM_MS
 
 
+def test_some_points_of_every_chain(tmp_path: Path) -> None:
+    with crashing(tmp_path, str(tmp_path / "store"), "w") as site:
+        done = crash_at(site, seeded(11, 16, "coordinator"), "w")
+        quick_enough("sample", take_over_times(site, done))
+
+
+@pytest.mark.soak
 @pytest.mark.parametrize("tool", list(CHAINS))
 def test_every_point_once(tmp_path: Path, tool: str) -> None:
     with crashing(tmp_path, str(tmp_path / "store"), "w") as site:
@@ -82,7 +89,7 @@ def _of(tool: str, who: str) -> list[str]:
 def test_two_coordinators_on_postgresql(tmp_path: Path, postgres_url: str) -> None:
     """Both look for what was left behind, and both are asked for the answer. One of them acts."""
     with crashing(tmp_path, postgres_url, "one", "two") as site:
-        done = crash_at(site, seeded(7, 12, "coordinator"), "one", "two")
+        done = crash_at(site, seeded(7, 8, "coordinator"), "one", "two")
         for case in done:
             claims = site.said("claims", case.name)
             assert len({one["fence"] for one in claims}) == len({(one["fence"], one["owner"]) for one in claims})
