@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -98,3 +99,15 @@ def test_one_that_lets_everybody_in(servers: Workshop, way: Way) -> None:
     found = {"SEC-17", "ERR-09", "ERR-10"} | ({"SEC-13"} if way == "websocket" else {"TRANS-17"})
     report = servers.test(way, Flaw(said=yes), known=True, rows=found)
     assert found <= set(report.of("failed"))
+
+
+def test_an_expiry_in_another_time_zone_is_compared_as_a_time(servers: Workshop) -> None:
+    def shifted(_: Message | None, answer: Message) -> Message:
+        for tool in answer["payload"].get("macro_tools", ()):
+            if "validity" in tool:
+                expires_at = datetime.fromisoformat(tool["validity"]["expires_at"])
+                tool["validity"]["expires_at"] = expires_at.astimezone(timezone(timedelta(hours=14))).isoformat()
+        return answer
+
+    report = servers.test("http", Flaw(said=shifted), rows={"TOOL-19"})
+    assert report["TOOL-19"].outcome == "passed", report["TOOL-19"].failures

@@ -1,4 +1,4 @@
-"""Connections to a server under test: they send any bytes, keep every byte that arrives, and decode strictly."""
+"""Connections to a server under test: they send any bytes, keep the bytes of each received message, decode strictly."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 from manglecp.wire import Fault, read_instant
 
 Transport = Literal["http", "websocket", "stdio"]
-End = Literal["evaluate", "invoke", "approvals"]
+Headers: TypeAlias = Mapping[str, str] | None
+Endpoint = Literal["evaluate", "invoke", "approvals"]
 _BOM: Final = b"\xef\xbb\xbf"
 
 
@@ -31,7 +32,7 @@ class Disconnected(Exception):
 
 
 class InvalidMessage(Exception):
-    """Bytes that are no message. ``row`` is the violated requirement."""
+    """The server sent bytes that are no message. ``row`` is the id of the violated requirement."""
 
     def __init__(self, row: str, expected: str, seen: str) -> None:
         super().__init__(f"expected {expected}, seen {seen}")
@@ -39,22 +40,34 @@ class InvalidMessage(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """A message of the server. ``status`` and ``headers`` on HTTP only; ``progress`` came before it."""
+class ServerMessage:
+    """A message of the server, which may violate the protocol: ``id``, ``type`` and ``code`` can be any JSON value.
 
-    message: dict[str, Any]
+    ``data`` are the received bytes; ``status`` and ``headers`` are those of the HTTP response, if there is one;
+    ``progress`` are the earlier progress messages with the same id.
+    """
+
+    envelope: dict[str, Any]
     data: bytes
     status: int | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     progress: tuple[dict[str, Any], ...] = ()
 
     @property
+    def id(self) -> Any:
+        return self.envelope.get("id")
+
+    @property
+    def has_null_id(self) -> bool:
+        return "id" in self.envelope and self.id is None
+
+    @property
     def type(self) -> Any:
-        return self.message.get("type")
+        return self.envelope.get("type")
 
     @property
     def payload(self) -> dict[str, Any]:
-        payload = self.message.get("payload")
+        payload = self.envelope.get("payload")
         return payload if isinstance(payload, dict) else {}
 
     @property
@@ -66,33 +79,47 @@ class Answer:
         details = self.payload.get("details")
         return details if isinstance(details, dict) else {}
 
+    @property
+    def violations(self) -> list[dict[str, Any]]:
+        return get_objects(self.details, "violations")
+
+    @property
+    def tools(self) -> list[dict[str, Any]]:
+        return get_objects(self.payload, "macro_tools")
+
     def __str__(self) -> str:
         if self.type == "error":
-            where = "" if self.status is None else f" with status {self.status}"
-            return f"error {self.code}{where} ({self.payload.get('message')}), id {self.message.get('id')!r}"
-        return f"{self.type}, id {self.message.get('id')!r}"
+            status = "" if self.status is None else f" with status {self.status}"
+            return f"error {self.code}{status} ({self.payload.get('message')}), id {self.id!r}"
+        return f"{self.type}, id {self.id!r}"
 
 
-Watch = Callable[[Answer], None]
+OnMessage = Callable[[ServerMessage], None]
 
 
 def parse_instant(text: object) -> float | None:
-    """Return the seconds since 1970 of an instant of RFC 3339; None for anything else."""
+    """Return the Unix time in seconds of an RFC 3339 timestamp; None for anything else."""
     try:
         return read_instant(text) / 1e9 if isinstance(text, str) else None
     except Fault:
         return None
 
 
-def member(node: Any, *path: str) -> Any:
-    """Return the value at this path of member names; None where there is none."""
-    for step in path:
-        node = node.get(step) if isinstance(node, dict) else None
+def get_path(node: Any, *path: str) -> Any:
+    """Return the value at a path of member names in nested JSON objects; None if a member is missing."""
+    for name in path:
+        node = node.get(name) if isinstance(node, dict) else None
     return node
 
 
+def get_objects(node: Any, *path: str) -> list[dict[str, Any]]:
+    """Return the objects in the list at a path; an empty list if there is no list."""
+    items = get_path(node, *path)
+    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+
+
 def read_message(data: bytes) -> dict[str, Any]:
-    """Decode one JSON object, strictly by RFC 8259."""
+    """Decode one JSON object, strictly by RFC 8259 and without repeated keys. Raises :class:`InvalidMessage`."""
     if data.startswith(_BOM):
         raise InvalidMessage("WIRE-24", "UTF-8 without a byte order mark", "a byte order mark")
     try:
@@ -120,70 +147,71 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 class SessionConnection(ABC):
-    """A connection that lasts; one task receives all messages, also those that no request waits for."""
+    """A connection that stays open; a background task receives all messages, also those that no request waits for.
+
+    A terminal message is any message except a manifest and progress: it ends the request with its id.
+    """
 
     transport: Transport
 
-    def __init__(self, watch: Watch) -> None:
-        self._watch = watch
-        self._inbox: deque[Answer] = deque()
-        self._progress: dict[Any, list[dict[str, Any]]] = {}
-        self.manifests: list[Answer] = []
-        self.first: Answer | None = None
-        self.finished: set[str] = set()  # ids whose terminal message came
-        self.late: list[dict[str, Any]] = []  # progress after the terminal message
-        self.repeated: list[Answer] = []  # further terminal messages of one request
+    def __init__(self, on_message: OnMessage) -> None:
+        self._on_message = on_message
+        self.unread: deque[ServerMessage] = deque()  # terminal messages that next() has not returned
+        self._progress: dict[str | None, list[dict[str, Any]]] = {}  # by request id
+        self.manifests: list[ServerMessage] = []
+        self.first: ServerMessage | None = None
+        self._finished_ids: set[str] = set()  # ids whose terminal message was received
+        self.late_progress: list[dict[str, Any]] = []  # received after the terminal message with the same id
+        self.repeated: list[ServerMessage] = []  # further terminal messages with the same id
         self._changed = asyncio.Condition()
-        self._end: Exception | None = None
+        self._end_error: Exception | None = None  # why no more messages are received
         self._receiver: asyncio.Task[None] | None = None
 
     @abstractmethod
     async def _connect(self) -> None: ...
 
     @abstractmethod
-    async def _read(self) -> bytes: ...
+    async def _read(self) -> bytes:
+        """Return the bytes of the next message. Raises :class:`Disconnected` or :class:`InvalidMessage`."""
 
     @abstractmethod
     async def write(self, data: bytes) -> None:
-        """Send one message."""
+        """Send one message. Raises :class:`Disconnected`."""
 
     @abstractmethod
     async def _disconnect(self) -> None: ...
 
-    async def open(self) -> Answer:
-        """Connect, and return the first message."""
+    async def open(self) -> ServerMessage:
+        """Connect, start the background task, and return the first message."""
         await self._connect()
         data = await self._read()
-        self.first = Answer(read_message(data), data)
-        self._watch(self.first)
+        self.first = ServerMessage(read_message(data), data)
+        self._on_message(self.first)
         if self.first.type == "manifest":
             self.manifests.append(self.first)
         self._receiver = asyncio.create_task(self._receive())
         return self.first
 
-    async def ask(self, data: bytes, end: End = "evaluate") -> Answer:  # noqa: ARG002
+    async def request(self, data: bytes, endpoint: Endpoint = "evaluate") -> ServerMessage:  # noqa: ARG002  as on HTTP
+        """Send a message and return the next terminal message, whatever its id."""
         await self.write(data)
         return await self.next()
 
-    async def next(self) -> Answer:
-        """Return the next terminal message. Raises what ended the connection if none is left."""
+    async def next(self) -> ServerMessage:
+        """Return the next terminal message. Raises the error that ended the connection if none is left."""
         async with self._changed:
-            await self._changed.wait_for(lambda: self._inbox or self._end is not None)
-        if not self._inbox:
-            assert self._end is not None
-            raise self._end
-        return self._inbox.popleft()
+            await self._changed.wait_for(lambda: self.unread or self._end_error is not None)
+        if not self.unread:
+            assert self._end_error is not None
+            raise self._end_error
+        return self.unread.popleft()
 
     async def wait_closed(self) -> None:
-        """Wait until the server closes the connection. Raises :class:`InvalidMessage`."""
+        """Wait until the server closes the connection. Raises :class:`InvalidMessage` if it sends one before."""
         async with self._changed:
-            await self._changed.wait_for(lambda: self._end is not None)
-        if isinstance(self._end, InvalidMessage):
-            raise self._end
-
-    @property
-    def unread(self) -> list[Answer]:
-        return list(self._inbox)
+            await self._changed.wait_for(lambda: self._end_error is not None)
+        if isinstance(self._end_error, InvalidMessage):
+            raise self._end_error
 
     async def close(self) -> None:
         try:
@@ -195,38 +223,38 @@ class SessionConnection(ABC):
                     await self._receiver
 
     async def _receive(self) -> None:
-        while self._end is None:
+        while self._end_error is None:
             try:
                 data = await self._read()
-                self._sort(data, read_message(data))
+                self._dispatch(data, read_message(data))
             except (Disconnected, InvalidMessage) as error:
-                self._end = error
+                self._end_error = error
             async with self._changed:
                 self._changed.notify_all()
 
-    def _sort(self, data: bytes, message: dict[str, Any]) -> None:
-        request = message.get("id")
-        key = request if isinstance(request, str) else None
-        progress = () if key is None else tuple(self._progress.get(key, ()))
-        answer = Answer(message, data, progress=progress)
-        self._watch(answer)
-        if answer.type == "manifest":
-            self.manifests.append(answer)
-        elif answer.type == "progress":
-            if key in self.finished:
-                self.late.append(message)
-            self._progress.setdefault(key, []).append(message)
-        elif key in self.finished:
-            self.repeated.append(answer)
+    def _dispatch(self, data: bytes, envelope: dict[str, Any]) -> None:
+        id_ = envelope.get("id")
+        request_id = id_ if isinstance(id_, str) else None
+        progress = () if request_id is None else tuple(self._progress.get(request_id, ()))
+        received = ServerMessage(envelope, data, progress=progress)
+        self._on_message(received)
+        if received.type == "manifest":
+            self.manifests.append(received)
+        elif received.type == "progress":
+            if request_id in self._finished_ids:
+                self.late_progress.append(envelope)
+            self._progress.setdefault(request_id, []).append(envelope)
+        elif request_id in self._finished_ids:
+            self.repeated.append(received)
         else:
-            if key is not None:
-                self.finished.add(key)
-            self._inbox.append(answer)
+            if request_id is not None:
+                self._finished_ids.add(request_id)
+            self.unread.append(received)
 
 
 MANIFEST_PATH: Final = "/.well-known/manglecp/manifest.json"
-_JSON: Final = {"content-type": "application/json", "accept": "application/json"}
-_MEMBERS: Final[Mapping[End, str]] = {
+_JSON_HEADERS: Final = {"content-type": "application/json", "accept": "application/json"}
+_MANIFEST_MEMBERS: Final[Mapping[Endpoint, str]] = {  # of its member endpoints
     "evaluate": "intent_eval",
     "invoke": "macro_invoke",
     "approvals": "x-approvals",
@@ -234,77 +262,79 @@ _MEMBERS: Final[Mapping[End, str]] = {
 
 
 class HttpConnection:
-    """A connection without a session: each message is an HTTP request."""
+    """A client without a session: each message is the body of an HTTP request or response.
+
+    ``url`` is the address of the manifest if it ends in ``.json``; otherwise the manifest is at its well-known path.
+    """
 
     transport: Transport = "http"
 
-    def __init__(self, url: str, watch: Watch, credentials: Mapping[str, str] | None = None) -> None:
+    def __init__(self, url: str, on_message: OnMessage, credentials: Headers = None) -> None:
         self.manifest_url = url if url.endswith(".json") else urljoin(url, MANIFEST_PATH)
-        self._watch = watch
-        self._credentials = dict(credentials or {})
-        # The system's certificates, as on a WebSocket; a .netrc must not supply credentials.
+        self._on_message = on_message
+        self._credentials = dict(credentials or {})  # request headers
+        # Use the system's certificates, as on a WebSocket; a .netrc must not supply credentials.
         self._client = httpx.AsyncClient(timeout=None, trust_env=False, verify=ssl.create_default_context())
-        self._ends: dict[str, str] = {}
+        self._endpoints: dict[str, str] = {}  # URLs by manifest member
 
-    async def open(self) -> Answer:
-        response = await self.request("GET", self.manifest_url, headers={"accept": "application/json"})
+    async def open(self) -> ServerMessage:
+        """Fetch the manifest and read its endpoints."""
+        response = await self.http_request("GET", self.manifest_url, headers={"accept": "application/json"})
         if response.status_code != 200:
             raise Disconnected(f"{self.manifest_url} was answered with {response.status_code}")
-        answer = self._read(response)
-        ends = answer.payload.get("endpoints")
-        if isinstance(ends, dict):
-            self._ends = {name: urljoin(self.manifest_url, end) for name, end in ends.items() if isinstance(end, str)}
-        return answer
+        manifest = self._read(response)
+        endpoints = manifest.payload.get("endpoints")
+        if isinstance(endpoints, dict):
+            urls = {name: url for name, url in endpoints.items() if isinstance(url, str)}
+            self._endpoints = {name: urljoin(self.manifest_url, url) for name, url in urls.items()}
+        return manifest
 
-    def address(self, end: End) -> str:
-        """Return the endpoint of the manifest, or the default (TRANS-12)."""
-        return self._ends.get(_MEMBERS[end]) or urljoin(self.manifest_url, f"/{end}")
-
-    async def ask(
-        self,
-        data: bytes,
-        end: End = "evaluate",
-        *,
-        headers: Mapping[str, str] | None = None,
-        credentials: Mapping[str, str] | None = None,
-    ) -> Answer:
-        credentials = self._credentials if credentials is None else credentials
-        all_headers = {**_JSON, **credentials, **(headers or {})}
-        return self._read(await self.request("POST", self.address(end), content=data, headers=all_headers))
+    def endpoint_url(self, endpoint: Endpoint) -> str:
+        """Return the URL in the manifest, or the default (TRANS-12)."""
+        return self._endpoints.get(_MANIFEST_MEMBERS[endpoint]) or urljoin(self.manifest_url, f"/{endpoint}")
 
     async def request(
-        self, method: str, url: str, *, content: bytes | None = None, headers: Mapping[str, str] | None = None
+        self, data: bytes, endpoint: Endpoint = "evaluate", *, headers: Headers = None, credentials: Headers = None
+    ) -> ServerMessage:
+        """Post a message; ``credentials`` are headers that replace those of the connection."""
+        credentials = self._credentials if credentials is None else credentials
+        all_headers = {**_JSON_HEADERS, **credentials, **(headers or {})}
+        url = self.endpoint_url(endpoint)
+        return self._read(await self.http_request("POST", url, content=data, headers=all_headers))
+
+    async def http_request(
+        self, method: str, url: str, *, content: bytes | None = None, headers: Headers = None
     ) -> httpx.Response:
-        """Send a request. Raises :class:`Disconnected` if there is no response."""
+        """Send an HTTP request, without credentials. Raises :class:`Disconnected` if there is no response."""
         try:
             return await self._client.request(method, url, content=content, headers=dict(headers or {}))
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise Disconnected(f"{method} {url}: {str(error) or type(error).__name__}") from None
 
-    def _read(self, response: httpx.Response) -> Answer:
-        message = read_message(response.content)
-        answer = Answer(message, response.content, response.status_code, dict(response.headers))
-        self._watch(answer)
-        return answer
+    def _read(self, response: httpx.Response) -> ServerMessage:
+        envelope = read_message(response.content)
+        received = ServerMessage(envelope, response.content, response.status_code, dict(response.headers))
+        self._on_message(received)
+        return received
 
     async def close(self) -> None:
         await self._client.aclose()
 
 
-_MAX_LINE_BYTES: Final = 64 << 20
-_EXIT_SECONDS: Final = 2.0
+_MAX_LINE_BYTES: Final = 64 << 20  # a longer line ends the connection
+_EXIT_SECONDS: Final = 2.0  # how long a server may take to exit
 
 
 class StdioConnection(SessionConnection):
-    """A connection over the standard streams of a process that it starts."""
+    """Starts the server as a subprocess, and is connected to its standard streams."""
 
     transport: Transport = "stdio"
     _process: asyncio.subprocess.Process | None = None
     _stdin: asyncio.StreamWriter
     _stdout: asyncio.StreamReader
 
-    def __init__(self, command: Sequence[str], watch: Watch) -> None:
-        super().__init__(watch)
+    def __init__(self, command: Sequence[str], on_message: OnMessage) -> None:
+        super().__init__(on_message)
         self._command = tuple(command)
 
     async def _connect(self) -> None:
@@ -315,7 +345,7 @@ class StdioConnection(SessionConnection):
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL,
                 limit=_MAX_LINE_BYTES,
-                start_new_session=True,
+                start_new_session=True,  # a process group of its own, for _signal
             )
         except OSError as error:
             raise Disconnected(f"{self._command[0]} cannot be started: {error.strerror}") from None
@@ -344,7 +374,7 @@ class StdioConnection(SessionConnection):
             raise Disconnected("the server closed its input") from None
 
     def end_input(self) -> None:
-        """Close the server's standard input, on which it has to end."""
+        """Close the server's standard input; the server must then exit."""
         self._stdin.close()
 
     async def exit_status(self) -> int:
@@ -352,26 +382,22 @@ class StdioConnection(SessionConnection):
         return await self._process.wait()
 
     async def _disconnect(self) -> None:
+        """Close the server's input; if it does not exit in time, terminate it, and at last kill it."""
         if self._process is None:
             return
         try:
             with contextlib.suppress(OSError):
                 self.end_input()
-            if not await self._exits():
-                self._signal(signal.SIGTERM)
-                await self._exits()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._process.wait(), _EXIT_SECONDS)
+            self._signal(signal.SIGTERM)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._process.wait(), _EXIT_SECONDS)
         finally:
             self._signal(signal.SIGKILL)
 
-    async def _exits(self) -> bool:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_EXIT_SECONDS):
-                await self.exit_status()
-                return True
-        return False
-
     def _signal(self, number: signal.Signals) -> None:
-        """Signal the process group of the server, while it runs and its id is not reused."""
+        """Signal the process group of the server, unless it has exited: its id may be reused."""
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, number)
@@ -381,8 +407,8 @@ class WebSocketConnection(SessionConnection):
     transport: Transport = "websocket"
     _connection: ClientConnection | None = None
 
-    def __init__(self, url: str, watch: Watch) -> None:
-        super().__init__(watch)
+    def __init__(self, url: str, on_message: OnMessage) -> None:
+        super().__init__(on_message)
         self._url = url
 
     async def _connect(self) -> None:

@@ -1,7 +1,7 @@
-"""Rules that every message of a server must satisfy.
+"""Rules that every message of a server must satisfy. A *row* is the id of a requirement, for example ``WIRE-01``.
 
-A watcher checks each message of a run. A schema violation is reported at the requirement of the member: paths leave out
-list positions, and the longest known prefix counts.
+A schema violation is reported for the rows of the member that violates the schema: ``ROWS`` has the rows by the path of
+the member, without list positions; a path that it does not have gets the rows of its longest prefix in it.
 """
 
 from __future__ import annotations
@@ -13,156 +13,136 @@ from typing import Any, Final, NamedTuple
 
 import jsonschema_rs
 
-from manglecp.conformance.connections import Answer, member, parse_instant
+from manglecp.conformance.connections import ServerMessage, get_objects, get_path, parse_instant
 from manglecp.conformance.report import Report
 from manglecp.wire import CODES, schema
 from manglecp.wire.messages import SERVER_TYPES, VERSION
 
 Path = tuple[str, ...]
 
-_ENVELOPE: Final = {
-    "": ("WIRE-01",),
-    "type": ("WIRE-02",),
-    "manglecp": ("WIRE-09", "WIRE-10"),
-    "payload": ("WIRE-12",),
+_PAYLOAD_ROWS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {  # by type and path in the payload
+    "manifest": {
+        "server_name": ("MANI-03",),
+        "server_version": ("MANI-03",),
+        "protocol": ("MANI-04",),
+        "protocol.conformance_level": ("MANI-05", "CONF-01"),
+        "status": ("MANI-06",),
+        "domain": ("MANI-07",),
+        "domain.categories": ("MANI-08", "MANI-09"),
+        "domain.affinities": ("MANI-10",),
+        "endpoints": ("MANI-11",),
+        "intents": ("MANI-12",),
+        "facts_profile": ("MANI-15",),
+        "facts_profile.time_formats": ("MANI-15", "DATA-30"),
+        "facts_profile.predicates": ("DATA-50",),
+        "facts_profile.predicates.arg_types": ("DATA-51",),
+        "facts_profile.predicates.arg_names": ("DATA-52",),
+        "facts_profile.predicates.direction": ("DATA-52",),
+        "facts_profile.schema_uri": ("MANI-17",),
+        "capabilities": ("MANI-18",),
+        "capabilities.external_predicates": ("MANI-20",),
+        "limits": ("MANI-23",),
+        "limits.max_message_bytes": ("WIRE-23", "MANI-23"),
+        "auth": ("MANI-25",),
+        "auth.schemes": ("MANI-26",),
+        "auth.token_url": ("MANI-26",),
+        "extensions": ("MANI-27",),
+    },
+    "intent_response": {
+        "eval_time_used": ("EVAL-25",),
+        "eval_duration_ms": ("EVAL-26",),
+        "macro_tools": ("EVAL-27",),
+        "macro_tools.macro_id": ("TOOL-01",),
+        "macro_tools.name": ("TOOL-03",),
+        "macro_tools.disclosure_level": ("TOOL-04",),
+        "macro_tools.input_schema": ("TOOL-08",),
+        "macro_tools.output_schema": ("TOOL-10",),
+        "macro_tools.context_injection": ("SKILL-09",),
+        "macro_tools.context_injection.skills": ("SKILL-05",),
+        "macro_tools.context_injection.context_resources": ("SKILL-10",),
+        "macro_tools.safety": ("TOOL-11",),
+        "macro_tools.safety.side_effects": ("TOOL-11", "TOOL-13", "TOOL-16"),
+        "macro_tools.safety.reversible": ("TOOL-12",),
+        "macro_tools.safety.idempotent": ("TOOL-12",),
+        "macro_tools.validity": ("TOOL-17", "TOOL-18"),
+        "macro_tools.metadata": ("TOOL-20",),
+        "proof_hints": ("PROOF-02",),
+        "proof_hints.derivations": ("PROOF-03",),
+        "proof_hints.derivations.tree": ("PROOF-05",),
+        "proof_hints.excluded": ("PROOF-07",),
+        "proof_hints.unmatched_facts": ("PROOF-08",),
+        "required_skills": ("SKILL-01",),
+        "diagnostics": ("EVAL-29",),
+        "diagnostics.rule_coverage": ("COV-03",),
+        "diagnostics.rule_coverage.dormant_details": ("COV-04",),
+    },
+    "invoke_response": {
+        "result": ("INVK-14",),
+        "state_delta": ("DELTA-01",),
+        "observability": ("OBS-01",),
+        "observability.events": ("OBS-02",),
+        "observability.events.duration_ms": ("OBS-03",),
+        "observability.events.detail": ("OBS-03",),
+        "next": ("INVK-16",),
+        "next.suggested_intents": ("NEXT-01",),
+        "next.suggested_intents.description": ("NEXT-02",),
+        "next.continuation_facts": ("NEXT-04",),
+    },
+    "progress": {"status": ("PROG-02",), "detail": ("PROG-03",), "percent": ("PROG-03",)},
+    "error": {
+        "code": ("ERR-02",),
+        "message": ("ERR-02",),
+        "recoverable": ("ERR-02",),
+        "details": ("ERR-03",),
+        "details.violations": ("ERR-35", "ERR-36"),
+        "details.schema_errors": ("ERR-39",),
+        "details.budget": ("ERR-40", "CONF-17"),
+        "details.requested_version": ("ERR-41", "WIRE-11"),
+        "details.supported_versions": ("ERR-41", "WIRE-11"),
+        "retry_after_ms": ("ERR-03",),
+    },
+    "authenticate_response": {"": ("SEC-15",)},
+    "x-approval_response": {},
 }
-_TOOL: Final = "payload.macro_tools"
-
-
-def _paths(id_row: str, rows: Mapping[str, tuple[str, ...]]) -> dict[Path, tuple[str, ...]]:
-    return {tuple(path.split(".")) if path else (): ids for path, ids in {**_ENVELOPE, "id": (id_row,), **rows}.items()}
-
-
-ROWS: Final[Mapping[str, Mapping[Path, tuple[str, ...]]]] = {
-    "manifest": _paths(
-        "MANI-01",
-        {
-            "payload.server_name": ("MANI-03",),
-            "payload.server_version": ("MANI-03",),
-            "payload.protocol": ("MANI-04",),
-            "payload.protocol.conformance_level": ("MANI-05", "CONF-01"),
-            "payload.status": ("MANI-06",),
-            "payload.domain": ("MANI-07",),
-            "payload.domain.categories": ("MANI-08", "MANI-09"),
-            "payload.domain.affinities": ("MANI-10",),
-            "payload.endpoints": ("MANI-11",),
-            "payload.intents": ("MANI-12",),
-            "payload.facts_profile": ("MANI-15",),
-            "payload.facts_profile.time_formats": ("MANI-15", "DATA-30"),
-            "payload.facts_profile.predicates": ("DATA-50",),
-            "payload.facts_profile.predicates.arg_types": ("DATA-51",),
-            "payload.facts_profile.predicates.arg_names": ("DATA-52",),
-            "payload.facts_profile.predicates.direction": ("DATA-52",),
-            "payload.facts_profile.schema_uri": ("MANI-17",),
-            "payload.capabilities": ("MANI-18",),
-            "payload.capabilities.external_predicates": ("MANI-20",),
-            "payload.limits": ("MANI-23",),
-            "payload.limits.max_message_bytes": ("WIRE-23", "MANI-23"),
-            "payload.auth": ("MANI-25",),
-            "payload.auth.schemes": ("MANI-26",),
-            "payload.auth.token_url": ("MANI-26",),
-            "payload.extensions": ("MANI-27",),
-        },
-    ),
-    "intent_response": _paths(
-        "WIRE-04",
-        {
-            "payload.eval_time_used": ("EVAL-25",),
-            "payload.eval_duration_ms": ("EVAL-26",),
-            "payload.macro_tools": ("EVAL-27",),
-            f"{_TOOL}.macro_id": ("TOOL-01",),
-            f"{_TOOL}.name": ("TOOL-03",),
-            f"{_TOOL}.disclosure_level": ("TOOL-04",),
-            f"{_TOOL}.input_schema": ("TOOL-08",),
-            f"{_TOOL}.output_schema": ("TOOL-10",),
-            f"{_TOOL}.context_injection": ("SKILL-09",),
-            f"{_TOOL}.context_injection.skills": ("SKILL-05",),
-            f"{_TOOL}.context_injection.context_resources": ("SKILL-10",),
-            f"{_TOOL}.safety": ("TOOL-11",),
-            f"{_TOOL}.safety.side_effects": ("TOOL-11", "TOOL-13", "TOOL-16"),
-            f"{_TOOL}.safety.reversible": ("TOOL-12",),
-            f"{_TOOL}.safety.idempotent": ("TOOL-12",),
-            f"{_TOOL}.validity": ("TOOL-17", "TOOL-18"),
-            f"{_TOOL}.metadata": ("TOOL-20",),
-            "payload.proof_hints": ("PROOF-02",),
-            "payload.proof_hints.derivations": ("PROOF-03",),
-            "payload.proof_hints.derivations.tree": ("PROOF-05",),
-            "payload.proof_hints.excluded": ("PROOF-07",),
-            "payload.proof_hints.unmatched_facts": ("PROOF-08",),
-            "payload.required_skills": ("SKILL-01",),
-            "payload.diagnostics": ("EVAL-29",),
-            "payload.diagnostics.rule_coverage": ("COV-03",),
-            "payload.diagnostics.rule_coverage.dormant_details": ("COV-04",),
-        },
-    ),
-    "invoke_response": _paths(
-        "WIRE-04",
-        {
-            "payload.result": ("INVK-14",),
-            "payload.state_delta": ("DELTA-01",),
-            "payload.observability": ("OBS-01",),
-            "payload.observability.events": ("OBS-02",),
-            "payload.observability.events.duration_ms": ("OBS-03",),
-            "payload.observability.events.detail": ("OBS-03",),
-            "payload.next": ("INVK-16",),
-            "payload.next.suggested_intents": ("NEXT-01",),
-            "payload.next.suggested_intents.description": ("NEXT-02",),
-            "payload.next.continuation_facts": ("NEXT-04",),
-        },
-    ),
-    "progress": _paths(
-        "PROG-05",
-        {
-            "payload.status": ("PROG-02",),
-            "payload.detail": ("PROG-03",),
-            "payload.percent": ("PROG-03",),
-        },
-    ),
-    "error": _paths(
-        "ERR-04",
-        {
-            "payload.code": ("ERR-02",),
-            "payload.message": ("ERR-02",),
-            "payload.recoverable": ("ERR-02",),
-            "payload.details": ("ERR-03",),
-            "payload.details.violations": ("ERR-35", "ERR-36"),
-            "payload.details.schema_errors": ("ERR-39",),
-            "payload.details.budget": ("ERR-40", "CONF-17"),
-            "payload.details.requested_version": ("ERR-41", "WIRE-11"),
-            "payload.details.supported_versions": ("ERR-41", "WIRE-11"),
-            "payload.retry_after_ms": ("ERR-03",),
-        },
-    ),
-    "authenticate_response": _paths("WIRE-04", {"payload": ("SEC-15",)}),
-    "x-approval_response": _paths("WIRE-04", {}),
+_ENVELOPE_ROWS: Final[dict[Path, tuple[str, ...]]] = {
+    (): ("WIRE-01",),
+    ("type",): ("WIRE-02",),
+    ("manglecp",): ("WIRE-09", "WIRE-10"),
+    ("payload",): ("WIRE-12",),
 }
-_HIDDEN: Final = ("input_schema", "output_schema", "context_injection", "safety", "validity")
-# By disclosure level: the requirement, the members that a tool must have, and those that it must not have.
-_PRESENCE: Final[Mapping[str, tuple[str, tuple[str, ...], tuple[str, ...]]]] = {
-    "full": ("TOOL-05", ("description", "input_schema", "safety"), ()),
-    "condensed": ("TOOL-06", ("description",), _HIDDEN),
-    "minimal": ("TOOL-07", (), ("description", "metadata", *_HIDDEN)),
+_ID_ROWS: Final = {"manifest": "MANI-01", "progress": "PROG-05", "error": "ERR-04"}
+
+
+def _rows_by_path(type_: str) -> dict[Path, tuple[str, ...]]:
+    rows = {**_ENVELOPE_ROWS, ("id",): (_ID_ROWS.get(type_, "WIRE-04"),)}
+    for path, path_rows in _PAYLOAD_ROWS[type_].items():
+        rows["payload", *filter(None, path.split("."))] = path_rows
+    return rows
+
+
+ROWS: Final[Mapping[str, Mapping[Path, tuple[str, ...]]]] = {type_: _rows_by_path(type_) for type_ in _PAYLOAD_ROWS}
+_FULL_ONLY: Final = ("input_schema", "output_schema", "context_injection", "safety", "validity")
+
+
+class _ToolMembers(NamedTuple):
+    row: str
+    required: tuple[str, ...]
+    forbidden: tuple[str, ...]
+
+
+_TOOL_MEMBERS: Final[Mapping[str, _ToolMembers]] = {  # by disclosure level
+    "full": _ToolMembers("TOOL-05", ("description", "input_schema", "safety"), ()),
+    "condensed": _ToolMembers("TOOL-06", ("description",), _FULL_ONLY),
+    "minimal": _ToolMembers("TOOL-07", (), ("description", "metadata", *_FULL_ONLY)),
 }
 
 
-class SchemaViolation(NamedTuple):
-    """Where a message does not fit its schema, and the violated requirements."""
+class _SchemaViolation(NamedTuple):
+    """A place in a message that violates the schema of its type, with the reason."""
 
     rows: tuple[str, ...]
-    where: str
-    what: str
-
-
-def schema_violations(type_: str, message: dict[str, Any]) -> Iterator[SchemaViolation]:
-    for error in _validator(type_).iter_errors(message):
-        yield from _locate(type_, message, error)
-
-
-def present_rows(type_: str, message: dict[str, Any]) -> Iterator[str]:
-    """Yield the rows of the members that the message has."""
-    for path, ids in ROWS[type_].items():
-        if _has_path(message, path):
-            yield from ids
+    path: str
+    reason: str
 
 
 @cache
@@ -170,32 +150,35 @@ def _validator(type_: str) -> Any:
     return jsonschema_rs.validator_for(schema(type_))
 
 
-def _locate(type_: str, message: dict[str, Any], error: Any) -> Iterator[SchemaViolation]:
-    context = getattr(error.kind, "context", None)
-    if context:
-        branches = [branch for branch in context if not _only_null(branch)]
-        if len(branches) == 1:
+def _locate(type_: str, envelope: dict[str, Any], error: Any) -> Iterator[_SchemaViolation]:
+    """Yield the violations that an error of the schema validator stands for."""
+    alternatives = getattr(error.kind, "context", None)  # the errors of each branch of an anyOf or oneOf
+    if alternatives:
+        branches = [branch for branch in alternatives if not _requires_null(branch)]
+        if len(branches) == 1:  # anyOf [X, null]: report why X does not fit
             for inner in branches[0]:
-                yield from _locate(type_, message, inner)
+                yield from _locate(type_, envelope, inner)
             return
     steps = list(error.instance_path)
     missing = getattr(error.kind, "property", None)
     if isinstance(missing, str):
         steps.append(missing.strip('"'))
     where = ".".join(str(step) for step in steps) or "the message"
+    # The schema of a tool has an allOf with one condition for each disclosure level.
     if type_ == "intent_response" and "allOf" in list(error.schema_path) and steps[:2] == ["payload", "macro_tools"]:
-        tool = message["payload"]["macro_tools"][steps[2]]
-        row = _PRESENCE.get(str(tool.get("disclosure_level")), ("TOOL-04",))[0]
-        yield SchemaViolation((row,), where, error.message)
+        level = str(envelope["payload"]["macro_tools"][steps[2]].get("disclosure_level"))
+        row = _TOOL_MEMBERS[level].row if level in _TOOL_MEMBERS else "TOOL-04"
+        yield _SchemaViolation((row,), where, error.message)
         return
     path = tuple(step for step in steps if isinstance(step, str))
     while path not in ROWS[type_]:
         path = path[:-1]
-    yield SchemaViolation(ROWS[type_][path], where, error.message)
+    yield _SchemaViolation(ROWS[type_][path], where, error.message)
 
 
-def _only_null(branch: list[Any]) -> bool:
-    return len(branch) == 1 and "null" in str(branch[0].message) and type(branch[0].kind).__name__.endswith("Type")
+def _requires_null(errors: list[Any]) -> bool:
+    """Return whether these errors of a branch are a single one: the value is not null."""
+    return len(errors) == 1 and "null" in str(errors[0].message) and type(errors[0].kind).__name__.endswith("Type")
 
 
 def _has_path(node: Any, path: Path) -> bool:
@@ -206,39 +189,43 @@ def _has_path(node: Any, path: Path) -> bool:
     return isinstance(node, dict) and path[0] in node and _has_path(node[path[0]], path[1:])
 
 
-STANDARD: Final = tuple(code for code in CODES if not code.startswith("x-"))
-CODE_ROWS: Final = {code: f"ERR-{number:02}" for number, code in enumerate(STANDARD, start=5)}
-_STATUS_ROWS: Final = {
+_STANDARD_CODES: Final = tuple(code for code in CODES if not code.startswith("x-"))
+# Requirements ERR-05, ERR-06, … have one code each, in the order of CODES.
+CODE_ROWS: Final = {code: f"ERR-{number:02}" for number, code in enumerate(_STANDARD_CODES, start=5)}
+_STATUS_ROWS: Final = {  # by HTTP status
     400: "TRANS-16",
-    401: "TRANS-17",
-    403: "TRANS-17",
+    **dict.fromkeys((401, 403), "TRANS-17"),
     408: "TRANS-18",
     413: "TRANS-19",
-    429: "TRANS-20",
-    500: "TRANS-20",
-    503: "TRANS-20",
+    **dict.fromkeys((429, 500, 503), "TRANS-20"),
 }
-_LISTS: Final = frozenset({"macro_tools", "tools", "macro_id", "macros", "actions", "input_schema"})
-_PREDICATE: Final = re.compile(r"[a-z][a-z0-9_]*")
-_LONGEST_NAME: Final = 128
-_LARGEST: Final = 2**53 - 1
-_SUMMARY: Final = 1_000
-_EVENTS: Final = 200
+_TOOL_KEYS: Final = frozenset({"macro_tools", "tools", "macro_id", "macros", "actions", "input_schema"})
+_PREDICATE_NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
+_MAX_NAME_CHARS: Final = 128
+_MAX_JSON_INTEGER: Final = 2**53 - 1
+_MAX_SUMMARY_CHARS: Final = 1_000  # our reading of "a few sentences"
+_MAX_EVENTS: Final = 200  # our reading of "bounded"
 
 WATCHED: Final = frozenset(
-    {
-        *("CONF-19", "COV-05", "DATA-01", "DATA-02", "DATA-06", "DATA-21", "DATA-45", "DELTA-02"),
-        *("DELTA-03", "ERR-33", "EVAL-25"),
-        *("EVAL-26", "MANI-02", "MANI-11", "MANI-15", "OBS-04", "OBS-09", "OBS-10", "PROG-04"),
-        *("PROOF-09", "SEC-11", "SEC-20", "SEC-26", "TOOL-01", "TOOL-05", "TOOL-06", "TOOL-07", "TRANS-14"),
-        *("TRANS-15", "TRANS-16", "TRANS-17", "TRANS-18", "TRANS-19", "TRANS-20", "WIRE-01", "WIRE-09"),
-        *("WIRE-13", "WIRE-16", "WIRE-24"),
+    {  # all rows that a Watcher may report
+        *("CONF-19", "COV-05", "DATA-01", "DATA-02", "DATA-06", "DATA-21", "DATA-45", "DELTA-02", "DELTA-03", "ERR-33"),
+        *("MANI-02", "OBS-04", "OBS-09", "OBS-10", "PROG-04", "PROOF-09", "SEC-11", "SEC-20", "SEC-26"),
+        *("TRANS-14", "TRANS-15", "WIRE-13", "WIRE-16", "WIRE-24"),
+        *(row for rows_by_path in ROWS.values() for rows in rows_by_path.values() for row in rows),
+        *(members.row for members in _TOOL_MEMBERS.values()),
+        *_STATUS_ROWS.values(),
         *CODE_ROWS.values(),
-        *(row for paths in ROWS.values() for ids in paths.values() for row in ids),
     }
 )
 
-Note = tuple[str, bool, str, object]
+
+class Observation(NamedTuple):
+    """Whether a message satisfies a row; if not, what was expected and what was seen."""
+
+    row: str
+    holds: bool
+    expected: str = ""
+    seen: object = ""
 
 
 class Watcher:
@@ -246,164 +233,167 @@ class Watcher:
 
     def __init__(self, report: Report) -> None:
         self._report = report
-        self.secrets: list[str] = []  # text that no message may contain
-        self.check = "the manifest"
-        self._lists: list[frozenset[str]] = []  # of the manifest, besides intents
-        self._tools: set[str] = set()
+        self.secrets: list[str] = []  # texts that answers must not contain
+        self.check = "the manifest"  # the name of the running check, for the report
+        self._manifest_names: list[frozenset[str]] = []  # of each list and object in the manifest, except in intents
+        self._tool_names: set[str] = set()  # of all answers so far
 
-    def __call__(self, answer: Answer) -> None:
-        for row, held, expected, seen in self._notes(answer):
+    def __call__(self, answer: ServerMessage) -> None:
+        for row, holds, expected, seen in self._observe(answer):
             assert row in WATCHED, row
-            self._report.note(row, held, expected, seen, self.check)
+            self._report.note(row, holds, expected, seen, self.check)
 
-    def _notes(self, answer: Answer) -> Iterator[Note]:
-        message = answer.message
-        yield "WIRE-16", True, "", ""
-        yield "WIRE-24", True, "", ""
+    def _observe(self, answer: ServerMessage) -> Iterator[Observation]:
+        envelope, type_ = answer.envelope, answer.type
+        yield Observation("WIRE-16", True)  # otherwise it could not have been decoded
+        yield Observation("WIRE-24", True)
         for name in ("type", "id", "manglecp", "payload"):
-            yield "WIRE-01", name in message, f"the member {name} in every message", answer
-        yield "WIRE-09", message.get("manglecp") == VERSION, f"manglecp {VERSION}", message.get("manglecp")
-        type_ = answer.type
-        if type_ not in SERVER_TYPES:
-            yield "WIRE-13", False, f"one of the types {', '.join(SERVER_TYPES)}", type_
+            yield Observation("WIRE-01", name in envelope, f"the member {name} in every message", answer)
+        version = envelope.get("manglecp")
+        yield Observation("WIRE-09", version == VERSION, f"manglecp {VERSION}", version)
+        is_server_type = type_ in SERVER_TYPES
+        yield Observation("WIRE-13", is_server_type, f"one of the types {', '.join(SERVER_TYPES)}", type_)
+        if not is_server_type:
             return
-        yield "WIRE-13", True, "", ""
-        wrong: set[str] = set()
-        for violation in schema_violations(type_, message):
-            for row in violation.rows:
-                wrong.add(row)
-                yield row, False, f"{violation.where} as the schema of {type_} has it", violation.what
-        for row in present_rows(type_, message):
-            if row not in wrong:
-                yield row, True, "", ""
+        violated: set[str] = set()
+        for error in _validator(type_).iter_errors(envelope):
+            for violation in _locate(type_, envelope, error):
+                violated.update(violation.rows)
+                expected = f"{violation.path} as the schema of {type_} has it"
+                yield from (Observation(row, False, expected, violation.reason) for row in violation.rows)
+        for path, rows in ROWS[type_].items():
+            if _has_path(envelope, path):
+                yield from (Observation(row, True) for row in rows if row not in violated)
         if answer.status is not None:
-            yield from self._http(answer)
-        if not isinstance(message.get("payload"), dict):
+            yield from _check_http(answer)
+        if not isinstance(envelope.get("payload"), dict):
             return
-        more = {"manifest": _manifest, "intent_response": _tools, "invoke_response": _outcome, "error": _error}
-        if type_ in more:
-            yield from more[type_](answer)
-        yield from self._unlisted(type_, answer.payload)
-        text = answer.data.decode(errors="replace")
-        for secret in self.secrets:
-            private = {"invoke_response": "OBS-10", "intent_response": "PROOF-09"}.get(type_)
-            if private is not None:
-                yield private, secret not in text, "no credential in an answer", "the client's own token"
+        if type_ in _PAYLOAD_CHECKS:
+            yield from _PAYLOAD_CHECKS[type_](answer)
+        yield from self._check_manifest_lists_no_tools(type_, answer.payload)
+        secrets_row = {"invoke_response": "OBS-10", "intent_response": "PROOF-09"}.get(type_)
+        if secrets_row is not None:
+            for secret in self.secrets:
+                is_absent = secret not in answer.data.decode(errors="replace")
+                yield Observation(secrets_row, is_absent, "no credential in an answer", "the client's own token")
 
-    def _unlisted(self, type_: str, payload: dict[str, Any]) -> Iterator[Note]:
-        """Report a manifest that enumerates tools under any name; a single match may be a coincidence."""
+    def _check_manifest_lists_no_tools(self, type_: str, payload: dict[str, Any]) -> Iterator[Observation]:
+        """Compare the names in the manifest with those of the tools; a single common name may be a coincidence."""
         if type_ == "manifest":
-            self._lists = list(_listed({name: part for name, part in payload.items() if name != "intents"}))
+            parts = {name: part for name, part in payload.items() if name != "intents"}
+            self._manifest_names = list(_names_by_container(parts))
         elif type_ == "intent_response":
-            tools = payload.get("macro_tools")
-            self._tools |= set(_names(tools if isinstance(tools, list) else ()))
-            for listed in self._lists:
-                both = sorted(self._tools & listed)
-                yield "MANI-02", len(both) < 2, "a manifest that lists no tools", f"the tools {', '.join(both)} in it"
-
-    def _http(self, answer: Answer) -> Iterator[Note]:
-        kind = answer.headers.get("content-type", "")
-        yield "TRANS-14", kind.split(";")[0].strip() == "application/json", "Content-Type: application/json", kind
-        yield "PROG-04", answer.type != "progress", "no progress on HTTP", answer
-        good = answer.type != "error"
-        yield "TRANS-15", (answer.status == 200) == good, "status 200 for answers, and never for errors", answer
-        row = CODES.get(answer.code) if isinstance(answer.code, str) else None
-        if row is not None and not answer.code.startswith("x-"):
-            fits = answer.status == row.status
-            yield CODE_ROWS[answer.code], fits, f"status {row.status} for {answer.code}", answer.status
-            if row.status in _STATUS_ROWS and not answer.code.startswith("confirmation"):
-                yield _STATUS_ROWS[row.status], fits, f"status {row.status} for {answer.code}", answer.status
+            self._tool_names |= set(_names(get_objects(payload, "macro_tools")))
+            for names in self._manifest_names:
+                common = sorted(self._tool_names & names)
+                seen = f"the tools {', '.join(common)} in it"
+                yield Observation("MANI-02", len(common) < 2, "a manifest that lists no tools", seen)
 
 
-def _manifest(answer: Answer) -> Iterator[Note]:
-    payload = answer.payload
-    listed = sorted(_LISTS & {key for one in _walk(payload) if isinstance(one, dict) for key in one})
+def _check_http(answer: ServerMessage) -> Iterator[Observation]:
+    content_type, code = answer.headers.get("content-type", ""), answer.code
+    is_json = content_type.split(";")[0].strip() == "application/json"
+    yield Observation("TRANS-14", is_json, "Content-Type: application/json", content_type)
+    yield Observation("PROG-04", answer.type != "progress", "no progress on HTTP", answer)
+    holds = (answer.status == 200) == (answer.type != "error")
+    yield Observation("TRANS-15", holds, "status 200 for answers, and never for errors", answer)
+    if isinstance(code, str) and code in CODE_ROWS:
+        status = CODES[code].status
+        rows = [CODE_ROWS[code]]
+        if status in _STATUS_ROWS and not code.startswith("confirmation"):
+            rows.append(_STATUS_ROWS[status])
+        for row in rows:
+            yield Observation(row, answer.status == status, f"status {status} for {code}", answer.status)
+
+
+def _check_manifest(manifest: ServerMessage) -> Iterator[Observation]:
+    payload = manifest.payload
+    tool_keys = sorted(_TOOL_KEYS & {key for node in _walk(payload) if isinstance(node, dict) for key in node})
     for row in ("MANI-02", "SEC-26"):
-        yield row, not listed, "a manifest that lists no tools", f"the members {', '.join(listed)}"
-    formats = member(payload, "facts_profile", "time_formats")
-    rfc3339 = isinstance(formats, list) and "rfc3339" in formats
-    yield "MANI-15", rfc3339, "rfc3339 among facts_profile.time_formats", formats
+        seen = f"the members {', '.join(tool_keys)}"
+        yield Observation(row, not tool_keys, "a manifest that lists no tools", seen)
+    formats = get_path(payload, "facts_profile", "time_formats")
+    has_rfc3339 = isinstance(formats, list) and "rfc3339" in formats
+    yield Observation("MANI-15", has_rfc3339, "rfc3339 among facts_profile.time_formats", formats)
     for name in ("rule_submission", "subscriptions"):
-        value = member(payload, "capabilities", name)
-        yield "CONF-19", value is False or value is None, f"capabilities.{name} false, as it is of version 2", value
-    if answer.status is not None:
-        ends = payload.get("endpoints")
-        there = isinstance(ends, dict) and {"intent_eval", "macro_invoke"} <= set(ends)
-        yield "MANI-11", there, "endpoints.intent_eval and endpoints.macro_invoke on HTTP", ends
-    if "oauth2" in (member(payload, "auth", "schemes") or ()):
-        url = member(payload, "auth", "token_url")
-        yield "SEC-11", isinstance(url, str), "auth.token_url where oauth2 is offered", url
+        value = get_path(payload, "capabilities", name)
+        expected = f"capabilities.{name} false, as it is of version 2"
+        yield Observation("CONF-19", value is False or value is None, expected, value)
+    if manifest.status is not None:
+        endpoints = payload.get("endpoints")
+        has_both = isinstance(endpoints, dict) and {"intent_eval", "macro_invoke"} <= set(endpoints)
+        expected = "endpoints.intent_eval and endpoints.macro_invoke on HTTP"
+        yield Observation("MANI-11", has_both, expected, endpoints)
+    if "oauth2" in (get_path(payload, "auth", "schemes") or ()):
+        url = get_path(payload, "auth", "token_url")
+        yield Observation("SEC-11", isinstance(url, str), "auth.token_url where oauth2 is offered", url)
 
 
-def _tools(answer: Answer) -> Iterator[Note]:
+def _check_intent_response(answer: ServerMessage) -> Iterator[Observation]:
     payload = answer.payload
-    used = payload.get("eval_time_used")
-    yield "EVAL-25", parse_instant(used) is not None, "eval_time_used as an instant of RFC 3339", used
-    yield "EVAL-26", "eval_duration_ms" in payload, "eval_duration_ms", "none"
-    tools = [tool for tool in payload.get("macro_tools") or () if isinstance(tool, dict)]
-    ids = [tool.get("macro_id") for tool in tools]
-    yield "TOOL-01", len(set(map(str, ids))) == len(ids), "each macro_id once", ids
-    for tool in tools:
-        yield from _tool(tool)
-    coverage = member(payload, "diagnostics", "rule_coverage")
+    time_used = payload.get("eval_time_used")
+    is_instant = parse_instant(time_used) is not None
+    yield Observation("EVAL-25", is_instant, "eval_time_used as an instant of RFC 3339", time_used)
+    yield Observation("EVAL-26", "eval_duration_ms" in payload, "eval_duration_ms", "none")
+    ids = [tool.get("macro_id") for tool in answer.tools]
+    yield Observation("TOOL-01", len(set(map(str, ids))) == len(ids), "each macro_id once", ids)
+    for tool in answer.tools:
+        yield from _check_tool(tool)
+    coverage = get_path(payload, "diagnostics", "rule_coverage")
     if isinstance(coverage, dict):
         parts = [coverage.get(name, 0) for name in ("rules_fired", "rules_dormant", "rules_inapplicable")]
-        total = coverage.get("total_rules")
-        yield "COV-05", sum(parts) == total, "fired, dormant and inapplicable rules that add up to the total", coverage
+        expected = "fired, dormant and inapplicable rules that add up to the total"
+        yield Observation("COV-05", sum(parts) == coverage.get("total_rules"), expected, coverage)
 
 
-def _tool(tool: dict[str, Any]) -> Iterator[Note]:
+def _check_tool(tool: dict[str, Any]) -> Iterator[Observation]:
     level = str(tool.get("disclosure_level"))  # a server may send any JSON here
-    if level not in _PRESENCE:
+    if level not in _TOOL_MEMBERS:
         return
-    row, there, absent = _PRESENCE[level]
-    missing = [name for name in there if tool.get(name) is None]
-    extra = [name for name in absent if tool.get(name) is not None]
-    expected = f"at {level}: {', '.join(there) or 'nothing more'}; without {', '.join(absent) or 'exception'}"
-    yield row, not missing and not extra, expected, f"missing {missing}, too many {extra}"
+    row, required, forbidden = _TOOL_MEMBERS[level]
+    missing = [name for name in required if tool.get(name) is None]
+    extra = [name for name in forbidden if tool.get(name) is not None]
+    expected = f"at {level}: {', '.join(required) or 'nothing more'}; without {', '.join(forbidden) or 'exception'}"
+    yield Observation(row, not missing and not extra, expected, f"missing {missing}, too many {extra}")
     description = tool.get("description")
     if level == "condensed" and isinstance(description, str):
-        one_line = "\n" not in description and "\r" not in description
-        yield "TOOL-06", one_line, "a description of one line", description
-    effects = member(tool, "safety", "side_effects")
+        is_one_line = "\n" not in description and "\r" not in description
+        yield Observation("TOOL-06", is_one_line, "a description of one line", description)
+    effects = get_path(tool, "safety", "side_effects")
     if level == "full" and isinstance(effects, list):
-        alone = "none" not in effects or len(effects) == 1
-        yield "SEC-20", alone, "none as the only side effect, or not at all", effects
+        is_consistent = "none" not in effects or len(effects) == 1
+        yield Observation("SEC-20", is_consistent, "none as the only side effect, or not at all", effects)
 
 
-def _outcome(answer: Answer) -> Iterator[Note]:
-    payload = answer.payload
-    delta = payload.get("state_delta")
-    for fact in _facts(payload):
+def _check_invoke_response(answer: ServerMessage) -> Iterator[Observation]:
+    asserted = get_objects(answer.payload, "state_delta", "assert")
+    retracted = get_objects(answer.payload, "state_delta", "retract")
+    for fact in (*asserted, *retracted, *get_objects(answer.payload, "next", "continuation_facts")):
         name = fact.get("pred")
         if isinstance(name, str):
-            yield "DATA-01", _PREDICATE.fullmatch(name) is not None, "the name of a predicate", name
-            yield "DATA-02", len(name) <= _LONGEST_NAME, f"a name of at most {_LONGEST_NAME} characters", name
+            yield Observation("DATA-01", _PREDICATE_NAME.fullmatch(name) is not None, "the name of a predicate", name)
+            expected = f"a name of at most {_MAX_NAME_CHARS} characters"
+            yield Observation("DATA-02", len(name) <= _MAX_NAME_CHARS, expected, name)
         arguments = fact.get("args", fact.get("named_args"))
-        long = any(isinstance(value, int) and abs(value) > _LARGEST for value in _walk(arguments))
-        yield "DATA-21", not long, "integers beyond 2^53 - 1 in their wrapper", fact
-    for fact in (delta.get("assert") or ()) if isinstance(delta, dict) else ():
-        if isinstance(fact, dict):
-            category = fact.get("category")
-            has_category = category in ("server", "session", "derived")
-            for row in ("DELTA-02", "DATA-45"):
-                yield row, has_category, "a category on every fact that is asserted", fact
-            yield "DELTA-03", isinstance(fact.get("source"), dict), "a source on every fact that is asserted", fact
-            one = ("args" in fact) != ("named_args" in fact)
-            yield "DATA-06", one, "exactly one of args and named_args", fact
-    seen = payload.get("observability")
-    if isinstance(seen, dict):
-        summary = seen.get("summary")
-        short = isinstance(summary, str) and len(summary) <= _SUMMARY
-        yield "OBS-09", short, f"a summary of a few sentences (at most {_SUMMARY} characters)", summary
-        events = seen.get("events")
-        yield "OBS-04", not isinstance(events, list) or len(events) <= _EVENTS, "bounded events", f"{len(events or ())}"
-
-
-def _facts(payload: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for place in (("state_delta", "assert"), ("state_delta", "retract"), ("next", "continuation_facts")):
-        facts = member(payload, *place)
-        yield from (fact for fact in (facts if isinstance(facts, list) else ()) if isinstance(fact, dict))
+        too_large = any(isinstance(value, int) and abs(value) > _MAX_JSON_INTEGER for value in _walk(arguments))
+        yield Observation("DATA-21", not too_large, "integers beyond 2^53 - 1 in their wrapper", fact)
+    for fact in asserted:
+        has_category = fact.get("category") in ("server", "session", "derived")
+        for row in ("DELTA-02", "DATA-45"):
+            yield Observation(row, has_category, "a category on every fact that is asserted", fact)
+        has_source = isinstance(fact.get("source"), dict)
+        yield Observation("DELTA-03", has_source, "a source on every fact that is asserted", fact)
+        has_one_form = ("args" in fact) != ("named_args" in fact)
+        yield Observation("DATA-06", has_one_form, "exactly one of args and named_args", fact)
+    observability = answer.payload.get("observability")
+    if isinstance(observability, dict):
+        summary = observability.get("summary")
+        is_short = isinstance(summary, str) and len(summary) <= _MAX_SUMMARY_CHARS
+        expected = f"a summary of a few sentences (at most {_MAX_SUMMARY_CHARS} characters)"
+        yield Observation("OBS-09", is_short, expected, summary)
+        events = observability.get("events")
+        is_bounded = not isinstance(events, list) or len(events) <= _MAX_EVENTS
+        yield Observation("OBS-04", is_bounded, "bounded events", f"{len(events or ())}")
 
 
 def _walk(node: Any) -> Iterator[Any]:
@@ -413,11 +403,11 @@ def _walk(node: Any) -> Iterator[Any]:
         yield from _walk(value)
 
 
-def _listed(node: Any) -> Iterator[frozenset[str]]:
-    """Yield the names at each nesting level: items of a list, their names, or members of an object."""
-    for one in _walk(node):
-        if isinstance(one, dict | list):
-            yield frozenset(one) if isinstance(one, dict) else frozenset(_names(one))
+def _names_by_container(root: Any) -> Iterator[frozenset[str]]:
+    """Yield, for each object in a JSON value, its keys; for each list, its texts and the ``name`` of its objects."""
+    for node in _walk(root):
+        if isinstance(node, dict | list):
+            yield frozenset(node) if isinstance(node, dict) else frozenset(_names(node))
 
 
 def _names(items: Iterable[Any]) -> Iterator[str]:
@@ -427,16 +417,25 @@ def _names(items: Iterable[Any]) -> Iterator[str]:
             yield name
 
 
-def _error(answer: Answer) -> Iterator[Note]:
+def _check_error(answer: ServerMessage) -> Iterator[Observation]:
     code = answer.code
     if not isinstance(code, str):
         return
     if code.startswith("x-"):
-        message = answer.payload.get("message")
-        yield "ERR-33", isinstance(message, str) and bool(message), "a message with a custom code", message
+        text = answer.payload.get("message")
+        yield Observation("ERR-33", isinstance(text, str) and bool(text), "a message with a custom code", text)
         return
-    yield "ERR-33", code in CODE_ROWS, "one of the 28 codes, or one that begins with x-", code
+    expected = f"one of the {len(CODE_ROWS)} codes, or one that begins with x-"
+    yield Observation("ERR-33", code in CODE_ROWS, expected, code)
     if code in CODE_ROWS:
-        recoverable = CODES[code].recoverable
-        value = answer.payload.get("recoverable")
-        yield CODE_ROWS[code], value is recoverable, f"recoverable {str(recoverable).lower()} for {code}", value
+        recoverable, seen = CODES[code].recoverable, answer.payload.get("recoverable")
+        expected = f"recoverable {str(recoverable).lower()} for {code}"
+        yield Observation(CODE_ROWS[code], seen is recoverable, expected, seen)
+
+
+_PAYLOAD_CHECKS: Final = {
+    "manifest": _check_manifest,
+    "intent_response": _check_intent_response,
+    "invoke_response": _check_invoke_response,
+    "error": _check_error,
+}

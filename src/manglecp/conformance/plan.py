@@ -1,7 +1,8 @@
 """Test plans in TOML: intents, facts, credentials and invocations that the manifest does not supply.
 
-``docs/reference/conformance.md`` has an example with all tables. ``$now``, ``$now-30s``, ``$now+2h`` are instants
-relative to the start of the test. Only tools that the plan names are invoked.
+``docs/reference/conformance.md`` has an example with all tables. ``$now``, ``$now-30s``, ``$now+2h`` are timestamps
+relative to the start of the test. Only tools that the plan names are invoked. Parameters named ``now`` are Unix time in
+seconds.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any, Final
 import msgspec
 
 _RELATIVE_TIME: Final = re.compile(r"\$now(?:([+-])(\d{1,7})([smhd]))?")
-_UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_UNIT_SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 class PlanError(Exception):
@@ -30,20 +31,17 @@ class PlanTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Credentials(PlanTable, frozen=True, kw_only=True):
-    """The credential of the checks, and that of an approver (extension ``x-approvals``), in one scheme."""
+    """The credential of all checks, and that of an approver (extension ``x-approvals``). Both have the same scheme."""
 
     token: str | None = None
     approver_token: str | None = None
     scheme: str = "bearer"
 
-    def __repr__(self) -> str:
+    def __repr__(self) -> str:  # without the tokens
         return f"Credentials(scheme={self.scheme!r})"
 
-    @property
-    def headers(self) -> dict[str, str]:
-        return self.headers_of(self.token)
-
     def headers_of(self, token: str | None) -> dict[str, str]:
+        """Return the HTTP headers that carry a token in this scheme."""
         if token is None:
             return {}
         if self.scheme == "api_key":
@@ -52,22 +50,22 @@ class Credentials(PlanTable, frozen=True, kw_only=True):
 
 
 class PlannedIntent(PlanTable, frozen=True, kw_only=True):
-    """An intent and its facts. ``rivals``: pairs of which one at most is offered; ``needs``: a tool and its need."""
+    """An intent, its facts, and the tools and skills that its evaluation must and must not bring."""
 
     label: str
     name: str
     eval_time: str
     facts: tuple[Mapping[str, Any], ...] = ()
     params: Mapping[str, Any] | None = None
-    expects: tuple[str, ...] = ()
-    absent: tuple[str, ...] = ()
-    rivals: tuple[tuple[str, str], ...] = ()
-    needs: tuple[tuple[str, str], ...] = ()
+    expects: tuple[str, ...] = ()  # tools
+    absent: tuple[str, ...] = ()  # tools
+    rivals: tuple[tuple[str, str], ...] = ()  # pairs of tools of which at most one is offered
+    needs: tuple[tuple[str, str], ...] = ()  # pairs: a tool, and the tool without which it is not offered
     skills: tuple[str, ...] = ()
     no_skills: tuple[str, ...] = ()
 
     def payload(self, **changes: Any) -> dict[str, Any]:
-        """Return the payload of an ``intent_request``; ``...`` leaves a member out."""
+        """Return the payload of an ``intent_request``; ``changes`` replace members, the value ``...`` removes one."""
         intent: dict[str, Any] = {"name": self.name}
         if self.params is not None:
             intent["params"] = self.params
@@ -76,25 +74,21 @@ class PlannedIntent(PlanTable, frozen=True, kw_only=True):
 
 
 class Invocation(PlanTable, frozen=True, kw_only=True):
-    """A tool that may be invoked.
-
-    ``expired``: its window is over; ``confirm``: it needs approval; ``fails``: it cannot succeed; ``slow``: it takes
-    long enough to be cancelled.
-    """
+    """A tool that may be invoked."""
 
     intent: PlannedIntent
     tool: str
     args: Mapping[str, Any] = {}
-    wrong_args: Mapping[str, Any] | None = None
-    suggests: str | None = None
-    expired: bool = False
-    confirm: bool = False
-    fails: bool = False
-    slow: bool = False
+    wrong_args: Mapping[str, Any] | None = None  # arguments that violate its schema
+    suggests: str | None = None  # the intent that its result suggests
+    expired: bool = False  # its validity has ended, by the clock
+    confirm: bool = False  # it needs an approval
+    fails: bool = False  # its run cannot succeed
+    slow: bool = False  # its run takes long enough to be cancelled
 
 
 class Window(PlanTable, frozen=True, kw_only=True):
-    """A tool that is offered at ``inside`` and not at ``outside``, with the same facts."""
+    """A tool that is offered at the evaluation time ``inside`` and not at ``outside``, with the same facts."""
 
     intent: PlannedIntent
     tool: str
@@ -103,15 +97,15 @@ class Window(PlanTable, frozen=True, kw_only=True):
 
 
 class DeniedIntent(PlanTable, frozen=True, kw_only=True):
-    """An intent that policy refuses, for the plan's credentials or for this token."""
+    """An intent that policy refuses."""
 
     intent: PlannedIntent
-    code: str
-    token: str | None = None
+    code: str  # of the error
+    token: str | None = None  # by default that of the plan's credentials
 
 
 class Plan(PlanTable, frozen=True, kw_only=True):
-    """A test plan. Without a file only intents of the manifest are requested."""
+    """A test plan. The empty one evaluates intents of the manifest only, and invokes nothing."""
 
     credentials: Credentials = Credentials()
     intents: tuple[PlannedIntent, ...] = ()
@@ -122,11 +116,12 @@ class Plan(PlanTable, frozen=True, kw_only=True):
 
 
 def instant(seconds: float) -> str:
+    """Return the RFC 3339 timestamp of a Unix time."""
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def read_plan(path: Path, now: float | None = None) -> Plan:
-    """Read a plan. Raises :class:`PlanError`, which names the key."""
+    """Read a plan; ``now`` is by default the current time. Raises :class:`PlanError`."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -141,16 +136,16 @@ def read_plan(path: Path, now: float | None = None) -> Plan:
 
 
 def _convert_plan(document: dict[str, Any], now: float) -> Plan:
-    intents: dict[Any, dict[str, Any]] = {}
-    for one in document.get("intents", ()):
-        intent = {"label": one.get("name"), "eval_time": instant(now), **one}
+    intents: dict[Any, dict[str, Any]] = {}  # by label
+    for table in document.get("intents", ()):
+        intent = {"label": table.get("name"), "eval_time": instant(now), **table}
         if intent["label"] in intents:
             raise PlanError(f"the label {intent['label']} occurs twice")
         intents[intent["label"]] = intent
-    for one in (one for table in ("invocations", "windows", "denied") for one in document.get(table, ())):
-        if one.get("intent") not in intents:
-            raise PlanError(f"there is no intent labelled {one.get('intent')}")
-        one["intent"] = intents[one["intent"]]
+    for table in (table for name in ("invocations", "windows", "denied") for table in document.get(name, ())):
+        if table.get("intent") not in intents:
+            raise PlanError(f"there is no intent labelled {table.get('intent')}")
+        table["intent"] = intents[table["intent"]]
     credentials = document.get("credentials", {})
     if not {"secret", "secret_env", "identity"}.isdisjoint(credentials):
         raise PlanError("credentials: secret and identity are not supported any more; set approver_token")
@@ -166,14 +161,15 @@ def _convert_plan(document: dict[str, Any], now: float) -> Plan:
 
 
 def _expand_times(node: Any, now: float) -> Any:
+    """Return the value with RFC 3339 timestamps for ``$now…`` and TOML date-times."""
     if isinstance(node, dict):
         return {key: _expand_times(value, now) for key, value in node.items()}
     if isinstance(node, list):
         return [_expand_times(value, now) for value in node]
     if isinstance(node, str) and (match := _RELATIVE_TIME.fullmatch(node)):
         sign, number, unit = match.groups()
-        shift = 0 if sign is None else int(f"{sign}{number}") * _UNITS[unit]
-        return instant(now + shift)
+        offset_seconds = 0 if sign is None else int(f"{sign}{number}") * _UNIT_SECONDS[unit]
+        return instant(now + offset_seconds)
     if isinstance(node, datetime):
         return instant(node.timestamp())
     return node

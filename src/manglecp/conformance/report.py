@@ -1,7 +1,7 @@
-"""The report about a server, by requirement.
+"""The report about a server, by requirement. Requirements have ids of an area and a number, for example ``WIRE-01``.
 
-Checks and the watcher record observations. A row fails if one observation does not hold, and passes if there are
-observations and all hold; otherwise it keeps the reason why it was not tested. A violated recommendation is *advice*.
+Checks and the watcher record observations. A requirement fails if one observation violates it, and passes if there are
+observations and none violates it; otherwise it is not tested. A violated recommendation is *advice*, not a failure.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ CATEGORIES: Final[Mapping[str, tuple[str, ...]]] = {
     "transport": ("TRANS", "WIRE"),
 }
 _OUTCOMES: Final[tuple[Outcome, ...]] = ("passed", "failed", "advice", "not tested")
-_MAX_CHARS: Final = 400
-_MAX_FAILURES: Final = 5
+_MAX_SEEN_CHARS: Final = 400
+_MAX_FAILURES: Final = 5  # that are kept for a requirement
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An observation that does not hold, and the check that made it."""
+    """An observation that violates a requirement, and the name of the check that made it."""
 
     expected: str
     seen: str
@@ -47,14 +47,13 @@ class Failure:
 
 @dataclass(slots=True)
 class Row:
-    """The observations of one requirement. ``reasons`` are why all or part of it was not tested."""
+    """The observations of one requirement."""
 
     id: str
-    passed: int = 0
-    failed: int = 0
-    failures: list[Failure] = field(default_factory=list)
-    """The first different ones of those that failed."""
-    reasons: list[str] = field(default_factory=list)
+    passed: int = 0  # observations
+    failed: int = 0  # observations
+    failures: list[Failure] = field(default_factory=list)  # the first ones, without duplicates
+    reasons: list[str] = field(default_factory=list)  # why it was not tested, or not in full
 
     @property
     def outcome(self) -> Outcome:
@@ -72,19 +71,21 @@ class Report:
         self.level = level
         self._rows: dict[str, Row] = {}
 
-    def note(self, id_: str, held: bool, expected: str, seen: object, check: str) -> None:
-        """Record one observation. All failures are counted, and the first few different ones are kept."""
+    def note(self, id_: str, holds: bool, expected: str, seen: object, check: str) -> None:
+        """Record one observation of a requirement. ``expected`` and ``seen`` are used only if it does not hold."""
         row = self._row(id_)
-        if held:
+        if holds:
             row.passed += 1
             return
         row.failed += 1
         text = seen if isinstance(seen, str) else repr(seen)
-        failure = Failure(expected, text if len(text) <= _MAX_CHARS else text[: _MAX_CHARS - 1] + "…", check)
+        if len(text) > _MAX_SEEN_CHARS:
+            text = text[: _MAX_SEEN_CHARS - 1] + "…"
+        failure = Failure(expected, text, check)
         if len(row.failures) < _MAX_FAILURES and failure not in row.failures:
             row.failures.append(failure)
 
-    def leave(self, ids: Iterable[str], reason: str) -> None:
+    def skip(self, ids: Iterable[str], reason: str) -> None:
         """Record why these requirements, or parts of them, were not tested."""
         for id_ in ids:
             reasons = self._row(id_).reasons
@@ -102,7 +103,7 @@ class Report:
 
     @property
     def rows(self) -> list[Row]:
-        return sorted(self._rows.values(), key=lambda row: _order(row.id))
+        return sorted(self._rows.values(), key=lambda row: _sort_key(row.id))
 
     def of(self, outcome: Outcome) -> list[str]:
         """Return the ids of the requirements with this outcome."""
@@ -110,15 +111,17 @@ class Report:
 
     @property
     def conforms(self) -> bool:
-        """Whether no requirement failed; untested ones do not count."""
+        """Whether no requirement failed. Advice and untested requirements do not count."""
         return not self.of("failed")
 
     def counts(self, category: str | None = None) -> dict[Outcome, int]:
+        """Return the number of requirements with each outcome, of one category or of all areas."""
         areas = None if category is None else CATEGORIES[category]
-        rows = [row for row in self._rows.values() if areas is None or _order(row.id)[0] in areas]
+        rows = [row for row in self._rows.values() if areas is None or _sort_key(row.id)[0] in areas]
         return {outcome: sum(row.outcome == outcome for row in rows) for outcome in _OUTCOMES}
 
     def document(self) -> dict[str, Any]:
+        """Return the report for JSON."""
         return {
             "target": self.target,
             "transport": self.transport,
@@ -126,51 +129,52 @@ class Report:
             "conforms": self.conforms,
             "counts": self.counts(),
             "categories": {category: self.counts(category) for category in CATEGORIES},
-            "requirements": [_member(row) for row in self.rows],
+            "requirements": [_row_document(row) for row in self.rows],
         }
 
     def lines(self) -> list[str]:
-        """Return the report as text: failures, then what was not tested, then what passed."""
+        """Return the report as text: failures, advice, untested and passed requirements, and the counts."""
         lines = [f"{self.target} ({self.transport}), level {self.level}", ""]
         for title, outcome in (("Failed", "failed"), ("Recommended, and not so", "advice")):
             rows = [row for row in self.rows if row.outcome == outcome]
             if rows:
                 lines += [f"{title}:", *(line for row in rows for line in _failure_lines(row)), ""]
-        reasons: dict[str, list[str]] = {}
+        untested: dict[str, list[str]] = {}  # ids by the first reason
         for row in self.rows:
             if row.outcome == "not tested":
-                reasons.setdefault(row.reasons[0] if row.reasons else "nothing showed it", []).append(row.id)
-        if reasons:
-            lines += ["Not tested:", *(f"  {reason}: {' '.join(ids)}" for reason, ids in reasons.items()), ""]
+                untested.setdefault(row.reasons[0] if row.reasons else "nothing showed it", []).append(row.id)
+        if untested:
+            lines += ["Not tested:", *(f"  {reason}: {' '.join(ids)}" for reason, ids in untested.items()), ""]
         if passed := self.of("passed"):
             lines += ["Passed:", f"  {' '.join(passed)}", ""]
         for category in CATEGORIES:
-            lines.append(f"{category + ':':19}{_counted(self.counts(category))}")
-        lines += ["", _counted(self.counts())]
+            lines.append(f"{category + ':':19}{_counts_text(self.counts(category))}")
+        lines += ["", _counts_text(self.counts())]
         return lines
 
 
-def _counted(counts: Mapping[Outcome, int]) -> str:
-    return ", ".join(f"{number} {outcome}" for outcome, number in counts.items())
+def _counts_text(counts: Mapping[Outcome, int]) -> str:
+    return ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
 
 
-def _member(row: Row) -> Mapping[str, Any]:
-    member: dict[str, Any] = {"id": row.id, "outcome": row.outcome}
+def _row_document(row: Row) -> Mapping[str, Any]:
+    document: dict[str, Any] = {"id": row.id, "outcome": row.outcome}
     if row.failures:
-        member["found"] = [asdict(failure) for failure in row.failures]
-        member["times"] = row.failed
+        document["found"] = [asdict(failure) for failure in row.failures]
+        document["times"] = row.failed
     if row.reasons and row.outcome == "not tested":
-        member["reasons"] = row.reasons
-    return member
+        document["reasons"] = row.reasons
+    return document
 
 
 def _failure_lines(row: Row) -> list[str]:
     lines: list[str] = []
-    for one in row.failures:
-        lines += [f"  {row.id}  {one.check}", f"    expected: {one.expected}", f"    seen:     {one.seen}"]
+    for failure in row.failures:
+        lines += [f"  {row.id}  {failure.check}", f"    expected: {failure.expected}", f"    seen:     {failure.seen}"]
     return lines
 
 
-def _order(id_: str) -> tuple[str, int]:
+def _sort_key(id_: str) -> tuple[str, int]:
+    """Return area and number."""
     area, _, number = id_.rpartition("-")
     return (area, int(number)) if number.isdigit() else (id_, 0)

@@ -1,6 +1,6 @@
-"""Run the checks that apply, one after the other, each with a time limit.
+"""Run the checks one after the other, each with a time limit. A *row* is the id of a requirement.
 
-A server that does not answer fails that check; after several silent checks in a row the rest is skipped.
+A check fails if the server does not answer it; after several such checks in a row the remaining ones are skipped.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Set
 from typing import Final
 
-from manglecp.conformance.bench import Bench, Check, Target, Untested, encode, message
+from manglecp.conformance.bench import Bench, Check, Target, Untested, encode, message, transport_of
 from manglecp.conformance.checks import CHECKS
 from manglecp.conformance.connections import Connection, Disconnected, InvalidMessage, SessionConnection, Transport
 from manglecp.conformance.message_rules import WATCHED, Watcher
@@ -20,9 +20,10 @@ from manglecp.conformance.report import Report
 
 _INSIDE: Final = "it cannot be seen from outside"
 _CLIENT: Final = "it is the client's duty"
-_CONNECTIONS: Final = "this run uses one transport"
 _STATE: Final = "the server was ready all the time"
 
+# Rows that no check tests: the lowest conformance level that has them, and why they are not tested. The watcher may
+# still observe some of them.
 UNSEEN: Final[Mapping[str, tuple[int, str]]] = {
     **dict.fromkeys(("WIRE-07", "TRANS-03", "TRANS-08", "TRANS-12", "TRANS-35", "DATA-46"), (1, _CLIENT)),
     **dict.fromkeys(("MANI-28", "MANI-34", "TOOL-21", "PROG-07", "COV-02", "ERR-49"), (1, _CLIENT)),
@@ -37,7 +38,7 @@ UNSEEN: Final[Mapping[str, tuple[int, str]]] = {
     "TRANS-09": (1, "it takes longer than a run"),
     "SEC-34": (1, "the address says whether there is TLS"),
     "WIRE-28": (1, "there is one version only"),
-    "CONF-13": (3, _CONNECTIONS),
+    "CONF-13": (3, "this run uses one transport"),
 }
 
 DEVIATIONS: Final[Mapping[str, str]] = {
@@ -46,167 +47,156 @@ DEVIATIONS: Final[Mapping[str, str]] = {
     "SEC-33": "with x-approvals session facts are stored with the offers that they prove, for no other evaluation",
     "DATA-47": "with x-approvals session facts are stored with the offers that they prove, for no other evaluation",
 }
-"""Deliberate deviations of servers that prove tools again when they are used (extension ``x-approvals``)."""
+"""Deliberate deviations of servers with the extension ``x-approvals``: such servers prove a tool again at its use."""
 
-SECONDS: Final = 20.0
-_GIVE_UP: Final = 3
-_FIRST: Final[dict[Transport, tuple[str, ...]]] = {
+_MAX_SILENT_CHECKS: Final = 3
+_MIN_CLOSE_SECONDS: Final = 20.0
+_MANIFEST_TIME_FACTOR: Final = 3  # a server may still be starting
+_MANIFEST_ROWS: Final[dict[Transport, tuple[str, ...]]] = {  # "the manifest is the first message"
     "http": ("TRANS-10", "TRANS-29"),
     "websocket": ("TRANS-02",),
     "stdio": ("TRANS-25", "TRANS-31"),
 }
-_GONE: Final = "the server did not answer"
-
-
-def transport_of(target: Target) -> Transport:
-    if not isinstance(target, str):
-        return "stdio"
-    return "websocket" if target.startswith(("ws://", "wss://")) else "http"
+_NO_ANSWER: Final = "the server did not answer"
 
 
 async def run(
-    target: Target,
-    *,
-    level: int = 3,
-    plan: Plan | None = None,
-    seconds: float = SECONDS,
-    rows: Set[str] | None = None,
+    target: Target, *, level: int = 3, plan: Plan | None = None, seconds: float = 20.0, rows: Set[str] | None = None
 ) -> Report:
-    """Test the server at an address, or the one that a command starts; ``rows`` selects checks by requirement.
+    """Test the server at a URL, or the one that a command starts, against the requirements up to ``level``.
 
-    ``seconds`` limits each check; checks with many requests get a multiple of it.
+    ``seconds`` is the time limit of each check; checks with many requests get a multiple of it. ``rows`` selects the
+    checks of these requirements; without it, the report also lists every requirement that is not tested.
     """
-    transport = transport_of(target)
-    report = Report(target if isinstance(target, str) else " ".join(target), transport, level)
+    report = Report(target if isinstance(target, str) else " ".join(target), transport_of(target), level)
     plan = plan or Plan()
     watcher = Watcher(report)
     watcher.secrets += filter(None, (plan.credentials.token, plan.credentials.approver_token))
     bench = Bench(target, plan, report, watcher, time.time())
     checks = [check for check in CHECKS if check.level <= level and (rows is None or bool(rows & set(check.rows)))]
-    for id_, (row_level, reason) in UNSEEN.items():
+    for row, (row_level, reason) in UNSEEN.items():
         if row_level <= level and rows is None:
-            report.leave((id_,), reason)
+            report.skip((row,), reason)
     try:
-        if await _receive_manifest(bench, transport, seconds):
+        if await _receive_manifest(bench, _MANIFEST_ROWS[transport_of(target)], seconds * _MANIFEST_TIME_FACTOR):
             if rows is None and bench.has_extension("x-approvals"):
-                for id_, reason in DEVIATIONS.items():
-                    report.leave((id_,), reason)
-            await _run_checks(bench, checks, transport, seconds)
+                for row, reason in DEVIATIONS.items():
+                    report.skip((row,), reason)
+            await _run_checks(bench, checks, seconds)
         else:
             for check in checks:
-                report.leave(check.rows, _GONE)
+                report.skip(check.rows, _NO_ANSWER)
     finally:
-        await _close(bench, seconds)
+        await _disconnect(bench, seconds)
     if rows is None:
-        report.leave((row for row in WATCHED if row not in report), "no message showed it")
+        report.skip((row for row in WATCHED if row not in report), "no message showed it")
     return report
 
 
-async def _receive_manifest(bench: Bench, transport: Transport, seconds: float) -> bool:
-    """Receive the manifest, and wait until the server is ready."""
-    first, seen = "the manifest comes first", ""
-    expected = f"a manifest within {seconds * 3:g} s"
+async def _receive_manifest(bench: Bench, rows: tuple[str, ...], seconds: float) -> bool:
+    """Open the shared connection, and return whether the server sent a manifest and became ready."""
+    check = "the manifest comes first"
     try:
-        async with asyncio.timeout(seconds * 3):
+        async with asyncio.timeout(seconds):
             connection = await bench.connection()
-            kind = (
-                connection.first.type
-                if isinstance(connection, SessionConnection) and connection.first is not None
-                else "manifest"
-            )
-            for row in _FIRST[transport]:
-                bench.report.note(row, kind == "manifest", "the manifest as the first message", kind, first)
-            if kind != "manifest":
-                return False
-            return await _wait_until_ready(bench, connection)
+            type_ = "manifest"  # on HTTP the client requests it
+            if isinstance(connection, SessionConnection) and connection.first is not None:
+                type_ = connection.first.type
+            for row in rows:
+                bench.report.note(row, type_ == "manifest", "the manifest as the first message", type_, check)
+            return type_ == "manifest" and await _wait_until_ready(bench, connection)
     except InvalidMessage as error:
-        bench.report.note(error.row, False, error.expected, error.seen, first)
+        bench.report.note(error.row, False, error.expected, error.seen, check)
         seen = str(error)
     except Disconnected as error:
         seen = str(error)
     except TimeoutError:
         seen = "nothing in time"
-    for row in _FIRST[transport]:
-        bench.report.note(row, False, expected, seen, first)
+    for row in rows:
+        bench.report.note(row, False, f"a manifest within {seconds:g} s", seen, check)
     return False
 
 
 async def _wait_until_ready(bench: Bench, connection: Connection) -> bool:
-    """Wait until the server is ready; check that it evaluates nothing meanwhile."""
-    name = "A server that is booting evaluates nothing"
+    """Wait until the server is ready; return False as soon as it evaluates an intent while it is booting."""
+    check = "A server that is booting evaluates nothing"
     while bench.manifest.get("status") == "booting":
-        answer = await connection.ask(encode(message("intent_request", {"intent": {"name": "conformance_booting"}})))
+        answer = await connection.request(
+            encode(message("intent_request", {"intent": {"name": "conformance_booting"}}))
+        )
         if isinstance(connection, SessionConnection):
             bench.manifest = connection.manifests[-1].payload
         else:
             bench.manifest = (await connection.open()).payload
         if answer.code == "server_not_ready":
-            bench.report.note("MANI-29", True, "", "", name)
-            bench.report.note("ERR-29", True, "", "", name)
+            bench.report.note("MANI-29", True, "", "", check)
+            bench.report.note("ERR-29", True, "", "", check)
             await asyncio.sleep(0.1)
         elif answer.type == "intent_response" and bench.manifest.get("status") == "booting":
-            bench.report.note("MANI-29", False, "server_not_ready while the status is booting", str(answer), name)
+            bench.report.note("MANI-29", False, "server_not_ready while the status is booting", str(answer), check)
             return False
     return True
 
 
-async def _run_checks(bench: Bench, checks: list[Check], transport: Transport, seconds: float) -> None:
-    silent = 0
+async def _run_checks(bench: Bench, checks: list[Check], seconds: float) -> None:
+    silent_checks = 0  # in a row
     has_access = not bench.auth_required or bench.plan.credentials.token is not None
     for check in checks:
-        if transport not in check.transports:
-            bench.report.leave(check.rows, f"only on {' and '.join(check.transports)}")
-        elif silent >= _GIVE_UP:
-            bench.report.leave(check.rows, f"{_GONE} {_GIVE_UP} times, and was given up")
-        elif check.access and not has_access:
-            bench.report.leave(check.rows, "the server wants a credential, and the plan has none")
+        if bench.report.transport not in check.transports:
+            bench.report.skip(check.rows, f"only on {' and '.join(check.transports)}")
+        elif silent_checks >= _MAX_SILENT_CHECKS:
+            bench.report.skip(check.rows, f"{_NO_ANSWER} {_MAX_SILENT_CHECKS} times, and was given up")
+        elif check.needs_credential and not has_access:
+            bench.report.skip(check.rows, "the server wants a credential, and the plan has none")
         else:
-            silent = 0 if await _run_check(bench, check, seconds * check.patience) else silent + 1
+            has_answered = await _run_check(bench, check, seconds * check.time_factor)
+            silent_checks = 0 if has_answered else silent_checks + 1
 
 
 async def _run_check(bench: Bench, check: Check, seconds: float) -> bool:
-    """Run one check, and return whether the server answered."""
+    """Run one check, and return whether the server answered. Rows that the check did not note are skipped or fail."""
     bench.check, bench.noted = check, set()
     bench.watcher.check = check.name
-    answered, reason, expected, seen = True, "nothing showed it", "", ""
+    has_answered, skip_reason, expected, seen = True, "nothing showed it", "", ""
     try:
         async with asyncio.timeout(seconds):
             await check.run(bench)
         await _note_leftovers(bench)
     except Untested as error:
-        reason = str(error)
+        skip_reason = str(error)
     except InvalidMessage as error:
         bench.report.note(error.row, False, error.expected, error.seen, check.name)
-        reason = "an answer could not be read"
-        await _close(bench, seconds)
-    except (TypeError, KeyError, ValueError, AttributeError, IndexError) as error:  # an answer of another form
+        skip_reason = "an answer could not be read"
+        await _disconnect(bench, seconds)
+    except (TypeError, KeyError, ValueError, AttributeError, IndexError) as error:
+        # Checks read answers without testing every member: the server sent JSON of an unexpected shape.
         expected, seen = "answers as the specification has them", f"{type(error).__name__}: {error}"
     except (Disconnected, TimeoutError) as error:
-        answered, expected, seen = False, f"an answer within {seconds:g} s", str(error) or "nothing"
+        has_answered, expected, seen = False, f"an answer within {seconds:g} s", str(error) or "nothing"
     if expected:
         for row in check.rows:
             if row not in bench.noted:
                 bench.note(row, False, expected, seen)
-        await _close(bench, seconds)
-    bench.report.leave([row for row in check.rows if row not in bench.noted], reason)
-    return answered
+        await _disconnect(bench, seconds)
+    bench.report.skip([row for row in check.rows if row not in bench.noted], skip_reason)
+    return has_answered
 
 
 async def _note_leftovers(bench: Bench) -> None:
-    """Report messages that are left over after a check: a second terminal message, or late progress."""
-    connection = bench.opened
+    """Report messages that no check expected: a second terminal message, or progress after one."""
+    connection = bench.shared_connection
     if not isinstance(connection, SessionConnection):
         return
-    name = bench.watcher.check
+    check = bench.watcher.check
     for answer in (*connection.unread, *connection.repeated):
-        bench.report.note("TRANS-33", False, "one terminal message for each request", f"one more: {answer}", name)
-    for late in connection.late:
-        bench.report.note("PROG-08", False, "no progress after the terminal message", late, name)
-    if connection.unread or connection.repeated or connection.late:
-        await bench.drop()
+        bench.report.note("TRANS-33", False, "one terminal message for each request", f"one more: {answer}", check)
+    for progress in connection.late_progress:
+        bench.report.note("PROG-08", False, "no progress after the terminal message", progress, check)
+    if connection.unread or connection.repeated or connection.late_progress:
+        await bench.disconnect()
 
 
-async def _close(bench: Bench, seconds: float) -> None:
+async def _disconnect(bench: Bench, seconds: float) -> None:
     with contextlib.suppress(Disconnected, TimeoutError, OSError):
-        async with asyncio.timeout(max(seconds, 20.0)):
-            await bench.drop()
+        async with asyncio.timeout(max(seconds, _MIN_CLOSE_SECONDS)):
+            await bench.disconnect()

@@ -6,4 +6,4 @@ from manglecp.conformance.bench import Check
 from manglecp.conformance.checks import access, disclosure, facts, intents, invocations, messages, transports
 
 _MODULES: Final = (access, disclosure, messages, facts, intents, transports, invocations)
-CHECKS: Final = tuple(one for module in _MODULES for one in vars(module).values() if isinstance(one, Check))
+CHECKS: Final = tuple(value for module in _MODULES for value in vars(module).values() if isinstance(value, Check))
