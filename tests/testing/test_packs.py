@@ -373,9 +373,9 @@ def test_rules_about_intents_and_runs_count_once_they_fired() -> None:
     with Pack(domain, PackOptions(domain.pack.folder)) as pack:
         assert (coverage.fired, coverage.percent) == (0, 0)
         answer = pack.with_actions(look=lambda n: {"n": n}).intent("go")
-        assert [rule.text.partition("(")[0] for rule in coverage.never()] == ["asserts", "relevant"]
+        assert [rule.text.partition("(")[0] for rule in coverage.never_fired()] == ["asserts", "relevant"]
         answer.invoke("t", {"n": 1}).delta.asserts("done", 1)
-        (never,) = coverage.never()
+        (never,) = coverage.never_fired()
         assert never.missing == ("intent", "held")
         assert coverage.percent == 66
         pack.intent("later")
@@ -384,5 +384,5 @@ def test_rules_about_intents_and_runs_count_once_they_fired() -> None:
         assert len(never.missing) == 1, "the closest that it came"
         assert any("relevant" in line for line in coverage.lines())
         pack.intent("later", facts=['held(1, "on")'])
-        assert list(coverage.never()) == []
+        assert list(coverage.never_fired()) == []
         assert list(coverage.lines()) == ["small: 3 of 3 rules fired (100 %)"]

@@ -1,6 +1,7 @@
-"""Which rules of a pack never fired during a test session.
+"""Rule coverage: which rules of a pack fired during a test session, and which never did.
 
-The base of a domain is wrapped, so that every evaluation is counted. Rules of the kernel and facts do not count.
+The base of a domain (its compiled program) is wrapped, so that every evaluation is recorded. Facts and the rules of
+the kernel are not recorded.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from manglecp.mangle.explain import rule_ref
 
 @dataclass(slots=True)
 class RuleRecord:
-    """Whether a rule ever fired. ``missing`` is the smallest set of predicates that it lacked."""
+    """Whether a rule ever fired. ``missing`` is the smallest set of predicates that an evaluation lacked for it."""
 
-    place: str
+    place: str  # file and line
     text: str
     fired: bool = False
     missing: tuple[str, ...] | None = None
 
-    def take(self, fired: bool, missing: tuple[str, ...] | None) -> None:
+    def record(self, fired: bool, missing: tuple[str, ...] | None) -> None:
         self.fired = self.fired or fired
         if missing is not None and (self.missing is None or len(missing) < len(self.missing)):
             self.missing = missing
@@ -31,7 +32,7 @@ class RuleRecord:
 
 @dataclass(slots=True)
 class PackCoverage:
-    """The rules of one pack by their place and text, in their order."""
+    """The rules of one pack by place and text, in the order of the program."""
 
     pack: str
     rules: dict[tuple[str, str], RuleRecord] = field(default_factory=dict)
@@ -45,31 +46,31 @@ class PackCoverage:
         """The percentage of rules that fired, rounded down."""
         return 100 * self.fired // len(self.rules) if self.rules else 100
 
-    def never(self) -> Iterator[RuleRecord]:
+    def never_fired(self) -> Iterator[RuleRecord]:
         return (rule for rule in self.rules.values() if not rule.fired)
 
-    def take(self, result: Result) -> None:
-        """Count the rules of the pack, not the kernel's, that fired for this result."""
+    def record(self, result: Result) -> None:
+        """Record which rules of the pack fired in an evaluation, and what the others lacked."""
         for covered in result.explainer.coverage().rules:
             if trust_of(covered.rule.clause) is not Trust.KERNEL:
                 key = (covered.rule.place, covered.rule.text)
-                self.rules[key].take(covered.status == "fired", covered.missing)
+                self.rules[key].record(covered.status == "fired", covered.missing)
 
     def as_json(self) -> list[dict[str, Any]]:
-        """Return the counts for :meth:`add` in another process."""
+        """Return the records, for :meth:`add` in another process."""
         return [asdict(rule) for rule in self.rules.values()]
 
     def add(self, rules: list[Mapping[str, Any]]) -> None:
-        """Add the counts of another process, from :meth:`as_json`."""
+        """Merge the records of another process, as its :meth:`as_json` returned them."""
         for rule in rules:
             missing = None if rule["missing"] is None else tuple(rule["missing"])
             key = (str(rule["place"]), str(rule["text"]))
-            self.rules.setdefault(key, RuleRecord(*key)).take(bool(rule["fired"]), missing)
+            self.rules.setdefault(key, RuleRecord(*key)).record(bool(rule["fired"]), missing)
 
     def lines(self) -> Iterator[str]:
-        """Return the report: how many rules fired, and each that did not with what it lacked."""
+        """Yield the report: how many rules fired, and each rule that did not, with the predicates that it lacked."""
         yield f"{self.pack}: {self.fired} of {len(self.rules)} rules fired ({self.percent} %)"
-        for rule in self.never():
+        for rule in self.never_fired():
             yield f"  never fired: {rule.place}"
             yield from (f"    {line}" for line in rule.text.splitlines())
             if rule.missing:
@@ -77,7 +78,7 @@ class PackCoverage:
 
 
 def with_coverage(domain: Domain, coverage: PackCoverage) -> Domain:
-    """Return the domain with every evaluation counted in ``coverage``."""
+    """Return the domain in a form that records every evaluation in ``coverage``."""
     for rule in domain.program.rules:
         if trust_of(rule.clause) is not Trust.KERNEL:
             ref = rule_ref(rule.clause)
@@ -92,7 +93,7 @@ class _CoveredBase(Base):
 
     def evaluate(self, *args: Any, **options: Any) -> Result:
         result = super().evaluate(*args, **options)
-        self._coverage.take(result)
+        self._coverage.record(result)
         return result
 
     def with_facts(self, *args: Any, **options: Any) -> Base:

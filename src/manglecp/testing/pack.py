@@ -1,4 +1,4 @@
-"""A pack under test, loaded once; variants of it share the same rules."""
+"""A pack under test. Its methods return variants of it, which share the loaded rules."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from msgspec.structs import replace as replace_parts
+from msgspec.structs import replace as replace_members
 
 from manglecp.intent import ANONYMOUS, EXPLAIN_POLICY, Domain, Identity, request_message, respond
 from manglecp.invoke import PackOptions, load_domain
@@ -24,7 +24,7 @@ from manglecp.wire import WireError, decode as decode_json, parse_fact_argument,
 from manglecp.wire.messages import IntentRequest, IntentResult
 
 OWNER: Final = Identity("local", frozenset({EXPLAIN_POLICY}), "local")
-_MACRO: Final = ("macro", 2)
+_MACRO: Final = ("macro", 2)  # the predicate that defines tools: name and arity
 
 
 def load_pack(
@@ -36,34 +36,35 @@ def load_pack(
     degrade: bool = False,
     coverage: PackCoverage | None = None,
 ) -> Pack:
-    """Load the pack in a folder, with these params. Raises :class:`manglecp.pack.diagnostics.PackError`.
+    """Load the pack in a folder, with these settings. Raises :class:`manglecp.pack.diagnostics.PackError`.
 
-    ``programs`` are those that its hosts may start; ``cache`` is the folder of its fact generators, by default none;
-    ``degrade`` accepts a machine that cannot fully sandbox the pack's Python files; ``coverage`` counts the rules that
-    fire. Close the pack, or use it in a ``with`` block.
+    ``programs`` are those that its hosts may start; ``cache`` is the folder in which its fact generators keep facts, by
+    default none; ``degrade`` accepts a machine that cannot fully sandbox the pack's Python files; ``coverage`` records
+    which rules fire. Close the pack, or use it in a ``with`` block.
     """
     sandbox = SandboxPolicy(degrade=degrade)
     options = PackOptions(folder, params or {}, programs=tuple(programs), sandbox=sandbox, cache=cache)
-    hosts = ExitStack()
+    host_stack = ExitStack()
     try:
-        domain, generated = load_domain(options, hosts)
+        domain, generators = load_domain(options, host_stack)
     except BaseException:
-        hosts.close()
+        host_stack.close()
         raise
     if coverage is not None:
         domain = with_coverage(domain, coverage)
-    return Pack(domain, options, hosts=hosts, source=None if generated is None else GeneratedFacts(generated, domain))
+    source = None if generators is None else GeneratedFacts(generators, domain)
+    return Pack(domain, options, hosts=host_stack, source=source)
 
 
 @dataclass
 class GeneratedFacts:
-    """The fact generators of a pack, and the domain with their newest facts."""
+    """The fact generators of a pack, and the domain with the facts of their last run."""
 
     generators: FactGenerators
     domain: Domain
 
     def update(self) -> Domain:
-        """Run the generators again. Raises :class:`manglecp.toolhost.passes.PassError`."""
+        """Run the generators again, and return the new domain. Raises :class:`manglecp.toolhost.passes.PassError`."""
         for name in self.generators.names:
             changes = self.generators.run_pass(name)
             self.domain = self.domain.changed(changes.added, changes.removed, changes.version)
@@ -73,9 +74,10 @@ class GeneratedFacts:
 
 @dataclass(frozen=True)
 class Pack(AbstractContextManager["Pack"]):
-    """A loaded pack. The caller is ``local``, with full disclosure, unless :meth:`asking` sets another.
+    """A loaded pack. Its caller is ``local``, who may see all of policy, unless :meth:`asking` sets another.
 
-    ``hosts`` is closed with the pack; variants share it, except those of :meth:`fresh`.
+    ``hosts`` closes the host processes with the pack; variants share it, except those of :meth:`fresh`. ``functions``
+    replace actions by name; ``source`` has the fact generators, if there are any.
     """
 
     domain: Domain = field(repr=False)
@@ -94,7 +96,7 @@ class Pack(AbstractContextManager["Pack"]):
         return Path(self.domain.pack.folder)
 
     def asking(self, who: str, *permissions: str, trust: str = "user") -> Pack:
-        """Return the pack with another caller, with exactly these permissions; ``anonymous`` has none."""
+        """Return the pack with another caller: name, permissions (none for ``anonymous``) and trust level."""
         if who == ANONYMOUS.name:
             if permissions:
                 raise ValueError("an anonymous caller has no permissions")
@@ -102,10 +104,10 @@ class Pack(AbstractContextManager["Pack"]):
         return replace(self, identity=Identity(who, frozenset(permissions), trust))
 
     def with_actions(self, **functions: Function) -> Pack:
-        """Return the pack with these functions in place of the actions of their names.
+        """Return the pack with these functions in place of the actions with the same names.
 
-        A function takes the parameters of the action by name, and returns its output. Rights, schemas and policy are
-        those of the action.
+        A function takes the parameters of the action by name, and returns its output. Leases, schemas and policy of the
+        action still apply.
         """
         return replace(self, functions={**self.functions, **check_functions(self.domain.pack, functions)})
 
@@ -114,11 +116,11 @@ class Pack(AbstractContextManager["Pack"]):
         return replace(self, options=replace(self.options, workspace=folders, programs=tuple(programs)))
 
     def look_again(self) -> Pack:
-        """Return the pack with the facts that its generators find now."""
+        """Run the fact generators again, and return the pack with their facts."""
         return self if self.source is None else replace(self, domain=self.source.update())
 
     def fresh(self) -> Pack:
-        """Return the pack with its own runs and hosts, to be closed on its own."""
+        """Return the pack with a store and hosts of its own; close it separately."""
         return replace(self, hosts=ExitStack())
 
     def intent(
@@ -132,29 +134,30 @@ class Pack(AbstractContextManager["Pack"]):
         budget: int | None = None,
         max_tools: int | None = None,
     ) -> Answer:
-        """Evaluate an intent at a time, which ``now`` in facts also means. Raises :class:`manglecp.testing.Refused`.
+        """Evaluate an intent. Raises :class:`manglecp.testing.Refused`.
 
-        ``level``, ``budget`` and ``max_tools`` are options of the request.
+        ``now`` is the evaluation time, also of ``now`` in the text of facts; ``level`` is the disclosure preference;
+        ``budget`` limits the size of the tools, in tokens.
         """
         __tracebackhide__ = True
-        at = instant(now)
-        limits = {"max_tokens_budget": budget, "max_tools_returned": max_tools}
+        now_ns = instant(now)
+        constraints = {"max_tokens_budget": budget, "max_tools_returned": max_tools}
         payload = {
             "intent": {"name": name, "params": None if params is None else dict(params)},
-            "facts": [one for fact in facts for one in _fact_objects(fact, at)],
-            "eval_time": instant_text(at),
-            "constraints": {key: most for key, most in limits.items() if most is not None},
+            "facts": [fact_object for fact in facts for fact_object in _fact_objects(fact, now_ns)],
+            "eval_time": instant_text(now_ns),
+            "constraints": {name: limit for name, limit in constraints.items() if limit is not None},
             "options": {"disclosure_preference": level},
         }
         try:
             request: IntentRequest = request_message("intent_request", payload, self.domain.pack, "test")
-            answer = respond(self.domain, request, self.identity, clock=lambda: at)
+            answer = respond(self.domain, request, self.identity, clock=lambda: now_ns)
         except WireError as error:
             raise Refused(error) from None
-        return Answer(self, request, at, answer.response.payload, answer.definitions, answer.flaws)
+        return Answer(self, request, now_ns, answer.response.payload, answer.definitions, answer.flaws)
 
     def facts(self, file: Path | str, now: Now = None) -> list[dict[str, Any]]:
-        """Read facts from a file in the pack's folder: ``.mg``, a JSON array, or a recorded request."""
+        """Read facts from a file in the pack's folder: Mangle (``.mg``), a JSON array, or a recorded intent request."""
         path = self.folder / file
         if path.suffix == ".mg":
             return parse_fact_objects(decode(path.name, path.read_bytes()), instant(now))
@@ -163,17 +166,17 @@ class Pack(AbstractContextManager["Pack"]):
         return [dict(fact) for fact in facts]
 
     def explain(self, answer: Answer, **options: Any) -> IntentResult:
-        """Repeat the evaluation with these options, and with the permission to see policy."""
+        """Repeat the evaluation with these request options, and with the permission to see policy."""
         payload = answer.request.payload
-        payload = replace_parts(payload, options=replace_parts(payload.options, **options))
+        payload = replace_members(payload, options=replace_members(payload.options, **options))
         permissions = self.identity.permissions | {EXPLAIN_POLICY}
-        reader = Identity(self.identity.name, permissions, self.identity.trust)
+        identity = Identity(self.identity.name, permissions, self.identity.trust)
         request = IntentRequest(id=answer.request.id, payload=payload)
-        return respond(self.domain, request, reader, clock=lambda: answer.now).response.payload
+        return respond(self.domain, request, identity, clock=lambda: answer.now).response.payload
 
     @cached_property
     def tool_names(self) -> frozenset[str] | None:
-        """The tools that the rules define; None if a rule takes their names from facts."""
+        """The names of the tools that the program defines; None if a rule computes such a name."""
         program = self.domain.program
         heads = [rule.head for rule in program.rules if rule.head.key == _MACRO]
         heads += [fact.clause.head for fact in program.facts if fact.key == _MACRO]
@@ -194,5 +197,5 @@ class Pack(AbstractContextManager["Pack"]):
         self.close()
 
 
-def _fact_objects(fact: Fact, now: int) -> list[Any]:
-    return parse_fact_argument("facts", fact, now) if isinstance(fact, str) else [dict(fact)]
+def _fact_objects(fact: Fact, now_ns: int) -> list[Any]:
+    return parse_fact_argument("facts", fact, now_ns) if isinstance(fact, str) else [dict(fact)]

@@ -3,9 +3,9 @@
     pytest --pack examples/incident --pack-coverage
 
 The pack is that of ``--pack``, of ``manglecp_pack`` in pytest's configuration, or of the nearest folder above the test
-with a ``pack.toml``. It is loaded once per session; runs, functions and hosts belong to one test. Workers of
-pytest-xdist send their coverage to the controller. pytest imports this module wherever manglecp is installed, so all
-other modules are imported when a test needs them.
+with a ``pack.toml``. It is loaded once per session; each test has a store and hosts of its own. Workers of pytest-xdist
+send their coverage to the controller. pytest imports this module wherever manglecp is installed, so all other modules
+of manglecp are imported only when a test needs them.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from manglecp.testing.coverage import PackCoverage
     from manglecp.testing.pack import Pack
 
-_FILE: Final = "pack.toml"
+_PACK_FILE: Final = "pack.toml"
 _WORKER_COVERAGE: Final = "manglecp_pack_coverage"
 
 
 class _Packs:
-    """The packs of a test session by folder, with their coverage."""
+    """The packs of a test session, with their coverage by folder. Coverage names packs relative to ``directory``."""
 
-    def __init__(self, here: Path, settings: dict[str, str], *, watch: bool, degrade: bool) -> None:
-        self._here = here
+    def __init__(self, directory: Path, settings: dict[str, str], *, with_coverage: bool, degrade: bool) -> None:
+        self._directory = directory
         self._settings = settings
-        self._watch = watch
+        self._with_coverage = with_coverage
         self._degrade = degrade
         self._loaded: dict[Path, Pack] = {}
         self.coverage: dict[str, PackCoverage] = {}
@@ -39,7 +39,7 @@ class _Packs:
         if folder not in self._loaded:
             from manglecp.testing.pack import load_pack
 
-            coverage = self.coverage_of(str(folder)) if self._watch else None
+            coverage = self.coverage_of(str(folder)) if self._with_coverage else None
             self._loaded[folder] = load_pack(folder, self._settings, degrade=self._degrade, coverage=coverage)
         return self._loaded[folder]
 
@@ -47,8 +47,8 @@ class _Packs:
         from manglecp.testing.coverage import PackCoverage
 
         path = Path(folder)
-        inside = path.is_relative_to(self._here) and path != self._here
-        name = str(path.relative_to(self._here)) if inside else path.name
+        is_inside = path.is_relative_to(self._directory) and path != self._directory
+        name = str(path.relative_to(self._directory)) if is_inside else path.name
         return self.coverage.setdefault(folder, PackCoverage(name))
 
     def close(self) -> None:
@@ -80,13 +80,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    watch = config.getoption("--pack-coverage") or config.getoption("--pack-coverage-fail-under") is not None
-    here = Path(config.invocation_params.dir).resolve()
-    settings = dict(map(_setting, [*config.getini("manglecp_set"), *config.getoption("--pack-set")]))
-    config.stash[_PACKS] = _Packs(here, settings, watch=bool(watch), degrade=bool(config.getini("manglecp_degrade")))
+    coverage = config.getoption("--pack-coverage") or config.getoption("--pack-coverage-fail-under") is not None
+    directory = Path(config.invocation_params.dir).resolve()
+    settings = dict(map(_parse_setting, [*config.getini("manglecp_set"), *config.getoption("--pack-set")]))
+    degrade = bool(config.getini("manglecp_degrade"))
+    config.stash[_PACKS] = _Packs(directory, settings, with_coverage=bool(coverage), degrade=degrade)
 
 
-def _setting(text: str) -> tuple[str, str]:
+def _parse_setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not name or not equals:
         raise pytest.UsageError(f"a setting of a pack is NAME=VALUE, not {text!r}")
@@ -96,31 +97,31 @@ def _setting(text: str) -> tuple[str, str]:
 @pytest.fixture
 def pack(request: pytest.FixtureRequest) -> Iterator[Pack]:
     """Return the pack under test: ``pack.intent("diagnose_error", facts=[…])``."""
-    with request.config.stash[_PACKS].load(_folder(request)).fresh() as fresh:
+    with request.config.stash[_PACKS].load(_pack_folder(request)).fresh() as fresh:
         yield fresh
 
 
-def _folder(request: pytest.FixtureRequest) -> Path:
+def _pack_folder(request: pytest.FixtureRequest) -> Path:
     config = request.config
     if option := config.getoption("--pack"):
         return Path(config.invocation_params.dir, option).resolve()
     if setting := config.getini("manglecp_pack"):
         return Path(config.rootpath if config.inipath is None else config.inipath.parent, setting).resolve()
     for folder in request.path.resolve().parents:
-        if (folder / _FILE).is_file():
+        if (folder / _PACK_FILE).is_file():
             return folder
-    raise pytest.UsageError(f"no {_FILE} above {request.path}: give --pack DIR, or set manglecp_pack")
+    raise pytest.UsageError(f"no {_PACK_FILE} above {request.path}: give --pack DIR, or set manglecp_pack")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Close the packs; workers send their coverage, and the session fails where it is too low."""
+    """Close the packs; a worker of pytest-xdist sends its coverage, else the session fails if coverage is too low."""
     packs = session.config.stash[_PACKS]
     packs.close()
-    worker: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
-    if worker is not None:
-        worker[_WORKER_COVERAGE] = {folder: seen.as_json() for folder, seen in packs.coverage.items()}
-    elif _low(session.config) and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+    worker_output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
+    if worker_output is not None:
+        worker_output[_WORKER_COVERAGE] = {folder: coverage.as_json() for folder, coverage in packs.coverage.items()}
+    elif _too_low(session.config) and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
@@ -135,20 +136,20 @@ def pytest_testnodedown(node: Any) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     from manglecp.base.text import escape_invisible
 
-    seen = config.stash[_PACKS].coverage
-    if not seen:
+    by_folder = config.stash[_PACKS].coverage
+    if not by_folder:
         return
     terminalreporter.section("pack coverage")
-    for _, coverage in sorted(seen.items()):
+    for _, coverage in sorted(by_folder.items()):
         for line in coverage.lines():
             terminalreporter.line(escape_invisible(line))
-    for coverage in _low(config):
-        least = config.getoption("--pack-coverage-fail-under")
-        terminalreporter.line(
-            f"FAIL {escape_invisible(coverage.pack)}: {coverage.percent} % is less than {least} %", red=True
-        )
+    for coverage in _too_low(config):
+        minimum = config.getoption("--pack-coverage-fail-under")
+        text = f"FAIL {escape_invisible(coverage.pack)}: {coverage.percent} % is less than {minimum} %"
+        terminalreporter.line(text, red=True)
 
 
-def _low(config: pytest.Config) -> list[PackCoverage]:
-    least = config.getoption("--pack-coverage-fail-under")
-    return [] if least is None else [one for one in config.stash[_PACKS].coverage.values() if one.percent < least]
+def _too_low(config: pytest.Config) -> list[PackCoverage]:
+    minimum = config.getoption("--pack-coverage-fail-under")
+    coverages = config.stash[_PACKS].coverage.values()
+    return [] if minimum is None else [coverage for coverage in coverages if coverage.percent < minimum]

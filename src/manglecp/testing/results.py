@@ -1,13 +1,14 @@
 """Results of intents and invocations, with assertions that explain their failures.
 
-An assertion raises ``AssertionError`` with the reasons for or against a tool, as the pack's owner may see them, and
-returns what it found: ``answer.offers("x")`` alone is enough.
+An assertion is a method, such as ``answer.offers("x")``. It raises ``AssertionError`` with the reasons for or against a
+tool, also those that need the permission ``explain_policy``; otherwise it returns the object that it found.
+Times that are ``int`` are nanoseconds since 1970.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -39,17 +40,17 @@ if TYPE_CHECKING:
 class Refused(AssertionError):
     """The response is an error. To expect it, write ``with pytest.raises(Refused, match="intent_denied")``."""
 
-    def __init__(self, error: WireError, more: Iterable[str] = ()) -> None:
+    def __init__(self, error: WireError, extra_lines: Iterable[str] = ()) -> None:
         self.code = error.code
         self.message = error.message
         self.details: Mapping[str, Any] = error.details or {}
         lines = [*error_lines(error.code, error.message, error.details)]
-        lines += [f"  {one['path'] or '/'}: {one['message']}" for one in self.details.get("schema_errors", ())]
-        super().__init__(join_lines([*lines, *more]))
+        lines += [f"  {item['path'] or '/'}: {item['message']}" for item in self.details.get("schema_errors", ())]
+        super().__init__(join_lines([*lines, *extra_lines]))
 
 
 def join_lines(lines: Iterable[str]) -> str:
-    """Join lines, with invisible characters escaped: facts and results may hold any text."""
+    """Join lines, and escape the invisible characters in them: facts and results may contain any text."""
     return "\n".join(escape_invisible(part) for line in lines for part in line.split("\n"))
 
 
@@ -57,13 +58,13 @@ Fact: TypeAlias = str | Mapping[str, Any]
 """Mangle text, such as ``'p("a", 1)@[now]'``, or a JSON object: ``{"pred": "p", "args": ["a", 1]}``."""
 FactObject: TypeAlias = Mapping[str, Any]
 Now: TypeAlias = str | datetime | None
-"""RFC 3339, a datetime with a time zone, or None for the clock."""
+"""An RFC 3339 timestamp, a datetime with a time zone, or None for the current time."""
 
 
 def instant(now: Now) -> int:
     """Return nanoseconds since 1970. Raises ``ValueError``."""
     if now is None:
-        return time.time_ns() // 1_000_000 * 1_000_000
+        return time.time_ns() // 1_000_000 * 1_000_000  # whole milliseconds, as in messages
     if isinstance(now, datetime):
         if now.tzinfo is None:
             raise ValueError("a time of a test has a zone: datetime(…, tzinfo=UTC)")
@@ -73,31 +74,34 @@ def instant(now: Now) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """The facts that a client should add and drop. ``...`` in place of an argument stands for any value."""
+    """The facts that a client should add and remove after a run.
+
+    In the assertions, the argument ``...`` matches any value; no arguments match all facts of the predicate.
+    """
 
     asserted: tuple[FactObject, ...]
     retracted: tuple[FactObject, ...]
 
     def asserts(self, predicate: str, *args: Any) -> FactObject:
-        """Return the first such fact that is added; without arguments, the first of the predicate."""
+        """Return the first added fact that matches."""
         __tracebackhide__ = True
         return self._first("asserts", self.asserted, predicate, args)
 
     def retracts(self, predicate: str, *args: Any) -> FactObject:
-        """Return the first such fact that is removed. ``None`` is the protocol's wildcard for any value."""
+        """Return the first removed fact that matches. ``None`` matches only the protocol's wildcard, null."""
         __tracebackhide__ = True
         return self._first("retracts", self.retracted, predicate, args)
 
-    def _first(self, what: str, facts: Iterable[FactObject], predicate: str, args: tuple[Any, ...]) -> FactObject:
+    def _first(self, verb: str, facts: Iterable[FactObject], predicate: str, args: tuple[Any, ...]) -> FactObject:
         __tracebackhide__ = True
         for fact in facts:
-            if fact["pred"] == predicate and (not args or _matches(args, fact["args"])):
+            if fact["pred"] == predicate and (not args or _match(args, fact["args"])):
                 return fact
-        wanted = f"{predicate}({', '.join('…' if arg is ... else repr(arg) for arg in args) if args else '…'})"
-        raise AssertionError(join_lines([f"the run {what} no {wanted}", *self._lines()]))
+        pattern = f"{predicate}({', '.join('…' if arg is ... else repr(arg) for arg in args or (...,))})"
+        raise AssertionError(join_lines([f"the run {verb} no {pattern}", *self._lines()]))
 
     def is_empty(self) -> bool:
-        """Assert that the run changes no facts."""
+        """Assert that the run adds and removes no facts."""
         __tracebackhide__ = True
         if self.asserted or self.retracted:
             raise AssertionError(join_lines(["the run changes something", *self._lines()]))
@@ -113,13 +117,13 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The result of :meth:`manglecp.testing.Answer.invoke`. ``calls`` are the actions that were called."""
+    """The result of :meth:`manglecp.testing.Answer.invoke`."""
 
     pack: Pack = field(repr=False)
     tool: str
     answer: InvokeResult
     calls: tuple[ActionCall, ...] = ()
-    now: int = 0
+    now: int = 0  # the time of the invocation
 
     @property
     def result(self) -> Mapping[str, Any]:
@@ -143,50 +147,48 @@ class Run:
         return self.answer.next.continuation_facts
 
     def suggests(self, intent: str, **params: Any) -> SuggestedIntent:
-        """Return the suggested intent with these parameters among its own."""
+        """Return the suggestion of this intent whose parameters include these."""
         __tracebackhide__ = True
-        for one in self.answer.next.suggested_intents:
-            own = {} if one.params is UNSET else one.params
-            if one.name == intent and all(name in own and own[name] == params[name] for name in params):
-                return one
-        wanted = f"{intent} with {params}" if params else intent
-        others = [
-            f"  {one.name} {'' if one.params is UNSET else one.params}" for one in self.answer.next.suggested_intents
-        ]
-        raise AssertionError(join_lines([f"{self.tool} suggests no {wanted}", *(others or ["  it suggests nothing"])]))
+        others = []
+        for suggested in self.answer.next.suggested_intents:
+            suggested_params = {} if suggested.params is UNSET else suggested.params
+            if suggested.name == intent and {**suggested_params, **params} == suggested_params:
+                return suggested
+            others.append(f"  {suggested.name} {suggested_params or ''}")
+        expected = f"{intent} with {params}" if params else intent
+        lines = [f"{self.tool} suggests no {expected}", *(others or ["  it suggests nothing"])]
+        raise AssertionError(join_lines(lines))
 
     def follow(self, intent: str, *, facts: Iterable[Fact] = (), now: Now = None) -> Answer:
-        """Evaluate a suggested intent, with the continuation facts and these."""
+        """Evaluate a suggested intent with the continuation facts and ``facts``, by default at the time of the run."""
         __tracebackhide__ = True
         suggested = self.suggests(intent)
         params = None if suggested.params is UNSET else suggested.params
-        at = instant_text(self.now) if now is None else now
-        return self.pack.intent(intent, facts=[*self.continuation_facts, *facts], params=params, now=at)
+        now = instant_text(self.now) if now is None else now
+        return self.pack.intent(intent, facts=[*self.continuation_facts, *facts], params=params, now=now)
 
 
-def _matches(wanted: tuple[Any, ...], args: Iterable[Any]) -> bool:
-    actual = list(args)
-    return len(wanted) == len(actual) and all(a is ... or a == b for a, b in zip(wanted, actual, strict=True))
+def _match(patterns: tuple[Any, ...], args: Sequence[Any]) -> bool:
+    pairs = zip(patterns, args, strict=False)
+    return len(patterns) == len(args) and all(pattern is ... or pattern == arg for pattern, arg in pairs)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class OfferedTool:
-    """A tool as the rules prove it; ``level`` is how much of it the client is shown."""
+    """A proven tool in full, whatever the client is shown."""
 
     definition: Definition
-    level: Level
+    level: Level  # how much of the tool the client is shown
     name: str
     description: str
-    score: int
-    """From 0 to 100."""
-    phase: str
-    """``skeleton`` (mandatory), ``flesh`` (relevant) or ``dependency``."""
+    score: int  # from 0 to 100
+    phase: str  # skeleton (mandatory), flesh (relevant) or dependency
     effects: tuple[str, ...]
     needs_confirmation: bool
     reversible: bool
-    args: Mapping[str, Any]
-    required: tuple[str, ...]
-    steps: tuple[str, ...]
+    args: Mapping[str, Any]  # schemas by name
+    required: tuple[str, ...]  # names of arguments
+    steps: tuple[str, ...]  # names of actions
     skills: tuple[str, ...]
     resources: tuple[Resource, ...]
     instructions: str
@@ -240,9 +242,9 @@ class Proof:
         return None if self.derivation.tree is UNSET else self.derivation.tree
 
     def uses(self, fact: str) -> bool:
-        """Assert that a fact with this text, or of this predicate, is part of the proof."""
+        """Assert that a fact with this text, or a fact or rule of this predicate, is part of the proof."""
         __tracebackhide__ = True
-        if fact in self.rules or any(fact == one or one.startswith(f"{fact}(") for one in self.facts):
+        if fact in self.rules or any(fact == text or text.startswith(f"{fact}(") for text in self.facts):
             return True
         raise AssertionError(f"the proof does not use {fact}\n{self}")
 
@@ -252,7 +254,10 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The result of :meth:`manglecp.testing.Pack.intent`. ``flaws`` are invalid definitions of proven tools."""
+    """The result of :meth:`manglecp.testing.Pack.intent`.
+
+    ``now`` is the evaluation time; ``flaws`` are why some proven tools are not offered: their definitions are invalid.
+    """
 
     pack: Pack = field(repr=False)
     request: IntentRequest = field(repr=False)
@@ -267,8 +272,8 @@ class Answer:
 
     @property
     def tools(self) -> tuple[OfferedTool, ...]:
-        levels = {one.macro_id: one.disclosure_level for one in self.result.macro_tools}
-        return tuple(OfferedTool.of(one, levels[one.macro_id]) for one in self.definitions)
+        levels = {tool.macro_id: tool.disclosure_level for tool in self.result.macro_tools}
+        return tuple(OfferedTool.of(definition, levels[definition.macro_id]) for definition in self.definitions)
 
     @property
     def names(self) -> list[str]:
@@ -292,37 +297,36 @@ class Answer:
         """Assert that exactly these tools are offered, in any order."""
         __tracebackhide__ = True
         tools = self.offers(*names)
-        more = [name for name in self.names if name not in names]
-        if more:
-            reason = f"the intent {self.intent} also offers {', '.join(more)}"
-            raise AssertionError(join_lines([reason, str(self.proof(more[0]))]))
+        extra = [name for name in self.names if name not in names]
+        if extra:
+            reason = f"the intent {self.intent} also offers {', '.join(extra)}"
+            raise AssertionError(join_lines([reason, str(self.proof(extra[0]))]))
         return tools
 
     def tool(self, name: str) -> OfferedTool:
-        """Return the tool, and assert that it is offered."""
+        """Assert that the tool is offered, and return it."""
         __tracebackhide__ = True
         for tool in self.tools:
             if tool.name == name:
                 return tool
         offered = ", ".join(self.names) or "nothing"
         reason = f"the intent {self.intent} does not offer {name}, but {offered}"
-        raise AssertionError(join_lines([reason, *self._missing(name)]))
+        raise AssertionError(join_lines([reason, *self._why_not_lines(name)]))
 
     def lacks(self, name: str, because: str | None = None) -> WhyNot:
-        """Assert that the tool is not offered; with ``because``, that one of the reasons contains this text."""
+        """Assert that the tool is not offered; with ``because``, also that one of the reasons contains this text."""
         __tracebackhide__ = True
         if name in self:
             raise AssertionError(f"the intent {self.intent} offers {name}\n{self.proof(name)}")
         defined = self.pack.tool_names
         if defined is not None and name not in defined:
             raise AssertionError(f"no rule of the pack defines a tool {name}; {did_you_mean(name, defined)}")
-        blocked = self.why_not(name)
-        reasons = [*blocked.blocked_by, *self._flaws(name)]
+        why_not = self.why_not(name)
+        reasons = [*why_not.blocked_by, *self._flaw_messages(name)]
         if because is not None and not any(because in reason for reason in reasons):
-            raise AssertionError(
-                join_lines([f"{name} is missing, but not because of {because!r}", *self._missing(name)])
-            )
-        return blocked
+            lines = [f"{name} is missing, but not because of {because!r}", *self._why_not_lines(name)]
+            raise AssertionError(join_lines(lines))
+        return why_not
 
     def proof(self, name: str) -> Proof:
         """Return the derivation of an offered tool."""
@@ -336,16 +340,16 @@ class Answer:
         raise AssertionError(f"{name} is offered only to callers without the permission explain_policy")
 
     def why_not(self, name: str) -> WhyNot:
-        """Return what blocks the tool, and which facts would lead to it."""
+        """Return what blocks the tool, and which facts would unlock it."""
         hints = self.pack.explain(self, why_not=(name,)).proof_hints
         assert hints is not UNSET
         assert hints.why_not is not UNSET
         return hints.why_not[0]
 
-    def _missing(self, name: str) -> Iterable[str]:
-        return [*self._flaws(name), *why_not_lines(self.why_not(name))]
+    def _why_not_lines(self, name: str) -> Iterable[str]:
+        return [*self._flaw_messages(name), *why_not_lines(self.why_not(name))]
 
-    def _flaws(self, name: str) -> list[str]:
+    def _flaw_messages(self, name: str) -> list[str]:
         return [flaw.message for flaw in self.flaws if name in flaw.message]
 
     def invoke(
@@ -357,14 +361,15 @@ class Answer:
         now: Now = None,
         request_key: str | None = None,
     ) -> Run:
-        """Invoke the tool. Raises :class:`manglecp.testing.Refused` if it is refused or fails.
+        """Invoke an offered tool. Raises :class:`manglecp.testing.Refused` if the call is refused or fails.
 
-        ``confirm`` approves where approval is needed, as an approver other than the caller, in every role; without it,
-        the error has the text that the approver would read. ``now`` is the time of the invocation; the default is that
-        of the proof.
+        If the call needs approval, ``confirm`` approves it, as an approver in every role who is not the caller; without
+        ``confirm`` it is refused, with the text that an approver would read. ``now`` is the time of the invocation, by
+        default the evaluation time. ``request_key`` is the idempotency key.
         """
         __tracebackhide__ = True
         tool = self.tool(name)
+        invoked_at = self.now if now is None else instant(now)
         answer, calls, approval_text = self.pack.stage.invoke(
             self.request,
             self.pack.identity,
@@ -372,10 +377,10 @@ class Answer:
             args or {},
             confirm=confirm,
             evaluated_at=self.now,
-            now=self.now if now is None else instant(now),
+            invoked_at=invoked_at,
             request_key=request_key,
         )
         if isinstance(answer, WireError):
-            failed = (f"  {one.action}: {one.error}" for one in calls if one.error is not None)
-            raise Refused(answer, [*(f"  {line}" for line in approval_text.splitlines()), *failed])
-        return Run(self.pack, name, answer, calls, self.now if now is None else instant(now))
+            failures = (f"  {call.action}: {call.error}" for call in calls if call.error is not None)
+            raise Refused(answer, [*(f"  {line}" for line in approval_text.splitlines()), *failures])
+        return Run(self.pack, name, answer, calls, invoked_at)

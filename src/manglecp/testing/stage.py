@@ -1,8 +1,8 @@
-"""The invoker of a pack under test: a store in memory, with functions in place of actions.
+"""The invoker of a pack under test, with a store in memory and functions in place of actions.
 
-A function's arguments are validated, and its right is checked and spent, as before a host call. Actions without a
-function run in hosts, started at the first call. An event loop in a thread makes it synchronous. The clock is the
-test's, and ``confirm`` decides as an approver.
+Before a function is called, its arguments are validated, and its lease is checked and spent, as before the call of a
+host. Actions without a function run in hosts, which are started at the first call. The invoker runs on an event loop in
+a thread, so that tests are synchronous. Times are nanoseconds since 1970, set by the test.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ActionCall:
 
 
 def check_functions(pack: Pack, functions: Mapping[str, Function]) -> Mapping[str, Function]:
-    """Return the functions. Raises ``ValueError`` or ``TypeError`` for one that cannot replace its action."""
+    """Return the functions, by action. Raises ``ValueError`` or ``TypeError`` if one cannot replace its action."""
     for name, function in functions.items():
         action = pack.actions.get(name)
         if action is None:
@@ -53,59 +53,53 @@ def check_functions(pack: Pack, functions: Mapping[str, Function]) -> Mapping[st
         required = action.input_schema.get("required", ())
         try:
             signature = inspect.signature(function)
-            for arguments in (params, required):
-                signature.bind(**dict.fromkeys(arguments))
+            for names in (params, required):  # it must take all of them, and need no optional one
+                signature.bind(**dict.fromkeys(names))
         except TypeError as error:
             raise TypeError(f"{name} takes {', '.join(params) or 'nothing'}; the function: {error}") from None
     return dict(functions)
 
 
 class Actions:
-    """A dispatcher for an invoker. ``calls`` are in the order of their ends."""
+    """Takes the place of a :class:`Dispatcher`: calls functions, and hosts for actions without a function."""
 
-    def __init__(self, pack: Pack, functions: Mapping[str, Function], hosts: Callable[[], Awaitable[Dispatcher]]):
+    def __init__(self, pack: Pack, functions: Mapping[str, Function], start_hosts: Callable[[], Awaitable[Dispatcher]]):
         self._actions = {action.aid: action for action in pack.actions.values()}
-        self._functions = functions
-        self._hosts = hosts
-        self._started: Dispatcher | None = None
-        self.calls: list[ActionCall] = []
+        self._functions = functions  # by action name
+        self._start_hosts = start_hosts  # returns the same dispatcher at each call
+        self._hosts: Dispatcher | None = None
+        self.calls: list[ActionCall] = []  # in the order in which they ended
 
     async def call(self, aid: str, **options: Any) -> ActionResult | DispatchError:
-        """Run the function for this action, or a host where there is none."""
+        """Call the function of an action, or a host if it has none; ``aid`` is the id of the action."""
         action = self._actions[aid]
         if action.name in self._functions:
-            answer = await self._call_function(action, self._functions[action.name], options)
+            result = await self._call_function(action, self._functions[action.name], options)
         else:
-            self._started = await self._hosts()
-            answer = await self._started.call(aid, **options)
-        arguments = msgspec.json.decode(options["input_json"])  # not what the function may have changed
-        if isinstance(answer, ActionResult):
-            self.calls.append(ActionCall(action.name, arguments, msgspec.json.decode(answer.output_json)))
+            self._hosts = await self._start_hosts()
+            result = await self._hosts.call(aid, **options)
+        arguments = msgspec.json.decode(options["input_json"])  # again: the function may have changed its arguments
+        if isinstance(result, ActionResult):
+            self.calls.append(ActionCall(action.name, arguments, msgspec.json.decode(result.output_json)))
         else:
-            self.calls.append(ActionCall(action.name, arguments, error=answer["detail"]))
-        return answer
+            self.calls.append(ActionCall(action.name, arguments, error=result["detail"]))
+        return result
 
     async def _call_function(
         self, action: ActionDescription, function: Function, options: Mapping[str, Any]
     ) -> ActionResult | DispatchError:
-        named = ("input_json", "slots", "identity", "call_id", "authority")
-        right = Right(
-            HostCall(
-                aid=action.aid,
-                tier=action.tier,
-                idempotent=action.idempotent,
-                **{name: options[name] for name in named if name in options},
-            )
-        )
+        names = ("input_json", "slots", "identity", "call_id", "authority")
+        members = {name: options[name] for name in names if name in options}
+        right = Right(HostCall(aid=action.aid, tier=action.tier, idempotent=action.idempotent, **members))
         try:
             right.check()
             right.spend(effect=action.tier > 0)
         except CallRefused as refused:
             return failure(action.aid, refused.kind, refused.detail, code=refused.code)
-        limits = [seconds for seconds in (options.get("timeout"), action.timeout) if seconds is not None]
+        timeouts = [seconds for seconds in (options.get("timeout"), action.timeout) if seconds is not None]
         try:
-            async with asyncio.timeout(min(limits, default=None)):
-                # In a thread: a function may be slow, and may use the pack itself.
+            async with asyncio.timeout(min(timeouts, default=None)):
+                # In a thread: a function may be slow, and may itself invoke tools of the pack.
                 output = await asyncio.to_thread(function, **msgspec.json.decode(options["input_json"]))
                 output = await output if inspect.isawaitable(output) else output
             return ActionResult(action.aid, msgspec.json.encode(output).decode(), dict(options["slots"]))
@@ -117,7 +111,7 @@ class Actions:
 
     def cancel(self, call_id: str) -> bool:
         """Cancel a call of a host; functions are not cancelled."""
-        return self._started is not None and self._started.cancel(call_id)
+        return self._hosts is not None and self._hosts.cancel(call_id)
 
 
 T = TypeVar("T")
@@ -129,13 +123,13 @@ class Stage:
     def __init__(self, domain: Domain, functions: Mapping[str, Function], options: PackOptions) -> None:
         self._domain = domain
         self._options = options
-        self._now: int | None = None
-        self._stack = AsyncExitStack()
+        self._now: int | None = None  # what the clock returns; None for the current time
+        self._stack = AsyncExitStack()  # closed on the event loop, before the loop ends
         self._hosts: Dispatcher | None = None
-        self._starting = asyncio.Lock()
+        self._start_lock = asyncio.Lock()
         self._actions = Actions(domain.pack, functions, self._start_hosts)
-        self._end = ExitStack()
-        self._loop = self._end.enter_context(background_loop("manglecp-testing"))
+        self._loop_stack = ExitStack()
+        self._loop = self._loop_stack.enter_context(background_loop("manglecp-testing"))
         try:
             self._invoker = self._wait(self._open_invoker())
         except BaseException:
@@ -145,7 +139,7 @@ class Stage:
     def close(self) -> None:
         if self._loop.is_closed():
             return
-        with self._end:
+        with self._loop_stack:
             self._wait(self._stack.aclose())
 
     def invoke(
@@ -157,40 +151,35 @@ class Stage:
         *,
         confirm: bool,
         evaluated_at: int,
-        now: int,
+        invoked_at: int,
         request_key: str | None = None,
     ) -> tuple[InvokeResult | WireError, tuple[ActionCall, ...], str]:
-        """Return the result or error, the calls that were made, and the text of the approval request.
+        """Evaluate the intent, so that the tool is offered, and invoke the tool; ``confirm`` approves the invocation.
 
-        Evaluation and invocation have their own time.
+        Return the result or error, the action calls, and the text of the approval request ("" if there was none).
         """
-        text = ""
+        approval_text = ""
 
         def decide(approval: Approval) -> bool | None:
-            nonlocal text
-            text = approval.text
+            nonlocal approval_text
+            approval_text = approval.text
             return True if confirm else None
 
-        before = len(self._actions.calls)
+        earlier_calls = len(self._actions.calls)
         self._now = evaluated_at
         self._wait(self._invoker.offers.evaluate(request, identity))
-        self._now = now
+        self._now = invoked_at
         payload: dict[str, Any] = {"macro_id": macro_id, "args": dict(args)}
         if request_key is not None:
             payload["x-request_key"] = request_key
         try:
+            invoke, approvals = partial(self._invoke, identity), self._invoker.approvals
             answer: InvokeResult | WireError = self._wait(
-                invoke_with_approval(
-                    partial(self._invoke, identity),
-                    payload,
-                    self._invoker.approvals,
-                    decide,
-                    approver=_APPROVER,
-                )
+                invoke_with_approval(invoke, payload, approvals, decide, approver=_APPROVER)
             )
         except WireError as error:
             answer = error
-        return answer, tuple(self._actions.calls[before:]), text
+        return answer, tuple(self._actions.calls[earlier_calls:]), approval_text
 
     async def _invoke(self, identity: Identity, payload: dict[str, Any]) -> InvokeResult:
         request: InvokeRequest = request_message("invoke_request", payload, self._domain.pack, "test")
@@ -205,7 +194,7 @@ class Stage:
         return await self._stack.enter_async_context(runtime.invoker)
 
     async def _start_hosts(self) -> Dispatcher:
-        async with self._starting:
+        async with self._start_lock:
             if self._hosts is None:
                 hosts = serve_pack_actions(self._domain.pack, self._options)
                 self._hosts = await self._stack.enter_async_context(hosts)
