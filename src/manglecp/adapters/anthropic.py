@@ -32,18 +32,18 @@ from manglecp.adapters.conversation import (
 from manglecp.adapters.policies import ToolDefinition, normalize_caller, offer_tools, read_caller
 from manglecp.adapters.records import (
     LogLimits,
-    array,
     canonical_bytes,
     each_object,
-    identifier,
     inside,
     kind_of,
-    mapping,
+    list_or_empty,
+    optional_object,
     optional_text,
     parse_arguments,
-    position,
     read_each,
     require_object,
+    required_text,
+    stream_index,
     texts_of,
 )
 from manglecp.base.digest import digest_text
@@ -79,11 +79,12 @@ class Stream:
         elif self._message is None:
             raise Fault("a part of a message that has not started")
         elif kind == "content_block_start":
-            self._blocks[position(event, "index")] = dict(require_object(event.get("content_block"), "content_block"))
+            block = require_object(event.get("content_block"), "content_block")
+            self._blocks[stream_index(event, "index")] = dict(block)
         elif kind == "content_block_delta":
-            self._delta(position(event, "index"), require_object(event.get("delta"), "delta"))
+            self._delta(stream_index(event, "index"), require_object(event.get("delta"), "delta"))
         elif kind == "message_delta":
-            self._message |= mapping(event, "delta") or {}
+            self._message |= optional_object(event, "delta") or {}
         elif kind not in ("content_block_stop", "message_stop"):
             raise Fault("not an event of a stream").inside("type")
 
@@ -98,7 +99,7 @@ class Stream:
                 blocks[index]["input"] = parse_arguments(text) if text else blocks[index].get("input", {})
             else:
                 blocks[index][name] = (optional_text(blocks[index], name) or "") + text
-        content = array(self._message, "content")
+        content = list_or_empty(self._message, "content")
         return {**self._message, "content": [*content, *(blocks[index] for index in sorted(blocks))]}
 
     def _delta(self, index: int, delta: dict[str, Any]) -> None:
@@ -112,7 +113,7 @@ class Stream:
             name = _TEXT_DELTAS[kind]
             self._pieces.setdefault((index, name), []).append(optional_text(delta, name) or "")
         elif kind == "citations_delta":
-            block["citations"] = [*array(block, "citations"), delta.get("citation")]
+            block["citations"] = [*list_or_empty(block, "citations"), delta.get("citation")]
 
 
 _SERVED_BLOCKS: Final = ("server_tool_use", "mcp_tool_use")  # calls that the provider runs
@@ -228,13 +229,13 @@ class _Messages(Dialect):
 
     def choice(self, request: Message) -> JSON:
         """Return ``specific`` for ``tool``, None for ``none``, and other choices as they are."""
-        choice = mapping(request, "tool_choice") or {}
+        choice = optional_object(request, "tool_choice") or {}
         if kind_of(choice) == "tool":
             return {"mode": "specific", "toolName": choice.get("name")}
         return None if kind_of(choice) == "none" else kind_of(choice)
 
     def is_sequential(self, request: Message) -> bool:
-        return (mapping(request, "tool_choice") or {}).get("disable_parallel_tool_use") is True
+        return (optional_object(request, "tool_choice") or {}).get("disable_parallel_tool_use") is True
 
 
 def _blocks(message: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -247,13 +248,13 @@ def _blocks(message: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _read_call(block: dict[str, Any], *, served: bool) -> ToolCall:
-    name = identifier(block, "name")
+    name = required_text(block, "name")
     arguments = block.get("input")
     kind = "mcp" if block["type"] == "mcp_tool_use" else "function"
     if block["type"] == "server_tool_use":
         kind = _SERVED_KINDS.get(name, "search" if name.startswith("tool_search_") else "function")
     return ToolCall(
-        identifier(block, "id"),
+        required_text(block, "id"),
         name,
         arguments,
         kind=kind,
@@ -283,7 +284,7 @@ def _read_result(block: dict[str, Any], *, served: bool) -> CallResult:
             "stderrDigest": digest_text(served_content["stderr"]),
         }
     return CallResult(
-        identifier(block, "tool_use_id"),
+        required_text(block, "tool_use_id"),
         "" if content is None and not served else content,
         block,
         "error" if failed else "ok",
@@ -318,16 +319,17 @@ def _read_tool(definition: dict[str, Any]) -> ToolDefinition | None:
     """Return the tool; None for the tools of an MCP server, which the log does not name."""
     if "name" not in definition:
         return None
-    name = identifier(definition, "name")
+    name = required_text(definition, "name")
     type_ = optional_text(definition, "type") or "custom"
     kind = next((kind for prefix, kind in _KINDS_BY_TYPE_PREFIX.items() if type_.startswith(prefix)), "function")
-    callers = [normalize_caller(caller) for caller in array(definition, "allowed_callers") if type(caller) is str]
+    allowed_callers = list_or_empty(definition, "allowed_callers")
+    callers = [normalize_caller(caller) for caller in allowed_callers if type(caller) is str]
     return ToolDefinition(
         name,
         definition.get("input_schema", {"type": type_, "name": name}),
         kind,
         definition.get("defer_loading") is True,
         tuple(dict.fromkeys(callers)) or None,
-        tuple(array(definition, "input_examples")),
+        tuple(list_or_empty(definition, "input_examples")),
         ("bash_code_execution", "text_editor_code_execution") if kind == CODE_EXECUTION else (),
     )

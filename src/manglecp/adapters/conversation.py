@@ -20,10 +20,10 @@ from typing import Any, Final, TypeAlias
 from manglecp.adapters.records import (
     LogLimits,
     RunningDigest,
-    array,
     canonical_bytes,
     inside,
     kind_of,
+    list_or_empty,
     optional_text,
     parse,
     read_stream,
@@ -94,15 +94,15 @@ class OfferedTools:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One request to a model; ``results`` and ``speaks`` are about the messages that it adds to the thread."""
+    """One request to a model; ``results`` and ``adds_user_text`` are about the messages that it adds to the thread."""
 
     thread: int
     view: str  # the digest of the whole message list
     queue: str  # the digest of all system and reminder texts
     results: tuple[CallResult, ...] = ()
-    speaks: bool = False  # whether the user adds text
-    echoes: bool = False  # whether the request follows a reply of the thread, which it may repeat
-    repeats: bool = False  # whether it repeats the previous request unchanged
+    adds_user_text: bool = False  # whether the user adds text
+    follows_reply: bool = False  # whether the request follows a reply of the thread, which it may repeat
+    is_repetition: bool = False  # whether it repeats the previous request unchanged
     model: str | None = None
     offer: OfferedTools | None = None
     choice: JSON = None  # ``toolChoice``
@@ -249,9 +249,9 @@ class Dialect(ABC):
 class _Additions:
     """The messages that a request adds to its thread; the fields are those of :class:`Prompt`."""
 
-    echoes: bool
+    follows_reply: bool
     results: list[CallResult] = field(default_factory=list)
-    speaks: bool = False
+    adds_user_text: bool = False
     count: int = 0
     has_client_message: bool = False
     unlogged_call_ids: set[str] = field(default_factory=set)
@@ -260,11 +260,11 @@ class _Additions:
     def add(self, message: Message, dialect: Dialect, texts: Iterable[str]) -> None:
         self.count += 1
         if dialect.is_reply(message):
-            if not self.echoes or self.has_client_message:
+            if not self.follows_reply or self.has_client_message:
                 self.unlogged_call_ids |= {part.id for part in dialect.parts(message) if isinstance(part, ToolCall)}
             return
         self.has_client_message = True
-        self.speaks = self.speaks or (not dialect.is_system(message) and any(map(has_user_text, texts)))
+        self.adds_user_text = self.adds_user_text or (not dialect.is_system(message) and any(map(has_user_text, texts)))
         self.results += [result for result in dialect.results(message) if result.id not in self.unlogged_call_ids]
 
 
@@ -296,16 +296,17 @@ class Dialogue:
 
     def request(self, request: Message, session: str | None = None) -> Prompt:
         """Return the prompt of a request that repeats its conversation."""
-        messages = array(request, self._dialect.list_name)
+        messages = list_or_empty(request, self._dialect.list_name)
         thread, known_count = self._threads.find_or_begin(messages, session)
-        prompt = self._read_request(thread, request, messages, known_count, echoes=known_count > 0)
-        return replace(prompt, repeats=True) if 0 < known_count == len(messages) else prompt
+        prompt = self._read_request(thread, request, messages, known_count, follows_reply=known_count > 0)
+        return replace(prompt, is_repetition=True) if 0 < known_count == len(messages) else prompt
 
     def addition(self, request: Message, key: str) -> Prompt:
         """Return the prompt of a request that holds only the new messages of the conversation with this key."""
         thread, existed = self._threads.named(key)
         thread.messages = ()
-        prompt = self._read_request(thread, request, array(request, self._dialect.list_name), 0, echoes=existed)
+        messages = list_or_empty(request, self._dialect.list_name)
+        prompt = self._read_request(thread, request, messages, 0, follows_reply=existed)
         # Results in an unknown conversation belong to calls from before the log began.
         return prompt if existed else replace(prompt, results=())
 
@@ -320,7 +321,7 @@ class Dialogue:
         return ModelReply(self._thread.number, self.line, tuple(parts), stop, model)
 
     def _read_request(
-        self, thread: Thread, request: Message, messages: Sequence[Any], known_count: int, *, echoes: bool
+        self, thread: Thread, request: Message, messages: Sequence[Any], known_count: int, *, follows_reply: bool
     ) -> Prompt:
         """Return the prompt of a request; its first ``known_count`` messages are known from the request before.
 
@@ -330,7 +331,7 @@ class Dialogue:
         unchanged = thread.system == system and list(thread.messages) == messages[:known_count]
         if not unchanged or known_count == 0:
             thread.restart(system)
-        additions = _Additions(echoes)
+        additions = _Additions(follows_reply)
         for i in range(known_count if unchanged else 0, len(messages)):
             with inside(self._dialect.list_name, i):
                 message = require_object(messages[i])
@@ -345,8 +346,8 @@ class Dialogue:
     def transcript(self, request: Message, *steps: str) -> Iterator[ConversationEvent]:
         """Yield the events of a whole conversation; ``steps`` is the path to it in its record."""
         thread = self._threads.begin(self._dialect.system(request))
-        transcript = _Transcript(thread, request, _Additions(echoes=False))
-        for i, message in enumerate(array(request, self._dialect.list_name)):
+        transcript = _Transcript(thread, request, _Additions(follows_reply=False))
+        for i, message in enumerate(list_or_empty(request, self._dialect.list_name)):
             with inside(*steps, i):
                 yield from self._add_message(transcript, require_object(message))
         yield from self._end_transcript(transcript)
@@ -354,7 +355,7 @@ class Dialogue:
     def message(self, message: Message) -> Iterator[ConversationEvent]:
         """Yield the events of a message on a line of its own; all such messages form one transcript."""
         if self._line_transcript is None:
-            self._line_transcript = _Transcript(self._threads.begin(), {}, _Additions(echoes=False))
+            self._line_transcript = _Transcript(self._threads.begin(), {}, _Additions(follows_reply=False))
         yield from self._add_message(self._line_transcript, message)
 
     def finish(self) -> Iterator[ConversationEvent]:
@@ -373,7 +374,7 @@ class Dialogue:
             transcript.reply.append(message)
         else:
             yield self._prompt(transcript.thread, transcript.request, transcript.additions)
-            transcript.additions = _Additions(echoes=True)
+            transcript.additions = _Additions(follows_reply=True)
             transcript.reply, transcript.line = [message], self.line
         transcript.thread.append(message, self._queue_texts(message, texts))
 
@@ -393,9 +394,10 @@ class Dialogue:
 
     def _queue_texts(self, message: Message, texts: list[str]) -> list[str]:
         """Return the texts of a system message, or the reminders in a user message."""
-        if self._dialect.is_system(message):
-            return texts
-        return [] if self._dialect.is_reply(message) else [found for text in texts for found in find_reminders(text)]
+        if self._dialect.is_reply(message):
+            return []
+        is_system = self._dialect.is_system(message)
+        return texts if is_system else [reminder for text in texts for reminder in find_reminders(text)]
 
     def _prompt(self, thread: Thread, request: Message, additions: _Additions) -> Prompt:
         return Prompt(
@@ -403,8 +405,8 @@ class Dialogue:
             thread.view.digest(),
             thread.queue.digest(),
             tuple(additions.results),
-            additions.speaks,
-            additions.echoes,
+            additions.adds_user_text,
+            additions.follows_reply,
             model=optional_text(request, "model"),
             offer=self._offer(request),
             choice=self._dialect.choice(request),
@@ -413,7 +415,7 @@ class Dialogue:
 
     def _offer(self, request: Message) -> OfferedTools | None:
         """Return the offered tools. The last ones are cached, because most requests offer the same."""
-        tools = array(request, "tools")
+        tools = list_or_empty(request, "tools")
         if not tools:
             return None
         key = (tools, bool(request.get("mcp_servers")))

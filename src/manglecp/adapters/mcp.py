@@ -1,7 +1,7 @@
 """Logs of MCP: JSON-RPC messages between a client and a server, in the order of observation.
 
 A record is a message, a list of messages, or an object of the logger with the message in its member ``message``. MCP
-does not transport what the model read or whether it continued, so that is missing from the evidence.
+does not transport what the model read or whether it continued, so the evidence lacks both.
 
 Calls that overlap in time form one turn, which ends when no call is open. Client and server choose request ids
 independently, so both may have an open request with the same id: a response belongs to the last request with its id.
@@ -24,12 +24,11 @@ from manglecp.adapters.conversation import (
 from manglecp.adapters.policies import ToolDefinition, offer_tools
 from manglecp.adapters.records import (
     each_object,
-    identifier,
     inside,
-    mapping,
+    optional_object,
     optional_text,
-    read_each,
     require_object,
+    required_text,
     text_or_number,
 )
 from manglecp.wire import JSON, Fault
@@ -49,7 +48,7 @@ class McpLog:
         self._open_calls = 0
         self._parts: list[ToolCall | CallResult] = []  # of the current turn
         self._cancelled: set[str | int] = set()
-        self._listed: list[ToolDefinition] = []  # pages of the catalogue so far
+        self._catalogue: list[ToolDefinition] = []  # the pages received so far
         self._offer: OfferedTools | None = None
 
     def read(self, value: JSON, line: int) -> Iterator[ConversationEvent]:
@@ -77,7 +76,7 @@ class McpLog:
             self._request(method, message)
         elif method is not None:
             if method == _CANCELLED:
-                self._cancel(mapping(message, "params") or {})
+                self._cancel(optional_object(message, "params") or {})
         elif "result" in message or "error" in message:
             self._response(message)
         else:
@@ -91,10 +90,10 @@ class McpLog:
 
     def _request(self, method: str, message: dict[str, Any]) -> None:
         request_id = text_or_number(message, "id")
-        params = mapping(message, "params") or {}
+        params = optional_object(message, "params") or {}
         if method == _CALL:
             with inside("params"):
-                name = identifier(params, "name")
+                name = required_text(params, "name")
             arguments = params.get("arguments")
             valid = arguments is None or type(arguments) is dict
             call_input = {} if arguments is None else arguments
@@ -102,7 +101,7 @@ class McpLog:
             self._open_calls += 1
             self._cancelled.discard(request_id)
         elif method == _LIST and params.get("cursor") is None:
-            self._listed = []
+            self._catalogue = []
         self._open_methods.setdefault(request_id, []).append(method)
 
     def _response(self, message: dict[str, Any]) -> None:
@@ -112,7 +111,7 @@ class McpLog:
         if not methods:
             self._open_methods.pop(request_id, None)
         if method == _LIST:
-            self._add_catalogue_page(mapping(message, "result"))
+            self._add_catalogue_page(optional_object(message, "result"))
         elif method == _CALL:
             self._open_calls -= 1
             self._parts.append(_read_result(request_id, message))
@@ -139,11 +138,11 @@ class McpLog:
         if result is None:
             return
         with inside("result"):
-            self._listed += read_each(
-                result, "tools", lambda tool: ToolDefinition(identifier(tool, "name"), tool.get("inputSchema"), "mcp")
-            )
+            for i, tool in each_object(result, "tools"):
+                with inside("tools", i):
+                    self._catalogue.append(ToolDefinition(required_text(tool, "name"), tool.get("inputSchema"), "mcp"))
         if result.get("nextCursor") is None:
-            self._offer = offer_tools(self._listed)
+            self._offer = offer_tools(self._catalogue)
 
 
 def _call_id(request_id: str | int) -> str:
@@ -153,10 +152,10 @@ def _call_id(request_id: str | int) -> str:
 
 
 def _read_result(request_id: str | int, message: dict[str, Any]) -> CallResult:
-    error = mapping(message, "error")
+    error = optional_object(message, "error")
     if error is not None:
         return CallResult(_call_id(request_id), error, message, "error", read_failure({"error": error}, ""))
-    result = mapping(message, "result") or {}
+    result = optional_object(message, "result") or {}
     texts = [text for _, block in each_object(result, "content") if type(text := block.get("text")) is str]
     payload = {name: value for name, value in result.items() if name != "_meta"}
     failed = result.get("isError") is True

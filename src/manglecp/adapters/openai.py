@@ -35,19 +35,19 @@ from manglecp.adapters.conversation import (
 from manglecp.adapters.policies import ToolDefinition, offer_tools, read_caller
 from manglecp.adapters.records import (
     LogLimits,
-    array,
     canonical_bytes,
     digest_of,
     each_object,
-    identifier,
     inside,
     kind_of,
-    mapping,
+    list_or_empty,
+    optional_object,
     optional_text,
     parse_arguments,
-    position,
     read_each,
     require_object,
+    required_text,
+    stream_index,
     texts_of,
 )
 from manglecp.base.digest import digest_text
@@ -80,7 +80,7 @@ class ChatMessages(_OpenAIDialect):
     def results(self, message: Message) -> list[CallResult]:
         if kind_of(message, "role") != "tool":
             return []
-        return [read_result(identifier(message, "tool_call_id"), message.get("content"), message)]
+        return [read_result(required_text(message, "tool_call_id"), message.get("content"), message)]
 
     def parts(self, message: Message) -> Iterator[ReplyPart]:
         yield from content_texts(message.get("content"))
@@ -120,11 +120,11 @@ class Chunks:
         self._first = self._first or chunk
         for i, choice in each_object(chunk, "choices"):
             if choice.get("index", 0) != 0:
-                refuse_calls(mapping(choice, "delta"), i)
+                refuse_calls(optional_object(choice, "delta"), i)
                 continue
             with inside("choices", i):
                 self._finish_reason = optional_text(choice, "finish_reason") or self._finish_reason
-                delta = mapping(choice, "delta") or {}
+                delta = optional_object(choice, "delta") or {}
                 with inside("delta"):
                     self._texts.append(optional_text(delta, "content") or "")
                     for n, piece in each_object(delta, "tool_calls"):
@@ -147,11 +147,11 @@ class Chunks:
         return {**self._first, "choices": [{"index": 0, "message": message, "finish_reason": self._finish_reason}]}
 
     def _add_call_piece(self, piece: dict[str, Any]) -> None:
-        index = position({"index": 0, **piece}, "index")
+        index = stream_index({"index": 0, **piece}, "index")
         call = self._calls.setdefault(index, {"id": None, "type": "function", "name": None, "pieces": []})
         call["id"] = optional_text(piece, "id") or call["id"]
         for call_type, argument_member in _ARGUMENT_MEMBER.items():
-            part = mapping(piece, call_type)
+            part = optional_object(piece, call_type)
             if part is not None:
                 call["type"] = call_type
                 call["name"] = optional_text(part, "name") or call["name"]
@@ -176,24 +176,23 @@ def read_result(call_id: str, content: JSON, shown: JSON) -> CallResult:
     """Return a result; ``shown`` is its message. The APIs have no error flag, so a failure is found in the content."""
     payload = "" if content is None else content
     text = "\n".join(texts_of(payload) if type(payload) is not list else content_texts(payload))
-    failed = reports_failure(None, text)
-    return CallResult(
-        call_id, payload, shown, "error" if failed else "ok", read_failure(None, text) if failed else None
-    )
+    failure = read_failure(None, text) if reports_failure(None, text) else None
+    return CallResult(call_id, payload, shown, "ok" if failure is None else "error", failure)
 
 
 def _read_call(call: dict[str, Any]) -> ToolCall:
-    if (custom := mapping(call, "custom")) is not None:
-        return ToolCall(identifier(call, "id"), identifier(custom, "name"), custom.get("input"), block="function_call")
+    call_id = required_text(call, "id")
+    if (custom := optional_object(call, "custom")) is not None:
+        return ToolCall(call_id, required_text(custom, "name"), custom.get("input"), block="function_call")
     function = require_object(call.get("function"), "function")
     arguments = parse_arguments(optional_text(function, "arguments"))
     valid = type(arguments) is dict
-    return ToolCall(identifier(call, "id"), identifier(function, "name"), arguments, block="function_call", valid=valid)
+    return ToolCall(call_id, required_text(function, "name"), arguments, block="function_call", valid=valid)
 
 
 def _read_tool(definition: dict[str, Any]) -> ToolDefinition:
-    function = mapping(definition, "function") or mapping(definition, "custom") or definition
-    return ToolDefinition(identifier(function, "name"), function.get("parameters", function.get("format")))
+    function = optional_object(definition, "function") or optional_object(definition, "custom") or definition
+    return ToolDefinition(required_text(function, "name"), function.get("parameters", function.get("format")))
 
 
 _CALL_SUFFIX: Final = "_call"  # of the type of an item
@@ -232,7 +231,7 @@ class Items(_OpenAIDialect):
     def results(self, message: Message) -> list[CallResult]:
         if not _item_type(message).endswith(_OUTPUT_SUFFIX):
             return []
-        return [read_result(identifier(message, "call_id"), message.get("output"), message)]
+        return [read_result(required_text(message, "call_id"), message.get("output"), message)]
 
     def parts(self, message: Message) -> Iterator[ReplyPart]:
         kind = _item_type(message)
@@ -265,11 +264,11 @@ class ItemStream:
 
     def add(self, event: dict[str, Any]) -> None:
         kind = kind_of(event)
-        if (response := mapping(event, "response")) is not None:
+        if (response := optional_object(event, "response")) is not None:
             self._response = response
             self.ended = kind in ("response.completed", "response.incomplete", "response.failed")
         elif kind == "response.output_item.done":
-            self._items[position(event, "output_index")] = require_object(event.get("item"), "item")
+            self._items[stream_index(event, "output_index")] = require_object(event.get("item"), "item")
 
     def response(self) -> dict[str, Any] | None:
         """Return the response with all events so far; None if it has not started."""
@@ -289,7 +288,7 @@ def read_stop_reason(response: dict[str, Any]) -> str | None:
         has_calls = any(kind_of(item) in _CLIENT_CALLS for _, item in each_object(response, "output"))
         return "tool_use" if has_calls else "end_turn"
     if status == "incomplete":
-        reason = optional_text(mapping(response, "incomplete_details") or {}, "reason")
+        reason = optional_text(optional_object(response, "incomplete_details") or {}, "reason")
         return "max_tokens" if reason == "max_output_tokens" else reason
     return None if status == "in_progress" else status
 
@@ -303,12 +302,12 @@ def _read_client_call(item: dict[str, Any]) -> ToolCall:
     kind = item["type"]
     if kind == "function_call":
         arguments = parse_arguments(optional_text(item, "arguments"))
-        name = identifier(item, "name")
+        name = required_text(item, "name")
     else:
         arguments = item.get("input", item.get("action", item.get("operation")))
         name = optional_text(item, "name") or kind.removesuffix(_CALL_SUFFIX)
     valid = kind != "function_call" or type(arguments) is dict
-    call_id, caller = identifier(item, "call_id"), read_caller(item)
+    call_id, caller = required_text(item, "call_id"), read_caller(item)
     return ToolCall(call_id, name, arguments, _CLIENT_CALLS[kind], "function_call", valid, caller=caller)
 
 
@@ -319,7 +318,7 @@ def _read_served_call(item: dict[str, Any]) -> ToolCall:
     else:
         arguments = next((item[name] for name in _SERVED_INPUT if item.get(name) is not None), None)
     return ToolCall(
-        identifier(item, "id"),
+        required_text(item, "id"),
         optional_text(item, "name") or kind.removesuffix(_CALL_SUFFIX),
         arguments,
         _SERVED_KINDS.get(kind, "function"),
@@ -345,19 +344,19 @@ def _read_served_result(item: dict[str, Any]) -> CallResult:
     if item["type"] == "code_interpreter_call" and type(outputs) is list:
         logs = [out["logs"] for out in outputs if type(out) is dict and type(out.get("logs")) is str]
         # The item has one text for standard output and standard error.
-        both = digest_text("\n".join(logs))
-        evidence["observation"] = {"stdoutDigest": both, "stderrDigest": both}
+        logs_digest = digest_text("\n".join(logs))
+        evidence["observation"] = {"stdoutDigest": logs_digest, "stderrDigest": logs_digest}
     result_status = "running" if status in _RUNNING_STATUSES else "ok" if failure is None else "error"
-    return CallResult(identifier(item, "id"), payload, item, result_status, failure, None, evidence)
+    return CallResult(required_text(item, "id"), payload, item, result_status, failure, None, evidence)
 
 
 def _read_item_tool(definition: dict[str, Any]) -> ToolDefinition | None:
     """Return the tool; None for the tools of an MCP server, which the log does not name."""
     if kind_of(definition) == "mcp":
         return None
-    kind = identifier(definition, "type")
+    kind = required_text(definition, "type")
     if "name" in definition:
-        name = identifier(definition, "name")
+        name = required_text(definition, "name")
         schema = definition.get("parameters", definition.get("format"))
         return ToolDefinition(name, schema, deferred=definition.get("defer_loading") is True)
     name = kind
@@ -436,7 +435,7 @@ class OpenAILog(ExchangeLog):
         previous = optional_text(request, "previous_response_id")
         conversation = request.get("conversation")
         if type(conversation) is dict:
-            conversation = identifier(conversation, "id")
+            conversation = required_text(conversation, "id")
         key = previous or conversation
         return self._items.request(request, session) if key is None else self._items.addition(request, str(key))
 
@@ -445,7 +444,7 @@ class OpenAILog(ExchangeLog):
 
     def _complete_response(self, response: Message) -> Iterator[ConversationEvent]:
         if "choices" in response:
-            if array(response, "choices"):
+            if list_or_empty(response, "choices"):
                 yield self._completion_reply(response)
         elif "output" in response:
             items = read_each(response, "output", lambda item: list(self._item_dialect.parts(item)))
@@ -457,7 +456,7 @@ class OpenAILog(ExchangeLog):
     def _completion_reply(self, completion: Message) -> ConversationEvent:
         (_, choice), *others = each_object(completion, "choices")
         for i, other in others:
-            refuse_calls(mapping(other, "message"), i)
+            refuse_calls(optional_object(other, "message"), i)
         with inside("choices", 0):
             parts = self._chat_dialect.parts(require_object(choice.get("message"), "message"))
             return self._chat.reply(parts, self._chat_dialect.stop(choice), optional_text(completion, "model"))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from manglecp.adapters.conversation import CODE_EXECUTION, Caller, OfferedTools
-from manglecp.adapters.records import as_canonical, digest_of, identifier
+from manglecp.adapters.records import as_canonical, digest_of, required_text
 from manglecp.harness import Constraints, digest_v1 as digest
 from manglecp.harness.policy import PolicyPackage, observe_package
 from manglecp.wire import JSON
@@ -70,7 +70,7 @@ def read_caller(call: dict[str, Any]) -> Caller | None:
     if type(caller) is dict:
         parent_members = ("tool_id", "caller_id", "call_id", "id")
         parent = next((caller[name] for name in parent_members if type(caller.get(name)) is str), None)
-        caller = identifier(caller, "type")
+        caller = required_text(caller, "type")
     kind = normalize_caller(caller) if type(caller) is str else "direct"
     return None if kind == "direct" else Caller(kind, parent)
 

@@ -187,12 +187,12 @@ def unwrap_body(value: JSON) -> tuple[dict[str, Any], tuple[str, ...]]:
     return (require_object(outer["body"], "body"), ("body",)) if "body" in outer else (outer, ())
 
 
-def mapping(holder: dict[str, Any], key: str) -> dict[str, Any] | None:
+def optional_object(holder: dict[str, Any], key: str) -> dict[str, Any] | None:
     value = holder.get(key)
     return None if value is None else require_object(value, key)
 
 
-def array(holder: dict[str, Any], key: str) -> list[Any]:
+def list_or_empty(holder: dict[str, Any], key: str) -> list[Any]:
     value = holder.get(key)
     if value is None:
         return []
@@ -203,7 +203,7 @@ def array(holder: dict[str, Any], key: str) -> list[Any]:
 
 def each_object(holder: dict[str, Any], key: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the objects of a list with their indices."""
-    for i, value in enumerate(array(holder, key)):
+    for i, value in enumerate(list_or_empty(holder, key)):
         yield i, require_object(value, key, i)
 
 
@@ -214,7 +214,7 @@ def read_each(holder: dict[str, Any], key: str, read: Callable[[dict[str, Any]],
             yield read(value)
 
 
-def identifier(holder: dict[str, Any], key: str) -> str:
+def required_text(holder: dict[str, Any], key: str) -> str:
     """Return the text under this key. Raises :class:`Fault` if it is missing or blank."""
     value = holder.get(key)
     if type(value) is not str or not value.strip():
@@ -230,7 +230,7 @@ def text_or_number(holder: dict[str, Any], key: str) -> str | int:
     raise Fault(f"{key} is a text or a whole number").inside(key)
 
 
-def position(holder: dict[str, Any], key: str) -> int:
+def stream_index(holder: dict[str, Any], key: str) -> int:
     """Return the index of a part of a stream. Raises :class:`Fault` if it is missing or too large."""
     index = holder.get(key)
     if type(index) is not int or not 0 <= index < _MAX_STREAM_PARTS:

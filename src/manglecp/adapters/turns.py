@@ -1,12 +1,13 @@
 """Assemble the events of a log into turns, and convert each turn to its evidence document.
 
 A turn is a reply with its calls, and the results of these calls in the next request. If the provider runs a call and
-has not returned its result, the next reply belongs to the same turn, unless the user has sent text in between. Any
-other result is a row without a call. Turns are emitted in log order, after :attr:`.LogLimits.horizon` further turns.
+has not returned its result, the next reply belongs to the same turn, unless the user has sent text in between. A result
+whose call is in no reply becomes a row of the latest turn, or of the first. Turns are emitted in log order, each after
+:attr:`.LogLimits.horizon` further turns have begun.
 
-Recorded facts become rows; the checks of the harness report missing ones. Rows with derived content (``toolRender``,
-``stateViews``, ``reminderQueue``, ``toolUse``, and ``retryable`` looked up by error code) are marked ``derived: true``;
-:func:`without_derived` removes them. A turn that continues cannot close without them.
+Recorded facts become rows of evidence; the checks of the harness report missing ones. Rows with derived content
+(``toolRender``, ``stateViews``, ``reminderQueue``, ``toolUse``, and ``retryable`` looked up by error code) are marked
+``derived: true``; :func:`without_derived` removes them, and the harness then cannot close a turn that continues.
 """
 
 from __future__ import annotations
@@ -67,23 +68,23 @@ class TurnEvidence:
 
     number: int  # in the log, from 1
     index: int  # in its conversation, from 1
-    thread: int
-    line: int
+    thread: int  # the number of the conversation
+    line: int  # of the log, on which the turn began
     prompt: Prompt | None  # the request that the turn replies to
     offer: OfferedTools | None = None
     model: str | None = None
-    stop: str | None = None
-    iterations: int = 0  # replies
+    stop: str | None = None  # the stop reason of the last reply
+    iterations: int = 0  # replies so far
     requests: list[_Request] = field(default_factory=list)
     results: list[CallResult] = field(default_factory=list)
     rendered: int = 0  # how many of the results, from the first, a later request contains
     next_prompt: Prompt | None = None  # the last request that followed a reply of the turn
-    continues: bool = False
+    continues: bool = False  # whether a request continued the turn after its last reply
     uses: dict[str, UsedText] = field(default_factory=dict)  # by call id
     result_keys: list[int] = field(default_factory=list)  # in TurnAssembler._results
 
     def add_reply(self, reply: ModelReply) -> None:
-        """Add a reply. The last reply determines the stop reason."""
+        """Add the model, offered tools and stop reason of a reply; the assembler adds its calls and results."""
         self.model = reply.model or self.model
         self.offer = reply.offer or (self.prompt.offer if self.prompt else None)
         self.stop = reply.stop
@@ -93,7 +94,7 @@ class TurnEvidence:
     def add_prompt(self, prompt: Prompt) -> None:
         """Add the request after a reply. The turn continues if the request has results, or no new text of the user."""
         self.next_prompt = prompt
-        self.continues = bool(prompt.results) or (prompt.echoes and not prompt.speaks)
+        self.continues = bool(prompt.results) or (prompt.follows_reply and not prompt.adds_user_text)
         self.rendered = len(self.results)
 
     def has_open_served_calls(self) -> bool:
@@ -386,10 +387,10 @@ class UnusedResults:
         if not self._watched:
             return
         runs: dict[int, str] = {}
-        for at in range(len(reply) - _GRAM_LENGTH + 1):
-            for key in self._grams.get(reply[at : at + _GRAM_LENGTH], ()):
+        for offset in range(len(reply) - _GRAM_LENGTH + 1):
+            for key in self._grams.get(reply[offset : offset + _GRAM_LENGTH], ()):
                 if key in self._watched and key not in runs:
-                    run = _common_run(self._watched[key].text, reply, at)
+                    run = _common_run(self._watched[key].text, reply, offset)
                     if run is not None:
                         runs[key] = run
         for word in _WORD.findall(reply):
@@ -402,7 +403,8 @@ class UnusedResults:
 
     def _index(self, key: int, result: _WatchedResult) -> None:
         text = result.text
-        self._grams.add(key, [text[at : at + _GRAM_LENGTH] for at in range(0, len(text) - _GRAM_LENGTH + 1, _STRIDE)])
+        offsets = range(0, len(text) - _GRAM_LENGTH + 1, _STRIDE)
+        self._grams.add(key, [text[offset : offset + _GRAM_LENGTH] for offset in offsets])
         self._ids.add(key, result.ids)
 
 
@@ -414,29 +416,29 @@ def _find_ids(text: str) -> set[str]:
     }
 
 
-def _common_run(result: str, reply: str, at: int) -> str | None:
-    """Return the text around the 16-gram at ``reply[at]`` that the result contains too, if it is long enough."""
-    gram = reply[at : at + _GRAM_LENGTH]
+def _common_run(result: str, reply: str, offset: int) -> str | None:
+    """Return the text around the 16-gram at ``reply[offset]`` that the result contains too, if it is long enough."""
+    gram = reply[offset : offset + _GRAM_LENGTH]
     start = result.find(gram)
     for _ in range(_MAX_CANDIDATES):
         if start < 0:
             return None
-        run = _extend_match(result, start, reply, at)
+        run = _extend_match(result, start, reply, offset)
         if len(run) >= MIN_RUN and sum(map(str.isalnum, run)) >= _MIN_ALPHANUMERIC:
             return run
         start = result.find(gram, start + 1)
     return None
 
 
-def _extend_match(result: str, start: int, reply: str, at: int) -> str:
-    """Return the longest common text around the common 16-gram at ``result[start]`` and ``reply[at]``."""
+def _extend_match(result: str, start: int, reply: str, offset: int) -> str:
+    """Return the longest common text around the common 16-gram at ``result[start]`` and ``reply[offset]``."""
     before = 0
-    limit = min(start, at, _MAX_RUN - _GRAM_LENGTH)
-    while before < limit and result[start - before - 1] == reply[at - before - 1]:
+    limit = min(start, offset, _MAX_RUN - _GRAM_LENGTH)
+    while before < limit and result[start - before - 1] == reply[offset - before - 1]:
         before += 1
     after = _GRAM_LENGTH
-    limit = min(len(result) - start, len(reply) - at, _MAX_RUN - before)
-    while after < limit and result[start + after] == reply[at + after]:
+    limit = min(len(result) - start, len(reply) - offset, _MAX_RUN - before)
+    while after < limit and result[start + after] == reply[offset + after]:
         after += 1
     return result[start - before : start + after]
 
@@ -508,9 +510,9 @@ class TurnAssembler:
         if turn is None:
             thread.early_results += prompt.results
             return
-        if prompt.repeats:
+        if prompt.is_repetition:
             return
-        thread.resumes = prompt.echoes and not prompt.speaks and turn.has_open_served_calls()
+        thread.resumes = prompt.follows_reply and not prompt.adds_user_text and turn.has_open_served_calls()
         for result in prompt.results:
             self._add_result(thread, turn, result)
         turn.add_prompt(prompt)
@@ -528,10 +530,12 @@ class TurnAssembler:
         thread.prompt, thread.resumes = None, False
         turn.add_reply(reply)
         for part in reply.parts:  # first the uses: a reply does not use the results that it contains
-            for text in [part] if isinstance(part, str) else texts_of(part.input) if isinstance(part, ToolCall) else ():
+            if isinstance(part, CallResult):
+                continue
+            for text in texts_of(part.input) if isinstance(part, ToolCall) else [part]:
                 for key, run in thread.unused.search(text):
-                    used_turn, call_id = self._results[key]
-                    used_turn.uses.setdefault(call_id, UsedText(run, turn.number))
+                    result_turn, call_id = self._results[key]
+                    result_turn.uses.setdefault(call_id, UsedText(run, turn.number))
         for part in reply.parts:
             if isinstance(part, ToolCall):
                 if part.kind == "search":
