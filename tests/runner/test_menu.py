@@ -18,7 +18,7 @@ SHELL = MenuAction("AID.SHELL.EXEC.v1", tags=frozenset({"tag.shell"}))
 @given(st.permutations([READ, NOOP, SHELL, NOOP]))
 def test_the_same_actions_make_the_same_menu(offers: list[MenuAction]) -> None:
     menu = Menu.of(offers)
-    assert [(one.sid, one.offer) for one in menu.entries] == [("SID0001", READ), ("SID0002", NOOP), ("SID0003", SHELL)]
+    assert [(one.sid, one.action) for one in menu.entries] == [("SID0001", READ), ("SID0002", NOOP), ("SID0003", SHELL)]
 
 
 def test_the_digest_is_that_of_upstream() -> None:
@@ -36,14 +36,14 @@ def test_a_filter_does_not_renumber() -> None:
 def test_blocked_beats_allowed_and_no_list_allows_all() -> None:
     menu = Menu.of([READ, NOOP, SHELL])
     assert menu.permitted() == menu
-    assert [one.offer for one in menu.permitted(["AID.FILE.*", "AID.SHELL.EXEC.v1"], ["AID.SHELL*"]).entries] == [READ]
+    assert [one.action for one in menu.permitted(["AID.FILE.*", "AID.SHELL.EXEC.v1"], ["AID.SHELL*"]).entries] == [READ]
 
 
 def test_a_request_names_tags_and_gets_the_meta_actions_too() -> None:
     menu = RunRequest("goal.x.v1", candidate_tags=("tag.shell",), blocked_tools=("AID.FILE.*",)).menu(
         [READ, NOOP, SHELL]
     )
-    assert [one.offer for one in menu.entries] == [NOOP, SHELL]
+    assert [one.action for one in menu.entries] == [NOOP, SHELL]
 
 
 def test_two_actions_of_one_name_are_an_error() -> None:

@@ -37,13 +37,13 @@ from manglecp.toolhost import (
 if TYPE_CHECKING:
     from manglecp.harness import MutationReady
 
-MAX_OUTPUT_BYTES: Final = 1_048_576  # of one action, the limit of the process contract
+MAX_OUTPUT_BYTES: Final = 1_048_576  # of one action, the limit of the Machina process contract
 
 T = TypeVar("T")
 
 
 class StepStatus(StrEnum):
-    """How a step ended (section 6 of the process contract).
+    """How a step ended (section 6 of the Machina process contract).
 
     With ``INVALID_PICK`` (the inputs do not fit) and ``BREAKER_TRIP`` the action was not run.
     """
@@ -55,20 +55,20 @@ class StepStatus(StrEnum):
 
 
 class ActionOutcome(NamedTuple):
-    """``output`` is the JSON result, or describes the failure. ``state`` is used only on success.
-
-    ``by_action`` is False for failures that do not follow from the inputs: a deadline, a crash, an open circuit
-    breaker. A replay returns them from the log instead of executing the action again.
-    """
+    """The outcome of one execution of an action."""
 
     status: StepStatus
-    output: Any
-    state: Slots
+    output: Any  # the JSON result, or a description of the failure
+    state: Slots  # the state after the action; used only on success
     by_action: bool = True
+    """False for a failure that does not follow from the inputs: a deadline, a crash, an open circuit breaker.
+
+    A replay returns such a failure from the log instead of executing the action again.
+    """
 
 
 Execute: TypeAlias = Callable[[str, dict[str, Any], Slots], ActionOutcome | Awaitable[ActionOutcome]]
-"""Executes an action: takes AID, inputs and state, returns the outcome or an awaitable of it.
+"""Executes an action: takes the action id (AID), inputs and state, returns the outcome or an awaitable of it.
 
 It may modify its arguments: they are copies.
 """
@@ -131,16 +131,16 @@ def apply_state_patch(before: Mapping[int, Artifact], operations: Iterable[objec
 
 
 Authorise: TypeAlias = Callable[[str, str, str], "MutationReady | Awaitable[MutationReady | None] | None"]
-"""Takes AID, call id and input JSON of a call above tier 0; returns its authorisation, or None to refuse it."""
+"""Takes AID, call id and input JSON of an action above tier 0; returns its authorisation, or None to refuse it."""
 
 
 @dataclass(frozen=True, slots=True)
 class PluginExecutor:
     """Executes the actions of all plugins of a dispatcher, for one identity.
 
-    All actions share the inputs of the run; each gets those that its schema names, and none with a leading underscore,
-    which are for the runner. Every call sends the whole state, because no host is kept between steps: a selector may
-    take long. Without ``authorise``, dispatch refuses actions above tier 0, which have effects.
+    All actions share the inputs of the run. An action gets those that its schema accepts, but none with a leading
+    underscore: these are for the runner. Every call sends the whole state, because no host is kept between steps: a
+    selector may take long. Without ``authorise``, the dispatcher refuses actions above tier 0, which have effects.
     """
 
     dispatcher: Dispatcher

@@ -1,8 +1,8 @@
 """The run log: one line of canonical JSON per event, each with the hash of the line before.
 
-``chain_hash`` is the SHA-256 of ``chain_prev`` and the record without these two; ``chain_prev`` of the first record is
-64 zeros. Keys are sorted, so the two hashes are in the first 161 bytes of a line. The hash covers ``{`` and the rest of
-the line, so a verifier never re-encodes numbers or texts.
+``chain_prev`` is the ``chain_hash`` of the record before, or 64 zeros; ``chain_hash`` is the SHA-256 of
+``chain_prev`` and the record without these two members. Keys are sorted, so both are in the first 161 bytes of a line:
+a verifier hashes ``{`` and the rest of the line, and never re-encodes numbers or texts.
 
 Upstream, the Machina runner, has the same format. But a chain alone does not reveal a missing tail, and an attacker can
 compute a new chain. So the last record, ``run_end``, counts the records and, if the log has a key, seals them with an
@@ -48,12 +48,12 @@ def copy_json(value: Any) -> Any:
         raise ValueError(f"not a JSON value: {error}") from None
 
 
-def same_json(one: Any, other: Any) -> bool:
-    """Return whether two JSON values are the same. In Python, ``True == 1``."""
-    return canonical(one) == canonical(other)
+def same_json(left: Any, right: Any) -> bool:
+    """Return whether two JSON values are the same. ``==`` would not do: in Python, ``True == 1``."""
+    return canonical(left) == canonical(right)
 
 
-SPEC_VERSION: Final = "1.4.2"
+SPEC_VERSION: Final = "1.4.2"  # of the process contract
 PROFILE_ID: Final = "A"
 
 # A UUID, or a run id of upstream: two 64-bit numbers in hexadecimal, not padded, so mostly 32 digits, sometimes fewer.
@@ -63,7 +63,7 @@ _HEADER_TEXT: Final = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,256}")
 
 @dataclass(frozen=True, slots=True)
 class RunHeader:
-    """The members that every record of a run has (section 1 of the process contract).
+    """The members that every record of a run has (section 1 of the Machina process contract).
 
     ``request_id`` is the caller's trace id.
     """
@@ -100,7 +100,7 @@ def _matches(text: object, pattern: re.Pattern[str]) -> bool:
     return isinstance(text, str) and pattern.fullmatch(text) is not None
 
 
-GENESIS: Final = "0" * 64
+GENESIS: Final = "0" * 64  # chain_prev of the first record
 END: Final = "run_end"
 LONGEST: Final = 64 * 1024 * 1024  # bytes of a line
 _PREFIX_LENGTH: Final = 161  # bytes of what _hash_prefix() returns
@@ -201,9 +201,9 @@ def verify(
 ) -> VerifiedLog:
     """Return the log if all hashes are right. Raises :class:`BrokenLog`.
 
-    ``key``: the log must have a seal by this key. ``head``: the hash that the last record must have, as it was stored
-    elsewhere. ``end_required=False`` accepts a log without an end record, as upstream writes it; only ``head`` can then
-    reveal a missing tail.
+    With ``key``, the log must have a seal by this key. With ``head``, the last record must have this hash.
+    ``end_required=False`` accepts a log without an end record, as upstream writes it; only ``head`` can then reveal a
+    missing tail.
     """
     if key is not None and not key:
         raise ValueError("the key is empty")

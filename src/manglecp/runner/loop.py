@@ -38,14 +38,13 @@ from manglecp.toolhost import Slots, digest_state, digest_state_fast, full_state
 class Budget:
     """The limits of a run.
 
-    A step visits its menu and state. More than ``visits`` visits to the same pair are a loop and end the run. A step
-    after an invalid pick does not count as a visit, or the loop guard would end the run before the limit of invalid
-    picks.
+    The loop guard counts how many steps begin with the same menu and the same state. A step after an invalid pick is
+    not counted, or the loop guard would end the run before the limit of invalid picks.
     """
 
     steps: int = 64
     invalid_picks: int = 8  # in the whole run; one more ends it
-    visits: int = 3
+    visits: int = 3  # steps with the same menu and state; one more ends the run
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.invalid_picks < 0 or self.visits < 1:
@@ -100,9 +99,9 @@ class RunRequest:
         except msgspec.ValidationError as error:
             raise RunnerError(f"not a run request: {error}") from None
 
-    def menu(self, offers: Iterable[MenuAction]) -> Menu:
-        """Return the menu of those ``offers`` that the request allows."""
-        menu = Menu.of(offers)
+    def menu(self, actions: Iterable[MenuAction]) -> Menu:
+        """Return the menu of those ``actions`` that the request allows."""
+        menu = Menu.of(actions)
         if self.candidate_tags:
             menu = menu.tagged((*self.candidate_tags, META_TAG))
         return menu.permitted(self.allowed_tools, self.blocked_tools)
@@ -135,7 +134,7 @@ class EndReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """``steps`` counts the steps that were started; inputs and state are those of the last successful action."""
+    """``steps`` counts the started steps; inputs and state are those after the last successful action."""
 
     reason: EndReason
     steps: int
@@ -166,8 +165,8 @@ async def run(
 ) -> RunResult:
     """Run until the goal is reached, a selector or an action ends the run, or the budget is spent.
 
-    ``menu`` and ``goal_done`` are called with the current state: before each step, and after each successful action.
-    Raises their exceptions, and :class:`RunnerError` if ``state`` is invalid.
+    ``menu`` is called with the state at the beginning of each step, ``goal_done`` with the state after each successful
+    action. Raises their exceptions, and :class:`RunnerError` if ``state`` is invalid.
     """
     inputs, initial_state = copy_json(dict(request.inputs)), check_state(state)
     loop = _Loop(request, log, menu, execute, fallback, policy, goal_done, budget or Budget(), inputs, initial_state)
@@ -242,14 +241,14 @@ class _Loop:
             self._emit("loop_guard_triggered", menu_digest=menu_digest, state_digest=state_digest)
             return EndReason.LOOP_GUARD
         selection = await self._select(menu, menu_digest, state_digest)
-        offer = menu.get(selection.sid) if selection.sid is not None else None
+        action = menu.get(selection.sid) if selection.sid is not None else None
         if selection.kind is SelectionKind.NOOP:
             self._emit("noop")
             return EndReason.NOOP
         if selection.kind is SelectionKind.ASK_SUP:
             self._emit("ask_sup")
             return EndReason.ASK_SUP
-        if offer is None:  # INVALID: choose() also replaces a PICK whose SID is not on the menu
+        if action is None:  # INVALID: choose() also replaces a PICK whose SID is not on the menu
             return self._invalid_pick(selection.why)
         inputs = self.inputs
         if selection.input_patch_json is not None:
@@ -259,7 +258,7 @@ class _Loop:
                 return self._invalid_pick(str(refused))
             inputs = merged.inputs
             self._emit("inputs_patched", inputs=inputs, blocked=list(merged.blocked))
-        return await self._act(selection, offer, inputs)
+        return await self._act(selection, action, inputs)
 
     async def _select(self, menu: Menu, menu_digest: str, state_digest: str) -> Selection:
         flags = "".join(f"DS{slot}={int(slot in self.state)};" for slot in _FLAGGED_SLOTS)
@@ -282,13 +281,13 @@ class _Loop:
         self._emit("selector_chosen", source=decision.source, **decision.chosen.members())
         return decision.chosen
 
-    async def _act(self, selection: Selection, offer: MenuAction, inputs: dict[str, Any]) -> EndReason | None:
+    async def _act(self, selection: Selection, action: MenuAction, inputs: dict[str, Any]) -> EndReason | None:
         """Execute the selected action and commit its state; return the reason if the run ends with it."""
-        action_members = {"aid": offer.aid, "sid": selection.sid, "deterministic": offer.deterministic}
+        action_members = {"aid": action.aid, "sid": selection.sid, "deterministic": action.deterministic}
         # Logged before the effect: if the log ends with this record, the action may or may not have been executed.
         self._emit("tool_start", **action_members, inputs_digest=hashlib.sha256(canonical(inputs)).hexdigest())
         started = time.perf_counter()
-        outcome = await self._attempt(offer.aid, inputs)
+        outcome = await self._attempt(action.aid, inputs)
         duration_ms = round((time.perf_counter() - started) * 1000)
         if outcome.status is not StepStatus.OK:
             self._emit(
@@ -300,9 +299,9 @@ class _Loop:
                 duration_ms=duration_ms,
             )
             if outcome.status is StepStatus.INVALID_PICK:
-                return self._invalid_pick(f"{offer.aid} does not take these inputs")
+                return self._invalid_pick(f"{action.aid} does not take these inputs")
             if outcome.status is StepStatus.BREAKER_TRIP:
-                self._emit("breaker", aid=offer.aid)
+                self._emit("breaker", aid=action.aid)
                 return EndReason.BREAKER_TRIP
             return EndReason.TOOL_ERROR
         tx_patch = diff_state(self.state, outcome.state)

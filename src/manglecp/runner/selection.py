@@ -1,8 +1,9 @@
-"""The menu of a step, a selector's text, and the merge of its patch into the inputs (process contract, section 2).
+"""The menu of a step, the text of a selection, and the merge of its patch into the inputs.
 
 Menu entries are sorted by action id (AID) and numbered with selection ids (SIDs) from ``SID0001``: the same actions
 always make the same menu. A filter leaves the SIDs unchanged. Upstream, the Machina runner, offers ``AID.NOOP.v1``
-twice; here an action has one SID. A selection is one of these texts, and may be surrounded by white space:
+twice; here an action has one SID. A selection (section 2 of the Machina process contract) is one of these texts,
+possibly surrounded by white space:
 
     "<ASK_SUP><END>" | "<NOOP><END>" | "<PICK><" SID ">" [patch] "<END>"
     patch = "<INP>" JSON object "</INP>" | "<INP64>" base64 of a JSON object "</INP64>"
@@ -61,22 +62,22 @@ class MenuAction:
 @dataclass(frozen=True, slots=True)
 class MenuEntry:
     sid: str
-    offer: MenuAction
+    action: MenuAction
 
     def members(self) -> dict[str, Any]:
         """Return the JSON object for the log, without the schema."""
-        offer = self.offer
+        action = self.action
         return {
             "sid": self.sid,
-            "aid": offer.aid,
-            "name": offer.name,
-            "tags": sorted(offer.tags),
-            "deterministic": offer.deterministic,
+            "aid": action.aid,
+            "name": action.name,
+            "tags": sorted(action.tags),
+            "deterministic": action.deterministic,
         }
 
     def described(self) -> dict[str, Any]:
         """Return the JSON object for a policy, with the schema of the inputs if it is known; upstream has no schema."""
-        schema = self.offer.inputs_schema
+        schema = self.action.inputs_schema
         return self.members() if schema is None else {**self.members(), "inputs_schema": dict(schema)}
 
 
@@ -92,16 +93,16 @@ class Menu:
             raise RunnerError(f"more than {MAX_ENTRIES} entries")
         if any(not SID.fullmatch(sid) for sid in sids) or sids != sorted(set(sids)):
             raise RunnerError("the SIDs are not SID0001 and so on, sorted and unique")
-        if len({entry.offer.aid for entry in self.entries}) != len(sids):
+        if len({entry.action.aid for entry in self.entries}) != len(sids):
             raise RunnerError("the menu contains an action twice")
 
     @classmethod
-    def of(cls, offers: Iterable[MenuAction]) -> Menu:
-        """Return the menu of these actions; equal offers make one entry. Raises :class:`RunnerError`."""
+    def of(cls, actions: Iterable[MenuAction]) -> Menu:
+        """Return the menu of these actions; equal actions make one entry. Raises :class:`RunnerError`."""
         by_aid: dict[str, MenuAction] = {}
-        for offer in offers:
-            if by_aid.setdefault(offer.aid, offer) != offer:
-                raise RunnerError(f"two different actions have the id {offer.aid}")
+        for action in actions:
+            if by_aid.setdefault(action.aid, action) != action:
+                raise RunnerError(f"two different actions have the id {action.aid}")
         return cls(tuple(MenuEntry(f"SID{n:04}", by_aid[aid]) for n, aid in enumerate(sorted(by_aid), 1)))
 
     @classmethod
@@ -119,20 +120,20 @@ class Menu:
 
     def tagged(self, tags: Iterable[str]) -> Menu:
         """Return the menu of the entries with at least one of these tags."""
-        any_of = frozenset(tags)
-        return Menu(tuple(entry for entry in self.entries if entry.offer.tags & any_of))
+        tag_set = frozenset(tags)
+        return Menu(tuple(entry for entry in self.entries if entry.action.tags & tag_set))
 
     def permitted(self, allowed: Iterable[str] = (), blocked: Iterable[str] = ()) -> Menu:
-        """Return the menu of the entries that are allowed and not blocked.
+        """Return the menu of the entries that match ``allowed`` and do not match ``blocked``.
 
         A pattern is an AID, or the beginning of AIDs followed by ``*``. An empty ``allowed`` allows all.
         """
         allow_list, block_list = tuple(allowed), tuple(blocked)
-        entries = [entry for entry in self.entries if not _matches(entry.offer.aid, block_list)]
-        return Menu(tuple(entry for entry in entries if not allow_list or _matches(entry.offer.aid, allow_list)))
+        entries = [entry for entry in self.entries if not _matches(entry.action.aid, block_list)]
+        return Menu(tuple(entry for entry in entries if not allow_list or _matches(entry.action.aid, allow_list)))
 
     def get(self, sid: str) -> MenuAction | None:
-        return next((entry.offer for entry in self.entries if entry.sid == sid), None)
+        return next((entry.action for entry in self.entries if entry.sid == sid), None)
 
     def members(self) -> list[dict[str, Any]]:
         return [entry.members() for entry in self.entries]
@@ -140,7 +141,7 @@ class Menu:
     @property
     def digest(self) -> str:
         """Return the SHA-256 of ``SID0001=<AID>:<sorted,tags>|SID0002=…``, as upstream computes it."""
-        parts = (f"{entry.sid}={entry.offer.aid}:{','.join(sorted(entry.offer.tags))}" for entry in self.entries)
+        parts = (f"{entry.sid}={entry.action.aid}:{','.join(sorted(entry.action.tags))}" for entry in self.entries)
         return hashlib.sha256("|".join(parts).encode()).hexdigest()
 
 

@@ -113,26 +113,26 @@ class FirstFit:
     def __call__(self, situation: Situation, /) -> Selection:
         inputs_digest = sha256(canonical(dict(situation.inputs))).hexdigest()
         for entry in situation.menu.entries:
-            attempt = (entry.offer.aid, situation.state_digest, inputs_digest)
-            if attempt not in self._tried and _has_required_inputs(situation, entry.offer):
+            attempt = (entry.action.aid, situation.state_digest, inputs_digest)
+            if attempt not in self._tried and _has_required_inputs(situation, entry.action):
                 self._tried.add(attempt)
                 return parse_selection(f"<PICK><{entry.sid}><END>")
         return parse_selection("<NOOP><END>")
 
 
-def _has_required_inputs(situation: Situation, offer: MenuAction) -> bool:
-    required = (offer.inputs_schema or {}).get("required")
+def _has_required_inputs(situation: Situation, action: MenuAction) -> bool:
+    required = (action.inputs_schema or {}).get("required")
     return not isinstance(required, list) or all(name in situation.inputs for name in required)
 
 
 _INHERITED_VARIABLES: Final = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
-_NOT_STARTED_CODE: Final = 127  # this and the prefix: what the launcher returns if it cannot start the program
-_NOT_STARTED_PREFIX: Final = b"not started: "
+_NOT_STARTED_CODE: Final = 127  # the exit code of the launcher if it cannot start the program
+_NOT_STARTED_PREFIX: Final = b"not started: "  # what it prints then, before the name of the error
 _LAUNCHER: Final = """
 import json, os, resource, sys
-for kind, wanted in json.loads(sys.argv[1]):
+for kind, soft in json.loads(sys.argv[1]):
     hard = resource.getrlimit(kind)[1]
-    limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    limit = soft if hard == resource.RLIM_INFINITY else min(soft, hard)
     resource.setrlimit(kind, (limit, limit))
 try:
     os.execv(sys.argv[2], sys.argv[2:])
