@@ -14,15 +14,15 @@ BEFORE = steps("look", "write", "look", "erase")
 FACTS = 'Decl ticket(Id) descr [direction("{}")] bound [/string].'
 
 
-async def run(new: Pack, *, at: int = 1, old: Pack | None = None, **payload: Any) -> tuple[dict[str, Any], list[str]]:
-    """Reload at the first or second look; return the answer and the effects of the run."""
+async def run(*new: Pack, at: int = 1, old: Pack | None = None, **payload: Any) -> tuple[dict[str, Any], list[str]]:
+    """Reload each new pack at the first or second look; return the answer and the effects of the run."""
     desks: list[Desk] = []
     looks: list[int] = []
 
     async def look(given: dict[str, Any]) -> dict[str, Any]:
         looks.append(1)
-        if len(looks) == at:
-            desks[0].packs.append(new)
+        for pack in new if len(looks) == at else ():
+            desks[0].packs.append(pack)
             assert await desks[0].revisions.reload() == "swapped"
         return given
 
@@ -78,4 +78,15 @@ async def test_facts_that_do_not_fit_the_new_revision_prove_nothing(at: int) -> 
 @pytest.mark.parametrize("at", [1, 2])
 async def test_a_run_goes_on_under_a_revision_that_proves_it(at: int) -> None:
     answer, effects = await run(chain(BEFORE, "# a comment"), at=at)
+    assert (answer["type"], effects) == ("invoke_response", ["write", "erase"])
+
+
+@pytest.mark.req("SEC-28")
+@pytest.mark.parametrize("at", [1, 2])
+async def test_the_last_of_several_revisions_judges_the_effects(at: int) -> None:
+    denying, permitting = chain(BEFORE, policy='prohibited("t", "No more.").'), chain(BEFORE, "# a comment")
+    done = ["write"] if at == 2 else []
+    answer, effects = await run(permitting, denying, at=at)
+    assert (answer["type"], effects) == ("error", done)
+    answer, effects = await run(denying, permitting, at=at)
     assert (answer["type"], effects) == ("invoke_response", ["write", "erase"])

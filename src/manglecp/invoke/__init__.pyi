@@ -8,19 +8,10 @@ from .approval import (
 from .auto_confirm import AutoConfirm as AutoConfirm
 from .gate import check_policy_package as check_policy_package
 from .invoker import Invoker as Invoker, InvokeSettings as InvokeSettings, Worker as Worker
-from .pack_loader import (
-    PackOptions as PackOptions,
-    load_domain as load_domain,
-)
+from .pack_loader import PackOptions as PackOptions, load_domain as load_domain
 from .progress import OnProgress as OnProgress, RunObserver as RunObserver, progress_reporter as progress_reporter
-from .recovery import (
-    decide as decide,
-    find_undecided_step as find_undecided_step,
-)
-from .results import (
-    RunResponse as RunResponse,
-    decode_response as decode_response,
-)
+from .recovery import decide as decide, find_undecided_step as find_undecided_step
+from .results import RunResponse as RunResponse, decode_response as decode_response
 from .runtime import (
     OpenPacks as OpenPacks,
     PackRuntime as PackRuntime,

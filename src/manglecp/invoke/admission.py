@@ -1,10 +1,10 @@
 """Admission: from an invocation request to a run.
 
-The checks come in the order of the specification (INVK-05, OPEN-29) and change nothing. Identity first: an offer
-belongs to the principal that it was proven for; an offer of another principal and an invented one are
-indistinguishable (OPEN-31). Then its validity, by the server's clock; then the arguments, with all their errors; then
-the proof, now, for the principal as it is now; then the approval. A run with effects is admitted in one transaction:
-the run, the used approval and the ledger entry.
+The checks come in the order of the specification (requirements INVK-05 and OPEN-29) and change nothing. First the
+identity: an offer belongs to the principal that it was proven for; an offer of another principal and an invented one
+are indistinguishable (OPEN-31). Then the validity of the offer, by the server's clock; then the arguments, with all
+their errors; then the proof, now, for the principal as it is now; then the approval. A run with effects is admitted in
+one transaction: the run, the used approval and the ledger entry.
 """
 
 from __future__ import annotations
@@ -31,28 +31,24 @@ from manglecp.invoke.plan import Plan, Unplannable
 from manglecp.invoke.preview import ApprovalSubject, PreviewRunner
 from manglecp.mangle import instant_text
 from manglecp.pack import Pack
-from manglecp.store import Approval, ApprovalBinding, EntryKind, KeyTaken, NewRun, Note, Store, Transaction, Values
+from manglecp.store import Approval, ApprovalBinding, EntryKind, NewRun, Note, Store, Transaction, Values
 from manglecp.toolhost import Slots
-from manglecp.wire import (
-    WireError,
-    malformed,
-    refused_arguments,
-    schema_errors,
-)
+from manglecp.wire import WireError, malformed, refused_arguments, schema_errors
 from manglecp.wire.messages import InvokePayload
 
 NUL: Final = "\0"
-"""Not possible in a PostgreSQL text, and in no name of ours."""
-_LONGEST_KEY: Final = 128
-_PLANS: Final = 4_096
+"""PostgreSQL cannot store it in a text; no name of this server contains it."""
+_MAX_KEY_LENGTH: Final = 128
+_MAX_PLANS: Final = 4_096
+_FIRST_FENCE: Final = 1
+"""The fencing token of the process that admits a run."""
 
 
 def check_request_key(key: str | None) -> str | None:
     """Return the request key. Raises :class:`WireError` if it is malformed."""
-    if key is not None and (not 1 <= len(key) <= _LONGEST_KEY or NUL in key):
-        raise malformed(
-            f"x-request_key has 1 to {_LONGEST_KEY} characters, none of them NUL", "$.payload.x-request_key"
-        )
+    if key is not None and (not 1 <= len(key) <= _MAX_KEY_LENGTH or NUL in key):
+        message = f"x-request_key has 1 to {_MAX_KEY_LENGTH} characters, none of them NUL"
+        raise malformed(message, "$.payload.x-request_key")
     return key
 
 
@@ -62,16 +58,20 @@ def key_conflict() -> WireError:
 
 
 class CheckedInvocation(msgspec.Struct, frozen=True, kw_only=True):
+    """An invocation that may be accepted as a run."""
+
     proof: Proof
     inputs: ProofInputs
+    """What the tool is proven from."""
     plan: Plan
     args: Mapping[str, Any]
     """Without defaults."""
-    approval: str | None = None
-    """The reference to the approval in the admission record."""
-    used: Approval | None = None
-    """The approval to use up when the run is accepted."""
+    approval_ref: str | None = None
+    """The reference to the approval, or to its waiver, in the admission record."""
+    approval: Approval | None = None
+    """The approval to mark as used when the run is accepted; None without one, or if it is waived."""
     subject: ApprovalSubject | None = None
+    """What the approver was shown."""
 
 
 class InvocationKey(msgspec.Struct, frozen=True):
@@ -85,7 +85,7 @@ class InvocationKey(msgspec.Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        """The digest of tool and arguments, which a request key identifies."""
+        """The digest of tool and arguments: all requests with the same key have the same one."""
         return digest({"macro_id": self.macro_id, "args": self.args_digest})
 
 
@@ -95,7 +95,7 @@ class History:
 
     outcomes: tuple[StepOutcome, ...] = ()
     carried: tuple[StepOutcome, ...] = ()
-    """Outcomes of the effects that the last witness permitted: rows of the next turn."""
+    """Those of ``outcomes`` that no closed turn contains: rows of the next turn."""
     unfinished: tuple[ActionCall, ...] = ()
     """Calls that were sent and have no recorded outcome."""
     attempts: Mapping[tuple[str, int], int] = field(default_factory=dict)
@@ -106,6 +106,8 @@ class History:
 
 
 class AdmittedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that may be executed, new or resumed."""
+
     admission: Admission
     plan: Plan
     args: dict[str, Any]
@@ -113,18 +115,16 @@ class AdmittedRun(msgspec.Struct, frozen=True, kw_only=True):
     identity: Identity
     inputs: ProofInputs
     subject: ApprovalSubject | None = None
-    """What the approver was shown, if a preview belongs to it."""
+    """What the approver was shown."""
     journal: Journal
     history: History | None = None
-
-    @property
-    def first(self) -> KeyTaken | None:
-        """The run of the same request at another server whose response takes precedence."""
-        return self.journal.first if isinstance(self.journal, ReadJournal) else None
+    """None for a new run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionService:
+    """Checks invocations of one pack revision, and accepts them as runs."""
+
     offers: OfferService
     store: Store
     ownership: OwnershipRegistry
@@ -132,7 +132,9 @@ class AdmissionService:
     previews: PreviewRunner
     auto_confirm: AutoConfirm
     clock: Callable[[], int]
-    _plans: LruCache[str, Plan] = field(default_factory=lambda: LruCache(_PLANS))
+    """Returns the time in nanoseconds since 1970."""
+    _plans: LruCache[str, Plan] = field(default_factory=lambda: LruCache(_MAX_PLANS))
+    """By the digest of the chain."""
 
     @property
     def pack(self) -> Pack:
@@ -169,9 +171,9 @@ class AdmissionService:
         definition, identity = checked.proof.definition, invocation.identity
         if token is None and not definition.safety.requires_user_confirmation:
             return checked
-        waived = self.auto_confirm.approval(identity.name, definition.safety) if token is None else None
-        if waived is not None:
-            return msgspec.structs.replace(checked, approval=waived)
+        waiver = self.auto_confirm.approval(identity.name, definition.safety) if token is None else None
+        if waiver is not None:
+            return msgspec.structs.replace(checked, approval_ref=waiver)
         args = {**checked.plan.defaults, **checked.args}
         subject = await self.previews.subject(checked.plan, args, identity.name)
         binding = ApprovalBinding(
@@ -185,7 +187,8 @@ class AdmissionService:
             text = self.previews.render(checked.plan, args, subject, identity.name)
             raise await self.approvals.request(binding, definition, text)
         approval = await self.approvals.check(token, binding, definition.safety)
-        return msgspec.structs.replace(checked, approval=f"approval:{approval.id}", used=approval, subject=subject)
+        ref = f"approval:{approval.id}"
+        return msgspec.structs.replace(checked, approval_ref=ref, approval=approval, subject=subject)
 
     async def accept(self, checked: CheckedInvocation, invocation: InvocationKey) -> AdmittedRun:
         """Store and return the run. Raises :class:`KeyTaken` if the request key has a run already."""
@@ -202,20 +205,21 @@ class AdmissionService:
             args_digest=invocation.args_digest,
             proven_at=str(checked.proof.at_ns),
             eval_time=None if invocation.eval_time_ns is None else str(invocation.eval_time_ns),
-            approval=checked.approval,
+            approval=checked.approval_ref,
             request_key_digest=None if invocation.key is None else digest_text(invocation.key),
         )
         durable = checked.plan.has_effects
-        new = self._new_run(admission, checked, invocation) if durable or invocation.key is not None else None
-        since = time.monotonic() if durable else 0.0
-        if durable or checked.used is not None:
-            await self._write(admission, checked, new if durable else None)
+        is_stored = durable or invocation.key is not None
+        new_run = self._new_run(admission, checked, invocation) if is_stored else None
+        before_write = time.monotonic()
+        if durable or checked.approval is not None:
+            await self._write(admission, checked, new_run if durable else None)
         journal: Journal
         if durable:
-            self.ownership.add(run, 1, since)
-            journal = Journal(self.store, run, invocation.identity.name, 1)
+            self.ownership.add(run, _FIRST_FENCE, before_write)
+            journal = Journal(self.store, run, invocation.identity.name, _FIRST_FENCE)
         else:
-            journal = ReadJournal(self.store, admission, new)
+            journal = ReadJournal(self.store, admission, new_run)
         return AdmittedRun(
             admission=admission,
             plan=checked.plan,
@@ -227,8 +231,7 @@ class AdmissionService:
         )
 
     def _new_run(self, admission: Admission, checked: CheckedInvocation, invocation: InvocationKey) -> NewRun:
-        hidden = checked.plan.secrets
-        stored = {name: value for name, value in checked.args.items() if name not in hidden}
+        args = {name: value for name, value in checked.args.items() if name not in checked.plan.secrets}
         principal = {"permissions": sorted(invocation.identity.permissions), "trust": invocation.identity.trust}
         return NewRun(
             run_id=admission.run,
@@ -241,29 +244,29 @@ class AdmissionService:
             values=Values(
                 plan=self.offers.codec.write(checked.plan.definition),
                 args=msgspec.json.encode(
-                    {"args": stored, "identity": principal, "inputs": checked.inputs, "subject": checked.subject}
+                    {"args": args, "identity": principal, "inputs": checked.inputs, "subject": checked.subject}
                 ),
             ),
             owner=self.ownership.owner,
             claim_ms=self.ownership.claim_ms,
         )
 
-    async def _write(self, admission: Admission, checked: CheckedInvocation, new: NewRun | None) -> None:
-        """Write the run, the used approval and the ledger entry in one transaction."""
+    async def _write(self, admission: Admission, checked: CheckedInvocation, durable_run: NewRun | None) -> None:
+        """Write the durable run, the used approval and the ledger entry in one transaction."""
 
         def write(tx: Transaction) -> None:
-            if new is not None:
-                self.store.runs.accept(tx, new)
-            if checked.used is not None:
-                self.approvals.use(tx, checked.used, admission.run)
+            if durable_run is not None:
+                self.store.runs.accept(tx, durable_run)
+            if checked.approval is not None:
+                self.approvals.use(tx, checked.approval, admission.run)
 
-        kind: EntryKind = "admission" if new is not None else "approval"
+        kind: EntryKind = "admission" if durable_run is not None else "approval"
         note = Note(kind, admission.record(), admission.run, admission.identity)
         await self.store.writer.write(write, [note])
 
 
 def macro_not_found() -> WireError:
-    """Return the same error for an unknown macro-tool, an expired one and one of another principal."""
+    """Return the same error for an unknown macro-tool, one past its retention and one of another principal."""
     return WireError("macro_not_found", "No macro-tool of yours has this id now; evaluate the intent again")
 
 
@@ -276,12 +279,13 @@ def args_digest(args: Mapping[str, Any]) -> str:
 
 
 def _check_validity(definition: Definition, now_ns: int) -> None:
-    """Raise an error outside of the validity, by the server's clock, not ``eval_time`` (OPEN-27)."""
+    """Raise :class:`WireError` outside of the validity, by the server's clock, not the client's (OPEN-27)."""
     begin, end = definition.not_before, definition.expires_at
     if begin is not None and now_ns < begin:
         message = f"The macro-tool is valid from {instant_text(begin)} on"
-        raise WireError("x-macro_not_yet_valid", message, retry_after_ms=-(-(begin - now_ns) // 1_000_000))
-    if end is not None and now_ns >= end:
         raise WireError(
-            "macro_expired", f"The macro-tool was valid until {instant_text(end)}; evaluate the intent again"
-        )
+            "x-macro_not_yet_valid", message, retry_after_ms=-(-(begin - now_ns) // 1_000_000)
+        )  # rounded up
+    if end is not None and now_ns >= end:
+        message = f"The macro-tool was valid until {instant_text(end)}; evaluate the intent again"
+        raise WireError("macro_expired", message)

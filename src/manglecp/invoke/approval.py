@@ -16,7 +16,7 @@ import msgspec
 
 from manglecp.base.digest import digest
 from manglecp.base.text import escape_invisible
-from manglecp.intent import Argument, ChainStep, Definition, Identity, SafetyData
+from manglecp.intent import Argument, Definition, Identity, SafetyData
 from manglecp.mangle import instant_text
 from manglecp.store import Approval, ApprovalBinding, Note, Store, TooManyPending, Transaction
 from manglecp.wire import WireError
@@ -29,14 +29,15 @@ ANY_ROLE: Final = "approve:*"
 OPERATOR: Final = Identity("local", frozenset({APPROVE, ANY_ROLE}), "local")
 """The operator of this machine, who has access to the store."""
 LIFETIME_MS: Final = 3_600_000
+"""How long a request may be decided, and an approval used."""
 MAX_TEXT: Final = 262_144
 """Characters of an approval request. A longer one is refused, because no part may be left out."""
-_SHORT: Final = 200
-"""Characters of an argument that is repeated at the steps that use it; all are in the line of the arguments."""
+_MAX_REPEATED: Final = 200
+"""Characters of an argument that is repeated at the steps that use it; a longer one is shown once, before the steps."""
 HIDDEN_VALUE: Final = "(not shown)"
 
 Verdict = Literal["approved", "denied"]
-Reason = Literal["expired", "denied", "used", "other_call", "revision", "subject", "approver"]
+InvalidReason = Literal["expired", "denied", "used", "other_call", "revision", "subject", "approver"]
 
 
 class ApprovalService:
@@ -46,8 +47,6 @@ class ApprovalService:
         self._store = store
         self._clock = clock
 
-    # --- requester ---------------------------------------------------------------------------------------------------
-
     async def request(self, binding: ApprovalBinding, definition: Definition, text: str) -> WireError:
         """Store a request, and return ``confirmation_required`` with its id."""
         if len(text) > MAX_TEXT:
@@ -56,11 +55,11 @@ class ApprovalService:
             )
             return WireError("x-approval_too_large", message, {"limit": MAX_TEXT, "actual": len(text)})
         safety, now_ms = definition.safety, self._now_ms
-        notes: list[Note] = []
+        notes: list[Note] = []  # ledger entries: none for a request that is pending already
 
         def write(tx: Transaction) -> Approval:
-            notes.clear()
-            approval, new = self._store.approvals.request(
+            notes.clear()  # a batch that was rolled back may have added one
+            approval, is_new = self._store.approvals.request(
                 tx,
                 binding,
                 tool=definition.tool,
@@ -70,7 +69,7 @@ class ApprovalService:
                 now_ms=now_ms,
                 lifetime_ms=LIFETIME_MS,
             )
-            if new:
+            if is_new:
                 notes.append(_note(approval, "requested", binding.identity))
             return approval
 
@@ -86,12 +85,12 @@ class ApprovalService:
         # An approval of another requester is indistinguishable from an invented one.
         if approval is None or approval.binding.identity != binding.identity:
             raise invalid_approval("other_call")
-        of = approval.binding
-        if (of.chain_digest, of.args_digest) != (binding.chain_digest, binding.args_digest):
+        approved = approval.binding
+        if (approved.chain_digest, approved.args_digest) != (binding.chain_digest, binding.args_digest):
             raise invalid_approval("other_call")
-        if of.pack_digest != binding.pack_digest:
+        if approved.pack_digest != binding.pack_digest:
             raise invalid_approval("revision")
-        if of.subject_digest != binding.subject_digest:
+        if approved.subject_digest != binding.subject_digest:
             raise invalid_approval("subject")
         if approval.state in ("denied", "used"):
             raise invalid_approval("denied" if approval.state == "denied" else "used")
@@ -99,47 +98,44 @@ class ApprovalService:
             raise invalid_approval("expired")
         if approval.state == "pending":
             raise confirmation_required(approval)
-        # Rules may name other approvers than those of the time of the request.
+        # Since the request, the rules may have changed the approvers that they require.
         if not set(approval.roles).issuperset(safety.approver_roles) or (safety.four_eyes and not approval.four_eyes):
             raise invalid_approval("approver")
         return approval
 
     def use(self, tx: Transaction, approval: Approval, run: str) -> None:
-        """Use an approval up, in the transaction that admits its run. Raises :class:`WireError`."""
+        """Mark an approval as used, in the transaction that admits its run. Raises :class:`WireError`."""
         if not self._store.approvals.use(tx, approval.id, run, self._now_ms):
             raise invalid_approval("used")
-
-    # --- approver ----------------------------------------------------------------------------------------------------
 
     def pending(self, approver: Identity) -> list[Approval]:
         """Return the requests that this approver may decide, oldest first. Blocks. Raises :class:`WireError`."""
         _require_permission(approver)
         with self._store.read_transaction() as tx:
-            waiting = self._store.approvals.pending(tx, self._now_ms)
-        return [one for one in waiting if may_decide(approver, one)]
+            pending = self._store.approvals.pending(tx, self._now_ms)
+        return [approval for approval in pending if may_decide(approver, approval)]
 
     def show(self, approver: Identity, approval_id: str) -> Approval:
         """Return a request. Blocks. Raises :class:`WireError` if it does not exist, or is for other approvers."""
         _require_permission(approver)
         with self._store.read_transaction() as tx:
-            return self._of(tx, approver, approval_id)
+            return self._find(tx, approver, approval_id)
 
     def decide(self, approver: Identity, approval_id: str, verdict: Verdict) -> Approval:
         """Approve or deny a request, and return it. Blocks. Raises :class:`WireError`."""
         _require_permission(approver)
         now_ms = self._now_ms
         with self._store.write_transaction() as tx:
-            found = self._of(tx, approver, approval_id)
+            approval = self._find(tx, approver, approval_id)
             if not self._store.approvals.decide(tx, approval_id, verdict, approver.name, now_ms):
-                state = "expired" if found.state == "pending" else found.state
-                raise WireError(
-                    "x-approval_decided", f"The approval request {approval_id} is {state}", {"state": state}
-                )
-            self._store.ledger.append_all(tx, [_note(found, verdict, approver.name)])
-        return msgspec.structs.replace(found, state=verdict, approver=approver.name, decided_ms=now_ms)
+                state = "expired" if approval.state == "pending" else approval.state
+                message = f"The approval request {approval_id} is {state}"
+                raise WireError("x-approval_decided", message, {"state": state})
+            self._store.ledger.append_all(tx, [_note(approval, verdict, approver.name)])
+        return msgspec.structs.replace(approval, state=verdict, approver=approver.name, decided_ms=now_ms)
 
     def view(self, approval: Approval, *, text: bool = True) -> ApprovalView:
-        """Return the request as an approver sees it."""
+        """Return the request as an approver sees it; a list of requests leaves out their ``text``."""
         is_expired = approval.state in ("pending", "approved") and approval.expires_ms <= self._now_ms
         return ApprovalView(
             id=approval.id,
@@ -155,13 +151,13 @@ class ApprovalService:
             run=approval.run or UNSET,
         )
 
-    def _of(self, tx: Transaction, approver: Identity, approval_id: str) -> Approval:
-        found = self._store.approvals.find(tx, approval_id)
-        if found is None:
+    def _find(self, tx: Transaction, approver: Identity, approval_id: str) -> Approval:
+        approval = self._store.approvals.find(tx, approval_id)
+        if approval is None:
             raise WireError("x-approval_not_found", "There is no such approval request")
-        if not may_decide(approver, found):
+        if not may_decide(approver, approval):
             raise WireError("auth_insufficient", "This approval request is for other approvers")
-        return found
+        return approval
 
     @property
     def _now_ms(self) -> int:
@@ -169,7 +165,7 @@ class ApprovalService:
 
 
 def _note(approval: Approval, event: str, identity: str) -> Note:
-    """Return the ledger entry of a request or a decision."""
+    """Return the ledger entry of a request or a decision (``event``) of the principal ``identity``."""
     body = {
         "event": event,
         "approval": approval.id,
@@ -188,9 +184,10 @@ async def invoke_with_approval(
     *,
     approver: Identity = OPERATOR,
 ) -> InvokeResult:
-    """Invoke in this process; if an approval is required, ``approve`` decides about the request as the approver.
+    """Invoke in this process; if an approval is required, let ``approve`` decide, and invoke again if it approves.
 
-    It returns None to leave the request pending.
+    ``send`` invokes with a payload. ``approve`` decides in the name of ``approver``, or returns None to leave the
+    request pending. Raises the :class:`WireError` of ``send``.
     """
     try:
         return await send(payload)
@@ -199,10 +196,10 @@ async def invoke_with_approval(
         if error.code != "confirmation_required" or challenge is None:
             raise
         request = await asyncio.to_thread(approvals.show, approver, challenge["approval"])
-        verdict = approve(request)
-        if verdict is not None and request.state == "pending":
-            await asyncio.to_thread(approvals.decide, approver, request.id, "approved" if verdict else "denied")
-        if not verdict:
+        is_approved = approve(request)
+        if is_approved is not None and request.state == "pending":
+            await asyncio.to_thread(approvals.decide, approver, request.id, "approved" if is_approved else "denied")
+        if not is_approved:
             raise
     return await send({**payload, "confirmation_token": request.id})
 
@@ -228,7 +225,7 @@ class OperatorApprovals:
 
 
 def may_decide(approver: Identity, approval: Approval) -> bool:
-    """Return whether the approver has the roles of the request, and is another principal where that is needed."""
+    """Return whether the approver has all roles of the request and, for ``four_eyes``, is not the requester."""
     has_roles = ANY_ROLE in approver.permissions or approver.permissions.issuperset(approval.roles)
     return has_roles and not (approval.four_eyes and approver.name == approval.binding.identity)
 
@@ -240,7 +237,7 @@ def _require_permission(approver: Identity) -> None:
 
 
 def confirmation_required(approval: Approval) -> WireError:
-    """Return the error for the requester; it has no part of the text, which only approvers read."""
+    """Return the error for the requester, without the text of the request, which only approvers read."""
     challenge = {
         "approval": approval.id,
         "expires_at": instant_text(approval.expires_ms * 1_000_000),
@@ -251,7 +248,7 @@ def confirmation_required(approval: Approval) -> WireError:
     return WireError("confirmation_required", message, {"challenge": challenge})
 
 
-_REASONS: Final[Mapping[Reason, str]] = {
+_REASONS: Final[Mapping[InvalidReason, str]] = {
     "expired": "the approval has expired",
     "denied": "the approver denied this call",
     "used": "the approval was used already",
@@ -262,7 +259,7 @@ _REASONS: Final[Mapping[Reason, str]] = {
 }
 
 
-def invalid_approval(reason: Reason) -> WireError:
+def invalid_approval(reason: InvalidReason) -> WireError:
     message = f"The confirmation token does not hold: {_REASONS[reason]}; invoke without it to request an approval"
     return WireError("confirmation_invalid", message, {"reason": reason})
 
@@ -279,12 +276,12 @@ def render_request(
     secret_args: frozenset[str] = frozenset(),
     hide: Callable[[Any], Any] = lambda value: value,
 ) -> str:
-    """Return the text that an approver reads, complete: every step with every argument, and the previews by step.
+    """Return the complete text that an approver reads: every step with every argument, and the results of previews.
 
-    ``args`` include defaults; ``hide`` redacts secret settings in JSON.
+    ``args`` include defaults; ``previews`` are by number of the step; ``hide`` redacts secret settings in JSON.
     """
     visible = {name: HIDDEN_VALUE if name in secret_args else hide(value) for name, value in args.items()}
-    undoing = "It can be undone." if definition.safety.reversible else "It cannot be undone."
+    reversible = "It can be undone." if definition.safety.reversible else "It cannot be undone."
     return "\n".join(
         (
             f"{_line(definition.tool)}: {_line(definition.description)}",
@@ -292,7 +289,7 @@ def render_request(
             f"Arguments: {_json(visible)}",
             "Steps:",
             *_steps(definition, visible, hide),
-            f"Effects: {', '.join(definition.safety.side_effects)}. {undoing}",
+            f"Effects: {', '.join(definition.safety.side_effects)}. {reversible}",
             *(line for number, result in sorted(previews.items()) for line in _preview(number, hide(result))),
         )
     )
@@ -300,38 +297,41 @@ def render_request(
 
 def _steps(definition: Definition, args: Mapping[str, Any], hide: Callable[[Any], Any]) -> Iterator[str]:
     for step in definition.steps:
-        yield f"{step.number}. {_called(step.action, step.arguments, args, hide)}"
+        yield f"{step.number}. {_call_text(step.action, step.arguments, args, hide)}"
         if (undo := step.undo) is not None:
-            yield f"   undone by {_called(undo.action, undo.arguments, args, hide, of=step)}"
+            yield f"   undone by {_call_text(undo.action, undo.arguments, args, hide, undone_step=step.number)}"
 
 
-def _called(
+def _call_text(
     action: str,
     arguments: tuple[Argument, ...],
     args: Mapping[str, Any],
     hide: Callable[[Any], Any],
     *,
-    of: ChainStep | None = None,
+    undone_step: int | None = None,
 ) -> str:
-    inputs = (f"{_line(one.param)} = {_value(one, args, hide, of)}" for one in arguments)
+    inputs = (f"{_line(one.param)} = {_value_text(one, args, hide, undone_step)}" for one in arguments)
     return f"{_line(action)}({', '.join(inputs)})"
 
 
-def _value(one: Argument, args: Mapping[str, Any], hide: Callable[[Any], Any], of: ChainStep | None) -> str:
-    if one.source == "value":
-        return _json(hide(one.value))
-    if one.source == "call" and of is None:
-        text = _json(args[one.value]) if one.value in args else "(left out)"
-        return text if len(text) <= _SHORT else f"argument {_line(one.value)}"
-    if one.source == "call":
-        assert of is not None
-        return f"{_line(one.value)} of step {of.number}"
-    if one.source == "kept":
-        return f"{_line(one.value['name'])} kept by run {_line(one.value['run'])}"
-    if one.source == "preview":
-        return f"{_line(one.value)} of its preview"
-    number = one.step if of is None else of.number
-    return f"from step {number}" + (f" at {_line(one.value)}" if one.value else "")
+def _value_text(
+    argument: Argument, args: Mapping[str, Any], hide: Callable[[Any], Any], undone_step: int | None
+) -> str:
+    """Return the value of an argument, or where it comes from; ``undone_step`` is set for an argument of an undo."""
+    value = argument.value
+    if argument.source == "value":
+        return _json(hide(value))
+    if argument.source == "call" and undone_step is not None:
+        return f"{_line(value)} of step {undone_step}"
+    if argument.source == "call":
+        text = _json(args[value]) if value in args else "(left out)"
+        return text if len(text) <= _MAX_REPEATED else f"argument {_line(value)}"
+    if argument.source == "kept":
+        return f"{_line(value['name'])} kept by run {_line(value['run'])}"
+    if argument.source == "preview":
+        return f"{_line(value)} of its preview"
+    number = argument.step if undone_step is None else undone_step
+    return f"from step {number}" + (f" at {_line(value)}" if value else "")
 
 
 def _preview(number: int, result: Any) -> Iterator[str]:

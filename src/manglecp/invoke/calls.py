@@ -27,7 +27,6 @@ Status: TypeAlias = Literal["done", "failed", "skipped", "unknown"]
 """``unknown``: the request was sent without a response, so the effect may have happened."""
 
 EffectStatus: TypeAlias = Literal["done", "undone", "unknown"]
-
 EVENT_STATUS: Final[Mapping[Status, Literal["success", "failure", "skipped"]]] = {
     "done": "success",
     "failed": "failure",
@@ -43,20 +42,22 @@ class ActionCall(msgspec.Struct, frozen=True, kw_only=True):
     run: str
     step: ChainStep | Undo
     number: int
+    """The number of the step."""
     kind: Literal["do", "undo"] = "do"
     attempt: int = 1
     action: ActionDescription
     input_json: str
     """The canonical JSON of the input."""
     input_digest: str
-    """``sha256:<hex>`` of its bytes."""
+    """``sha256:<hex>`` of the bytes of ``input_json``."""
     sources: tuple[int, ...] = ()
+    """The numbers of the steps whose outputs the input contains; for an undo, that of its step."""
     secret: bool = False
     """Whether the input contains a value that must not be stored."""
     group: str = ""
-    """The call group in the evidence: one per sequential step. Computed, like ``call_id``."""
+    """``s<number>`` or, for an undo, ``u<number>``. Computed, as ``call_id``."""
     call_id: str = ""
-    """The same for the same attempt in every process."""
+    """``<run>/<group>/<attempt>``: the same for the same attempt in every process."""
 
     def __post_init__(self) -> None:
         group = f"{'s' if self.kind == 'do' else 'u'}{self.number}"
@@ -74,6 +75,7 @@ class StepOutcome(msgspec.Struct, frozen=True, kw_only=True):
     call: ActionCall | None
     """None for a step that was not called."""
     number: int
+    """The number of the step."""
     kind: Literal["do", "undo"] = "do"
     action: str
     status: Status
@@ -91,7 +93,7 @@ class StepOutcome(msgspec.Struct, frozen=True, kw_only=True):
     happened: bool = False
     """Whether the effect happened although the step failed, because its output was unusable."""
     by: str | None = None
-    """The operator who decided an unknown outcome."""
+    """The name of the operator who decided an unknown outcome."""
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,10 +108,9 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
 
 # --- arguments -----------------------------------------------------------------------------------------------------
 
-_PASSWORD: Final = "password"
-_SHARED: Final = "#/$defs/"
-_DATA: Final = frozenset({"const", "default", "enum", "examples"})
-"""Keywords whose values are data, not schemas."""
+_DEFS_PREFIX: Final = "#/$defs/"
+_DATA_KEYWORDS: Final = frozenset({"const", "default", "enum", "examples"})
+"""Keywords of JSON Schema whose values are data, not schemas."""
 
 
 class UncallableStep(Exception):
@@ -133,29 +134,25 @@ class SubjectChanged(UncallableStep):
     code = "subject_changed"
 
 
-def defaults_of(schema: Mapping[str, Any]) -> dict[str, Any]:
-    properties: Mapping[str, Any] = schema.get("properties", {})
-    return {name: one["default"] for name, one in properties.items() if isinstance(one, dict) and "default" in one}
-
-
 def secret_names(schema: Mapping[str, Any]) -> frozenset[str]:
     """Return the arguments with ``writeOnly`` or a password format anywhere in their schema; they are never stored."""
     properties: Mapping[str, Any] = schema.get("properties", {})
-    shared = schema.get("$defs", {})
-    return frozenset(name for name, one in properties.items() if _is_secret(one, shared, frozenset()))
+    definitions = schema.get("$defs", {})
+    return frozenset(name for name, part in properties.items() if _is_secret(part, definitions, frozenset()))
 
 
-def _is_secret(schema: Any, shared: Mapping[str, Any], seen: frozenset[str]) -> bool:
+def _is_secret(schema: Any, definitions: Mapping[str, Any], seen: frozenset[str]) -> bool:
+    """``seen`` are the names of the definitions that refer to this schema: they may be recursive."""
     if isinstance(schema, list):
-        return any(_is_secret(one, shared, seen) for one in schema)
+        return any(_is_secret(part, definitions, seen) for part in schema)
     if not isinstance(schema, Mapping):
         return False
-    if schema.get("writeOnly") is True or schema.get("format") == _PASSWORD:
+    if schema.get("writeOnly") is True or schema.get("format") == "password":
         return True
-    name = str(schema.get("$ref", "")).removeprefix(_SHARED)
-    if name in shared and name not in seen and _is_secret(shared[name], shared, seen | {name}):
+    name = str(schema.get("$ref", "")).removeprefix(_DEFS_PREFIX)
+    if name in definitions and name not in seen and _is_secret(definitions[name], definitions, seen | {name}):
         return True
-    return any(_is_secret(one, shared, seen) for key, one in schema.items() if key not in _DATA)
+    return any(_is_secret(part, definitions, seen) for key, part in schema.items() if key not in _DATA_KEYWORDS)
 
 
 def build_call(
@@ -171,72 +168,65 @@ def build_call(
 ) -> ActionCall:
     """Return the call of a step. Raises :class:`UncallableStep`.
 
-    ``args`` include defaults; ``outputs`` are by step; ``kept`` are values of earlier runs, by parameter; ``preview``
-    is the approved result of the action's preview.
+    ``args`` include defaults; ``secrets`` are the names of secret ones. ``outputs`` are by number of the step; ``kept``
+    are values of earlier runs, by parameter; ``preview`` is the approved result of the action's preview.
     """
     inputs: dict[str, Any] = {}
     sources: set[int] = set()
-    secret = False
-    for one in step.arguments:
-        if one.step is not None:
-            sources.add(one.step)
-        if one.source == "call":
-            secret = secret or one.value in secrets
-            if one.value in args:
-                inputs[one.param] = args[one.value]
-        elif one.source == "step":
-            assert one.step is not None
-            inputs[one.param] = _from_step(one, one.step, outputs)
-        elif one.source == "kept":
-            if kept is None or kept.get(one.param) is None:
-                # The same text whether it belongs to another principal, was deleted, or never existed.
+    has_secret = False
+    for argument in step.arguments:
+        param, value = argument.param, argument.value
+        if argument.step is not None:
+            sources.add(argument.step)
+        if argument.source == "call":
+            has_secret = has_secret or value in secrets
+            if value in args:
+                inputs[param] = args[value]
+        elif argument.source == "step":
+            assert argument.step is not None
+            inputs[param] = _value_from_step(argument, argument.step, outputs)
+        elif argument.source == "kept":
+            if kept is None or kept.get(param) is None:
+                # The same text whether the value belongs to another principal, was deleted, or never existed.
                 hint = "check the run's id, or do by hand what it was kept for"
-                raise ArgumentMissing(one.param, f"that run keeps no {one.value['name']!r} for you (any more): {hint}")
-            inputs[one.param] = kept[one.param]
-        elif one.source == "preview":
-            if isinstance(preview, dict) and one.value in preview:
-                inputs[one.param] = preview[one.value]
+                raise ArgumentMissing(param, f"that run keeps no {value['name']!r} for you (any more): {hint}")
+            inputs[param] = kept[param]
+        elif argument.source == "preview":
+            if isinstance(preview, dict) and value in preview:
+                inputs[param] = preview[value]
         else:
-            inputs[one.param] = one.value
-    return _call(
-        run,
-        step,
-        step.number,
-        action,
-        inputs,
-        attempt=attempt,
-        sources=tuple(sorted(sources)) if sources else (),
-        secret=secret,
-    )
+            inputs[param] = value
+    return _call(run, step, step.number, action, inputs, attempt, tuple(sorted(sources)), secret=has_secret)
 
 
 def build_undo_call(
     run: str, undo: Undo, done: ActionCall, output: Any, action: ActionDescription, *, attempt: int = 1
 ) -> ActionCall:
     """Return the call that undoes a step, with arguments from its input and output. Raises :class:`UncallableStep`."""
-    given: Mapping[str, Any] = msgspec.json.decode(done.input_json) if done.input_json else {}
+    done_input: Mapping[str, Any] = msgspec.json.decode(done.input_json) if done.input_json else {}
     inputs: dict[str, Any] = {}
-    for one in undo.arguments:
-        if one.source == "call":
-            if one.value not in given:
-                raise ArgumentMissing(one.param, f"step {done.number} was called without {one.value!r}")
-            inputs[one.param] = given[one.value]
-        elif one.source == "step":
-            inputs[one.param] = _from_step(one, done.number, {done.number: output})
+    for argument in undo.arguments:
+        param, value = argument.param, argument.value
+        if argument.source == "call":
+            if value not in done_input:
+                raise ArgumentMissing(param, f"step {done.number} was called without {value!r}")
+            inputs[param] = done_input[value]
+        elif argument.source == "step":
+            inputs[param] = _value_from_step(argument, done.number, {done.number: output})
         else:
-            inputs[one.param] = one.value
-    return _call(
-        run, undo, done.number, action, inputs, attempt=attempt, sources=(done.number,), secret=done.secret, undo=True
-    )
+            inputs[param] = value
+    return _call(run, undo, done.number, action, inputs, attempt, (done.number,), secret=done.secret)
 
 
-def _from_step(one: Argument, number: int, outputs: Mapping[int, Any]) -> Any:
+def _value_from_step(argument: Argument, number: int, outputs: Mapping[int, Any]) -> Any:
+    """Return the value at the argument's JSON pointer in the output of the step ``number``."""
     if number not in outputs:
-        raise ArgumentMissing(one.param, f"step {number} has no result")
+        raise ArgumentMissing(argument.param, f"step {number} has no result")
     try:
-        return resolve_pointer(outputs[number], one.value)
+        return resolve_pointer(outputs[number], argument.value)
     except LookupError:
-        raise ArgumentMissing(one.param, f"the result of step {number} has no value at {one.value!r}") from None
+        reason = f"the result of step {number} has no value at {argument.value!r}"
+        raise ArgumentMissing(argument.param, reason) from None
 
 
 def _call(
@@ -245,24 +235,23 @@ def _call(
     number: int,
     action: ActionDescription,
     inputs: Mapping[str, Any],
-    *,
     attempt: int,
     sources: tuple[int, ...],
+    *,
     secret: bool,
-    undo: bool = False,
 ) -> ActionCall:
     if not is_valid(inputs, action.input_schema):
         raise UncallableStep(f"the input of {action.name} does not fit its schema")
-    sent = canonical(inputs)
+    input_bytes = canonical(inputs)
     return ActionCall(
         run=run,
         step=step,
         number=number,
-        kind="undo" if undo else "do",
+        kind="undo" if isinstance(step, Undo) else "do",
         attempt=attempt,
         action=action,
-        input_json=sent.decode(),
-        input_digest=digest_bytes(sent),
+        input_json=input_bytes.decode(),
+        input_digest=digest_bytes(input_bytes),
         sources=sources,
         secret=secret,
     )
@@ -271,30 +260,31 @@ def _call(
 # --- large values --------------------------------------------------------------------------------------------------
 
 T = TypeVar("T")
-_LARGE: Final = 20_000
+_LARGE_SIZE: Final = 20_000
 """Number of nested values that take about ten milliseconds to process."""
-_FEW: Final = 16
-_SHORT: Final = 1_024
-_SIMPLE: Final = frozenset({str, int, float, bool, type(None)})
-LARGE_TEXT: Final = 1 << 19
+_LARGE_TEXT: Final = 1 << 19
 """Characters of JSON that take as long."""
+_FEW_MEMBERS: Final = 16
+_SHORT_TEXT: Final = 1_024
+"""An object of at most ``_FEW_MEMBERS`` numbers and texts, of at most ``_SHORT_TEXT`` characters each, is small."""
+_SCALARS: Final = frozenset({str, int, float, bool, type(None)})
 
 
 def is_large(value: Any) -> bool:
     """Return whether a value has many nested values, without visiting all of them."""
-    if type(value) is dict and len(value) <= _FEW:  # most arguments are a few short texts and numbers
-        for name, one in value.items():
-            kind = type(one)
+    if type(value) is dict and len(value) <= _FEW_MEMBERS:  # as most arguments
+        for name, member in value.items():
+            kind = type(member)
             if (
-                kind not in _SIMPLE
-                or (kind is str and len(one) > _SHORT)
+                kind not in _SCALARS
+                or (kind is str and len(member) > _SHORT_TEXT)
                 or type(name) is not str
-                or len(name) > _SHORT
+                or len(name) > _SHORT_TEXT
             ):
                 break
         else:
             return False
-    return value_size(value, _LARGE) > _LARGE
+    return value_size(value, _LARGE_SIZE) > _LARGE_SIZE
 
 
 async def run_in_thread_if(condition: bool, work: Callable[..., T], *args: Any, **kwargs: Any) -> T:
@@ -306,19 +296,19 @@ async def run_in_thread_if(condition: bool, work: Callable[..., T], *args: Any, 
 
 Permit: TypeAlias = MutationReady | ToolRequests | PlanPermit
 
-_IN_DOUBT: Final = frozenset({"outcome_unknown", "oversize", "empty_output"})
+_UNKNOWN_CODES: Final = frozenset({"outcome_unknown", "oversize", "empty_output"})
 """Codes of a sent request whose outcome is unknown."""
-
-_LOST: Final = frozenset({"crash", "timeout", "parse_error"})
+_LOST_CODES: Final = frozenset({"crash", "timeout", "parse_error"})
 """Codes of an idempotent call without a response: it may have been sent or not."""
-
 _BAD_OUTPUT: Final = "bad_output"
-"""The action succeeded, and its result does not fit its schema."""
+"""The code of an action that succeeded with an output that does not fit its schema."""
 
 
 class ActionRunner:
+    """Sends the calls of one run, for its principal ``identity``."""
+
     def __init__(self, dispatcher: Dispatcher, identity: str, ownership: Ownership | None = None) -> None:
-        """``ownership`` is that of the run; None without effects."""
+        """``ownership`` is that of the run; None for a run without effects."""
         self._dispatcher = dispatcher
         self._identity = identity
         self._ownership = ownership
@@ -328,7 +318,7 @@ class ActionRunner:
         if self._ownership is not None:
             await self._ownership.ensure_owned()
         started = time.monotonic()
-        answer = await self._dispatcher.call(
+        response = await self._dispatcher.call(
             call.action.aid,
             identity=self._identity,
             slots=slots,
@@ -341,37 +331,36 @@ class ActionRunner:
             idempotency_key=f"{call.run}/{call.group}" if call.is_effect else None,
         )
         duration_ms = round((time.monotonic() - started) * 1_000)
-        if isinstance(answer, ActionResult):
-            return await run_in_thread_if(
-                len(answer.output_json) > LARGE_TEXT, _done, call, answer, duration_ms
-            ), answer.slots
-        return _not_done(call, answer, duration_ms), slots
+        if isinstance(response, ActionResult):
+            large = len(response.output_json) > _LARGE_TEXT
+            return await run_in_thread_if(large, _done, call, response, duration_ms), response.slots
+        return _not_done(call, response, duration_ms), slots
 
     def cancel(self, call: ActionCall) -> None:
         """Fail a call under way. Its action may continue until its host notices."""
         self._dispatcher.cancel(call.call_id)
 
 
-def _done(call: ActionCall, answer: ActionResult, duration_ms: int) -> StepOutcome:
+def _done(call: ActionCall, result: ActionResult, duration_ms: int) -> StepOutcome:
     try:
-        output = msgspec.json.decode(answer.output_json)
+        output = msgspec.json.decode(result.output_json)
     except (ValueError, RecursionError):
         return _outcome(call, "failed", duration_ms, code="parse_error", happened=call.is_effect)
     if call.action.output_schema and not is_valid(output, call.action.output_schema):
         return _outcome(call, "failed", duration_ms, code=_BAD_OUTPUT, happened=call.is_effect)
-    return _outcome(call, "done", duration_ms, output=output, output_digest=digest_text(answer.output_json))
+    return _outcome(call, "done", duration_ms, output=output, output_digest=digest_text(result.output_json))
 
 
 def _not_done(call: ActionCall, error: DispatchError, duration_ms: int) -> StepOutcome:
     code = error.get("code") or ("invalid_pick" if error.get("status") == "INVALID_PICK" else error["type"])
-    sent = error["type"] != "exception"  # the code of a call that could not be encoded
-    doubtful = sent and (code in _IN_DOUBT or (call.action.idempotent and code in _LOST))
-    status: Status = "unknown" if call.is_effect and doubtful else "failed"
+    was_sent = error["type"] != "exception"  # the type of a call that could not be encoded
+    in_doubt = was_sent and (code in _UNKNOWN_CODES or (call.action.idempotent and code in _LOST_CODES))
+    status: Status = "unknown" if call.is_effect and in_doubt else "failed"
     happened = call.is_effect and code == _BAD_OUTPUT
     return _outcome(call, status, duration_ms, code=code, detail=error["detail"], happened=happened)
 
 
-def _outcome(call: ActionCall, status: Status, duration_ms: int, **more: Any) -> StepOutcome:
+def _outcome(call: ActionCall, status: Status, duration_ms: int, **fields: Any) -> StepOutcome:
     return StepOutcome(
         call=call,
         number=call.number,
@@ -379,5 +368,5 @@ def _outcome(call: ActionCall, status: Status, duration_ms: int, **more: Any) ->
         action=call.action.name,
         status=status,
         duration_ms=duration_ms,
-        **more,
+        **fields,
     )

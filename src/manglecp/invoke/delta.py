@@ -3,8 +3,9 @@
 The pack's rules derive the facts; this module encodes them as the manifest declares them. A fact whose predicate is not
 published, or whose values do not fit its declaration, is left out and logged: the run has ended, and a delta is advice.
 
-A delta has a limited number of facts (OBS-05, OPEN-45). Above it, the predicates with the most facts become one
-``bulk_assertions(Predicate, Count)`` or ``bulk_retracted`` each, unless the pack has derived such a fact itself.
+A delta has a limited number of facts (requirements OBS-05, OPEN-45). Above the limit, the facts of the most frequent
+predicates are *rolled up*: replaced by one fact ``bulk_asserted(Predicate, Count)`` or ``bulk_retracted`` each, unless
+the rules have derived that fact themselves.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 
 from manglecp.intent import Domain
 from manglecp.invoke.progress import clean
@@ -21,6 +22,7 @@ from manglecp.mangle import Fact, List, NotPlain, Time, Value, plain, row_accept
 from manglecp.wire import PROVENANCE_CATEGORIES, WILDCARD, Category, Fault
 from manglecp.wire.messages import UNSET, Next, StateDelta, SuggestedIntent
 
+JsonFact: TypeAlias = dict[str, Any]
 MAX_FACTS: Final = 50
 MAX_SUGGESTIONS: Final = 10
 _ASSERTED: Final = "bulk_asserted"
@@ -29,41 +31,42 @@ _SERVER: Final = "server"
 _log = logging.getLogger(__name__)
 
 
-def state_delta(rows: RuleRows, domain: Domain, most: int = MAX_FACTS) -> StateDelta:
-    """Return the facts to assert and to retract, at most ``most`` of each."""
+def state_delta(rows: RuleRows, domain: Domain, max_facts: int = MAX_FACTS) -> StateDelta:
+    """Return the facts to assert and to retract, at most ``max_facts`` of each, as far as rollups can."""
     asserted = list(_assertions(rows, domain))
     retracted = list(_retractions(rows, domain))
+    source = {"source_type": "derived"}
     return StateDelta(
-        asserts=tuple(_rolled_up(asserted, _ASSERTED, most, category="derived", source={"source_type": "derived"})),
-        retract=tuple(_rolled_up(retracted, _RETRACTED, most)),
+        asserts=tuple(_roll_up(asserted, _ASSERTED, max_facts, category="derived", source=source)),
+        retract=tuple(_roll_up(retracted, _RETRACTED, max_facts)),
     )
 
 
-def next_of(rows: RuleRows, domain: Domain, most: int = MAX_FACTS) -> Next:
+def next_of(rows: RuleRows, domain: Domain, max_facts: int = MAX_FACTS) -> Next:
     """Return the suggested intents, of those in the manifest, and the facts for the next request."""
     facts = [
-        one
+        fact
         for predicate, args in rows["continues_with"]
-        if (one := _encode(domain, str(predicate), args)) is not None and one["pred"] in domain.profile.readable
+        if (fact := _encode(domain, str(predicate), args)) is not None and fact["pred"] in domain.profile.readable
     ]
-    known = {intent.name for intent in domain.pack.settings.intents}
+    names = {intent.name for intent in domain.pack.settings.intents}
     suggested = [
-        _suggestion(str(name), params, str(why)) for name, params, why in rows["suggests"] if not known or name in known
+        _suggestion(str(name), params, str(why)) for name, params, why in rows["suggests"] if not names or name in names
     ]
-    return Next(suggested_intents=tuple(suggested[:MAX_SUGGESTIONS]), continuation_facts=tuple(facts[:most]))
+    return Next(suggested_intents=tuple(suggested[:MAX_SUGGESTIONS]), continuation_facts=tuple(facts[:max_facts]))
 
 
 def _suggestion(name: str, params: Value, why: str) -> SuggestedIntent:
     try:
-        given = plain(params)
+        json_params = plain(params)
     except NotPlain:
-        given = None
+        json_params = None
     return SuggestedIntent(
-        name=name, params=given if isinstance(given, dict) else UNSET, description=clean(why) or UNSET
+        name=name, params=json_params if isinstance(json_params, dict) else UNSET, description=clean(why) or UNSET
     )
 
 
-def _assertions(rows: RuleRows, domain: Domain) -> Iterator[dict[str, Any]]:
+def _assertions(rows: RuleRows, domain: Domain) -> Iterator[JsonFact]:
     for predicate, args, category in rows["asserts"]:
         yield from _assertion(domain, str(predicate), args, str(category), None)
     for predicate, args, category, start, end in rows["asserts_during"]:
@@ -74,35 +77,37 @@ def _assertions(rows: RuleRows, domain: Domain) -> Iterator[dict[str, Any]]:
 
 
 def _assertion(
-    domain: Domain, predicate: str, args: Value, category: str, between: tuple[int, int] | None
-) -> Iterator[dict[str, Any]]:
-    kind = cast(Category, category if category in PROVENANCE_CATEGORIES else _SERVER)
-    source = {"source_type": "derived" if kind == "derived" else _SERVER}
-    written = _encode(domain, predicate, args, between, category=kind, source=source)
-    if written is not None:
-        written["source"] = written.pop("source")  # last, as the specification shows it
-        yield written
+    domain: Domain, predicate: str, args: Value, category: str, interval_ns: tuple[int, int] | None
+) -> Iterator[JsonFact]:
+    """Yield the fact if it can be encoded; an unknown category counts as ``server``."""
+    provenance = cast(Category, category if category in PROVENANCE_CATEGORIES else _SERVER)
+    source = {"source_type": "derived" if provenance == "derived" else _SERVER}
+    fact = _encode(domain, predicate, args, interval_ns, category=provenance, source=source)
+    if fact is not None:
+        fact["source"] = fact.pop("source")  # last, as the specification shows it
+        yield fact
 
 
-def _retractions(rows: RuleRows, domain: Domain) -> Iterator[dict[str, Any]]:
+def _retractions(rows: RuleRows, domain: Domain) -> Iterator[JsonFact]:
     for predicate, args in rows["retracts"]:
-        written = _encode(domain, str(predicate), args, wildcards=True)
-        if written is not None:
-            yield written
+        fact = _encode(domain, str(predicate), args, wildcards=True)
+        if fact is not None:
+            yield fact
 
 
 def _encode(
-    domain: Domain, predicate: str, args: Value, between: tuple[int, int] | None = None, **how: Any
-) -> dict[str, Any] | None:
+    domain: Domain, predicate: str, args: Value, interval_ns: tuple[int, int] | None = None, **options: Any
+) -> JsonFact | None:
+    """Return the fact as JSON; None, with a warning, if clients must not see it. ``options`` are those of ``write``."""
     if domain.profile.direction(predicate) is None:
         _log.warning("%s: a run derived %s, which the manifest does not publish", domain.pack.name, predicate)
         return None
-    fact = Fact(predicate, tuple(args.items) if isinstance(args, List) else (args,), between)
+    fact = Fact(predicate, tuple(args.items) if isinstance(args, List) else (args,), interval_ns)
     if not _is_acceptable(domain, fact):  # the values are not logged
         _log.warning("%s: a fact of %s that a run derived does not fit its declaration", domain.pack.name, predicate)
         return None
     try:
-        return domain.profile.write(fact, **how)
+        return domain.profile.write(fact, **options)
     except (Fault, ValueError, KeyError):
         _log.warning("%s: a fact of %s that a run derived cannot be encoded", domain.pack.name, predicate)
         return None
@@ -114,31 +119,30 @@ def _is_acceptable(domain: Domain, fact: Fact) -> bool:
     if declared is None or (fact.interval is not None and not declared.temporal):
         return False
     acceptance = domain.profile.acceptance
-    given = [number for number, value in enumerate(fact.args) if value != WILDCARD]
-    if len(given) == len(fact.args):
+    fixed = [position for position, value in enumerate(fact.args) if value != WILDCARD]
+    if len(fixed) == len(fact.args):
         return acceptance.accepts(fact.key, fact.args)
     if declared.decl is None:
         return True
-    types = acceptance.types(tuple(fact.args[number] for number in given))
-    return any(row_accepts(tuple(row[number] for number in given), types) for row in declared.rows)
+    types = acceptance.types(tuple(fact.args[position] for position in fixed))
+    return any(row_accepts(tuple(row[position] for position in fixed), types) for row in declared.rows)
 
 
-def _rolled_up(facts: Sequence[dict[str, Any]], bulk: str, most: int, **about: Any) -> Iterator[dict[str, Any]]:
-    """Yield at most ``most`` facts: predicates are rolled up whole, those with the most facts first."""
+def _roll_up(facts: Sequence[JsonFact], bulk_predicate: str, max_facts: int, **bulk_fields: Any) -> Iterator[JsonFact]:
+    """Yield the facts; roll up whole predicates, the most frequent first, while there are more than ``max_facts``."""
     counts = Counter(fact["pred"] for fact in facts)
-    own = {fact["args"][0] for fact in facts if fact["pred"] == bulk}
-    rolled: set[str] = set()
-    listed = len(facts)
+    derived_bulks = {fact["args"][0] for fact in facts if fact["pred"] == bulk_predicate}
+    rolled_up: set[str] = set()
+    remaining = len(facts)
     for predicate, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
-        if listed <= most:
+        if remaining <= max_facts:
             break
-        if predicate == bulk or (count == 1 and predicate not in own):
+        if predicate == bulk_predicate or (count == 1 and predicate not in derived_bulks):
             continue  # a rollup would not be shorter
-        rolled.add(predicate)
-        listed -= count - (predicate not in own)
+        rolled_up.add(predicate)
+        remaining -= count - (predicate not in derived_bulks)
     for fact in facts:
-        if fact["pred"] not in rolled:
+        if fact["pred"] not in rolled_up:
             yield fact
-    for predicate in sorted(rolled - own):
-        fact = {"pred": bulk, "args": [predicate, counts[predicate]]}
-        yield {**fact, **about}
+    for predicate in sorted(rolled_up - derived_bulks):
+        yield {"pred": bulk_predicate, "args": [predicate, counts[predicate]], **bulk_fields}

@@ -17,14 +17,14 @@ from manglecp.invoke.gate import GateRefused
 from manglecp.wire import SchemaError, WireError
 
 RETRY_AFTER_MS: Final = 1_000
-_BUSY: Final = frozenset({"breaker_open", "queue_full", "budget_spent"})
-_NOT_PERMITTED: Final = frozenset({"lease_refused", "lease_required", "lease_rejected"})
-_CLAIM: Final = "mutation.capability_claim_missing"
-_WITHOUT_STEP: Final = {
+_BUSY_CODES: Final = frozenset({"breaker_open", "queue_full", "budget_spent"})
+_NOT_PERMITTED_CODES: Final = frozenset({"lease_refused", "lease_required", "lease_rejected"})
+_CLAIM_MISSING: Final = "mutation.capability_claim_missing"
+_APPROVAL_MISSING: Final = "governance.risk_tier_profile_missing"
+_MESSAGE_WITHOUT_STEP: Final = {
     "timeout": "The run took too long",
     "after_run_rules": "The chain ran, but the rules about its outcome failed",
 }
-_APPROVAL: Final = "governance.risk_tier_profile_missing"
 
 
 class FailureContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,18 +37,18 @@ class FailureContext(msgspec.Struct, frozen=True, kw_only=True):
     effect_sent: bool = False
     """Whether an effect was sent: a failed action may have changed something before its error."""
 
-    def details(self, reason: str, culprit: StepOutcome | None = None, **more: Any) -> dict[str, Any]:
-        """Return the details of the error; ``culprit`` is the failed step, if there is one."""
+    def details(self, reason: str, culprit: StepOutcome | None = None, **members: Any) -> dict[str, Any]:
+        """Return the details of the error, with more ``members``; ``culprit`` is the failed step, if there is one."""
         details: dict[str, Any] = {"reason": reason}
         if culprit is not None:
             details |= {"step": culprit.number, "action": culprit.action, "code": culprit.code}
         details |= {
-            "effects": [{"step": one.step, "action": one.action, "status": one.status} for one in self.effects],
+            "effects": [{"step": done.step, "action": done.action, "status": done.status} for done in self.effects],
             "state_delta": self.state_delta,
             "events": list(self.events),
             "run_id": self.run_id,
         }
-        return details | more
+        return details | members
 
     def describe_effects(self) -> str:
         """Return the end of an error message: which effects of the run stand."""
@@ -64,7 +64,7 @@ class FailureContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def failure_error(culprit: StepOutcome | None, context: FailureContext, reason: str = "step_failed") -> WireError:
-    """Return the error of a run whose step or after-run rules failed, or whose time limit passed."""
+    """Return the error of a run whose step (``culprit``) or after-run rules failed, or whose time limit passed."""
     if not context.effects and culprit is not None and (error := _error_before_effects(culprit)) is not None:
         return error
     if culprit is not None:
@@ -72,19 +72,19 @@ def failure_error(culprit: StepOutcome | None, context: FailureContext, reason: 
         missing = f" ({culprit.detail})" if culprit.code == "argument_missing" and culprit.detail else ""
         failure = f"Step {culprit.number} ({culprit.action}) failed{missing}"
     else:
-        failure = _WITHOUT_STEP.get(reason, "The run failed")
+        failure = _MESSAGE_WITHOUT_STEP.get(reason, "The run failed")
     message = f"{failure}; {context.describe_effects()}"
     return WireError("execution_failed", message, context.details(reason, culprit))
 
 
 def _error_before_effects(culprit: StepOutcome) -> WireError | None:
-    """Return the specific error for a code that permits a retry, or rules it out."""
-    if culprit.code in _BUSY:
+    """Return the error of the protocol for the culprit's code, if there is a more specific one."""
+    if culprit.code in _BUSY_CODES:
         message = f"The action {culprit.action} is busy or failed too often; try again later"
         return WireError("rate_limited", message, retry_after_ms=RETRY_AFTER_MS)
     if culprit.code == "subject_changed":
         return invalid_approval("subject")
-    if culprit.code in _NOT_PERMITTED:
+    if culprit.code in _NOT_PERMITTED_CODES:
         return WireError("auth_insufficient", f"The action {culprit.action} is not permitted")
     if culprit.code == "not_found":
         return WireError("macro_not_found", f"The action {culprit.action} does not exist any more; evaluate again")
@@ -108,9 +108,9 @@ def decision_error(culprit: StepOutcome, context: FailureContext) -> WireError:
 
 def gate_error(refused: GateRefused, context: FailureContext) -> WireError:
     """Return the error of a run whose gate refused the first effect."""
-    if _CLAIM in refused.classes:
+    if _CLAIM_MISSING in refused.classes:
         return WireError("auth_insufficient", "Policy does not permit an effect of this macro-tool")
-    if _APPROVAL in refused.classes:
+    if _APPROVAL_MISSING in refused.classes:
         return WireError("confirmation_required", "A person has to approve what this macro-tool does")
     details = context.details("gate_refused", failure_classes=list(refused.classes))
     return WireError("execution_failed", "The evidence of the run does not permit its effect", details)
@@ -130,7 +130,7 @@ def server_failure_error(run_id: str, *, has_effects: bool) -> WireError:
 def shutdown_error(run_id: str, *, has_effects: bool, keyed: bool) -> WireError:
     """Return the error of a run that has not ended when the server shuts down.
 
-    Clients may retry with the same request key, or without a key if the run has no effects.
+    Clients may retry with the same request key (``keyed``), or without a key if the run has no effects.
     """
     if keyed or not has_effects:
         again = "ask again with the same request key" if keyed else "ask again"

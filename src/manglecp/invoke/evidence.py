@@ -2,8 +2,8 @@
 
 The parts that depend only on the policy package and the stored chain are computed once per chain (:class:`ChainTerms`).
 A package cannot require less than the server: every turn claims governance, has the four controls below, and needs an
-approval at the highest tier. A server's turn has no model: its rows of renders, queue and views describe the response
-and the ledger.
+approval at the highest risk tier. The harness is made for turns of a model. A server's turn has none: its rows of
+renders, queue and views describe the response and the ledger.
 """
 
 from __future__ import annotations
@@ -35,15 +35,16 @@ ADMIT_SCHEMA: Final = digest(
     }
 )
 BASE_CLAIM: Final = "capabilities.change_morphisms"
-_TIERS: Final = ("low", "moderate", "high")
-_CONTROLS: Final = ("policyProvenance", "guardrailStages", "observabilityMode", "riskTier")
-_CHECKPOINTS: Final = ("high",)
-_ANY: Final = "turn1_"
-"""The placeholder of the call id in a template."""
+"""The capability claim that every effect needs."""
+_RISK_TIERS: Final = ("low", "moderate", "high")
+_REQUIRED_CONTROLS: Final = ("policyProvenance", "guardrailStages", "observabilityMode", "riskTier")
+_APPROVED_TIERS: Final = ("high",)
+"""The risk tiers at which a turn needs an approval."""
+_CALL_ID_PLACEHOLDER: Final = "turn1_"
 
 
 def claim_of(action: ActionDescription) -> str:
-    """Return the capability claim that an effect of this action needs, besides the base claim."""
+    """Return the capability claim that an effect of this action needs, besides ``BASE_CLAIM``."""
     return f"{BASE_CLAIM}.{action.aid.replace('.', '_')}"
 
 
@@ -60,48 +61,50 @@ class ChainTerms(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True)
     plugin_digest: str
     """The digest of the file of actions that the hosts load."""
     gates: int
+    """The number of gates of a run without failures."""
     risk_tier: str = "low"
     """The minimum; the tiers of the actions may raise it."""
     sandbox: str = "strict"
+    """The profile of the hosts."""
     pattern: Pattern = "chain"
     spare_turns: int = 16
     """Turns of resumed, repeated and cancelled attempts; gates, undo steps and the last turn are counted separately."""
 
     @cached_property
     def tier(self) -> str:
-        """The risk tier of the highest lease tier of the chain, and at least :attr:`risk_tier`."""
-        if self.risk_tier not in _TIERS:
+        """The risk tier of the chain: of its action with the highest tier, and at least :attr:`risk_tier`."""
+        if self.risk_tier not in _RISK_TIERS:
             return self.risk_tier  # no turn opens with an unknown tier
-        highest = max((action.tier for action in self.actions.values()), default=0)
-        least = "low" if highest <= 0 else "moderate" if highest < 3 else "high"
-        return max(least, self.risk_tier, key=_TIERS.index)
+        action_tier = max((action.tier for action in self.actions.values()), default=0)
+        of_actions = "low" if action_tier <= 0 else "moderate" if action_tier < 3 else "high"
+        return max(of_actions, self.risk_tier, key=_RISK_TIERS.index)
 
     @property
     def max_turns(self) -> int:
-        """Each gate once, each effect undone once, the last turn, and the spare turns."""
+        """The limit of the turns of a run: each gate, an undo for each, the last turn, and the spare turns."""
         return 2 * self.gates + 1 + self.spare_turns
 
     @property
-    def needed(self) -> int:
+    def needed_turns(self) -> int:
         """The number of turns of a run without failures."""
         return self.gates + 1
 
     @cached_property
-    def admitted(self) -> int:
-        """The turns that the package admits; those needed if it has no limit."""
-        most: int = self.package.contents.get("stop", {}).get("maxTurns", self.needed)
-        return most
+    def admitted_turns(self) -> int:
+        """The number of turns that the package admits; the needed ones if it has no limit."""
+        limit: int = self.package.contents.get("stop", {}).get("maxTurns", self.needed_turns)
+        return limit
 
     @cached_property
-    def host(self) -> str:
-        """The source of an outcome that no operator decided."""
+    def host_ref(self) -> str:
+        """The provenance of an outcome that no operator decided."""
         return f"toolhost/{self.plugin_digest}"
 
     @cached_property
     def schemas(self) -> Mapping[str, str]:
         """The digest of each tool's input schema."""
-        ours = {action.aid: digest(dict(action.input_schema)) for action in self.actions.values()}
-        return dict(sorted({ADMIT: ADMIT_SCHEMA, **ours}.items()))
+        of_actions = {action.aid: digest(dict(action.input_schema)) for action in self.actions.values()}
+        return dict(sorted({ADMIT: ADMIT_SCHEMA, **of_actions}.items()))
 
     def schema_of(self, action: ActionDescription) -> str:
         """Return the digest of an action's own input schema, also if the chain has another action of that name."""
@@ -111,7 +114,7 @@ class ChainTerms(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True)
 
     @cached_property
     def documents(self) -> Mapping[str, Any]:
-        """Return the policy documents: no deferred tools, the server as only caller, the examples of the schemas."""
+        """The policy documents of the package, with defaults, and the catalog of the chain's tools."""
         examples = {action.aid: list(action.input_schema.get("examples", ())) for action in self.actions.values()}
         return {
             "deferPolicy": {"eager": list(self.schemas), "deferred": []},
@@ -132,12 +135,12 @@ class ChainTerms(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True)
 
     @cached_property
     def spec(self) -> Mapping[str, Any]:
-        """The call spec of a turn with sequential calls, with a placeholder for the call id."""
+        """The call spec of a turn with sequential calls, with a placeholder for its id."""
         contents, documents = self.package.contents, self.documents
         stop = dict(contents.get("stop", {}))
         stop["maxTurns"] = min(self.max_turns, stop.get("maxTurns", self.max_turns))
-        same = contents.get("sandbox", {}).get("profile") == self.sandbox
-        sandbox = self.package.digests["sandbox"] if same else digest({"profile": self.sandbox})
+        is_from_package = contents.get("sandbox", {}).get("profile") == self.sandbox
+        sandbox_digest = self.package.digests["sandbox"] if is_from_package else digest({"profile": self.sandbox})
         return {
             **self.package.call_spec(session_id="", turn_index=0, model_ref="", prompt_digest=""),
             "orchestrationRole": "orchestrator",
@@ -146,25 +149,25 @@ class ChainTerms(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True)
             "deferPolicyDigest": digest(documents["deferPolicy"]),
             "toolExampleDigest": digest(documents["toolExamples"]),
             "allowedCallersDigest": digest(documents["allowedCallers"]),
-            "callId": _ANY,
+            "callId": _CALL_ID_PLACEHOLDER,
             "modelRef": self.model_ref,
             "executionPattern": self.pattern,
             "riskTier": self.tier,
-            "runtimeSandboxRef": f"sandbox/{self.sandbox}@{sandbox}",
+            "runtimeSandboxRef": f"sandbox/{self.sandbox}@{sandbox_digest}",
             "stopPolicy": stop,
             "toolTransportPolicy": {"parallelToolCalls": False, "ordering": "strict"},
         }
 
     def template(self, approval: str | None, *, parallel: bool) -> TurnBuilder:
-        """Return an empty turn without its call id. ``parallel``: its calls may run in parallel."""
-        template = self._parallel if parallel else self._strict
+        """Return an empty turn without its id. ``parallel``: its calls may run in parallel."""
+        template = self._parallel if parallel else self._sequential
         if approval is None:
             return template
         profile = self.package.governance_profile(self.pinned, self.tier, approval)
         return template.with_constraints({"governanceProfile": profile})
 
     @cached_property
-    def _strict(self) -> TurnBuilder:
+    def _sequential(self) -> TurnBuilder:
         return TurnBuilder.open(self.spec, self._constraints())
 
     @cached_property
@@ -179,20 +182,20 @@ class ChainTerms(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True)
     def _constraints(self) -> dict[str, Any]:
         package = self.package
         constraints = package.constraints(pinned=self.pinned, risk_tier=self.tier, approval_ref=None)
-        demanded: dict[str, Any] = constraints.get("governanceConstraints", {})
+        governance: dict[str, Any] = constraints.get("governanceConstraints", {})
         tools: dict[str, Any] = {"requireResultProvenance": True}
-        if (listed := package.contents.get("tools")) is not None:
-            allowed = [tool["toolName"] for tool in listed["tools"] if tool.get("allowed", True)]
+        if (tool_list := package.contents.get("tools")) is not None:
+            allowed = [tool["toolName"] for tool in tool_list["tools"] if tool.get("allowed", True)]
             tools["allowedTools"] = [ADMIT, *allowed]
-            tools["schemaDigests"] = {tool["toolName"]: tool["schemaDigest"] for tool in listed["tools"]}
+            tools["schemaDigests"] = {tool["toolName"]: tool["schemaDigest"] for tool in tool_list["tools"]}
         return {
             **constraints,
             "governanceProfile": package.governance_profile(self.pinned, self.tier, None),
             "governanceConstraints": {
-                **demanded,
-                "requiredControls": sorted({*demanded.get("requiredControls", ()), *_CONTROLS}),
+                **governance,
+                "requiredControls": sorted({*governance.get("requiredControls", ()), *_REQUIRED_CONTROLS}),
                 "bindGovernanceDigest": True,
-                "humanCheckpointTiers": sorted({*demanded.get("humanCheckpointTiers", ()), *_CHECKPOINTS}),
+                "humanCheckpointTiers": sorted({*governance.get("humanCheckpointTiers", ()), *_APPROVED_TIERS}),
             },
             "toolConstraints": tools,
             "mutationConstraints": self.mutation_constraints,
@@ -211,6 +214,7 @@ class RunTerms(msgspec.Struct, frozen=True):
     run: str
     admission_digest: str
     approval: str | None
+    """The reference to the approval."""
     chain: ChainTerms
 
 
@@ -218,33 +222,33 @@ class RunTerms(msgspec.Struct, frozen=True):
 
 Row: TypeAlias = dict[str, Any]
 Events: TypeAlias = Sequence[Mapping[str, Any]]
+"""The events of the run so far, as in its response."""
 States: TypeAlias = Mapping[Any, str]
-
-_ADMISSION: Final = "invoke/admission"
+"""The status of each step."""
+_ADMISSION_REF: Final = "invoke/admission"
 """The provenance of the admission's result."""
 _INJECTION_POINT: Final = "invoke_response"
 _UNKNOWN: Final = "outcome_unknown"
 _BAD_OUTPUT: Final = "bad_output"
 _TRANSIENT: Final = frozenset({"timeout", "crash", _UNKNOWN, "breaker_open", "queue_full"})
 """The toolhost's codes of failures that a retry may avoid."""
-_CODE: Final = re.compile(r"[a-z][a-z0-9_.\-]{0,63}")
+_CODE_PATTERN: Final = re.compile(r"[a-z][a-z0-9_.\-]{0,63}")
 
 
 class Reads(NamedTuple):
-    """The steps whose outputs are used. Other outputs are only observed."""
+    """The numbers of the steps whose outputs are used. Other outputs are only observed."""
 
     steps: frozenset[int] = frozenset()
-    """Used by a later step, and by the next gate if there is one."""
+    """Used by another step."""
     answer: frozenset[int] = frozenset()
-    """Used by the result object or by an extractor."""
+    """Used by the response: by its result object, or by an extractor."""
 
 
 @dataclass(slots=True, eq=False)
 class TurnCall:
     """A call of a turn, with its outcome."""
 
-    name: str
-    """The call id."""
+    call_id: str
     row: Row
     """The row of its request."""
     kind: Literal["admission", "do", "undo"]
@@ -255,12 +259,12 @@ class TurnCall:
     """The reference to its result."""
     call: ActionCall | None = None
     """None for the admission."""
-    answer: int | None = None
+    result_position: int | None = None
     """The position of its result among those of the turn; None without a result."""
     outcome: StepOutcome | None = None
     """None for the admission, and without a result."""
-    retry: str | None = None
-    """The call id of the next attempt, if it is repeated."""
+    next_call_id: str | None = None
+    """The id of the next attempt, if the call is repeated."""
 
     @property
     def is_done(self) -> bool:
@@ -268,13 +272,9 @@ class TurnCall:
 
     @property
     def has_failed(self) -> bool:
-        """Whether the step failed or its outcome is unknown, and it is not retried."""
-        return (
-            self.kind == "do"
-            and self.retry is None
-            and self.outcome is not None
-            and self.outcome.status in ("failed", "unknown")
-        )
+        """Whether the step failed or its outcome is unknown, and the call is not repeated."""
+        status = None if self.outcome is None else self.outcome.status
+        return self.kind == "do" and self.next_call_id is None and status in ("failed", "unknown")
 
 
 class TurnEvidence:
@@ -287,28 +287,27 @@ class TurnEvidence:
         self._stray: list[TurnCall] = []
         """Results of calls that were not requested, or that have a result already."""
         self._ungated: list[str] = []
-        self._answers = 0
-        self.widest = 1
+        """The ids of effects that no gate authorised."""
+        self._result_count = 0
+        self.max_parallel = 1
         """The largest number of parallel calls."""
 
-    # --- recording -------------------------------------------------------------------------------------------------
-
     def admission(self, turn: int) -> TurnCall:
-        """Return the call that reads the admission record and returns its digest. All first steps depend on it."""
+        """Return the call that reads the admission record and returns its digest. All effects depend on it."""
         run, position = self._terms.run, len(self._calls)
-        name = f"{run}/admit/{turn}"
-        row = _request_row(name, ADMIT, ADMIT_SCHEMA, digest({"run": run, "turn": turn}), position, "admit")
+        call_id = f"{run}/admit/{turn}"
+        row = _request_row(call_id, ADMIT, ADMIT_SCHEMA, digest({"run": run, "turn": turn}), position, "admit")
         ref = f"admission:{self._terms.admission_digest}"
-        return TurnCall(name, row, "admission", turn, ADMIT, ref, answer=self._next())
+        return TurnCall(call_id, row, "admission", turn, ADMIT, ref, result_position=self._next_result_position())
 
-    def requested(self, calls: Sequence[ActionCall]) -> list[TurnCall]:
-        """Return the rows of calls at the next positions, without recording them."""
+    def build_requests(self, calls: Sequence[ActionCall]) -> list[TurnCall]:
+        """Return the requests of parallel calls at the next positions, without recording them."""
         group = "+".join([call.group for call in calls])
-        rows = [self._turn_call(call, len(self._calls) + place, group) for place, call in enumerate(calls)]
+        requests = [self._turn_call(call, position, group) for position, call in enumerate(calls, len(self._calls))]
         if len(calls) > 1:
-            for one, call in zip(rows, calls, strict=True):
-                one.row["branchId"] = call.group
-        return rows
+            for request, call in zip(requests, calls, strict=True):
+                request.row["branchId"] = call.group
+        return requests
 
     def _turn_call(self, call: ActionCall, position: int, group: str) -> TurnCall:
         action, chain = call.action, self._chain
@@ -319,9 +318,9 @@ class TurnEvidence:
         return TurnCall(call.call_id, row, call.kind, call.number, action.name, ref, call)
 
     def record(self, calls: Sequence[TurnCall]) -> None:
-        for one in calls:
-            self._calls[one.name] = one
-        self.widest = max(self.widest, len(calls))
+        for call in calls:
+            self._calls[call.call_id] = call
+        self.max_parallel = max(self.max_parallel, len(calls))
 
     def record_ungated(self, call: ActionCall) -> None:
         """Record an effect that no gate authorised: the turn cannot be closed."""
@@ -333,17 +332,15 @@ class TurnEvidence:
             call = outcome.call
             if call is None:
                 continue  # skipped, or not callable
-            found = self._calls.get(call.call_id)
-            if found is None or found.answer is not None:
-                found = self._turn_call(call, 0, "")
-                self._stray.append(found)
-            found.answer, found.outcome = self._next(), outcome
+            turn_call = self._calls.get(call.call_id)
+            if turn_call is None or turn_call.result_position is not None:
+                turn_call = self._turn_call(call, 0, "")
+                self._stray.append(turn_call)
+            turn_call.result_position, turn_call.outcome = self._next_result_position(), outcome
 
-    def _next(self) -> int:
-        self._answers += 1
-        return self._answers - 1
-
-    # --- reading ---------------------------------------------------------------------------------------------------
+    def _next_result_position(self) -> int:
+        self._result_count += 1
+        return self._result_count - 1
 
     def __contains__(self, call_id: str) -> bool:
         return call_id in self._calls
@@ -366,38 +363,37 @@ class TurnEvidence:
         inputs: Sequence[TurnCall] | None = None,
         fence: int | None = None,
     ) -> tuple[list[Row], list[Row], Row, Row, Row]:
-        """Return the evidence that closes a turn: results, uses, protocol state, findings, and renders.
+        """Return the arguments of :meth:`ToolRequests.close`: results, uses, protocol state, findings, and renders.
 
-        ``inputs`` are the calls that a mutation depends on; None at the end of the run.
+        ``turn`` is its number, ``reason`` its stop reason. ``inputs`` are the calls that its mutation depends on; None
+        at the end of the run. ``fence`` is that of a process that resumes the run.
         """
         run, spec, approval = self._terms.run, self._chain.spec, self._terms.approval
-        with_result = [*(one for one in self._calls.values() if one.answer is not None), *self._stray]
+        with_result = [*(call for call in self._calls.values() if call.result_position is not None), *self._stray]
         event_digests = [digest(dict(event)) for event in events]
         results, uses, renders = [], [], []
-        for one, rendered in zip(with_result, _rendered(with_result, events, event_digests), strict=True):
-            if one.outcome is None:
-                result = self._terms.admission_digest
-            elif one.outcome.status == "done":
-                result = one.outcome.output_digest or digest(one.outcome.output)
+        for call, render_digest in zip(with_result, _render_digests(with_result, events, event_digests), strict=True):
+            if call.outcome is None:
+                result_digest = self._terms.admission_digest
+            elif call.outcome.status == "done":
+                result_digest = call.outcome.output_digest or digest(call.outcome.output)
             else:
-                result = digest_text(one.outcome.detail or "")
-            results.append(self._result_row(one, result))
-            uses.append(self._use_row(one, result, reads, inputs))
+                result_digest = digest_text(call.outcome.detail or "")
+            results.append(self._result_row(call, result_digest))
+            uses.append(self._use_row(call, result_digest, reads, inputs))
             renders.append(
                 {
-                    "toolCallId": one.name,
-                    "operatorPayloadDigest": result,
-                    "reminderRenderDigest": rendered,
+                    "toolCallId": call.call_id,
+                    "operatorPayloadDigest": result_digest,
+                    "reminderRenderDigest": render_digest,
                     "injectionPoint": _INJECTION_POINT,
                     "policyDigest": spec["toolRenderProtocolDigest"],
                 }
             )
-        queued = (
-            [*dict.fromkeys(event_digests)] if self._chain.package.contents["queue"].get("dedup") else event_digests
-        )
-        entries = [{"reminderDigest": one} for one in queued]
+        deduplicates = self._chain.package.contents["queue"].get("dedup")
+        queued = list(dict.fromkeys(event_digests)) if deduplicates else event_digests
+        entries = [{"reminderDigest": event_digest} for event_digest in queued]
         steps = {str(name): state for name, state in states.items()}
-        view = digest({"run": run, "turn": turn, "steps": steps})
         renders_row: Row = {
             "toolRender": renders,
             "reminderQueue": [
@@ -411,7 +407,7 @@ class TurnEvidence:
             "stateViews": [
                 {
                     "viewId": "run",
-                    "viewDigest": view,
+                    "viewDigest": digest({"run": run, "turn": turn, "steps": steps}),
                     "policyDigest": spec["stateViewPolicyDigest"],
                     "sourceRefs": [f"run://{run}"],
                 }
@@ -428,74 +424,72 @@ class TurnEvidence:
 
     def _findings(self) -> Row:
         """Return the guardrail decisions, and the joined branches of parallel groups."""
-        bad = [
-            one.name
-            for one in self.calls
-            if one.outcome is not None and not one.is_done and one.outcome.code == _BAD_OUTPUT
-        ]
-        findings: Row = {"guardrailDecisions": self._guardrail_rows(bad)}
-        if self.widest > 1:
+        findings: Row = {"guardrailDecisions": self._guardrail_rows()}
+        if self.max_parallel > 1:
             findings["branchJoins"] = [
-                {"branchId": one.row["branchId"], "joinClosed": one.answer is not None}
-                for one in self.calls
-                if "branchId" in one.row
+                {"branchId": call.row["branchId"], "joinClosed": call.result_position is not None}
+                for call in self.calls
+                if "branchId" in call.row
             ]
         return findings
 
-    def _result_row(self, one: TurnCall, result: str) -> Row:
+    def _result_row(self, call: TurnCall, result_digest: str) -> Row:
         """Return the row of a result: the digest of the output, or a typed error."""
-        outcome = one.outcome
+        outcome = call.outcome
         if outcome is None:
-            source = _ADMISSION
+            source = _ADMISSION_REF
         else:
-            source = self._chain.host if outcome.by is None else f"operator/{outcome.by}"
+            source = self._chain.host_ref if outcome.by is None else f"operator/{outcome.by}"
         row: Row = {
-            "toolCallId": one.name,
-            "sequence": one.answer,
+            "toolCallId": call.call_id,
+            "sequence": call.result_position,
             "provenance": {"kind": "runtime_route", "ref": source},
         }
         if outcome is None or outcome.status == "done":
-            return row | {"status": "ok", "resultDigest": result}
+            return row | {"status": "ok", "resultDigest": result_digest}
         code = _code_of(outcome)
-        retryable = one.call is not None and one.call.action.idempotent and code in _TRANSIENT
-        return row | {"status": "error", "errorCode": code, "retryable": retryable, "errorMessageDigest": result}
+        retryable = call.call is not None and call.call.action.idempotent and code in _TRANSIENT
+        return row | {"status": "error", "errorCode": code, "retryable": retryable, "errorMessageDigest": result_digest}
 
-    def _use_row(self, one: TurnCall, result: str, reads: Reads, inputs: Sequence[TurnCall] | None) -> Row:
+    def _use_row(self, call: TurnCall, result_digest: str, reads: Reads, inputs: Sequence[TurnCall] | None) -> Row:
         """Return the row of a use: retried, consumed by a gate or the response, or only observed."""
-        row: Row = {"toolCallId": one.name}
-        if one.outcome is None or one.outcome.status == "done":
-            row["resultDigest"] = result
-        if one.retry is not None:
-            return row | {"disposition": "retry_scheduled", "retryRef": one.retry}
-        for_gate = inputs is not None and one in inputs
-        for_answer = one.outcome is None and not for_gate
-        if one.is_done and one not in self._stray:
-            is_read = one.number in reads.steps
-            for_gate = for_gate or (is_read and inputs is not None)
-            for_answer = one.number in reads.answer or (is_read and inputs is None)
-        if not for_gate and not for_answer:
+        row: Row = {"toolCallId": call.call_id}
+        if call.outcome is None or call.outcome.status == "done":
+            row["resultDigest"] = result_digest
+        if call.next_call_id is not None:
+            return row | {"disposition": "retry_scheduled", "retryRef": call.next_call_id}
+        for_gate = inputs is not None and call in inputs
+        for_response = call.outcome is None and not for_gate
+        if call.is_done and call not in self._stray:
+            for_step = call.number in reads.steps  # whose use is credited to the gate, at the end to the response
+            for_gate = for_gate or (for_step and inputs is not None)
+            for_response = call.number in reads.answer or (for_step and inputs is None)
+        if not for_gate and not for_response:
             return row | {"disposition": "observed_only"}
         row["disposition"] = "consumed"
         if for_gate:
-            row["mutationInputRef"] = one.ref
-        if for_answer:
-            row["summaryRef"] = one.ref if one.kind == "admission" else f"response:{self._terms.run}"
+            row["mutationInputRef"] = call.ref
+        if for_response:
+            row["summaryRef"] = call.ref if call.kind == "admission" else f"response:{self._terms.run}"
         return row
 
-    def _guardrail_rows(self, bad_results: Sequence[str]) -> list[Row]:
+    def _guardrail_rows(self) -> list[Row]:
+        """Return the guardrail decisions: those of the server's checks, and blocked calls."""
+        failed = [(call.call_id, call.outcome) for call in self.calls if not call.is_done]
+        bad_outputs = [call_id for call_id, outcome in failed if outcome is not None and outcome.code == _BAD_OUTPUT]
         policy, approval = self._chain.spec.get("guardrailStagePolicyDigest"), self._terms.approval
-        decided: list[tuple[str, str, str | None]] = [
+        decisions: list[tuple[str, str, str | None]] = [  # the stage, the guardrail, and the call that it blocks
             ("pre_flight", "proof", None),
             ("pre_flight", "policy", None),
-            *(("pre_flight", "gate", call) for call in self._ungated),
+            *(("pre_flight", "gate", call_id) for call_id in self._ungated),
             ("input", "schema", None),
             ("input", "confirmation", None),
             ("output", "result_schema", None),
-            *(("output", "result_schema", call) for call in bad_results),
+            *(("output", "result_schema", call_id) for call_id in bad_outputs),
             ("output", "redaction", None),
         ]
         rows = []
-        for sequence, (stage, guardrail, blocked) in enumerate(decided):
+        for sequence, (stage, guardrail, blocked) in enumerate(decisions):
             row: Row = {
                 "stage": stage,
                 "sequence": sequence,
@@ -513,9 +507,9 @@ class TurnEvidence:
         return rows
 
 
-def _request_row(name: str, tool: str, schema: str, input_digest: str, position: int, group: str) -> Row:
+def _request_row(call_id: str, tool: str, schema: str, input_digest: str, position: int, group: str) -> Row:
     return {
-        "toolCallId": name,
+        "toolCallId": call_id,
         "toolName": tool,
         "schemaDigest": schema,
         "inputDigest": input_digest,
@@ -528,28 +522,28 @@ def _request_row(name: str, tool: str, schema: str, input_digest: str, position:
 
 
 def _code_of(outcome: StepOutcome) -> str:
-    """Return the code of an error. Text without the form of a code may come from the action and is replaced."""
+    """Return the code of an error. A text that is not a code may come from the action, and is replaced."""
     if outcome.code is None:
         return _UNKNOWN if outcome.status == "unknown" else "failed"
-    return outcome.code if _CODE.fullmatch(outcome.code) else "unlisted_code"
+    return outcome.code if _CODE_PATTERN.fullmatch(outcome.code) else "unlisted_code"
 
 
-def _rendered(calls: Sequence[TurnCall], events: Events, digests: Sequence[str]) -> list[str]:
-    """Return the digest of the event that renders each result.
+def _render_digests(calls: Sequence[TurnCall], events: Events, event_digests: Sequence[str]) -> list[str]:
+    """Return, for each call, the digest of the event that renders its result.
 
-    Events are those of the whole run, the last ones those of this turn, so both are traversed from the end. A result
-    without an event (the admission, or above the limit) is rendered by its action and status.
+    The last events of the run are those of this turn, so calls and events are matched from the end. A result without an
+    event (the admission, or above the limit of events) is rendered by its action and status.
     """
-    left = len(events)
-    rendered_digests: list[str] = []
-    for one in reversed(calls):
-        status = "success" if one.outcome is None else EVENT_STATUS[one.outcome.status]
-        rendered: str | None = None
-        if one.outcome is not None:
-            names = (one.action, f"undo: {one.action}")
-            for place in range(left - 1, -1, -1):
-                if events[place]["action"] in names and events[place]["status"] == status:
-                    rendered, left = digests[place], place
+    unmatched = len(events)
+    render_digests: list[str] = []
+    for call in reversed(calls):
+        status = "success" if call.outcome is None else EVENT_STATUS[call.outcome.status]
+        render_digest: str | None = None
+        if call.outcome is not None:
+            names = (call.action, f"undo: {call.action}")
+            for position in range(unmatched - 1, -1, -1):
+                if events[position]["action"] in names and events[position]["status"] == status:
+                    render_digest, unmatched = event_digests[position], position
                     break
-        rendered_digests.append(rendered or digest({"action": one.action, "status": status}))
-    return rendered_digests[::-1]
+        render_digests.append(render_digest or digest({"action": call.action, "status": status}))
+    return render_digests[::-1]

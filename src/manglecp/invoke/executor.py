@@ -1,9 +1,10 @@
 """The execution of one run: rounds of calls, driven by one table of states.
 
-A round of effects is authorised by a turn, then recorded, then sent; its outcomes are rows of the turn that follows. A
-run without effects has no turn: its admitted plan permits its calls. On a failure the
-chain continues, stops, or is undone, last effect first, as it declares. An effect with an unknown outcome ends the run
-at once, because neither continuing nor undoing would be right; only an idempotent action is repeated, through the gate.
+A round of effects is authorised by a turn (see :mod:`manglecp.invoke.gate`), then recorded, then sent; its outcomes
+are rows of the turn that follows. The calls of a run without effects are permitted by its admitted plan. On a failure
+the chain continues, stops, or is undone, last effect first, as it declares. An effect with an unknown outcome is
+repeated, through the gate, if its action is idempotent. Otherwise it ends the run at once, because neither continuing
+nor undoing would be right.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from manglecp.invoke.calls import (
     run_in_thread_if,
 )
 from manglecp.invoke.evidence import BASE_CLAIM, Reads, claim_of
-from manglecp.invoke.gate import GateRefused, Turn, Turns
+from manglecp.invoke.gate import GateRefused, Resumption, Turn, Turns
 from manglecp.invoke.preview import PreviewFailed, PreviewRunner
 from manglecp.invoke.progress import RunObserver
 from manglecp.invoke.run_rules import RunRules
@@ -69,49 +70,32 @@ class ExecutorEvent(Enum):
     UNDECIDED = auto()  # an operator has to decide about an outcome
 
 
+_State, _Event = ExecutorState, ExecutorEvent
 TRANSITIONS: Final[Mapping[ExecutorState, Mapping[ExecutorEvent, ExecutorState]]] = {
-    ExecutorState.OPENING: {
-        ExecutorEvent.OPENED: ExecutorState.SELECTING,
-        ExecutorEvent.UNDECIDED: ExecutorState.ENDED,
+    _State.OPENING: {_Event.OPENED: _State.SELECTING, _Event.UNDECIDED: _State.ENDED},
+    _State.SELECTING: {
+        _Event.READS: _State.READING,
+        _Event.EFFECTS: _State.AUTHORIZING,
+        _Event.SKIPPED: _State.SELECTING,
+        _Event.STOP: _State.UNDOING,
+        _Event.RELEASE: _State.RELEASED,
+        _Event.FINISHED: _State.ENDED,
+        _Event.UNDECIDED: _State.ENDED,
     },
-    ExecutorState.SELECTING: {
-        ExecutorEvent.READS: ExecutorState.READING,
-        ExecutorEvent.EFFECTS: ExecutorState.AUTHORIZING,
-        ExecutorEvent.SKIPPED: ExecutorState.SELECTING,
-        ExecutorEvent.STOP: ExecutorState.UNDOING,
-        ExecutorEvent.RELEASE: ExecutorState.RELEASED,
-        ExecutorEvent.FINISHED: ExecutorState.ENDED,
-        ExecutorEvent.UNDECIDED: ExecutorState.ENDED,
-    },
-    ExecutorState.READING: {
-        ExecutorEvent.SETTLED: ExecutorState.SELECTING,
-        ExecutorEvent.UNDECIDED: ExecutorState.ENDED,
-    },
-    ExecutorState.AUTHORIZING: {
-        ExecutorEvent.AUTHORIZED: ExecutorState.ACTING,
-        ExecutorEvent.UNDECIDED: ExecutorState.ENDED,
-    },
-    ExecutorState.ACTING: {
-        ExecutorEvent.SETTLED: ExecutorState.SELECTING,
-        ExecutorEvent.UNDONE: ExecutorState.UNDOING,
-        ExecutorEvent.UNDECIDED: ExecutorState.ENDED,
-    },
-    ExecutorState.UNDOING: {
-        ExecutorEvent.EFFECTS: ExecutorState.AUTHORIZING,
-        ExecutorEvent.FINISHED: ExecutorState.ENDED,
-        ExecutorEvent.UNDECIDED: ExecutorState.ENDED,
-    },
+    _State.READING: {_Event.SETTLED: _State.SELECTING, _Event.UNDECIDED: _State.ENDED},
+    _State.AUTHORIZING: {_Event.AUTHORIZED: _State.ACTING, _Event.UNDECIDED: _State.ENDED},
+    _State.ACTING: {_Event.SETTLED: _State.SELECTING, _Event.UNDONE: _State.UNDOING, _Event.UNDECIDED: _State.ENDED},
+    _State.UNDOING: {_Event.EFFECTS: _State.AUTHORIZING, _Event.FINISHED: _State.ENDED, _Event.UNDECIDED: _State.ENDED},
 }
-"""A missing entry is a programming error. A refused gate before any effect leaves the machine as an exception."""
+"""A missing entry is a programming error. A gate that refuses the first effect raises an exception instead."""
 
 StopReason: TypeAlias = Literal["step_failed", "cancelled", "gate_refused", "needs_decision", "timeout"]
 _Results: TypeAlias = list[tuple[StepOutcome, Slots]]
 """The outcome of each call, and the state slots after it."""
-
 _UNWATCHED_SECONDS: Final = 0.02
-"""After this long, a cancellation reaches reads that are under way."""
+"""How long reads run before a task waits for their cancellation: most end earlier, and a task costs time."""
 _MAX_ATTEMPTS: Final = 3
-"""Of an idempotent action whose outcome is unknown."""
+"""How often an idempotent action is called until its outcome is known."""
 
 
 class Released(Exception):
@@ -127,26 +111,29 @@ class _Undecided(Exception):
 
 
 class ChainResult(msgspec.Struct, frozen=True, kw_only=True):
-    """How a chain ended. ``turn`` is still open: it is closed on the response. None for a run without turns."""
+    """How a chain ended."""
 
     outcomes: tuple[StepOutcome, ...]
     effects: tuple[Effect, ...]
     turn: Turn | None
+    """The last turn, still open: it is closed on the response. None for a run without turns."""
     reads: Reads
+    """The steps whose outputs are used."""
     reason: StopReason | None = None
     """None: the chain ran to its end."""
     culprit: StepOutcome | None = None
+    """The step that failed, or that an operator has to decide about."""
 
     def undecided(self, refused: GateRefused) -> ChainResult:
-        """Return the same for a run whose last turn cannot be closed after effects."""
-        culprit = _at_last(self.outcomes, "gate_refused", ", ".join(refused.classes))
+        """Return a copy that needs a decision, because the last turn cannot be closed after effects."""
+        culprit = _failure_at_last_step(self.outcomes, "gate_refused", ", ".join(refused.classes))
         return msgspec.structs.replace(self, reason="needs_decision", culprit=culprit)
 
     @property
     def standing(self) -> tuple[StepOutcome, ...]:
         """The steps that were not undone, in order."""
         undone = {effect.step for effect in self.effects if effect.status == "undone"}
-        return tuple(one for one in self.outcomes if one.kind == "do" and one.number not in undone)
+        return tuple(step for step in self.outcomes if step.kind == "do" and step.number not in undone)
 
 
 class RunExecutor:
@@ -158,12 +145,18 @@ class RunExecutor:
         reads: Reads,
         actions: ActionRunner,
         rules: RunRules,
+        current_rules: Callable[[], RunRules],
         previews: PreviewRunner,
         observer: RunObserver,
         seconds: float,
         events: Callable[[Sequence[StepOutcome]], list[dict[str, Any]]],
     ) -> None:
-        """Pass None as ``turns`` only for a plan without effects: no turn of the run is judged then."""
+        """Pass None as ``turns`` only for a plan without effects: no turn of the run is judged then.
+
+        ``rules`` are those of the pack revision that admitted the run; ``current_rules`` returns those of the current
+        one, which judge its effects. ``seconds`` is the time limit of the run, and of each undo. ``events`` returns the
+        events of outcomes, as rows of a turn.
+        """
         self._run_id = run.admission.run
         self._plan = run.plan
         self._args = run.args
@@ -171,9 +164,11 @@ class RunExecutor:
         self._history = run.history
         self._turns = turns
         self._permit = None if run.plan.has_effects else run.plan.permit(self._run_id)
+        """The permit for all calls of a plan without effects."""
         self._reads = reads
         self._actions = actions
         self._rules = rules
+        self._current_rules = current_rules
         self._previews = previews
         self._identity = run.identity.name
         self._approved = {} if run.subject is None else run.subject.results
@@ -181,32 +176,36 @@ class RunExecutor:
         self._observer = observer
         self._events = events
         self._seconds = seconds
-        """The time limit of the run; each undo has as long again."""
         self._deadline = time.monotonic() + seconds
         self.state = ExecutorState.OPENING
         self.outcomes: list[StepOutcome] = []
         self._unknown: dict[tuple[str, int], StepOutcome] = {}
-        """By kind and number: effects that were sent, whose outcome is unknown, and which are repeated."""
+        """By kind and number of the step: effects whose outcome is unknown, and which will be repeated."""
         self._unsaved: list[StepOutcome] = []
+        """The outcomes that the journal does not have yet."""
         self._slots: Slots = {}
         self._attempts: dict[tuple[str, int], int] = {}
+        """By kind and number of the step: how often it was called."""
         if run.history is not None:
             self.outcomes += run.history.outcomes
-            self._unknown |= {(call.kind, call.number): _lost(call) for call in run.history.unfinished}
+            self._unknown |= {(call.kind, call.number): _lost_outcome(call) for call in run.history.unfinished}
             self._slots |= run.history.slots
             self._attempts |= run.history.attempts
-        self._cancelling: asyncio.Task[None] | None = None
+        self._cancel_watcher: asyncio.Task[None] | None = None
         self._turn: Turn | None = None
         self._calls: Sequence[ActionCall] = ()
+        """The calls of the round."""
         self._authority: tuple[MutationReady, Witness] | None = None
+        """The authorisation of these calls."""
         self._reason: StopReason | None = None
         self._culprit: StepOutcome | None = None
 
     async def run(self) -> ChainResult:
-        """Execute the chain and return how it ended. After an effect a refused gate and failed rules need an operator.
+        """Execute the chain and return how it ended.
 
-        Raises :class:`Released` if it was released, :class:`GateRefused` or :class:`MangleError` before the first
-        effect, and the journal's exceptions.
+        Raises :class:`Released` if it was released, :class:`WireError`, :class:`GateRefused` or :class:`MangleError`
+        if the first effect is refused or rules fail before it, and the journal's exceptions. After an effect, a refused
+        gate and failed rules need an operator's decision.
         """
         handlers = {
             ExecutorState.OPENING: self._open,
@@ -220,55 +219,59 @@ class RunExecutor:
             try:
                 event = await handler()
             except _Undecided as undecided:
-                event = self._give_up(undecided.culprit)
+                event = self._need_decision(undecided.culprit)
             except (GateRefused, MangleError) as error:
-                if not self._has_effects:  # before the first effect a refusal is a response
+                if not self._had_effects:  # before the first effect a refusal is a response
                     raise
-                event = self._give_up(self._failed_at_last(error))
+                event = self._need_decision(self._failure_after_effects(error))
             self.state = TRANSITIONS[self.state][event]
         if self.state is ExecutorState.RELEASED:
             raise Released
         return self._result()
 
     def park(self, code: str) -> ChainResult:
-        """Return the state of a run that waits for an operator; ``code`` is the reason."""
+        """Return the result of a run that waits for an operator's decision; ``code`` is the reason."""
         assert self._history is not None  # another process began it
-        assert self._turns is not None
-        unknown = list(self._unknown.values())
-        self._give_up_unknown()
-        self._turn = self._turns.open(parallel=self._plan.pattern == "parallel", resumed=self._history.resumption)
-        stuck = [one for one in unknown if one.call is not None and not one.call.action.idempotent]
-        self._reason, self._culprit = "needs_decision", stuck[0] if stuck else self._stuck(code)
+        not_repeatable = [call for call in self._history.unfinished if not call.action.idempotent]
+        self._stop_repeating()
+        self._turn = self._open_turn(self._history.resumption)
+        culprit = _lost_outcome(not_repeatable[0]) if not_repeatable else self._failure_of_next_step(code)
+        self._need_decision(culprit)
         return self._result()
 
     # --- states ------------------------------------------------------------------------------------------------------
 
     async def _open(self) -> ExecutorEvent:
         if self._turns is not None:
-            self._turn = self._open_turn(first=True)
+            history = self._history
+            self._turn = self._open_turn(None if history is None else history.resumption)
+            self._turn.admit()
+            if history is not None:
+                self._record_history(self._turn, history)
         return ExecutorEvent.OPENED
 
     async def _select(self) -> ExecutorEvent:
-        if self._unknown and (repeated := await self._repeat()):
+        if self._unknown and (repeated := await self._build_repeated_calls()):
             self._calls = repeated
             return ExecutorEvent.EFFECTS
-        culprit = self._failure()
+        culprit = self._find_ending_failure()
         if culprit is not None:
             if culprit.code == "cancelled" and self._cancelled:  # a read that was cancelled
                 return self._stop("cancelled")
             return self._stop("step_failed", culprit)
         if self._cancelled:
             return self._stop("cancelled")
-        if any(kind == "undo" for kind, _ in self._attempts):  # an earlier process was undoing the run
+        if any(kind == "undo" for kind, _ in self._attempts):
+            # An earlier process was undoing the run, but not for a failure or a cancellation.
             return self._stop("timeout")
-        steps = self._plan.ready({one.number for one in self.outcomes if one.kind == "do"})
+        steps = self._plan.ready(self._settled_steps)
         if not steps:
             return ExecutorEvent.FINISHED
         if time.monotonic() >= self._deadline:
             return self._stop("timeout")
         if self._observer.leaving() and self._can_be_released():
             return ExecutorEvent.RELEASE
-        self._calls = await self._round(steps)
+        self._calls = await self._build_calls(steps)
         if not self._calls:
             return ExecutorEvent.SKIPPED
         return ExecutorEvent.EFFECTS if self._calls[0].is_effect else ExecutorEvent.READS
@@ -279,30 +282,29 @@ class RunExecutor:
         if permit is None:
             assert self._turn is not None
             permit = self._turn.request(calls)
-        # Most reads end before a task that waits for a cancellation would have paid off.
         timer = asyncio.get_running_loop().call_later(_UNWATCHED_SECONDS, self._watch_cancellation, calls)
         try:
             results = await self._dispatch(calls, permit)
         finally:
             timer.cancel()
-            if self._cancelling is not None:
-                self._cancelling.cancel()
-                self._cancelling = None
+            if self._cancel_watcher is not None:
+                self._cancel_watcher.cancel()
+                self._cancel_watcher = None
         outcomes = [outcome for outcome, _ in results]
         if self._turn is not None and self._permit is None:
             self._turn.record_outcomes(outcomes)
-        elif self._turn is not None:  # permitted by the plan, and judged at the end
+        elif self._turn is not None:  # permitted by the plan: no request is recorded yet
             self._turn.record_effects(calls, outcomes)
-        self._slots = self._merged(results)
+        self._slots = self._merge_slots(results)
         for outcome in outcomes:
             self._settle(outcome)
         return ExecutorEvent.SETTLED
 
     async def _authorize(self) -> ExecutorEvent:
         assert self._turn is not None
-        if not self._has_effects:
-            await self._rules.prove(self.outcomes)
-        denied = self._rules.denied(self.outcomes, undo=self._calls[0].kind == "undo")
+        if not self._had_effects:
+            await self._current_rules().prove(self.outcomes)
+        denied = self._current_rules().denied(self.outcomes, undo=self._calls[0].kind == "undo")
         granted = [claim_of(action) for name, action in self._plan.actions.items() if name not in denied]
         self._authority = self._turn.authorize(
             self._calls,
@@ -311,7 +313,7 @@ class RunExecutor:
             events=self._events(self.outcomes),
             states=step_states(self.outcomes),
         )
-        self._reach("gate")
+        self._notify_points("gate")
         return ExecutorEvent.AUTHORIZED
 
     async def _act(self) -> ExecutorEvent:
@@ -319,23 +321,24 @@ class RunExecutor:
         calls, (ready, witness), self._authority = self._calls, self._authority, None
         await self._journal.record_start(calls, witness, self._unsaved, self._slots)
         self._unsaved.clear()
-        self._reach("started")
+        self._notify_points("started")
         results = await self._dispatch(calls, ready)
-        self._slots = self._merged(results)
+        self._slots = self._merge_slots(results)
         unknown = [outcome for outcome, _ in results if outcome.status == "unknown"]
-        repeated = unknown if all(map(_is_repeatable, unknown)) else []
-        known = [outcome for outcome, _ in results if outcome not in repeated]
-        for outcome in known:
+        not_repeatable = [outcome for outcome in unknown if not _is_repeatable(outcome)]
+        repeated = [] if not_repeatable else unknown
+        final = [outcome for outcome, _ in results if outcome not in repeated]
+        for outcome in final:
             self._unknown.pop((outcome.kind, outcome.number), None)
             self.outcomes.append(outcome)
         self._unknown |= {(outcome.kind, outcome.number): outcome for outcome in repeated}
         self._turn = turn = self._open_turn()
-        turn.record_effects([outcome.call for outcome in known if outcome.call is not None], known)
+        turn.record_effects([outcome.call for outcome in final if outcome.call is not None], final)
         for outcome in repeated:
             assert outcome.call is not None  # it was sent
             turn.record_retry(outcome.call, outcome)
-        if unknown and not repeated:
-            raise _Undecided(next((one for one in unknown if not _is_repeatable(one)), unknown[0]))
+        if not_repeatable:
+            raise _Undecided(not_repeatable[0])
         return ExecutorEvent.UNDONE if calls[0].kind == "undo" else ExecutorEvent.SETTLED
 
     async def _undo(self) -> ExecutorEvent:
@@ -355,8 +358,8 @@ class RunExecutor:
                 self._run_id, undo, done.call, done.output, self._plan.actions[undo.action], attempt=attempt
             )
         except UncallableStep as error:
-            self._settle(_uncallable(done.number, "undo", undo.action, error))
-            return ExecutorEvent.FINISHED
+            self._settle(_failure_at(done.number, "undo", undo.action, error.code, str(error)))
+            return ExecutorEvent.FINISHED  # as after an undo that failed
         # The run's own deadline may have passed, which is one reason for an undo.
         self._deadline = time.monotonic() + self._seconds
         self._calls = [call]
@@ -373,51 +376,50 @@ class RunExecutor:
         requested = self._observer.cancelled.is_set() or self._journal.cancel_requested
         return requested or (self._history is not None and self._history.cancelled)
 
-    async def _round(self, steps: Sequence[ChainStep]) -> list[ActionCall]:
-        """Return the calls of a round; steps that the rules skip, or that cannot be called, are settled."""
+    @property
+    def _settled_steps(self) -> set[int]:
+        return {outcome.number for outcome in self.outcomes if outcome.kind == "do"}
+
+    async def _build_calls(self, steps: Sequence[ChainStep]) -> list[ActionCall]:
+        """Return the calls of a round; settle the steps that the rules skip, or that cannot be called."""
         skips = self._rules.skips(self.outcomes)
         calls: list[ActionCall] = []
         for step in steps:
             if step.number in skips:
-                self._settle(
-                    StepOutcome(
-                        call=None, number=step.number, action=step.action, status="skipped", why=skips[step.number]
-                    )
-                )
+                self._settle(_uncalled(step, "skipped", why=skips[step.number]))
                 continue
             self._require_secrets([step])
             try:
-                calls.append(await self._call(step))
+                calls.append(await self._build_call(step))
             except UncallableStep as error:
-                self._settle(_uncallable(step.number, "do", step.action, error))
+                self._settle(_uncalled(step, "failed", code=error.code, detail=str(error)))
         return calls
 
-    async def _repeat(self) -> list[ActionCall]:
-        """Return the calls that repeat effects with an unknown outcome. A cancellation waits until it is known."""
-        unknown = [one for (kind, _), one in self._unknown.items() if kind == "do"]
+    async def _build_repeated_calls(self) -> list[ActionCall]:
+        """Return the calls that repeat steps with an unknown outcome (:meth:`_undo` repeats undos).
+
+        Raises :class:`_Undecided` if one cannot be repeated.
+        """
+        unknown = [outcome for (kind, _), outcome in self._unknown.items() if kind == "do"]
         if unknown and time.monotonic() >= self._deadline:
             raise _Undecided(unknown[0])
-        steps = [self._plan.step(one.number) for one in unknown]
+        steps = [self._plan.step(outcome.number) for outcome in unknown]
         self._require_secrets(steps)
         try:
-            return [await self._call(step) for step in steps]
+            return [await self._build_call(step) for step in steps]
         except UncallableStep:  # a value that an earlier run kept has been deleted since, or the subject has changed
             raise _Undecided(unknown[0]) from None
 
-    async def _call(self, step: ChainStep) -> ActionCall:
+    async def _build_call(self, step: ChainStep) -> ActionCall:
         attempt = self._count_attempt("do", step.number)
-        outputs = {one.number: one.output for one in self.outcomes if one.kind == "do" and one.status == "done"}
-        kept = {one.param: await self._journal.read_kept(**one.value) for one in step.arguments if one.source == "kept"}
-        arguments = self._run_id, step, self._plan.actions[step.action], self._args, outputs, attempt
-        approved = self._approved.get(step.number)
-        call = await run_in_thread_if(
-            is_large(self._args) or (bool(outputs) and is_large(outputs)),
-            build_call,
-            *arguments,
-            self._plan.secrets,
-            kept,
-            approved,
-        )
+        outputs = {done.number: done.output for done in self.outcomes if done.kind == "do" and done.status == "done"}
+        kept_arguments = [argument for argument in step.arguments if argument.source == "kept"]
+        # Their values are the id of an earlier run and the name of a value that it kept.
+        kept = {argument.param: await self._journal.read_kept(**argument.value) for argument in kept_arguments}
+        action, approved = self._plan.actions[step.action], self._approved.get(step.number)
+        arguments = self._run_id, step, action, self._args, outputs, attempt, self._plan.secrets, kept, approved
+        large = is_large(self._args) or (bool(outputs) and is_large(outputs))
+        call = await run_in_thread_if(large, build_call, *arguments)
         if step.number in self._approved:
             await self._check_subject(call, approved)
         return call
@@ -435,92 +437,78 @@ class RunExecutor:
         attempt = self._attempts[kind, number] = self._attempts.get((kind, number), 0) + 1
         return attempt
 
-    def _failure(self) -> StepOutcome | None:
-        """Return the failure that ends the chain: one to be undone rather than one that only stops it."""
-        failed = [one for one in self.outcomes if one.status == "failed" and one.kind == "do"]
-        ending = [one for one in failed if self._plan.step(one.number).on_error != "continue"]
-        return min(ending, key=lambda one: self._plan.step(one.number).on_error != "undo", default=None)
+    def _find_ending_failure(self) -> StepOutcome | None:
+        """Return the failure that ends the chain: the first that declares an undo, else the first that stops it."""
+        failed = [outcome for outcome in self.outcomes if outcome.status == "failed" and outcome.kind == "do"]
+        ending = [outcome for outcome in failed if self._plan.step(outcome.number).on_error != "continue"]
+        return min(ending, key=lambda outcome: self._plan.step(outcome.number).on_error != "undo", default=None)
 
     def _next_to_undo(self) -> StepOutcome | None:
-        """Return the last effect that stands; None if the undo of a later effect, which may depend on it, failed."""
-        for done in reversed([one for one in self.outcomes if one.kind == "do" and _may_stand(one)]):
+        """Return the last effect that stands; None if its undo failed, because it may depend on earlier effects."""
+        undos = {outcome.number: outcome for outcome in self.outcomes if outcome.kind == "undo"}
+        for done in reversed([outcome for outcome in self.outcomes if outcome.kind == "do" and _may_stand(outcome)]):
             if done.call is None or not done.call.is_effect or not self._plan.step(done.number).lasting:
                 continue
-            undone = next((one for one in self.outcomes if one.kind == "undo" and one.number == done.number), None)
-            if undone is None:
+            if done.number not in undos:
                 return done
-            if undone.status != "done":
+            if undos[done.number].status != "done":
                 return None
         return None
 
     def _require_secrets(self, steps: Sequence[ChainStep]) -> None:
-        """Secret arguments are never stored: a process that resumes a run does not have them."""
-        if self._history is None:
-            return
+        """Raise :class:`_Undecided` if the run is resumed and a step takes a secret argument: these are not stored."""
         for step in steps:
-            if self._needs_secret(step):
-                raise _Undecided(
-                    StepOutcome(call=None, number=step.number, action=step.action, status="failed", code="secret_lost")
-                )
+            if self._history is not None and self._needs_secret(step):
+                raise _Undecided(_uncalled(step, "failed", code="secret_lost"))
 
     def _needs_secret(self, step: ChainStep) -> bool:
-        return any(one.source == "call" and one.value in self._plan.secrets for one in step.arguments)
+        return any(argument.source == "call" and argument.value in self._plan.secrets for argument in step.arguments)
 
     def _can_be_released(self) -> bool:
-        """Return whether the journal has all that the rest of the run needs."""
-        settled = {one.number for one in self.outcomes if one.kind == "do"}
-        left = [step for step in self._plan.definition.steps if step.number not in settled]
-        return self._plan.has_effects and not any(map(self._needs_secret, left))
+        """Return whether the run has a journal, with all that its remaining steps need."""
+        remaining = [step for step in self._plan.definition.steps if step.number not in self._settled_steps]
+        return self._plan.has_effects and not any(map(self._needs_secret, remaining))
 
     # --- turns -------------------------------------------------------------------------------------------------------
 
-    def _open_turn(self, *, first: bool = False) -> Turn:
-        """Open the next turn, under the policies that are loaded now."""
+    def _open_turn(self, resumed: Resumption | None = None) -> Turn:
         assert self._turns is not None
-        history = self._history if first else None
-        resumed = history.resumption if history else None
-        turn = self._turns.open(parallel=self._plan.pattern == "parallel", resumed=resumed)
-        if first:
-            turn.admit()
-        if history is not None:
-            self._resume(turn, history)
-        return turn
+        return self._turns.open(parallel=self._plan.pattern == "parallel", resumed=resumed)
 
-    def _resume(self, turn: Turn, history: History) -> None:
-        """Record the history in the turn. Raises if an effect with an unknown outcome cannot be repeated."""
+    def _record_history(self, turn: Turn, history: History) -> None:
+        """Record the history in the turn. Raises :class:`_Undecided` if a lost call must not be repeated."""
         for outcome in history.carried:
             assert outcome.call is not None  # it was sent
             turn.record_effects([outcome.call], [outcome])
         unknown = list(zip(history.unfinished, self._unknown.values(), strict=True))
-        stuck = [outcome for call, outcome in unknown if not call.action.idempotent]
+        not_repeatable = [outcome for call, outcome in unknown if not call.action.idempotent]
         for call, outcome in unknown:
-            if stuck:
+            if not_repeatable:
                 turn.record_effects([call], [outcome])
             else:
                 turn.record_retry(call, outcome)
-        if stuck:
-            self._turn = turn
-            raise _Undecided(stuck[0])
+        if not_repeatable:
+            raise _Undecided(not_repeatable[0])
 
-    def _give_up(self, culprit: StepOutcome) -> ExecutorEvent:
+    def _need_decision(self, culprit: StepOutcome) -> ExecutorEvent:
         self._reason, self._culprit = "needs_decision", culprit
         return ExecutorEvent.UNDECIDED
 
-    def _failed_at_last(self, error: GateRefused | MangleError) -> StepOutcome:
-        """Return a failure after the last step; effects that would have been repeated count as unknown."""
-        self._give_up_unknown()
+    def _failure_after_effects(self, error: GateRefused | MangleError) -> StepOutcome:
+        self._stop_repeating()
         if isinstance(error, GateRefused):
-            return _at_last(self.outcomes, "gate_refused", ", ".join(error.classes))
-        return _at_last(self.outcomes, "rules_failed", type(error).__name__)
+            return _failure_at_last_step(self.outcomes, "gate_refused", ", ".join(error.classes))
+        return _failure_at_last_step(self.outcomes, "rules_failed", type(error).__name__)
 
     @property
-    def _has_effects(self) -> bool:
-        standing = any(effect.status != "undone" for effect in effects_of(self.outcomes))
-        return standing or bool(self._unknown) or any(one.kind == "undo" for one in self.outcomes)
+    def _had_effects(self) -> bool:
+        """Whether an effect happened, or may have, even if it was undone."""
+        return bool(self._unknown or effects_of(self.outcomes))
 
     # --- calls -------------------------------------------------------------------------------------------------------
 
     async def _dispatch(self, calls: Sequence[ActionCall], permit: Permit) -> _Results:
+        """Send the calls in parallel, and record the outcomes of effects."""
         if len(calls) == 1:
             return [await self._dispatch_one(calls[0], permit)]
         # All calls end before an error is raised: an effect must not go on after its run was released.
@@ -544,15 +532,15 @@ class RunExecutor:
         return outcome, slots
 
     def _watch_cancellation(self, calls: Sequence[ActionCall]) -> None:
-        self._cancelling = asyncio.create_task(self._cancel_reads(calls))
+        self._cancel_watcher = asyncio.create_task(self._cancel_reads(calls))
 
     async def _cancel_reads(self, calls: Sequence[ActionCall]) -> None:
-        """Cancel reads when the caller cancels the run. Effects that were sent are waited for."""
+        """Cancel reads when the caller cancels the run. Effects are not cancelled once they were sent."""
         await self._observer.cancelled.wait()
         for call in calls:
             self._actions.cancel(call)
 
-    def _merged(self, results: _Results) -> Slots:
+    def _merge_slots(self, results: _Results) -> Slots:
         """Return the state slots after a round: the changes of each call, in the order of the steps."""
         if len(results) == 1:
             return results[0][1]
@@ -561,29 +549,27 @@ class RunExecutor:
             merged = apply_state(state_delta(before, after), merged)
         return merged
 
-    def _reach(self, point: str) -> None:
+    def _notify_points(self, point: str) -> None:
         for call in self._calls:
             self._observer.point(f"{point}:{call.group}")
 
-    # --- outcomes ----------------------------------------------------------------------------------------------------
-
     def _settle(self, outcome: StepOutcome) -> None:
+        """Add an outcome that the next record of the journal contains."""
         self.outcomes.append(outcome)
         self._unsaved.append(outcome)
 
-    def _give_up_unknown(self) -> None:
-        """Count effects that would have been repeated as unknown."""
+    def _stop_repeating(self) -> None:
+        """Make the unknown outcomes final."""
         self.outcomes.extend(self._unknown.values())
         self._unknown.clear()
 
-    def _stuck(self, code: str) -> StepOutcome:
+    def _failure_of_next_step(self, code: str) -> StepOutcome:
         """Return a failure of the next step, or of the last one if all are settled."""
-        ready = self._plan.ready({one.number for one in self.outcomes if one.kind == "do"})
-        step = next(iter(ready), self._plan.definition.steps[-1])
-        return StepOutcome(call=None, number=step.number, action=step.action, status="failed", code=code)
+        step = next(iter(self._plan.ready(self._settled_steps)), self._plan.definition.steps[-1])
+        return _uncalled(step, "failed", code=code)
 
     def _result(self) -> ChainResult:
-        self._give_up_unknown()
+        self._stop_repeating()
         return ChainResult(
             outcomes=tuple(self.outcomes),
             effects=effects_of(self.outcomes),
@@ -596,28 +582,28 @@ class RunExecutor:
 
 def effects_of(outcomes: Sequence[StepOutcome]) -> tuple[Effect, ...]:
     """Return the effects that happened, or may have, in order."""
-    undone: dict[int, Status] = {one.number: one.status for one in outcomes if one.kind == "undo"}
+    undo_status: dict[int, Status] = {step.number: step.status for step in outcomes if step.kind == "undo"}
     return tuple(
         Effect(
-            step=one.number,
-            action=one.action,
-            status=_effect_status(one, undone.get(one.number)),
-            lasting=not isinstance(one.call.step, ChainStep) or one.call.step.lasting,
+            step=step.number,
+            action=step.action,
+            status=_effect_status(step, undo_status.get(step.number)),
+            lasting=not isinstance(step.call.step, ChainStep) or step.call.step.lasting,
         )
-        for one in outcomes
-        if one.kind != "undo" and one.call is not None and one.call.is_effect and _may_stand(one)
+        for step in outcomes
+        if step.kind != "undo" and step.call is not None and step.call.is_effect and _may_stand(step)
     )
 
 
 def step_states(outcomes: Sequence[StepOutcome]) -> dict[str, str]:
-    """Return the status of each step, for the state view of a turn."""
-    return {f"{one.kind} {one.number}": one.status for one in outcomes}
+    """Return the status of each step and of each undo, for the state view of a turn."""
+    return {f"{outcome.kind} {outcome.number}": outcome.status for outcome in outcomes}
 
 
-def _effect_status(outcome: StepOutcome, undo: Status | None) -> EffectStatus:
-    if undo == "done":
+def _effect_status(outcome: StepOutcome, undo_status: Status | None) -> EffectStatus:
+    if undo_status == "done":
         return "undone"
-    return "unknown" if "unknown" in (outcome.status, undo) else "done"
+    return "unknown" if "unknown" in (outcome.status, undo_status) else "done"
 
 
 def _may_stand(outcome: StepOutcome) -> bool:
@@ -629,14 +615,12 @@ def _is_repeatable(outcome: StepOutcome) -> bool:
     return call is not None and call.action.idempotent and call.attempt < _MAX_ATTEMPTS
 
 
-def _uncallable(number: int, kind: Literal["do", "undo"], action: str, error: UncallableStep) -> StepOutcome:
-    return StepOutcome(
-        call=None, number=number, kind=kind, action=action, status="failed", code=error.code, detail=str(error)
-    )
+def _uncalled(step: ChainStep, status: Status, **fields: Any) -> StepOutcome:
+    return StepOutcome(call=None, number=step.number, action=step.action, status=status, **fields)
 
 
-def _lost(call: ActionCall) -> StepOutcome:
-    """Return the unknown outcome of a call without a recorded outcome."""
+def _lost_outcome(call: ActionCall) -> StepOutcome:
+    """Return the unknown outcome of a call that another process sent."""
     return StepOutcome(
         call=call,
         number=call.number,
@@ -648,9 +632,11 @@ def _lost(call: ActionCall) -> StepOutcome:
     )
 
 
-def _at_last(outcomes: Sequence[StepOutcome], code: str, detail: str) -> StepOutcome:
-    """Return a failure after the last step."""
+def _failure_at_last_step(outcomes: Sequence[StepOutcome], code: str, detail: str) -> StepOutcome:
+    """Return a failure between two rounds, or at the end of the run, as one of the last step."""
     last = outcomes[-1]
-    return StepOutcome(
-        call=None, number=last.number, kind=last.kind, action=last.action, status="failed", code=code, detail=detail
-    )
+    return _failure_at(last.number, last.kind, last.action, code, detail)
+
+
+def _failure_at(number: int, kind: Literal["do", "undo"], action: str, code: str, detail: str) -> StepOutcome:
+    return StepOutcome(call=None, number=number, kind=kind, action=action, status="failed", code=code, detail=detail)

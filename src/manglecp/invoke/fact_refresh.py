@@ -1,8 +1,8 @@
 """Refresh of generated facts while a pack is served.
 
-A task runs each fact generator when it is due. The pass and the evaluation of its changes run in a thread; then the
-invoker gets the new domain in one assignment, so requests under way are not affected. Only the response of a run with
-effects waits, for a limited time, for a pass that began after the effects.
+A task runs each fact generator when it is due: one execution is a *pass*. The pass and the evaluation of its changes
+run in a thread; then the invoker gets the new domain in one assignment, so requests under way are not affected. Only
+the response of a run with effects waits, for a limited time, for a pass that began after the effects.
 
 A pass that fails leaves the facts unchanged. It is reported and repeated, with increasing delays.
 """
@@ -36,11 +36,11 @@ async def refresh_facts(
         return
     refresher = FactRefresher(invoker, generators, on_stale)
     task = asyncio.create_task(refresher.run())
-    before, invoker.settle = invoker.settle, refresher.settle
+    default_settle, invoker.settle = invoker.settle, refresher.settle
     try:
         yield
     finally:
-        invoker.settle = before
+        invoker.settle = default_settle
         task.cancel()
         await asyncio.to_thread(generators.close)  # a pass under way ends with its host
         with contextlib.suppress(asyncio.CancelledError):
@@ -54,6 +54,7 @@ class FactRefresher:
         self._generators = generators
         self._on_stale = on_stale or (lambda _generator, _reason: None)
         self._failed: set[str] = set()
+        """The generators whose last pass failed."""
         self._wake = asyncio.Event()
         self._waiting: list[tuple[set[str], asyncio.Future[None]]] = []
         """For each response that waits: the generators without a pass since its effects."""
@@ -85,23 +86,24 @@ class FactRefresher:
         names = set(self._generators.names) - self._failed
         if not names:
             return
-        entry = (names, asyncio.get_running_loop().create_future())
+        settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = (names, settled)
         self._waiting.append(entry)
         self._wake.set()
         try:
-            await asyncio.wait_for(entry[1], SETTLE_SECONDS)
+            await asyncio.wait_for(settled, SETTLE_SECONDS)
         except TimeoutError:
             _log.info("a response is sent before its effects are in the generated facts")
         finally:
             self._waiting.remove(entry)
 
     def clear_failures(self) -> None:
-        """Report the failed generators as current: their pack revision is no longer served."""
+        """Report the facts of failed generators as current, because their pack revision is no longer served."""
         for name in tuple(self._failed):
             self._report(name, None)
 
     def _refresh(self, name: str) -> str | None:
-        """Run a generator and evaluate what it changed; return why that failed, or None."""
+        """Run a generator and evaluate what it changed; return the reason of a failure, or None. Blocks."""
         try:
             result = self._generators.run_pass(name)
         except PassError as error:
@@ -116,9 +118,10 @@ class FactRefresher:
         return None
 
     def _report(self, name: str, failure: str | None) -> None:
+        """Report the first failure of a generator, and its first success after that."""
         if (failure is not None) == (name in self._failed):
             return
-        self._failed ^= {name}
+        self._failed ^= {name}  # add or remove it
         if failure is not None:
             _log.warning("the facts of %s are not updated: %s", name, failure)
         self._on_stale(name, failure)

@@ -1,7 +1,7 @@
 """The gate of a run: turns of evidence that the harness closes, and that authorise the next effects.
 
-* An effect is the mutation of one turn and a row of the next. A turn contains the effects that its predecessor
-  authorised, then calls of tier 0, and ends with the authorisation of the next effects or, the last turn, without one.
+* A turn contains the effects that its predecessor authorised, then calls of tier 0 (reads). It ends with the
+  authorisation of the next effects, as its *mutation*; the last turn ends without one.
 * A turn closes only with an outcome of each call that its predecessor authorised, and with no other effect.
 * A gate also judges the requests of the next turn, so no effect is authorised that the next turn could not contain.
 
@@ -10,9 +10,10 @@ Each turn is judged in full, at each state. This module has no side effects; the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, get_args
+from typing import Any, Final, NamedTuple, get_args
 
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.harness import (
@@ -44,13 +45,8 @@ from manglecp.invoke.evidence import (
 )
 from manglecp.pack import FOLDER, Pack, Profile, default_governance, pack_problem
 
-Row: TypeAlias = dict[str, Any]
-
 _NO_READS: Final = Reads()
 _NO_STATES: Final[States] = {}
-
-_REFUSED: Final = (TurnBlocked, InvalidEvidence)
-"""The exceptions of a turn that cannot reach a state."""
 
 
 class GateRefused(Exception):
@@ -68,11 +64,16 @@ class GateRefused(Exception):
         self.findings = tuple(findings)
 
 
-def _refusal(error: TurnBlocked | InvalidEvidence, state: TurnState) -> GateRefused:
-    if isinstance(error, TurnBlocked):
+@contextmanager
+def _refusals(state: TurnState) -> Iterator[None]:
+    """Raise :class:`GateRefused` if the harness refuses ``state``, or an earlier one that its error names."""
+    try:
+        yield
+    except TurnBlocked as error:
         classes = sorted({finding.failure.name for finding in error.findings})
-        return GateRefused(error.state, classes, error.findings)
-    return GateRefused(state, (), (), str(error))
+        raise GateRefused(error.state, classes, error.findings) from error
+    except InvalidEvidence as error:
+        raise GateRefused(state, (), (), str(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,30 +81,38 @@ class Resumption:
     """The state from which another process resumes a run."""
 
     fence: int
+    """The fencing token of that process: another one for each takeover of the run."""
     witnesses: tuple[str, ...] = ()
     """The ids of the witnesses of the closed turns, in order."""
 
 
 class Turns:
+    """The turns of a run."""
+
     def __init__(self, terms: RunTerms) -> None:
         self.terms = terms
         self.count = 0
         """The number of turns, the current one included."""
-        self.past = _Past()
+        self.closed = _ClosedTurns()
         self.authorised: dict[str, ActionCall] = {}
         """The calls that the last turn authorised, by id."""
-        self._newest: tuple[tuple[int, bool, int | None], CallSpec] | None = None
-        """The last result of :meth:`call_spec`: a gate judges the next turn before that is opened."""
+        self._spec_key: tuple[int, bool, int | None] | None = None
+        self._spec: CallSpec | None = None
+        """The last result of :meth:`call_spec`: a gate judges the next turn before that turn is opened."""
 
     def open(self, *, parallel: bool = False, resumed: Resumption | None = None) -> Turn:
-        """Open the next turn. ``parallel``: calls of it, or effects of its predecessor, run in parallel."""
+        """Open the next turn. Raises :class:`GateRefused`.
+
+        ``parallel``: its calls, or the effects that its predecessor authorised, may run in parallel. ``resumed`` is
+        passed for the first turn of a process that resumes the run.
+        """
         chain = self.terms.chain
-        if resumed is None and self.count == 0 and chain.admitted < chain.needed:
+        if resumed is None and self.count == 0 and chain.admitted_turns < chain.needed_turns:
             # The run would stop after some of its effects.
-            why = f"the chain takes {chain.needed} turns, and its policies admit {chain.admitted}"
+            why = f"the chain takes {chain.needed_turns} turns, and its policies admit {chain.admitted_turns}"
             raise GateRefused(TurnState.CALL_SPEC, ("protocol.stop_reason_unhandled",), why=why)
         if resumed is not None:
-            self.past = _Past(resumed.witnesses)
+            self.closed = _ClosedTurns(resumed.witnesses)
             self.count = max(self.count, len(resumed.witnesses))
             self.authorised = {}
         self.count += 1
@@ -111,17 +120,15 @@ class Turns:
 
     def call_spec(self, number: int, parallel: bool, fence: int | None = None) -> CallSpec:
         """Return the call spec of a turn. ``fence`` distinguishes turns of processes that resume the same run."""
-        which = (number, parallel, fence)
-        if self._newest is None or self._newest[0] != which:
+        key = (number, parallel, fence)
+        if self._spec is None or self._spec_key != key:
             terms = self.terms
-            prompt = terms.admission_digest if fence is None else digest([terms.admission_digest, fence])
-            name = call_id(terms.run, number, terms.chain.model_ref, prompt)
-            try:
-                turn = CallSpec.of(terms.chain.template(terms.approval, parallel=parallel).with_call_id(name))
-            except _REFUSED as error:
-                raise _refusal(error, TurnState.CALL_SPEC) from error
-            self._newest = which, turn
-        return self._newest[1]
+            prompt_digest = terms.admission_digest if fence is None else digest([terms.admission_digest, fence])
+            turn_id = call_id(terms.run, number, terms.chain.model_ref, prompt_digest)
+            with _refusals(TurnState.CALL_SPEC):
+                self._spec = CallSpec.of(terms.chain.template(terms.approval, parallel=parallel).with_call_id(turn_id))
+            self._spec_key = key
+        return self._spec
 
 
 class Turn:
@@ -132,18 +139,18 @@ class Turn:
         self._turns = turns
         self._parallel = parallel
         self._resumed = resumed
-        self._owed = dict(turns.authorised)
+        self._authorised = dict(turns.authorised)
+        """The calls, by id, of which this turn must have an outcome."""
         self._evidence = TurnEvidence(turns.terms)
         self._unjudged: list[TurnCall] = []
         """Recorded requests that are judged with the next request or at the end of the turn."""
-        self._over = False
+        self._is_closed = False
         self._fence = None if resumed is None else resumed.fence
         self._state: CallSpec | ToolRequests = turns.call_spec(number, parallel, self._fence)
 
-    # --- records ---------------------------------------------------------------------------------------------------
-
     def admit(self) -> None:
-        self._must_be_open()
+        """Record the admission of the run, as the first call of the first turn of a process."""
+        self._ensure_open()
         self._record([self._evidence.admission(self.number)])
 
     def request(self, calls: Sequence[ActionCall]) -> ToolRequests:
@@ -151,11 +158,11 @@ class Turn:
 
         Raises :class:`GateRefused`; refused requests are not recorded.
         """
-        self._must_be_open()
+        self._ensure_open()
         for call in calls:
             if call.is_effect:
                 raise ValueError(f"{call.call_id} has an effect, which needs an authorisation")
-        requests = self._evidence.requested(calls)
+        requests = self._evidence.build_requests(calls)
         self._state = state = self._judge(requests)
         self._unjudged = []
         self._evidence.record(requests)
@@ -163,24 +170,22 @@ class Turn:
 
     def record_outcomes(self, outcomes: Iterable[StepOutcome]) -> None:
         """Record the outcomes of requested calls. A skipped step has no call and no row."""
-        self._must_be_open()
+        self._ensure_open()
         self._evidence.record_outcomes(outcomes)
 
     def record_effects(self, calls: Sequence[ActionCall], outcomes: Iterable[StepOutcome]) -> None:
-        """Record parallel calls: effects that the previous turn authorised, or calls from the journal."""
-        self._must_be_open()
+        """Record parallel calls and their outcomes: authorised effects, reads of a plan, or calls from the journal."""
+        self._ensure_open()
         for call in calls:
-            if self._resumed is None and call.is_effect and self._owed.get(call.call_id) != call:
+            if self._resumed is None and call.is_effect and self._authorised.get(call.call_id) != call:
                 self._evidence.record_ungated(call)
-        self._record(self._evidence.requested(calls))
+        self._record(self._evidence.build_requests(calls))
         self._evidence.record_outcomes(outcomes)
 
     def record_retry(self, call: ActionCall, outcome: StepOutcome) -> None:
         """Record an attempt with an unknown outcome that is repeated."""
         self.record_effects([call], [outcome])
-        self._evidence[call.call_id].retry = f"{call.run}/{call.group}/{call.attempt + 1}"
-
-    # --- the end ---------------------------------------------------------------------------------------------------
+        self._evidence[call.call_id].next_call_id = f"{call.run}/{call.group}/{call.attempt + 1}"
 
     def authorize(
         self,
@@ -193,50 +198,40 @@ class Turn:
     ) -> tuple[MutationReady, Witness]:
         """Close the turn and return the authorisation of exactly these calls, each once, and the witness.
 
-        Raises :class:`GateRefused`; the turn is still open then, and may be finished or authorise other calls.
+        ``claims`` are the capability claims that policy grants. Raises :class:`GateRefused`; the turn is still open
+        then, and may be finished or authorise other calls.
         """
-        self._must_be_open()
+        self._ensure_open()
         if not calls:
             raise ValueError("no calls to authorise")
         turns = self._turns
         self._judge_next_turn(calls)
-        inputs, witnesses, dangling = _dependencies(calls, self._evidence, turns.past)
-        refs = sorted([*(one.ref for one in inputs), *dangling])
-        mutation = _mutation_of(turns.terms, calls, claims, refs, witnesses)
+        inputs, witnesses, dangling = _find_dependencies(calls, self._evidence, turns.closed)
+        refs = sorted([*(turn_call.ref for turn_call in inputs), *dangling])
+        mutation = _mutation_row(turns.terms, calls, claims, refs, witnesses)
         chain = turns.terms.chain
         required = chain.package.contents["mutation"].get("requiredCapabilityClaims", ())
-        needed = sorted({BASE_CLAIM, *required, *(claim_of(call.action) for call in calls)})
-        constraints = {**chain.mutation_constraints, "requiredCapabilityClaims": needed}
-        try:
+        needed_claims = sorted({BASE_CLAIM, *required, *(claim_of(call.action) for call in calls)})
+        constraints = {**chain.mutation_constraints, "requiredCapabilityClaims": needed_claims}
+        with _refusals(TurnState.MUTATION_READY):
             closed = self._close("tool_use", reads, events, states, inputs)
             ready = closed.authorize(mutation, {"mutationConstraints": constraints})
-        except _REFUSED as error:
-            raise _refusal(error, TurnState.MUTATION_READY) from error
         turns.authorised = {call.call_id: call for call in calls}
-        return ready, self._ended(ready.judgement)
+        return ready, self._mark_closed(ready.judgement)
 
     def finish(
-        self,
-        *,
-        reads: Reads = _NO_READS,
-        events: Events = (),
-        states: States = _NO_STATES,
-        paused: bool = False,
+        self, *, reads: Reads = _NO_READS, events: Events = (), states: States = _NO_STATES, paused: bool = False
     ) -> Witness:
         """Close the last turn. ``paused``: the run waits for an operator's decision. Raises :class:`GateRefused`."""
-        self._must_be_open()
+        self._ensure_open()
         reason = "pause_turn" if paused else "end_turn"
-        try:
+        with _refusals(TurnState.JOIN_CLOSED):
             closed = self._close(reason, reads, events, states)
-        except _REFUSED as error:
-            raise _refusal(error, TurnState.JOIN_CLOSED) from error
         self._turns.authorised = {}
-        return self._ended(closed.judgement)
+        return self._mark_closed(closed.judgement)
 
-    # --- judgement -------------------------------------------------------------------------------------------------
-
-    def _must_be_open(self) -> None:
-        if self._over:
+    def _ensure_open(self) -> None:
+        if self._is_closed:
             raise RuntimeError("the turn is over")
 
     def _record(self, calls: Sequence[TurnCall]) -> None:
@@ -244,104 +239,107 @@ class Turn:
         self._unjudged += calls
 
     def _judge(self, requests: Sequence[TurnCall]) -> ToolRequests:
-        """Return the state with all requests so far and the new ones."""
-        state, new = self._state, [*self._unjudged, *requests]
-        if not new and isinstance(state, ToolRequests):
+        """Return the state with all requests so far and the new ones. Raises :class:`GateRefused`."""
+        state, new_calls = self._state, [*self._unjudged, *requests]
+        if not new_calls and isinstance(state, ToolRequests):
             return state
-        try:
-            return _requested(state, new, max(self._evidence.widest, len(requests)))
-        except _REFUSED as error:
-            raise _refusal(error, TurnState.TOOL_REQUESTS) from error
+        with _refusals(TurnState.TOOL_REQUESTS):
+            return _with_requests(state, new_calls, max(self._evidence.max_parallel, len(requests)))
 
     def _judge_next_turn(self, calls: Sequence[ActionCall]) -> None:
         """Raise :class:`GateRefused` for calls that the next turn could not contain."""
         turns = self._turns
-        requests = TurnEvidence(turns.terms).requested(calls)
+        requests = TurnEvidence(turns.terms).build_requests(calls)
         spec = turns.call_spec(self.number + 1, self._parallel or len(calls) > 1)
-        try:
-            _requested(spec, requests, len(calls))
-        except _REFUSED as error:
-            raise _refusal(error, TurnState.TOOL_REQUESTS) from error
+        with _refusals(TurnState.TOOL_REQUESTS):
+            _with_requests(spec, requests, len(calls))
 
     def _close(
         self, reason: str, reads: Reads, events: Events, states: States, inputs: Sequence[TurnCall] | None = None
     ) -> JoinClosed:
-        """Close the turn. ``inputs`` are the calls that the next mutation depends on; None at the end of the run."""
+        """Close the turn. ``inputs`` are the calls that its mutation depends on; None at the end of the run."""
         evidence = self._evidence
         # An authorised call without an outcome becomes a request without a result, with which no turn closes.
-        owed = [call for name, call in self._owed.items() if name not in evidence]
-        requested = self._judge(evidence.requested(owed) if owed else ())
+        missing = [call for call in self._authorised.values() if call.call_id not in evidence]
+        requested = self._judge(evidence.build_requests(missing) if missing else ())
         closing = evidence.closing(self.number, reason, reads, events, states, inputs=inputs, fence=self._fence)
         return requested.close(*closing)
 
-    def _ended(self, judgement: Judgement) -> Witness:
-        self._over = True
-        self._turns.past.add(judgement.witness_id, self._evidence.calls)
+    def _mark_closed(self, judgement: Judgement) -> Witness:
+        self._is_closed = True
+        self._turns.closed.add(judgement.witness_id, self._evidence.calls)
         return Witness(judgement)
 
 
-def _requested(state: CallSpec | ToolRequests, calls: Sequence[TurnCall], width: int) -> ToolRequests:
-    """Return the state with these requests; ``width`` is the largest number of parallel calls."""
-    split = {"decomposition": {"mode": "split", "fanOut": width}} if width > 1 else {}
-    return state.request([one.row for one in calls], split)
+def _with_requests(state: CallSpec | ToolRequests, calls: Sequence[TurnCall], max_parallel: int) -> ToolRequests:
+    """Return the state with these requests; ``max_parallel`` is the largest number of parallel calls of the turn."""
+    split = {"decomposition": {"mode": "split", "fanOut": max_parallel}} if max_parallel > 1 else {}
+    return state.request([call.row for call in calls], split)
 
 
 # --- the mutation ---------------------------------------------------------------------------------------------------
 
 
-class _Past:
+class _ClosedTurns:
     """The closed turns of a run, by the ids of their witnesses."""
 
-    def __init__(self, before: Sequence[str] = ()) -> None:
-        """``before`` are the witnesses of turns of another process, in order."""
-        self.witnesses = list(before)
+    def __init__(self, witnesses: Sequence[str] = ()) -> None:
+        """``witnesses`` are those of turns of another process, in order."""
+        self.witnesses = list(witnesses)
         self._admission: str | None = None
         self._steps: dict[int, str] = {}
 
     def add(self, witness: str, calls: Iterable[TurnCall]) -> None:
         self.witnesses.append(witness)
-        for one in calls:
-            if one.kind == "admission":
+        for call in calls:
+            if call.kind == "admission":
                 self._admission = witness
-            elif one.kind == "do" and one.retry is None:
-                self._steps[one.number] = witness
+            elif call.kind == "do" and call.next_call_id is None:
+                self._steps[call.number] = witness
 
     def of_step(self, number: int) -> list[str]:
         """Return the witness of the step's turn; all witnesses if the turn belongs to another process."""
         return [self._steps[number]] if number in self._steps else list(self.witnesses)
 
     def of_admission(self) -> list[str]:
+        """Return the witness of the first turn; all witnesses if it belongs to another process."""
         return list(self.witnesses) if self._admission is None else [self._admission]
 
 
-def _dependencies(
-    calls: Sequence[ActionCall], evidence: TurnEvidence, past: _Past
-) -> tuple[list[TurnCall], list[str], list[str]]:
-    """Return the calls of this turn and the witnesses that they depend on, and dangling references (to be refused)."""
+class _Dependencies(NamedTuple):
+    calls: list[TurnCall]
+    """Calls of the current turn."""
+    witnesses: list[str]
+    """Of the previous turn, and of the turns of calls that are not in the current one."""
+    dangling: list[str]
+    """References to steps without a result; the harness refuses them."""
+
+
+def _find_dependencies(calls: Sequence[ActionCall], evidence: TurnEvidence, closed: _ClosedTurns) -> _Dependencies:
+    """Return what ``calls`` depend on: their sources and the admission; an undo also on its step and each failure."""
     results: dict[str, TurnCall] = {}
-    witnesses = past.witnesses[-1:]
+    witnesses = closed.witnesses[-1:]
     dangling: list[str] = []
     sources = {source for call in calls for source in call.sources}
-    undoing = [call for call in calls if call.kind == "undo"]
-    if undoing:  # an undo depends on the failure and on the step that it reverts
-        sources.update(call.number for call in undoing)
-        results |= {one.name: one for one in evidence.calls if one.has_failed}
-    here = {one.number: one for one in evidence.calls if one.kind == "do"}  # the last attempt at each step
+    if undo_calls := [call for call in calls if call.kind == "undo"]:
+        sources.update(call.number for call in undo_calls)
+        results |= {call.call_id: call for call in evidence.calls if call.has_failed}
+    last_attempts = {call.number: call for call in evidence.calls if call.kind == "do"}
     for source in sorted(sources):
-        if source in here:
-            results[here[source].name] = here[source]
-        elif known := past.of_step(source):
-            witnesses += known
+        if source in last_attempts:
+            results[last_attempts[source].call_id] = last_attempts[source]
+        elif source_witnesses := closed.of_step(source):
+            witnesses += source_witnesses
         else:
             dangling.append(f"run://{calls[0].run}/s{source}")
-    admissions = {one.name: one for one in evidence.calls if one.kind == "admission"}
+    admissions = {call.call_id: call for call in evidence.calls if call.kind == "admission"}
     results |= admissions
     if not admissions:
-        witnesses += past.of_admission()
-    return list(results.values()), list(dict.fromkeys(witnesses)), dangling
+        witnesses += closed.of_admission()
+    return _Dependencies(list(results.values()), list(dict.fromkeys(witnesses)), dangling)
 
 
-def _mutation_of(
+def _mutation_row(
     terms: RunTerms, calls: Sequence[ActionCall], claims: Iterable[str], inputs: Iterable[str], witnesses: Sequence[str]
 ) -> dict[str, Any]:
     """Return the row ``mutation`` of the turn, with the id, the tool and the input digest of each call."""
@@ -364,54 +362,56 @@ def _mutation_of(
 # A server's turns always have one queue, one view, one injection point and one sandbox. A package that requires others
 # would fail every turn, after effects: so the shortest turn is judged when the pack is opened. Only problems of
 # every run are reported; a package may admit no parallel steps, or no effects.
-_NOTHING: Final = digest("a turn on trial")
-_FIX: Final = "require the queue events, the view run and the injection point invoke_response, or none"
+_TRIAL_DIGEST: Final = digest("a turn on trial")
+_CONTEXT_FIX: Final = "require the queue events, the view run and the injection point invoke_response, or none"
 
 
 def check_policy_package(pack: Pack, sandbox: Profile) -> tuple[Diagnostic, ...]:
     """Return why no run of the pack could succeed under its policy package. ``sandbox`` is the profile of its hosts."""
     problems, package = [], pack.governance
-    promised = package.contents.get("sandbox", {}).get("profile", sandbox)
-    if promised != sandbox and package.digest != default_governance().digest:  # the shipped package binds no hosts
-        message = f"profile: turns would be bound to the sandbox {promised}, and the hosts run in {sandbox}"
-        fix = f'write profile = "{sandbox}", or have the hosts run in {promised}'
+    profile = package.contents.get("sandbox", {}).get("profile", sandbox)
+    if profile != sandbox and package.digest != default_governance().digest:  # the shipped package binds no hosts
+        message = f"profile: turns would be bound to the sandbox {profile}, and the hosts run in {sandbox}"
+        fix = f'write profile = "{sandbox}", or have the hosts run in {profile}'
         problems.append(pack_problem(f"{FOLDER}/sandbox", message, fix=fix))
-    if refused := sorted({name for tier in TIERS for name in _trial_classes(pack, tier)}):
-        message = f"no turn of a server would close under this policy package: {', '.join(refused)}"
-        shown = any(name.startswith("context.") for name in refused)
-        problems.append(pack_problem(f"{FOLDER}/", message, fix=_trial_fix(pack) if shown else None))
+    if classes := sorted({name for tier in TIERS for name in _trial_classes(pack, tier)}):
+        message = f"no turn of a server would close under this policy package: {', '.join(classes)}"
+        in_context = any(name.startswith("context.") for name in classes)
+        problems.append(pack_problem(f"{FOLDER}/", message, fix=_context_fix(pack) if in_context else None))
     return tuple(problems)
 
 
-def _trial_fix(pack: Pack) -> str:
-    batch, most = pack.governance.contents["queue"].get("maxBatchSize"), pack.settings.invocation.max_events
-    if batch is None or batch >= most:
-        return _FIX
-    return f"a run has up to {most} events: raise maxBatchSize, or lower [invocation] max_events to it"
+def _context_fix(pack: Pack) -> str:
+    max_batch, max_events = pack.governance.contents["queue"].get("maxBatchSize"), pack.settings.invocation.max_events
+    if max_batch is None or max_batch >= max_events:
+        return _CONTEXT_FIX
+    return f"a run has up to {max_events} events: raise maxBatchSize, or lower [invocation] max_events to it"
 
 
 def _trial_classes(pack: Pack, tier: str) -> tuple[str, ...]:
-    """Return the classes that keep the shortest turn of this tier open; empty if it closes for one pattern."""
-    package, most = pack.governance, pack.settings.invocation.max_events
-    events = [{"action": "trial", "status": "success", "detail": str(n)} for n in range(most)]
-    first: tuple[str, ...] = ()
+    """Return the failure classes of the shortest turn of this risk tier; empty if it closes for some pattern."""
+    package = pack.governance
+    events = [
+        {"action": "trial", "status": "success", "detail": str(n)} for n in range(pack.settings.invocation.max_events)
+    ]
+    first_classes: tuple[str, ...] = ()
     for pattern in get_args(Pattern):
         chain = ChainTerms(
             model_ref=f"rules:{pack.name}@{pack.settings.version}",
             package=package,
             pinned=pack.settings.governance_digest or package.digest,
             actions={},
-            plugin_digest=_NOTHING,
+            plugin_digest=_TRIAL_DIGEST,
             gates=0,
             risk_tier=tier,
             pattern=pattern,
         )
         try:
-            turn = Turns(RunTerms("trial", _NOTHING, "confirm:trial", chain)).open()
+            turn = Turns(RunTerms("trial", _TRIAL_DIGEST, "confirm:trial", chain)).open()
             turn.admit()
             turn.finish(events=events)
         except GateRefused as refused:
-            first = first or refused.classes or (str(refused),)
+            first_classes = first_classes or refused.classes or (str(refused),)
         else:
             return ()
-    return first
+    return first_classes

@@ -47,12 +47,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InvokeSettings:
-    """Settings of a server; a pack's own are in its ``[invocation]``."""
+    """Settings of a server for all packs; those of one pack are in the table ``[invocation]`` of its settings."""
 
     claim_ms: int = 15_000
     """How long a run belongs to a process without a heartbeat."""
     most_takeovers: int = 5
-    """After more takeovers without progress, a run waits for an operator."""
+    """After more takeovers without progress, a run waits for an operator's decision."""
     handover_ms: int = 3_000
     """How long another process may take over a run that this one released, before this one continues it."""
 
@@ -78,7 +78,10 @@ class Invocations:
     async def attach(
         self, invocation: InvocationKey, cancelled: asyncio.Event, work: Coroutine[Any, Any, RunResponse]
     ) -> RunResponse:
-        """Detach ``work``, or wait for the invocation under way with the same request key."""
+        """Run ``work`` as :meth:`detach`, or wait for the invocation under way with the same request key.
+
+        ``cancelled`` is set when this caller cancels: this cancels the invocation that it waits for.
+        """
         assert invocation.key is not None
         key = invocation.identity.name, invocation.key
         first = self._keyed.get(key)
@@ -107,6 +110,7 @@ class Invocations:
         return first is not None
 
     async def drain(self) -> None:
+        """Wait for all detached invocations."""
         while self._detached:
             await asyncio.wait(self._detached)
 
@@ -135,8 +139,9 @@ class Invoker:
     ) -> None:
         """``sandbox`` is the profile of the hosts; ``point`` is called where a crash would matter, for tests.
 
-        ``current`` returns an identity without the permissions that its credentials have lost since its request.
-        Raises :class:`PackError` if no run could succeed under the policy package.
+        ``clock`` returns nanoseconds since 1970. ``current`` returns an identity without the permissions that its
+        credentials have lost since its request. Raises :class:`PackError` if no run could succeed under the policy
+        package.
         """
         domain = offers.domain
         self.offers = offers
@@ -172,8 +177,9 @@ class Invoker:
         self._invocations = Invocations()
         self._executing: set[asyncio.Task[Any]] = set()
         self._handing_over: Literal["all", "taken"] | None = None
+        """Which runs to release before their next step; ``taken``: those that this process took over."""
         self.settle: Callable[[], Awaitable[None]] = _no_wait
-        """Awaited before the response of a run with effects, so that generated facts include those effects."""
+        """Awaited before the response of a run with effects, so that generated facts include the effects."""
 
     async def __aenter__(self) -> Self:
         self._ownership.start()
@@ -190,18 +196,13 @@ class Invoker:
         """The domain with the newest facts."""
         return self.offers.domain
 
-    # --- invocations -------------------------------------------------------------------------------------------------
-
     async def invoke(
-        self,
-        request: InvokeRequest,
-        identity: Identity,
-        observer: RunObserver | None = None,
+        self, request: InvokeRequest, identity: Identity, observer: RunObserver | None = None
     ) -> InvokeResponse:
         """Run an offer. Raises :class:`WireError` if there is no result.
 
-        A run with effects or with a request key continues if the caller is cancelled. Setting ``observer.cancelled``
-        stops it between two steps.
+        A run with effects or with a request key continues if the caller's task is cancelled. Setting
+        ``observer.cancelled`` stops it between two steps.
         """
         payload = request.payload
         key = check_request_key(payload.request_key)
@@ -259,8 +260,8 @@ class Invoker:
             return await self._recovery.wait(admitted.admission.run, observer, keyed=_is_keyed(admitted))
         if admitted.plan.has_effects:
             await self.settle()
-        if (first := admitted.first) is not None:  # another server ran the same request: its response was stored first
-            return await self._await_other(first.run_id, first.request_digest, invocation.digest, observer)
+        if (earlier := admitted.journal.earlier_run) is not None:
+            return await self._await_other(earlier.run_id, earlier.request_digest, invocation.digest, observer)
         return response
 
     async def cancel(self, identity: Identity, key: str) -> None:
@@ -272,10 +273,8 @@ class Invoker:
         if run is not None:
             await self._recovery.cancel(run)
 
-    # --- execution ---------------------------------------------------------------------------------------------------
-
     async def _execute(self, admitted: AdmittedRun, observer: RunObserver) -> RunResponse:
-        """Execute a run and return its response. Raises :class:`Released` and :class:`Fenced` after a takeover."""
+        """Execute a run and return its response. Raises :class:`Released`, and :class:`Fenced` after a takeover."""
         run, task = admitted.admission.run, asyncio.current_task()
         assert task is not None
         ownership = self._ownership.get(run)
@@ -310,19 +309,24 @@ class Invoker:
             if ownership is not None:
                 self._ownership.remove(ownership)
 
-    # --- shutdown ----------------------------------------------------------------------------------------------------
+    # --- replacement and shutdown ------------------------------------------------------------------------------------
+
+    def replace_by(self, current: Invoker) -> None:
+        """Judge the further effects of runs of this pack revision by the rules of the current one."""
+        self._driver.successor = current._driver
 
     def hand_over(self, *, awaited: bool = True) -> None:
-        """Release runs to other processes, each before its next step: all, or without ``awaited`` those taken over.
+        """Release runs to other processes, each before its next step.
 
-        A client that waits here receives the response from the other process.
+        With ``awaited`` also those that a client of this process waits for: it receives the response of the other
+        process. Without it, only runs that this process took over.
         """
         self._handing_over = "all" if awaited else "taken"
 
     def leave(self) -> None:
-        """Cancel all waits. Runs stay in the journal.
+        """Cancel all executions and waits. Runs stay in the journal.
 
-        Ownership expires after this process has ended: until then an effect may be under way in its hosts.
+        Their ownership is not released, but expires: until then an effect may be under way in a host.
         """
         self._recovery.closed = True
         for task in tuple(self._executing):
@@ -339,24 +343,23 @@ class Invoker:
         with contextlib.suppress(StoreError):  # the ownership expires
             await self._store.writer.write(lambda tx: self._store.runs.release(tx, owned.run, owned.fence))
 
-    # --- runs of other processes -------------------------------------------------------------------------------------
-
     async def _await_other(self, run: str, run_digest: str, request_digest: str, observer: RunObserver) -> RunResponse:
+        """Return the response of the first run with the same request key; an error if that was another request."""
         return await self._recovery.wait(run, observer, keyed=True) if run_digest == request_digest else key_conflict()
 
     async def take_over(self, run: str | None = None, *, observer: RunObserver | None = None) -> str | None:
         """Take over a run without an owner (this one, if given), execute it, and return its id.
 
-        None if there is none, or if another process took it over meanwhile. Its end is not awaited then: workers that
-        wait for each other's runs could wait for ever.
+        Return None if there is none, or if another process took the run over meanwhile. The end of that run is not
+        awaited: workers that wait for each other's runs could wait for ever.
         """
-        since = time.monotonic()
+        before_write = time.monotonic()
         owned = await asyncio.to_thread(
             self._ownership.take_over, [self.domain.digest], self._settings.most_takeovers, run
         )
         if owned is None:
             return None
-        ownership = self._ownership.add(owned.run.run_id, owned.run.fence, since)
+        ownership = self._ownership.add(owned.run.run_id, owned.run.fence, before_write)
         try:
             self._point("claimed")
             admitted = await asyncio.to_thread(self._recovery.restore, owned)
@@ -373,7 +376,7 @@ class Invoker:
 
 
 async def _no_wait() -> None:
-    """Return the default of :attr:`Invoker.settle`, for packs without fact generators."""
+    """Return at once: the default of :attr:`Invoker.settle`, for packs without fact generators."""
 
 
 def _is_keyed(admitted: AdmittedRun) -> bool:
@@ -385,10 +388,10 @@ def _shutdown_error(admitted: AdmittedRun) -> WireError:
 
 
 class Worker:
-    """Takes over and executes runs of some packs, at most ``at_once`` in parallel."""
+    """Takes over and executes runs that have no owner."""
 
     def __init__(self, invokers: Sequence[Invoker], *, at_once: int = 4, pause: float = 1.0) -> None:
-        """``pause`` is the polling interval in seconds."""
+        """``at_once`` is the number of runs in parallel, ``pause`` the polling interval in seconds."""
         self._invokers = tuple(invokers)
         self._at_once = at_once
         self._pause = pause
@@ -405,7 +408,7 @@ class Worker:
     async def drain(self) -> list[str]:
         """Take over the runs that have no owner now, one after the other, and return their ids."""
         taken = []
-        while not self._stopped.is_set() and (run := await self._one()) is not None:
+        while not self._stopped.is_set() and (run := await self._take_over_one()) is not None:
             taken.append(run)
         return taken
 
@@ -413,7 +416,7 @@ class Worker:
         while not self._stopped.is_set():
             run = None
             try:
-                run = await self._one()
+                run = await self._take_over_one()
             except StoreError as error:
                 _log.warning("the journal cannot be read: %s", error)
             except Exception:  # a defect of one run must not stop the worker
@@ -422,7 +425,7 @@ class Worker:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._stopped.wait(), self._pause)
 
-    async def _one(self) -> str | None:
+    async def _take_over_one(self) -> str | None:
         for invoker in self._invokers:
             run = await invoker.take_over()
             if run is not None:

@@ -2,7 +2,8 @@
 
 A run without effects has one ledger entry, at its end: its admission, digests of each step, its end state. A run with
 effects is *durable*: each effect is recorded before it is sent, with the witness of the turn that permits it, and its
-outcome before another step uses it. Outputs of reads are written with the next record; a lost read is repeated.
+outcome before another step uses it. Outcomes of reads are written with the next effect; a read that is lost with its
+process is repeated.
 
 The ledger has digests and names only. Values are in the journal, encrypted, and are deleted when the run ends. Values
 that rules keep for a later run (``keep``) stay, encrypted too, until the run's retention ends.
@@ -55,8 +56,9 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     proven_at: str
     """The server's clock at that evaluation, in nanoseconds since 1970."""
     eval_time: str | None = None
-    """The client's ``eval_time``, for the record only."""
+    """The client's ``eval_time``, likewise, for the record only."""
     approval: str | None = None
+    """The reference to the approval, if the tool needs one."""
     request_key_digest: str | None = None
 
     @property
@@ -77,34 +79,36 @@ class Journal:
         self._identity = identity
         self._fence = fence
         self.cancel_requested = False
-        """Whether a client had cancelled the run, at any server, before the last write."""
+        """Whether a client had cancelled the run, at any server, when the journal was last written."""
+        self.earlier_run: KeyTaken | None = None
+        """A run of the same request at another server; its response was stored first and takes precedence."""
 
     async def record_start(
         self, calls: Sequence[ActionCall], witness: Witness, settled: Sequence[StepOutcome], slots: Slots
     ) -> None:
         """Record that effects are about to be sent, and the outcomes (``settled``) since the last record."""
-        starts = [_start(call, witness.id) for call in calls]
-        before, kept = [_settled(one) for one in settled], slots_bytes(slots)
+        starts = [_start_row(call, witness.id) for call in calls]
+        settled_rows, slots_json = [_settled_row(outcome) for outcome in settled], _encode_slots(slots)
         runs, run, fence = self._store.runs, self._run, self._fence
         self.cancel_requested |= await self._write(
-            lambda tx: runs.record_starts(tx, run, fence, starts, settled=before, slots=kept),
+            lambda tx: runs.record_starts(tx, run, fence, starts, settled=settled_rows, slots=slots_json),
             [("turn", witness.written)],
         )
 
     async def record_outcomes(self, outcomes: Sequence[StepOutcome], slots: Slots, kept: Mapping[str, Any]) -> None:
         """Record the outcomes of effects, and the values that are kept for a later run, by name."""
-        ends, state_bytes = [_end(one) for one in outcomes], slots_bytes(slots)
-        left = {name: msgspec.json.encode(value) for name, value in kept.items()}
+        ends, slots_json = [_end_row(outcome) for outcome in outcomes], _encode_slots(slots)
+        kept_json = {name: msgspec.json.encode(value) for name, value in kept.items()}
         runs, run, fence = self._store.runs, self._run, self._fence
         self.cancel_requested |= await self._write(
-            lambda tx: runs.record_ends(tx, run, fence, ends, slots=state_bytes, kept=left),
-            [("step", _entry(one)) for one in outcomes],
+            lambda tx: runs.record_ends(tx, run, fence, ends, slots=slots_json, kept=kept_json),
+            [("step", _ledger_entry(outcome)) for outcome in outcomes],
         )
 
     async def read_kept(self, run: str, name: str) -> Any | None:
         """Return the value that an earlier run of the same identity kept under this name; None if there is none."""
-        found = await self._store.writer.read(lambda tx: self._store.runs.kept(tx, self._identity, run, name))
-        return None if found is None else msgspec.json.decode(found)
+        kept = await self._store.writer.read(lambda tx: self._store.runs.kept(tx, self._identity, run, name))
+        return None if kept is None else msgspec.json.decode(kept)
 
     async def record_cancellation(self) -> None:
         """Record that a cancelled run is being undone, so that a worker that resumes it does not continue the chain."""
@@ -120,40 +124,41 @@ class Journal:
         *,
         lasting: bool = True,
     ) -> None:
-        """Record the end of the run and its response. If that is not ``lasting``, the request key may be used again."""
+        """Record the end of the run and its response (``answer``), which counts for its request key if ``lasting``."""
 
         def write(tx: Transaction) -> None:
             self._store.runs.end(tx, self._run, self._fence, RunState(end), answer)
             if not lasting:
                 self._store.runs.free_key(tx, self._run)
 
-        await self._write(write, [*_turn(witness), ("end", {"state": end, "answer_digest": digest_bytes(answer)})])
+        body = {"state": end, "answer_digest": digest_bytes(answer)}
+        await self._write(write, [*_turn_entries(witness), ("end", body)])
 
     async def record_undecided(self, culprit: StepOutcome, witness: Witness | None, answer: bytes) -> None:
-        """Record that the run waits for an operator's decision; until then ``answer`` is its response."""
+        """Record that the run waits for an operator's decision about ``culprit``; until then it has this response."""
         code = culprit.code or "unknown"
         step = culprit.number if culprit.status == "unknown" else None
         runs, run, fence = self._store.runs, self._run, self._fence
-        about = {"state": "needs_decision", "code": code, "step": culprit.number, "kind": culprit.kind}
+        body = {"state": "needs_decision", "code": code, "step": culprit.number, "kind": culprit.kind}
         await self._write(
             lambda tx: runs.park(tx, run, fence, code, step=step, kind=culprit.kind, answer=answer),
-            [*_turn(witness), ("end", about)],
+            [*_turn_entries(witness), ("end", body)],
         )
 
     async def _write(self, work: Callable[[Transaction], T], entries: Sequence[tuple[EntryKind, Body]] = ()) -> T:
+        """Do the work and append the ledger entries, in one transaction."""
         notes = [Note(kind, body, self._run, self._identity) for kind, body in entries]
         return await self._store.writer.write(work, notes)
 
 
 class ReadJournal(Journal):
-    """The single ledger entry of a run without effects. ``new`` is its row if it has a request key."""
+    """The single ledger entry of a run without effects."""
 
-    def __init__(self, store: Store, admission: Admission, new: NewRun | None) -> None:
+    def __init__(self, store: Store, admission: Admission, new_run: NewRun | None) -> None:
+        """``new_run`` is the row of a run with a request key, which is stored with its response."""
         super().__init__(store, admission.run, admission.identity, 1)
         self._admission = admission
-        self._new = new
-        self.first: KeyTaken | None = None
-        """Set if another server has stored a response under the same key, which takes precedence."""
+        self._new_run = new_run
 
     async def record_end(
         self,
@@ -168,39 +173,36 @@ class ReadJournal(Journal):
             "admission": self._admission.record(),
             "state": end,
             "answer_digest": digest_bytes(answer),
-            "steps": [_entry(one) for one in outcomes],
+            "steps": [_ledger_entry(outcome) for outcome in outcomes],
         }
         if witness is not None:
             body["witness"] = witness.written
-        new = self._new
-        if new is None or not lasting:
+        new_run = self._new_run
+        if new_run is None or not lasting:
             await self._store.writer.append([Note("run", body, self._run, self._identity)])
             return
 
         def write(tx: Transaction) -> None:
-            self.first = None  # a batch that was rolled back may have set it
+            self.earlier_run = None  # a batch that was rolled back may have set it
             try:
-                self._store.runs.accept(tx, new)
+                self._store.runs.accept(tx, new_run)
             except KeyTaken as taken:
-                self.first = taken
+                self.earlier_run = taken
                 return
-            self._store.runs.end(tx, new.run_id, 1, RunState(end), answer)
+            self._store.runs.end(tx, new_run.run_id, 1, RunState(end), answer)
 
         await self._write(write, [("run", body)])
 
 
-def _turn(witness: Witness | None) -> list[tuple[EntryKind, Body]]:
+def _turn_entries(witness: Witness | None) -> list[tuple[EntryKind, Body]]:
     return [] if witness is None else [("turn", witness.written)]
 
 
-# --- outcomes as rows ------------------------------------------------------------------------------------------------
-
-
-def slots_bytes(slots: Slots) -> bytes | None:
+def _encode_slots(slots: Slots) -> bytes | None:
     return msgspec.json.encode(full_state(slots)) if slots else None
 
 
-def _start(call: ActionCall, witness: str) -> StepStart:
+def _start_row(call: ActionCall, witness: str) -> StepStart:
     return StepStart(
         number=call.number,
         kind=call.kind,
@@ -215,21 +217,22 @@ def _start(call: ActionCall, witness: str) -> StepStart:
     )
 
 
-def _end(outcome: StepOutcome) -> StepEnd:
+def _end_row(outcome: StepOutcome) -> StepEnd:
     assert outcome.call is not None  # it was sent
     return StepEnd(
         number=outcome.number,
         kind=outcome.kind,
         attempt=outcome.call.attempt,
         state=cast(Any, StepState(outcome.status)),
-        output=_output(outcome),
+        output=_encode_output(outcome),
         output_digest=outcome.output_digest,
         code=outcome.code,
-        note=note_of(outcome),
+        note=_encode_note(outcome),
     )
 
 
-def _settled(outcome: StepOutcome) -> SettledStep:
+def _settled_row(outcome: StepOutcome) -> SettledStep:
+    """Return the row of a step without a start: it is a read, or was not called."""
     call = outcome.call
     return SettledStep(
         number=outcome.number,
@@ -241,24 +244,24 @@ def _settled(outcome: StepOutcome) -> SettledStep:
         tier=0 if call is None else call.action.tier,
         input=None if call is None or call.secret else call.input_json.encode(),
         input_digest=None if call is None else call.input_digest,
-        output=_output(outcome),
+        output=_encode_output(outcome),
         output_digest=outcome.output_digest,
         code=outcome.code,
-        note=note_of(outcome),
+        note=_encode_note(outcome),
     )
 
 
-def _output(outcome: StepOutcome) -> bytes | None:
+def _encode_output(outcome: StepOutcome) -> bytes | None:
     return msgspec.json.encode(outcome.output) if outcome.status == "done" else None
 
 
-def note_of(outcome: StepOutcome) -> bytes:
+def _encode_note(outcome: StepOutcome) -> bytes:
     """Return the fields of an outcome that a resumed run needs and that have no column."""
     note = {"ms": outcome.duration_ms, "why": outcome.why, "happened": outcome.happened}
     return msgspec.json.encode({name: value for name, value in note.items() if value})
 
 
-def _entry(outcome: StepOutcome) -> dict[str, Any]:
+def _ledger_entry(outcome: StepOutcome) -> dict[str, Any]:
     call = outcome.call
     entry = {
         "step": outcome.number,

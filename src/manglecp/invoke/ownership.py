@@ -3,8 +3,8 @@
 Ownership expires unless it is renewed; another worker may then take the run over. The fence of each commit refuses
 writes of a former owner, so no process has to decide whether another one is alive.
 
-An effect is not a commit. Therefore each ownership also has an expiry on this machine's monotonic clock, counted from
-before its last renewal: never later than the expiry in the store. No lease outlives it.
+The fence does not stop effects. Therefore each ownership also has an expiry on this machine's monotonic clock, counted
+from before its last renewal: never later than the expiry in the store. No lease for an effect outlives it.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ class Ownership:
     """The right of this process to execute one run. Times are those of the monotonic clock."""
 
     def __init__(self, run: str, fence: int, seconds: float, since: float) -> None:
+        """``seconds`` is how long the ownership lasts after each renewal; ``since`` is a time before it was stored."""
         self.run = run
         self.fence = fence
         self._seconds = seconds
@@ -56,6 +57,7 @@ class OwnershipRegistry:
     """The runs that this process owns. Used from one event loop, between :meth:`start` and :meth:`stop`."""
 
     def __init__(self, store: Store, claim_ms: int) -> None:
+        """``claim_ms`` is how long an ownership lasts without a heartbeat."""
         self.owner = f"{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(4)}"
         """Identifies this process, also after the operating system reuses its id."""
         self._store = store
@@ -95,10 +97,10 @@ class OwnershipRegistry:
         if self._owned.get(ownership.run) is ownership:
             del self._owned[ownership.run]
 
-    def take_over(self, digests: Collection[str], most_takeovers: int, run: str | None) -> OwnedRun | None:
-        """Return a run whose ownership had expired, now owned by this process; None if there is none. Blocks."""
+    def take_over(self, pack_digests: Collection[str], most_takeovers: int, run: str | None) -> OwnedRun | None:
+        """Take over and return a run without an owner (this one, if given); None if there is none. Blocks."""
         return self._store.runs.take_over(
-            self.owner, self.claim_ms, digests, most_takeovers, run_id=run, on_poisoned=self._record_poisoned
+            self.owner, self.claim_ms, pack_digests, most_takeovers, run_id=run, on_poisoned=self._record_poisoned
         )
 
     def _record_poisoned(self, tx: Transaction, run: Run) -> None:
@@ -108,7 +110,7 @@ class OwnershipRegistry:
 
     async def _beat(self) -> None:
         while True:
-            await asyncio.sleep(self.claim_ms / 3_000)
+            await asyncio.sleep(self.claim_ms / 1_000 / 3)  # one failed heartbeat does not end an ownership
             if not self._owned:
                 continue
             owned, since = dict(self._owned), time.monotonic()
@@ -126,7 +128,7 @@ class OwnershipRegistry:
                     ownership.renew(since)
 
     def _renew(self, owned: Mapping[str, Ownership]) -> set[str]:
-        """Return the runs that this process no longer owns."""
+        """Renew ownerships in the store; return the runs that this process no longer owns. Blocks."""
         fences = {run: ownership.fence for run, ownership in owned.items()}
         try:
             return self._store.runs.heartbeat(self.owner, fences, self.claim_ms)

@@ -25,10 +25,11 @@ class PackOptions:
 
     folder: Path | str
     params: Mapping[str, str] = field(default_factory=dict)
+    """The values of the pack's own settings."""
     workspace: Sequence[Path | str] = ()
     """The folders that actions may write; the first is their working directory."""
     programs: Sequence[str] = ()
-    """The programs that its hosts may start, by name or absolute path, if the pack declares them too."""
+    """The programs, by name or absolute path, that the pack's hosts may start if the pack declares them too."""
     sandbox: SandboxPolicy = field(default_factory=SandboxPolicy)
     cache: Path | bool = True
     """The cache of fact generators: True for the user's cache folder, a folder, or False."""
@@ -36,31 +37,31 @@ class PackOptions:
     """Called with the progress of fact generators."""
 
 
-def load_domain(options: PackOptions, hosts: ExitStack) -> tuple[Domain, FactGenerators | None]:
+def load_domain(options: PackOptions, host_stack: ExitStack) -> tuple[Domain, FactGenerators | None]:
     """Read the pack, start the hosts of its fact generators and external predicates, and load its rules.
 
-    Blocks. ``hosts`` ends the hosts. Raises :class:`PackError`.
+    Blocks. The hosts run until ``host_stack`` is closed. Raises :class:`PackError`.
     """
     pack = read_pack(options.folder, options.params, sandbox=options.sandbox)
-    generated = _generated(pack, options, hosts)
-    externals = _externals(pack, options, hosts)
-    return Domain.load(pack, externals=externals, generated=generated), generated
+    generators = _serve_generators(pack, options, host_stack)
+    externals = _serve_externals(pack, options, host_stack)
+    return Domain.load(pack, externals=externals, generated=generators), generators
 
 
-def _generated(pack: Pack, options: PackOptions, hosts: ExitStack) -> FactGenerators | None:
+def _serve_generators(pack: Pack, options: PackOptions, host_stack: ExitStack) -> FactGenerators | None:
     if not pack.generators:
         return None
     from manglecp.toolhost import serve_facts
 
-    served = serve_facts(
+    serving = serve_facts(
         pack, cache=options.cache, programs=options.programs, sandbox=options.sandbox, on_progress=options.on_progress
     )
-    return hosts.enter_context(served)
+    return host_stack.enter_context(serving)
 
 
-def _externals(pack: Pack, options: PackOptions, hosts: ExitStack) -> Mapping[str, External]:
+def _serve_externals(pack: Pack, options: PackOptions, host_stack: ExitStack) -> Mapping[str, External]:
     if not pack.externals:
         return {}
     from manglecp.toolhost import serve_externals
 
-    return hosts.enter_context(serve_externals(pack, sandbox=options.sandbox))
+    return host_stack.enter_context(serve_externals(pack, sandbox=options.sandbox))

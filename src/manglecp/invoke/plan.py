@@ -1,8 +1,8 @@
 """The execution plan of a chain: rounds of steps that may run in parallel.
 
-A round consists of all steps whose predecessors are settled: the reads among them, or, if there are none, the effects.
+A round consists of the steps whose predecessors are settled: the reads among them, or, if there are none, the effects.
 Reads come first so that the gate before an effect sees as much evidence as possible. The effects of one round share a
-gate. In a chain without ``step_after`` every round has one step.
+gate. In a chain without ``step_after`` facts every round has one step.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from manglecp.intent import ChainStep, Definition
-from manglecp.invoke.calls import defaults_of, secret_names
+from manglecp.invoke.calls import secret_names
 from manglecp.pack import ActionDescription
 from manglecp.toolhost import PlanPermit
 
@@ -31,13 +31,12 @@ class Plan:
 
     @classmethod
     def of(cls, definition: Definition, actions: Mapping[str, ActionDescription]) -> Plan:
-        """Raise :class:`Unplannable` if the plan is invalid."""
-        undoing = [step.undo.action for step in definition.steps if step.undo is not None]
-        names = dict.fromkeys((*(step.action for step in definition.steps), *undoing))
+        """Return the plan of a chain; ``actions`` are all of the pack. Raises :class:`Unplannable`."""
+        undo_actions = [step.undo.action for step in definition.steps if step.undo is not None]
+        names = dict.fromkeys((*(step.action for step in definition.steps), *undo_actions))
         missing = [name for name in names if name not in actions]
         if missing:
             raise Unplannable(missing[0])
-        # Immutable, because caches are keyed by its identity.
         return cls(definition, MappingProxyType({name: actions[name] for name in names}))
 
     def action(self, step: ChainStep) -> ActionDescription:
@@ -64,20 +63,25 @@ class Plan:
 
     @cached_property
     def defaults(self) -> Mapping[str, Any]:
-        return defaults_of(self.definition.input_schema)
+        """The defaults of call arguments, by name."""
+        schemas: Mapping[str, Any] = self.definition.input_schema.get("properties", {})
+        with_default = {name: s for name, s in schemas.items() if isinstance(s, dict) and "default" in s}
+        return {name: schema["default"] for name, schema in with_default.items()}
 
     @cached_property
     def read_by_steps(self) -> frozenset[int]:
+        """The numbers of the steps whose outputs other steps use."""
         arguments = (argument for step in self.definition.steps for argument in step.arguments)
         return frozenset(argument.step for argument in arguments if argument.step is not None)
 
     @cached_property
     def result_steps(self) -> frozenset[int]:
+        """The numbers of the steps whose outputs the result uses; by default the last."""
         named = {number for _, number, _ in self.definition.results}
         return frozenset(named or {self.definition.steps[-1].number})
 
     def permit(self, run: str) -> PlanPermit:
-        """Return the permit for the calls of a run without effects: each step once."""
+        """Return the permit for the first attempt at each step of a run without effects."""
         if self.has_effects:
             raise ValueError("above tier 0 a turn authorises each call")
         return PlanPermit({f"{run}/s{step.number}/1": self.action(step).aid for step in self.definition.steps})
@@ -95,16 +99,16 @@ class Plan:
             settled.update(step.number for step in steps)
 
     def ready(self, settled: Collection[int]) -> tuple[ChainStep, ...]:
-        """Return the steps of the next round; empty if every step is settled."""
+        """Return the steps of the next round; empty if every step is settled. ``settled`` are numbers of steps."""
         if self.definition.ordered:
             for step in self.definition.steps:
                 if step.number not in settled:
                     return (step,)
             return ()
-        open_steps = [step for step in self.definition.steps if step.number not in settled]
-        free = [step for step in open_steps if all(number in settled for number in step.after)]
-        reads = tuple(step for step in free if not self.is_effect(step))
-        return reads or tuple(free)
+        unsettled = [step for step in self.definition.steps if step.number not in settled]
+        ready = [step for step in unsettled if all(number in settled for number in step.after)]
+        reads = tuple(step for step in ready if not self.is_effect(step))
+        return reads or tuple(ready)
 
     def step(self, number: int) -> ChainStep:
         return self._steps[number]

@@ -1,8 +1,8 @@
 """Previews: read-only actions that show what an effect would change, such as a diff or a dry run.
 
 An action names its preview. The result is part of the approval request; it is computed again before the effect, and
-another result needs another approval. Members of the result that are parameters of the action are passed to it, so that
-it can refuse a subject that changes after that.
+another result needs another approval. Members of the result that are parameters of the action are passed to the action,
+which can refuse a subject that has changed since.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from manglecp.pack import ActionDescription, Pack
 from manglecp.toolhost import ActionResult, Dispatcher, PlanPermit
 from manglecp.wire import WireError
 
-_SECONDS: Final = 60.0
+_TIMEOUT_SECONDS: Final = 60.0
 
 
 class ApprovalSubject(msgspec.Struct, frozen=True):
-    """The results of the previews of a call, by step."""
+    """What an approver is shown besides the arguments of an invocation."""
 
     results: dict[int, Any] = {}
+    """The results of previews, by number of the step."""
 
     @property
     def digest(self) -> str:
@@ -38,10 +39,12 @@ class ApprovalSubject(msgspec.Struct, frozen=True):
 
 
 class PreviewFailed(Exception):
-    """A preview has no result."""
+    """A preview has no result. The text is the name of the preview."""
 
 
 class PreviewRunner:
+    """Runs the previews of one pack revision."""
+
     def __init__(self, pack: Callable[[], Pack], dispatcher: Dispatcher) -> None:
         self._pack = pack
         self._dispatcher = dispatcher
@@ -50,32 +53,32 @@ class PreviewRunner:
         """Return the previews of the steps whose arguments are known before the run. Raises :class:`WireError`."""
         steps = [(step, inputs) for step in plan.definition.steps if (inputs := _inputs(step, plan, args)) is not None]
         try:
-            results = await asyncio.gather(*(self.run(plan.action(step), given, identity) for step, given in steps))
+            results = await asyncio.gather(*(self.run(plan.action(step), inputs, identity) for step, inputs in steps))
         except PreviewFailed as error:
             message = f"The preview for the approver failed: {error}; nothing was changed"
             raise WireError("execution_failed", message, {"reason": "preview_failed"}) from None
         return ApprovalSubject({step.number: result for (step, _), result in zip(steps, results, strict=True)})
 
     async def run(self, action: ActionDescription, inputs: Mapping[str, Any], identity: str) -> Any:
-        """Return the result of the action's preview for these inputs. Raises :class:`PreviewFailed`."""
+        """Return the result of the action's preview for these inputs of the action. Raises :class:`PreviewFailed`."""
         assert action.preview is not None
         preview = self._pack().actions[action.preview]
-        known = preview.input_schema.get("properties", {})
+        params = preview.input_schema.get("properties", {})
         call_id = f"preview-{random_id()}"
-        answer = await self._dispatcher.call(
+        response = await self._dispatcher.call(
             preview.aid,
             identity=identity,
             slots={},
-            input_json=canonical({name: value for name, value in inputs.items() if name in known}).decode(),
+            input_json=canonical({name: value for name, value in inputs.items() if name in params}).decode(),
             call_id=call_id,
-            timeout=_SECONDS,
+            timeout=_TIMEOUT_SECONDS,
             authority=PlanPermit({call_id: preview.aid}),
         )
-        if not isinstance(answer, ActionResult):
+        if not isinstance(response, ActionResult):
             raise PreviewFailed(preview.name)
         try:
-            result = msgspec.json.decode(answer.output_json)
-            canonical(result)
+            result = msgspec.json.decode(response.output_json)
+            canonical(result)  # raises if the result has no digest
         except (ValueError, Uncanonical, RecursionError):
             raise PreviewFailed(preview.name) from None
         return result
@@ -93,9 +96,9 @@ class PreviewRunner:
 
 
 def _inputs(step: ChainStep, plan: Plan, args: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the inputs of a step with a preview; None if it has none, or takes a value of another step or run."""
-    if plan.action(step).preview is None or any(one.source in ("step", "kept") for one in step.arguments):
+    """Return the inputs of a step with a preview; None without one, or if an input is the output of a step or run."""
+    if plan.action(step).preview is None or any(argument.source in ("step", "kept") for argument in step.arguments):
         return None
-    inputs = {one.param: one.value for one in step.arguments if one.source == "value"}
-    calls = (one for one in step.arguments if one.source == "call")
-    return inputs | {one.param: args[one.value] for one in calls if one.value in args}
+    frozen = {argument.param: argument.value for argument in step.arguments if argument.source == "value"}
+    from_call = [argument for argument in step.arguments if argument.source == "call" and argument.value in args]
+    return frozen | {argument.param: args[argument.value] for argument in from_call}

@@ -20,13 +20,14 @@ _log = logging.getLogger(__name__)
 
 
 class RunObserver(msgspec.Struct, kw_only=True):
-    """The caller's view of a run: cancellation, progress, and whether its process is leaving."""
+    """Connects a run with its caller and its server."""
 
     cancelled: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    """Set by the caller, to cancel the run."""
     progress: Callable[[str, int, int], None] = lambda *_: None
     """Called with the action that begins, the number of settled steps, and the number of steps."""
     tool: str | None = None
-    """Set to the name of the tool, once it is known to exist."""
+    """Set by the invoker to the name of the tool, after the checks of the admission."""
     leaving: Callable[[], bool] = lambda: False
     """Set by the invoker: whether to release the run to another process between two rounds."""
     point: Callable[[str], None] = lambda _: None
@@ -37,18 +38,18 @@ def progress_reporter(on_progress: OnProgress | None) -> Callable[[str, int, int
     """Return a function for :attr:`RunObserver.progress` that calls ``on_progress``; an empty action marks the end."""
     if on_progress is None:
         return lambda *_: None
-    begun = False
+    has_begun = False
 
     def report(action: str, settled: int, steps: int) -> None:
-        nonlocal begun
+        nonlocal has_begun
         status: Literal["started", "running", "finalizing"]
-        status = "finalizing" if not action else "running" if begun else "started"
-        begun = True
+        status = "finalizing" if not action else "running" if has_begun else "started"
+        has_begun = True
         # Undo steps are settled too, so the count may exceed that of the steps.
         percent = min(round(100 * settled / max(steps, 1)), 100)
         try:
             on_progress(ProgressPayload(status=status, detail=action or None, percent=percent))
-        except Exception:  # a broken observer does not fail the run
+        except Exception:  # of the caller's function: it does not fail the run
             _log.exception("progress could not be reported")
 
     return report
@@ -57,11 +58,10 @@ def progress_reporter(on_progress: OnProgress | None) -> Callable[[str, int, int
 # --- events --------------------------------------------------------------------------------------------------------
 
 MAX_EVENTS: Final = 20
-_LONGEST: Final = 400
-_SENTENCES: Final = 3
-_END: Final = re.compile(r"(?<=[.!?])\s+(?=\S)")
-
-_WHY: Final = {
+_MAX_LINE_LENGTH: Final = 400
+_MAX_SENTENCES: Final = 3
+_SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+(?=\S)")
+_DETAIL_OF_CODE: Final = {
     "timeout": "It took too long",
     "crash": "Its process ended",
     "parse_error": "Its answer could not be read",
@@ -85,23 +85,23 @@ _WHY: Final = {
 }
 
 
-def events_of(outcomes: Sequence[StepOutcome], most: int = MAX_EVENTS) -> tuple[Event, ...]:
-    """Return one event per step, in the order in which they ended.
+def events_of(outcomes: Sequence[StepOutcome], max_events: int = MAX_EVENTS) -> tuple[Event, ...]:
+    """Return one event per outcome, in order, at most ``max_events``.
 
-    Above ``most``, failures have priority, then the first events; the last event counts those left out.
+    If there are more, the last failures have priority, then the first events; the last event counts those left out.
     """
-    events = [_event(one) for one in outcomes]
-    if len(events) <= most:
+    events = [_event(outcome) for outcome in outcomes]
+    if len(events) <= max_events:
         return tuple(events)
-    if most <= 0:
+    if max_events <= 0:
         return ()
-    room = most - 1
-    failures = [number for number, event in enumerate(events) if event.status == "failure"]
-    last = failures[len(failures) - min(room, len(failures)) :]
-    rest = [number for number in range(len(events)) if number not in last][: room - len(last)]
-    listed = [events[number] for number in sorted((*last, *rest))]
-    left = len(events) - len(listed)
-    return (*listed, Event(action="…", status="skipped", detail=f"{left} more events are not listed"))
+    room = max_events - 1
+    failures = [position for position, event in enumerate(events) if event.status == "failure"]
+    last_failures = failures[len(failures) - min(room, len(failures)) :]
+    others = [position for position in range(len(events)) if position not in last_failures]
+    listed = [events[position] for position in sorted((*last_failures, *others[: room - len(last_failures)]))]
+    omitted = len(events) - len(listed)
+    return (*listed, Event(action="…", status="skipped", detail=f"{omitted} more events are not listed"))
 
 
 def event_rows(events: Sequence[Event]) -> list[dict[str, Any]]:
@@ -125,15 +125,15 @@ def _detail(outcome: StepOutcome) -> str | None:
         return clean(outcome.why or "") or None
     if outcome.code == "outcome_unknown" and outcome.status == "failed":
         return "No answer came"  # a read has no effect that may have happened
-    return _WHY.get(outcome.code or "", "It failed")
+    return _DETAIL_OF_CODE.get(outcome.code or "", "It failed")
 
 
 def summary_of(summaries: Sequence[str], outcomes: Sequence[StepOutcome], tool: str) -> str:
     """Return at most three sentences of the summaries that rules derived, else the number of actions."""
     if summaries and (text := clean(" ".join(summaries))):
-        return " ".join(_END.split(text)[:_SENTENCES])
-    done = len([one for one in outcomes if one.kind == "do" and one.status == "done"])
-    skipped = len([one for one in outcomes if one.status == "skipped"])
+        return " ".join(_SENTENCE_END.split(text)[:_MAX_SENTENCES])
+    done = len([outcome for outcome in outcomes if outcome.kind == "do" and outcome.status == "done"])
+    skipped = len([outcome for outcome in outcomes if outcome.status == "skipped"])
     actions = f"{done} action{'' if done == 1 else 's'}"
     also = f" and left out {skipped}" if skipped else ""
     return f"Ran {actions}{also} for {escape_invisible(tool)}."
@@ -142,4 +142,4 @@ def summary_of(summaries: Sequence[str], outcomes: Sequence[StepOutcome], tool: 
 def clean(text: str) -> str:
     """Return the text as one line of limited length, without credentials and invisible characters."""
     line = escape_invisible(" ".join(scrub(text).split()))
-    return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
+    return line if len(line) <= _MAX_LINE_LENGTH else line[: _MAX_LINE_LENGTH - 1] + "…"

@@ -46,42 +46,40 @@ from manglecp.toolhost import apply_state
 from manglecp.wire import WireError
 
 
-def restore_history(claimed: OwnedRun, plan: Plan, witnesses: Sequence[str]) -> History:
+def restore_history(owned: OwnedRun, plan: Plan, witnesses: Sequence[str]) -> History:
     """Return the history of a run from its journal. ``witnesses`` are the ids of its turns, in order."""
-    last: dict[tuple[str, int], StepRecord] = {}
+    run_id, slots = owned.run.run_id, owned.values.slots
+    last_attempts: dict[tuple[str, int], StepRecord] = {}
     attempts: dict[tuple[str, int], int] = {}
-    for step in claimed.steps:
+    for step in owned.steps:
         key = (step.kind, step.number)
-        last[key] = step
+        last_attempts[key] = step
         attempts[key] = max(attempts.get(key, 0), step.attempt)
-    outcomes = [_outcome(claimed.run.run_id, step, plan) for step in last.values() if not _is_repeated(step)]
-    unfinished = [
-        call
-        for step in last.values()
-        if step.state == StepState.UNKNOWN and (call := _call(claimed.run.run_id, step, plan)) is not None
-    ]
-    latest, slots = (witnesses[-1] if witnesses else None), claimed.values.slots
+    outcomes = [_outcome(run_id, step, plan) for step in last_attempts.values() if not _is_repeated(step)]
+    calls = [_call(run_id, step, plan) for step in last_attempts.values() if step.state == StepState.UNKNOWN]
+    last_witness = witnesses[-1] if witnesses else None
     return History(
         outcomes=tuple(outcomes),
-        carried=tuple(one for one in outcomes if _is_new(one, last[one.kind, one.number], latest)),
-        unfinished=tuple(unfinished),
+        carried=tuple(one for one in outcomes if _is_new(one, last_attempts[one.kind, one.number], last_witness)),
+        unfinished=tuple(call for call in calls if call is not None),
         attempts=attempts,
         slots={} if slots is None else apply_state(msgspec.json.decode(slots), {}),
-        cancelled=claimed.run.cancel,
-        resumption=Resumption(claimed.run.fence, tuple(witnesses)),
+        cancelled=owned.run.cancel,
+        resumption=Resumption(owned.run.fence, tuple(witnesses)),
     )
 
 
 def _is_repeated(step: StepRecord) -> bool:
-    """Return whether the outcome is unknown, or an operator decided that the effect did not happen."""
+    """Return whether the step has no outcome that counts: it is unknown, or an operator decided "not happened"."""
     return step.state in (StepState.UNKNOWN, StepState.STARTED) or (
         step.state == StepState.FAILED and step.decided_by is not None
     )
 
 
-def _is_new(outcome: StepOutcome, step: StepRecord, latest: str | None) -> bool:
-    """Return whether no closed turn has the outcome: the last turn authorised it, or an operator decided it."""
-    return outcome.call is not None and (step.decided_by is not None or (latest is not None and step.witness == latest))
+def _is_new(outcome: StepOutcome, step: StepRecord, last_witness: str | None) -> bool:
+    """Return whether no closed turn has the outcome: the last turn authorised the call, or an operator decided it."""
+    is_of_last_turn = last_witness is not None and step.witness == last_witness
+    return outcome.call is not None and (step.decided_by is not None or is_of_last_turn)
 
 
 def _outcome(run: str, step: StepRecord, plan: Plan) -> StepOutcome:
@@ -107,8 +105,8 @@ def _outcome(run: str, step: StepRecord, plan: Plan) -> StepOutcome:
 def _call(run: str, step: StepRecord, plan: Plan) -> ActionCall | None:
     if step.call_id is None or step.input_digest is None:
         return None
-    planned = plan.step(step.number)
-    sources = tuple(sorted({one.step for one in planned.arguments if one.step is not None}))
+    planned = plan.step(step.number)  # the undo action is in the plan of its step
+    sources = tuple(sorted({argument.step for argument in planned.arguments if argument.step is not None}))
     return ActionCall(
         run=run,
         step=planned if step.kind == "do" or planned.undo is None else planned.undo,
@@ -127,7 +125,9 @@ class StoredArguments(msgspec.Struct, frozen=True):
     """What a run was admitted with, as it is stored for a resume."""
 
     args: dict[str, Any]
+    """Without defaults and secrets."""
     identity: dict[str, Any]
+    """The permissions and the trust level of the principal."""
     inputs: ProofInputs
     subject: ApprovalSubject | None = None
 
@@ -136,12 +136,12 @@ _decoder: Final = msgspec.json.Decoder(StoredArguments)
 
 
 class Recovery:
-    """Finds, awaits and restores runs of other processes. Waits poll the store, since many requests may wait."""
+    """Finds, awaits and restores runs of other processes. A wait polls the store, and holds no connection to it."""
 
     def __init__(
         self, store: Store, domain: Domain, codec: OfferCodec, park: Callable[[AdmittedRun, str], RunResponse]
     ) -> None:
-        """``park`` returns the response of a run that waits for an operator."""
+        """``park`` returns the response of a run that waits for an operator's decision, for a reason (a code)."""
         self._store = store
         self._pack_digest = domain.digest
         self._actions = domain.pack.actions
@@ -150,17 +150,17 @@ class Recovery:
         self.closed = False
         """Set when this process shuts down; all waits then end."""
 
-    def restore(self, claimed: OwnedRun) -> AdmittedRun:
+    def restore(self, owned: OwnedRun) -> AdmittedRun:
         """Return a run in the state of its journal. Blocks."""
-        assert claimed.values.plan is not None  # it has not ended
-        assert claimed.values.args is not None
-        plan = Plan.of(self._codec.read(claimed.values.plan), self._actions)
-        stored = _decoder.decode(claimed.values.args)
+        assert owned.values.plan is not None  # it has not ended
+        assert owned.values.args is not None
+        plan = Plan.of(self._codec.read(owned.values.plan), self._actions)
+        stored = _decoder.decode(owned.values.args)
         principal = stored.identity
-        identity = Identity(claimed.run.identity, frozenset(principal["permissions"]), principal["trust"])
-        admission = Admission(**msgspec.json.decode(claimed.admission))
+        identity = Identity(owned.run.identity, frozenset(principal["permissions"]), principal["trust"])
+        admission = Admission(**msgspec.json.decode(owned.admission))
         with self._store.read_transaction() as tx:
-            turns = self._store.ledger.rows(tx, kind="turn", run=claimed.run.run_id)
+            turns = self._store.ledger.rows(tx, kind="turn", run=owned.run.run_id)
             witnesses = [str(entry.body["id"]) for entry in turns]
         return AdmittedRun(
             admission=admission,
@@ -169,50 +169,53 @@ class Recovery:
             identity=identity,
             inputs=stored.inputs,
             subject=stored.subject,
-            journal=Journal(self._store, admission.run, identity.name, claimed.run.fence),
-            history=restore_history(claimed, plan, witnesses),
+            journal=Journal(self._store, admission.run, identity.name, owned.run.fence),
+            history=restore_history(owned, plan, witnesses),
         )
 
     async def find(self, identity: Identity, key: str) -> Run | None:
         return await self._store.writer.read(lambda tx: self._store.runs.by_key(tx, identity.name, key))
 
     async def cancel(self, run: Run) -> None:
-        """Request cancellation of a run; its owner reads that at its next step."""
+        """Request the cancellation of a run; its owner reads the request when it next writes the journal."""
         await self._store.writer.write(lambda tx: self._store.runs.request_cancel(tx, run.run_id, run.identity))
 
     async def stays_unclaimed(self, run: str, seconds: float) -> bool:
         """Wait until another process takes the run over; return True if none does in this time."""
-        until = time.monotonic() + seconds
+        deadline = time.monotonic() + seconds
         for pause in pauses():
-            found = await self._run(run)
-            if found.state != RunState.RUNNING or found.owner is not None or self.closed:
+            row = await self._run(run)
+            if row.state != RunState.RUNNING or row.owner is not None or self.closed:
                 break
-            if time.monotonic() >= until:
+            if time.monotonic() >= deadline:
                 return True
             await asyncio.sleep(pause)
         return False
 
     async def wait(self, run: str, observer: RunObserver, *, keyed: bool) -> RunResponse:
-        """Return the response of a run when it has ended, forwarding a cancellation to its owner."""
-        cancelled = False
+        """Return the response of a run when it has ended, forwarding a cancellation to its owner.
+
+        ``keyed``: the request has a key, so that the client may repeat it if this process shuts down.
+        """
+        is_forwarded = False
         for pause in pauses():
             if self.closed:
                 return shutdown_error(run, has_effects=True, keyed=keyed)
-            found = await self._run(run)
-            if found.state != RunState.RUNNING:
+            row = await self._run(run)
+            if row.state != RunState.RUNNING:
                 break
-            if observer.cancelled.is_set() and not cancelled:
-                cancelled = True
-                await self.cancel(found)
+            if observer.cancelled.is_set() and not is_forwarded:
+                is_forwarded = True
+                await self.cancel(row)
             await asyncio.sleep(pause)
         stored = await self._store.writer.read(lambda tx: self._store.runs.answer(tx, run))
         if stored is not None:
             return decode_response(stored)
-        if found.state == RunState.NEEDS_DECISION and found.pack_digest == self._pack_digest:
+        if row.state == RunState.NEEDS_DECISION and row.pack_digest == self._pack_digest:
             # Every owner ended before it could record a response.
-            claimed = await self._store.writer.read(lambda tx: self._store.runs.load(tx, run))
-            restored = await asyncio.to_thread(self.restore, claimed)
-            return self._park(restored, found.code or "poisoned")
+            owned = await self._store.writer.read(lambda tx: self._store.runs.load(tx, run))
+            restored = await asyncio.to_thread(self.restore, owned)
+            return self._park(restored, row.code or "poisoned")
         return WireError("execution_failed", "The run has ended, and its answer is no longer stored", {"run_id": run})
 
     async def _run(self, run: str) -> Run:
@@ -223,32 +226,27 @@ class Recovery:
 
 
 def decide(
-    store: Store,
-    run_id: str,
-    verdict: Verdict,
-    by: str,
-    *,
-    step: int | None = None,
-    output: bytes | None = None,
+    store: Store, run_id: str, verdict: Verdict, by: str, *, step: int | None = None, output: bytes | None = None
 ) -> RunState:
-    """Store a decision of the operator ``by``, and return the new state of the run.
+    """Store a decision of the operator named ``by``, and return the new state of the run.
 
-    ``output``, with the verdict ``happened``, is the JSON that the action returned, if it is known. Raises
-    :class:`manglecp.store.errors.ChangeRefused` if the run does not wait for such a decision.
+    ``step`` is the number of the step that the decision is about. ``output``, with the verdict ``happened``, is the
+    JSON that the action returned, if the operator has it. Raises :class:`manglecp.store.errors.ChangeRefused` if the
+    run does not wait for such a decision.
     """
     if not by:
         raise Invalid("by", "a decision needs the name of its operator")
     with store.write_transaction() as tx:
-        shown = store.runs.show(tx, run_id)
-        if shown is None:
+        view = store.runs.show(tx, run_id)
+        if view is None:
             raise NoRun(run_id)
         decision = Decision(
             verdict=verdict,
             step=step,
-            kind=_kind(shown, step),
+            kind=_find_kind(view, step),
             output=output,
             output_digest=None if output is None else digest_bytes(output),
-            answer=_aborted_response(store, tx, shown) if verdict == "abort" else None,
+            answer=_aborted_response(store, tx, run_id) if verdict == "abort" else None,
         )
         state = store.runs.decide(tx, run_id, decision, by)
         body: dict[str, Any] = {"verdict": verdict, "state": state.value}
@@ -260,25 +258,26 @@ def decide(
     return state
 
 
-def find_undecided_step(shown: RunView) -> int | None:
-    """Return the first step with an unknown outcome that must not be repeated."""
-    unknown = (one.number for one in shown.steps if one.state == StepState.UNKNOWN and not one.repeatable)
+def find_undecided_step(view: RunView) -> int | None:
+    """Return the number of the first step with an unknown outcome that must not be repeated."""
+    unknown = (step.number for step in view.steps if step.state == StepState.UNKNOWN and not step.repeatable)
     return next(unknown, None)
 
 
-def _kind(shown: RunView, step: int | None) -> StepKind:
+def _find_kind(view: RunView, number: int | None) -> StepKind:
     """Return whether the unknown outcome is that of the step or of its undo. Raises :class:`NotOpen`."""
-    if step is None:
+    if number is None:
         return "do"
-    kinds: list[StepKind] = [one.kind for one in shown.steps if one.number == step and one.state == StepState.UNKNOWN]
+    kinds: list[StepKind] = [
+        step.kind for step in view.steps if step.number == number and step.state == StepState.UNKNOWN
+    ]
     if not kinds:
-        raise NotOpen(f"the outcome of step {step} of run {shown.run.run_id} is not unknown")
+        raise NotOpen(f"the outcome of step {number} of run {view.run.run_id} is not unknown")
     return kinds[-1]
 
 
-def _aborted_response(store: Store, tx: Transaction, shown: RunView) -> bytes:
+def _aborted_response(store: Store, tx: Transaction, run_id: str) -> bytes:
     """Return the response of an aborted run: the details of its last response, with the reason ``aborted``."""
-    run_id = shown.run.run_id
     details: dict[str, Any] = {"run_id": run_id}
     stored = store.runs.answer(tx, run_id)
     if stored is not None and isinstance(previous := decode_response(stored), WireError):

@@ -1,8 +1,8 @@
 """The response to an invocation: the result object of a run, or an error with the effects that stand.
 
-The result has the members that ``macro_result`` declares, otherwise the output of the last step that is done; an output
-that is not an object becomes the member ``value``. It is validated against the output schema, and secrets are removed.
-A run's response is stored, so that a repeated request gets the same bytes.
+The result has the members that ``macro_result`` facts declare. Without them, it is the output of the last step that is
+done; an output that is not an object becomes the member ``value``. The result is validated against the output schema,
+and secrets are removed. A run's response is stored, so that a repeated request gets the same bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from manglecp.invoke.errors import FailureContext, bad_result_error, cancellatio
 from manglecp.invoke.executor import ChainResult
 from manglecp.invoke.plan import Plan
 from manglecp.invoke.progress import event_rows, events_of, summary_of
-from manglecp.invoke.run_rules import NO_ROWS, RunRules
+from manglecp.invoke.run_rules import RunRules
 from manglecp.mangle import MangleError
 from manglecp.pack import Invocation
 from manglecp.wire import SchemaError, WireError, schema_errors
@@ -38,8 +38,8 @@ _log = logging.getLogger(__name__)
 
 
 def result_of(definition: Definition, outcomes: Sequence[StepOutcome]) -> dict[str, Any]:
-    """Return the result object. Absent members are left out; the output schema decides whether they are required."""
-    outputs = {one.number: one.output for one in outcomes if one.kind == "do" and one.status == "done"}
+    """Return the result object. Members without a value are left out: the output schema requires them, or not."""
+    outputs = {step.number: step.output for step in outcomes if step.kind == "do" and step.status == "done"}
     if not definition.results:
         last = outputs[max(outputs)] if outputs else {}
         return last if isinstance(last, dict) else {"value": last}
@@ -77,46 +77,50 @@ def decode_response(stored: bytes) -> RunResponse:
 
 
 class ResponseBuilder(msgspec.Struct, frozen=True):
+    """Builds the response of one run."""
+
     run: str
     domain: Domain
     plan: Plan
     args: Mapping[str, Any]
     rules: RunRules
     secret_settings: Sequence[str]
-    """The values of settings that are credentials."""
+    """The values of the pack's settings that are secret."""
 
-    def events(self, ended: ChainResult) -> tuple[Event, ...]:
-        return events_of(ended.outcomes, self._limits.max_events)
+    def events(self, chain_result: ChainResult) -> tuple[Event, ...]:
+        return events_of(chain_result.outcomes, self._limits.max_events)
 
-    def build(self, ended: ChainResult, events: tuple[Event, ...], duration_ms: int) -> RunResponse:
-        """Return the result, or an error with the effects that stand."""
-        if ended.reason is not None:
-            return self._failure(ended, events)
+    def build(self, chain_result: ChainResult, events: tuple[Event, ...], duration_ms: int) -> RunResponse:
+        """Return the result, or an error with the effects that stand. ``events`` are those of :meth:`events`."""
+        if chain_result.reason is not None:
+            return self._failure(chain_result, events)
         definition = self.plan.definition
-        result = result_of(definition, ended.outcomes)
+        result = result_of(definition, chain_result.outcomes)
         if definition.output_schema is not None and (errors := schema_errors(result, definition.output_schema)):
-            return bad_result_error(self._redacted(errors), self.failure_context(ended, events))
+            return bad_result_error(self._redacted(errors), self.failure_context(chain_result, events))
         try:
-            rows = self.rules.after(ended.standing, failed=False) if self.rules.has_after_rules else NO_ROWS
+            rows = self.rules.after(chain_result.standing, failed=False)
         except MangleError:
             # The effects have happened. Without the rules' conclusions the response has no delta and is an error.
             _log.exception("the rules of %s failed after run %s", self.domain.pack.name, self.run)
-            return failure_error(None, self.failure_context(ended, events, delta=_NO_DELTA), "after_run_rules")
+            return failure_error(None, self.failure_context(chain_result, events, delta=_NO_DELTA), "after_run_rules")
         summaries = [str(text) for (text,) in rows["summary"]]
-        observed = Observability(
-            summary=summary_of(summaries, ended.outcomes, definition.tool), events=events, duration_ms=duration_ms
+        observability = Observability(
+            summary=summary_of(summaries, chain_result.outcomes, definition.tool),
+            events=events,
+            duration_ms=duration_ms,
         )
         redact = self._redact
         delta, following = _NO_DELTA, _NOTHING_NEXT
-        if rows is not NO_ROWS and any(rows.values()):
-            # Only the result may contain what looks like a credential: facts about it must not.
+        if any(rows.values()):
+            # Texts that look like credentials are scrubbed from facts; only the result may contain them.
             limit = self._limits.max_delta_facts
-            delta = _mapped(state_delta(rows, self.domain, limit), lambda value: redact(scrub_json(value)))
-            following = _mapped(next_of(rows, self.domain, limit), lambda value: redact(scrub_json(value)))
+            delta = _transformed(state_delta(rows, self.domain, limit), lambda value: redact(scrub_json(value)))
+            following = _transformed(next_of(rows, self.domain, limit), lambda value: redact(scrub_json(value)))
         return InvokeResult(
             result=result if redact is unchanged else redact(result),
             state_delta=delta,
-            observability=observed if redact is unchanged else _mapped(observed, redact),
+            observability=observability if redact is unchanged else _transformed(observability, redact),
             next=following,
         )
 
@@ -124,26 +128,26 @@ class ResponseBuilder(msgspec.Struct, frozen=True):
     def _limits(self) -> Invocation:
         return self.domain.pack.settings.invocation
 
-    def _failure(self, ended: ChainResult, events: tuple[Event, ...]) -> WireError:
-        context = self.failure_context(ended, events)
-        if ended.reason == "cancelled":
+    def _failure(self, chain_result: ChainResult, events: tuple[Event, ...]) -> WireError:
+        context = self.failure_context(chain_result, events)
+        if chain_result.reason == "cancelled":
             return cancellation_error(context)
-        if ended.reason == "needs_decision":
-            assert ended.culprit is not None  # the step to decide about
-            return decision_error(ended.culprit, context)
-        return failure_error(ended.culprit, context, ended.reason or "step_failed")
+        if chain_result.reason == "needs_decision":
+            assert chain_result.culprit is not None  # the step to decide about
+            return decision_error(chain_result.culprit, context)
+        return failure_error(chain_result.culprit, context, chain_result.reason or "step_failed")
 
     def failure_context(
-        self, ended: ChainResult, events: tuple[Event, ...], delta: StateDelta | None = None
+        self, chain_result: ChainResult, events: tuple[Event, ...], delta: StateDelta | None = None
     ) -> FailureContext:
         if delta is None:
-            delta = self._standing_delta(ended.standing) if ended.effects else _NO_DELTA
+            delta = self._standing_delta(chain_result.standing) if chain_result.effects else _NO_DELTA
         return FailureContext(
             run_id=self.run,
-            effects=ended.effects,
+            effects=chain_result.effects,
             state_delta=self._redact(scrub_json(msgspec.to_builtins(delta))),
             events=tuple(self._redact(event_rows(events))),
-            effect_sent=any(one.call is not None and one.call.is_effect for one in ended.outcomes),
+            effect_sent=any(step.call is not None and step.call.is_effect for step in chain_result.outcomes),
         )
 
     def _standing_delta(self, standing: Sequence[StepOutcome]) -> StateDelta:
@@ -153,20 +157,21 @@ class ResponseBuilder(msgspec.Struct, frozen=True):
             return _NO_DELTA
 
     def _redacted(self, errors: Sequence[SchemaError]) -> list[SchemaError]:
-        """Redact the errors' paths too: names of members come from the action."""
+        """Return the errors with redacted messages and paths: names of members come from the action."""
         return msgspec.convert(self._redact(msgspec.to_builtins(list(errors))), list[SchemaError])
 
     @property
     def _redact(self) -> Callable[[Any], Any]:
+        """The function that replaces secret settings and arguments in a JSON value."""
         if not self.secret_settings and not self.plan.secrets:
             return unchanged
         secret_args = [text for name in self.plan.secrets for text in _texts(self.args.get(name))]
         return make_redactor(text for text in (*self.secret_settings, *secret_args) if len(text) >= _MIN_SECRET_LENGTH)
 
 
-def _mapped(part: P, change: Callable[[Any], Any]) -> P:
-    """Return a part of a message with its JSON form changed."""
-    return msgspec.convert(change(msgspec.to_builtins(part)), type(part))
+def _transformed(part: P, transform: Callable[[Any], Any]) -> P:
+    """Return a part of a message after a transformation of its JSON form."""
+    return msgspec.convert(transform(msgspec.to_builtins(part)), type(part))
 
 
 def _texts(value: Any) -> Iterator[str]:

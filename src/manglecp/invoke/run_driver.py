@@ -1,6 +1,6 @@
 """From an admitted run to its recorded response.
 
-The last turn is closed on exactly what the client will receive; then the end of the run is recorded; then it is sent.
+The last turn is closed on exactly the response that the client will receive; then the response is recorded, then sent.
 """
 
 from __future__ import annotations
@@ -36,9 +36,12 @@ from manglecp.wire.messages import Event, InvokeResult, StateDelta
 
 _log = logging.getLogger(__name__)
 _MAX_CHAINS: Final = 256
+"""The number of cached :class:`ChainTerms`."""
 
 
 class RunDriver:
+    """Executes the runs of one pack revision."""
+
     def __init__(
         self,
         offers: OfferService,
@@ -51,34 +54,37 @@ class RunDriver:
         sandbox: Profile,
         point: Callable[[str], None],
     ) -> None:
-        """``offers`` has the newest domain; ``current`` removes lost permissions from an identity."""
+        """``sandbox`` is the profile of the hosts; ``point`` is called where a crash would matter, for tests.
+
+        ``current`` returns an identity without the permissions that it has lost since its request.
+        """
         self._offers = offers
         self._previews = previews
         self._current = current
         self._clock = clock
-        domain = offers.domain
         self._dispatcher = dispatcher
         self._ownership = ownership
         self._sandbox: Profile = sandbox
         self._point = point
-        self._limits = domain.pack.settings.invocation
-        self._rule_index = RunRuleIndex.of(domain)
-        self._secret_settings = secret_values(domain.pack)
+        self._limits = offers.domain.pack.settings.invocation
+        self._rule_index = RunRuleIndex.of(offers.domain)
+        self._secret_settings = secret_values(offers.domain.pack)
         self._chains: LruCache[tuple[Any, ...], ChainTerms] = LruCache(_MAX_CHAINS)
+        self.successor: RunDriver | None = None
+        """The driver of the current pack revision, once that has replaced this one."""
 
     async def drive(self, run: AdmittedRun, observer: RunObserver) -> RunResponse:
         """Execute a run, record its end and return the response.
 
-        Raises :class:`Released` if it was left to another process, and the journal's exceptions.
+        Raises :class:`Released` if the run was left to another process, and the journal's exceptions.
         """
         started = time.monotonic()
         steps, journal = len(run.plan.definition.steps), run.journal
         rules = self._rules(run)
-        if self._rule_index.reads_arguments:
-            await rules.prepare()
+        await rules.prepare()
         executor = self._executor(run, rules, observer)
         try:
-            ended = await executor.run()
+            chain_result = await executor.run()
         except GateRefused as refused:
             context = FailureContext(run_id=run.admission.run, state_delta=msgspec.to_builtins(StateDelta()))
             return await self._end(journal, "failed", None, gate_error(refused, context), executor.outcomes)
@@ -90,17 +96,17 @@ class RunDriver:
             return await self._end(journal, "failed", None, failure, executor.outcomes)
         observer.progress("", steps, steps)
         builder = self._builder(run, rules)
-        events = builder.events(ended)
-        response = builder.build(ended, events, round((time.monotonic() - started) * 1_000))
+        events = builder.events(chain_result)
+        response = builder.build(chain_result, events, round((time.monotonic() - started) * 1_000))
         self._point("closing")
-        return await self._close(ended, events, builder, response, journal)
+        return await self._close(chain_result, events, builder, response, journal)
 
     def park(self, run: AdmittedRun, code: str) -> RunResponse:
-        """Return the response of a run that waits for an operator; ``code`` is the reason."""
+        """Return the response of a run that waits for an operator's decision; ``code`` is the reason."""
         rules = self._rules(run)
-        ended = self._executor(run, rules, RunObserver()).park(code)
+        chain_result = self._executor(run, rules, RunObserver()).park(code)
         builder = self._builder(run, rules)
-        return builder.build(ended, builder.events(ended), 0)
+        return builder.build(chain_result, builder.events(chain_result), 0)
 
     def _rules(self, run: AdmittedRun) -> RunRules:
         return RunRules(self._offers, self._rule_index, run, self._clock, self._current)
@@ -109,7 +115,7 @@ class RunDriver:
         return ResponseBuilder(run.admission.run, self._offers.domain, run.plan, run.args, rules, self._secret_settings)
 
     def _terms(self, plan: Plan) -> ChainTerms:
-        """Return the terms that runs of chains with the same actions and shape share."""
+        """Return the terms that runs of chains with the same actions, number of gates and pattern share."""
         key = (*sorted(plan.actions), plan.gates, plan.pattern)
         terms = self._chains.get(key)
         if terms is None:
@@ -129,7 +135,7 @@ class RunDriver:
         return terms
 
     def _turns(self, run: AdmittedRun) -> Turns | None:
-        """Return None for a run without turns: one without effects, under the shipped policy package."""
+        """Return the turns of a run; None for one without effects, under the shipped policy package."""
         terms, admission = self._terms(run.plan), run.admission
         is_default = terms.package.digest == terms.pinned == default_governance().digest
         if is_default and not run.plan.has_effects:
@@ -137,13 +143,14 @@ class RunDriver:
         return Turns(RunTerms(admission.run, admission.digest, admission.approval, terms))
 
     def _executor(self, run: AdmittedRun, rules: RunRules, observer: RunObserver) -> RunExecutor:
-        extracted = {step.number for step in run.plan.definition.steps if self._rule_index.reads(step.action)}
+        extracted = {step.number for step in run.plan.definition.steps if self._rule_index.reads_output_of(step.action)}
         return RunExecutor(
             run,
             turns=self._turns(run),
             reads=Reads(run.plan.read_by_steps, run.plan.result_steps | extracted),
             actions=ActionRunner(self._dispatcher, run.identity.name, self._ownership.get(run.admission.run)),
             rules=rules,
+            current_rules=lambda: rules if self.successor is None else self.successor._rules(run),
             previews=self._previews,
             observer=observer,
             seconds=self._limits.max_execution_ms / 1_000,
@@ -152,47 +159,48 @@ class RunDriver:
 
     async def _close(
         self,
-        ended: ChainResult,
+        chain_result: ChainResult,
         events: tuple[Event, ...],
         builder: ResponseBuilder,
         response: RunResponse,
         journal: Journal,
     ) -> RunResponse:
-        undecided = ended.reason == "needs_decision"
+        """Close the last turn and record the response; return it, or the one for a turn that cannot be closed."""
+        undecided = chain_result.reason == "needs_decision"
         try:
             witness = None
-            if ended.turn is not None:
-                witness = ended.turn.finish(
-                    reads=ended.reads,
+            if chain_result.turn is not None:
+                witness = chain_result.turn.finish(
+                    reads=chain_result.reads,
                     events=event_rows(events),
-                    states=step_states(ended.outcomes),
+                    states=step_states(chain_result.outcomes),
                     paused=undecided,
                 )
         except GateRefused as refused:
-            if not ended.effects:
-                refusal = gate_error(refused, builder.failure_context(ended, events))
-                return await self._end(journal, "failed", None, refusal, ended.outcomes)
+            if not chain_result.effects:
+                refusal = gate_error(refused, builder.failure_context(chain_result, events))
+                return await self._end(journal, "failed", None, refusal, chain_result.outcomes)
             undecided, witness = True, None
-            ended = ended.undecided(refused)
-            response = builder.build(ended, events, 0)
+            chain_result = chain_result.undecided(refused)
+            response = builder.build(chain_result, events, 0)
         if undecided:
-            assert ended.culprit is not None
-            await journal.record_undecided(ended.culprit, witness, encode_response(response))
+            assert chain_result.culprit is not None
+            await journal.record_undecided(chain_result.culprit, witness, encode_response(response))
             return response
-        end: EndState = "succeeded" if isinstance(response, InvokeResult) else "failed"
-        return await self._end(
-            journal, "cancelled" if ended.reason == "cancelled" else end, witness, response, ended.outcomes
-        )
+        state: EndState = "succeeded" if isinstance(response, InvokeResult) else "failed"
+        if chain_result.reason == "cancelled":
+            state = "cancelled"
+        return await self._end(journal, state, witness, response, chain_result.outcomes)
 
     async def _end(
         self,
         journal: Journal,
-        end: EndState,
+        state: EndState,
         witness: Witness | None,
         response: RunResponse,
         outcomes: Sequence[StepOutcome],
     ) -> RunResponse:
-        lasting = not (isinstance(response, WireError) and response.row.recoverable)
-        await journal.record_end(end, witness, encode_response(response), outcomes, lasting=lasting)
+        lasting = not (isinstance(response, WireError) and response.row.recoverable)  # such a request may be repeated
+        await journal.record_end(state, witness, encode_response(response), outcomes, lasting=lasting)
         self._point("ended")
         return response

@@ -4,7 +4,7 @@ The kernel asserts the caller, the call arguments, the status of each step, and 
 find in outputs. No other part of an output becomes a fact. Rules also see the proof inputs of the offer (intent,
 parameters, session facts), the principal as it is now, and the newest server facts, always at the server's clock.
 
-Predicates without a rule in the pack are not evaluated; :class:`RunRuleIndex` is computed when the pack is loaded.
+An evaluation is left out if the pack has no rule of its kind (:class:`RunRuleIndex`).
 """
 
 from __future__ import annotations
@@ -27,8 +27,11 @@ from manglecp.mangle.syntax import Literal
 from manglecp.wire import Fault, WireError, to_value
 
 _RUN_PREDICATES: Final = frozenset({"run_id", "run_of", "ran", "run_arg", "step_status", "step_value"})
+"""The predicates of the facts that the kernel asserts about a run."""
 RuleRows: TypeAlias = Mapping[str, Sequence[tuple[Value, ...]]]
-"""Derived facts by predicate, as their arguments."""
+"""The arguments of derived facts, by predicate."""
+Pointers: TypeAlias = Mapping[str, Sequence[tuple[str, str]]]
+"""By action: the key of each value, and the JSON pointer to it in the output of the action."""
 AFTER_RUN_ARITIES: Final[Mapping[str, int]] = {
     "asserts": 3,
     "asserts_during": 5,
@@ -46,18 +49,20 @@ class RunRuleIndex:
     """The kinds of rules about runs that a pack has."""
 
     has_after_rules: bool
+    """Whether a predicate of ``AFTER_RUN_ARITIES`` has a rule, and a rule reads facts about the run."""
     has_skip_rules: bool
     has_effect_rules: bool
-    """Whether policy denies effects."""
+    """Whether policy may deny effects."""
     has_policy_rules: bool
-    """Whether policy denies effects, tools or intents."""
+    """Whether policy may deny effects, tools or intents."""
     reads_arguments: bool
-    extractors: Mapping[str, Sequence[tuple[str, str]]]
-    """Keys and JSON pointers, by action (``extract``)."""
-    keepers: Mapping[str, Sequence[tuple[str, str]]]
-    """Likewise, of values that are kept for a later run (``keep``)."""
+    """Whether a rule reads ``run_arg``."""
+    extractors: Pointers
+    """The values that become ``step_value`` facts (``extract``)."""
+    keepers: Pointers
+    """The values that are kept for a later run (``keep``)."""
 
-    def reads(self, action: str) -> bool:
+    def reads_output_of(self, action: str) -> bool:
         return action in self.extractors or action in self.keepers
 
     @staticmethod
@@ -65,20 +70,23 @@ class RunRuleIndex:
         heads = {rule.head.predicate for rule in domain.program.rules}
         heads |= {fact.key[0] for fact in domain.program.facts}
         premises = (premise for rule in domain.program.rules for premise in rule.clause.premises)
-        read = {premise.atom.predicate for premise in premises if isinstance(premise, Literal)}
+        read_predicates = {premise.atom.predicate for premise in premises if isinstance(premise, Literal)}
+        # Extractors depend on no request and no time.
         lookup = Lookup(domain.base.evaluate([], now=0, check=False))
         return RunRuleIndex(
-            has_after_rules=bool(_RUN_PREDICATES & read) and not heads.isdisjoint(AFTER_RUN_ARITIES),
+            has_after_rules=bool(_RUN_PREDICATES & read_predicates) and not heads.isdisjoint(AFTER_RUN_ARITIES),
             has_skip_rules="skip_step" in heads,
             has_effect_rules="effect_denied" in heads,
             has_policy_rules=not heads.isdisjoint(("effect_denied", "prohibited", "permitted", "intent_denied")),
-            reads_arguments="run_arg" in read,
+            reads_arguments="run_arg" in read_predicates,
             extractors=_pointers(lookup, "extract"),
             keepers=_pointers(lookup, "keep"),
         )
 
 
 class RunRules:
+    """The rules of one pack revision about one run, admitted under this revision or an earlier one."""
+
     def __init__(
         self,
         offers: OfferService,
@@ -87,21 +95,19 @@ class RunRules:
         clock: Callable[[], int],
         current: Callable[[Identity], Identity],
     ) -> None:
-        """``offers`` has the newest domain; ``current`` removes lost permissions from an identity.
+        """``offers`` and ``index`` are those of the revision.
 
-        Proofs and policy are those of the current pack revision, all else is that of the run's own.
+        ``current`` returns an identity without the permissions that it has lost since its request.
         """
         self._offers = offers
         self._index = index
         self._run = run
         self._clock = clock
         self._current = current
-        self._args = run.args
-        self._newest: RunRules | None = None
 
     async def prepare(self) -> None:
-        """Convert large arguments in a thread; evaluations run on the event loop."""
-        if self._index.reads_arguments and is_large(self._args):
+        """Convert large arguments to facts in a thread: the evaluations run on the event loop."""
+        if self._index.reads_arguments and is_large(self._run.args):
             await asyncio.to_thread(lambda: self._run_facts)
 
     def kept_values(self, outcome: StepOutcome) -> Mapping[str, Any]:
@@ -111,7 +117,7 @@ class RunRules:
         return dict(_extract(outcome, self._index.keepers))
 
     def skips(self, outcomes: Sequence[StepOutcome]) -> Mapping[int, str]:
-        """Return the steps to skip, each with the first of its reasons."""
+        """Return the numbers of the steps to skip, each with the first of its reasons."""
         if not self._index.has_skip_rules:
             return {}
         skips: dict[int, str] = {}
@@ -121,30 +127,19 @@ class RunRules:
 
     async def prove(self, outcomes: Sequence[StepOutcome]) -> None:
         """Prove the tool of the run again, before its first effect. Raises :class:`WireError`."""
-        rules = self._of_current_revision()
-        facts = [*rules._run_facts, *rules._step_facts(outcomes)]
-        await rules._offers.prove(Offer(self._run.plan.definition, self._run.inputs), self._identity, facts)
-
-    def _of_current_revision(self) -> RunRules:
-        offers = self._offers.newest
-        if offers is self._offers:
-            return self
-        if self._newest is None or self._newest._offers is not offers:
-            index = RunRuleIndex.of(offers.domain)
-            self._newest = RunRules(offers, index, self._run, self._clock, self._current)
-        return self._newest
+        facts = [*self._run_facts, *self._step_facts(outcomes)]
+        await self._offers.prove(Offer(self._run.plan.definition, self._run.inputs), self._identity, facts)
 
     def denied(self, outcomes: Sequence[StepOutcome], *, undo: bool = False) -> Collection[str]:
         """Return the actions that policy denies now: all of the tool if it denies the tool or the intent.
 
         An ``undo`` reverts what was permitted, so only the denial of its own action counts.
         """
-        rules = self._of_current_revision()
-        if not (rules._index.has_effect_rules if undo else rules._index.has_policy_rules):
+        if not (self._index.has_effect_rules if undo else self._index.has_policy_rules):
             return ()
         try:
-            lookup = rules._evaluate(outcomes)
-        except WireError:  # the session facts do not fit the current revision
+            lookup = self._evaluate(outcomes)
+        except WireError:  # the run has session facts of an earlier revision that do not fit this one
             return set(self._run.plan.actions)
         tool = self._run.plan.definition.tool
         is_denied = (
@@ -156,12 +151,8 @@ class RunRules:
             return set(self._run.plan.actions)
         return {str(action) for action, _ in lookup.all("effect_denied", 2)}
 
-    @property
-    def has_after_rules(self) -> bool:
-        return self._index.has_after_rules
-
     def after(self, standing: Sequence[StepOutcome], *, failed: bool) -> RuleRows:
-        """Return what the rules derive from the steps of an ended run that were not undone.
+        """Return what the rules derive at the end of a run from ``standing``, its steps that were not undone.
 
         For a failed run, only rows that depend on a step: a rule that only reads that the tool was called would assert
         an effect that did not happen.
@@ -171,12 +162,12 @@ class RunRules:
         rows = self._after(standing)
         if not failed:
             return rows
-        independent = self._after(())
+        independent = self._after(())  # of all steps
         return {name: [row for row in derived if row not in independent[name]] for name, derived in rows.items()}
 
     def _after(self, standing: Sequence[StepOutcome]) -> RuleRows:
         # An effect counts as done even if its output was unusable.
-        steps = [msgspec.structs.replace(one, status="done", output=None) if one.happened else one for one in standing]
+        steps = [msgspec.structs.replace(s, status="done", output=None) if s.happened else s for s in standing]
         lookup = self._evaluate(steps, [Fact("ran", (self._run.plan.definition.tool,))])
         return {name: lookup.all(name, arity) for name, arity in AFTER_RUN_ARITIES.items()}
 
@@ -184,17 +175,17 @@ class RunRules:
     def _identity(self) -> Identity:
         return self._current(self._run.identity)
 
-    def _evaluate(self, outcomes: Sequence[StepOutcome], more: Iterable[Fact] = ()) -> Lookup:
+    def _evaluate(self, outcomes: Sequence[StepOutcome], more_facts: Iterable[Fact] = ()) -> Lookup:
         domain = self._offers.domain
         limits = domain.pack.settings.limits
-        engine = Limits(
+        engine_limits = Limits(
             derived_facts=domain.base.derived + limits.max_derived_facts,
             intervals=limits.max_intervals_per_atom,
             seconds=limits.max_compute_ms / 1_000,
         )
         caller = request_facts(self._run.inputs.intent, self._identity)
-        facts = [*self._session_facts, *caller, *self._run_facts, *more, *self._step_facts(outcomes)]
-        return Lookup(domain.base.evaluate(facts, now=self._clock(), check=False, limits=engine))
+        facts = [*self._session_facts, *caller, *self._run_facts, *more_facts, *self._step_facts(outcomes)]
+        return Lookup(domain.base.evaluate(facts, now=self._clock(), check=False, limits=engine_limits))
 
     @cached_property
     def _session_facts(self) -> list[Fact]:
@@ -204,24 +195,25 @@ class RunRules:
     def _run_facts(self) -> list[Fact]:
         facts = [Fact("run_id", (self._run.admission.run,)), Fact("run_of", (self._run.plan.definition.tool,))]
         if self._index.reads_arguments:
-            for name, value in self._args.items():
+            for name, value in self._run.args.items():
                 if value is not None:  # null counts as absent
                     with suppress(Fault):  # a value that a fact cannot hold
                         facts.append(Fact("run_arg", (name, to_value(value))))
         return facts
 
     def _step_facts(self, outcomes: Sequence[StepOutcome]) -> Iterator[Fact]:
-        for one in outcomes:
-            if one.kind != "do":
+        for step in outcomes:
+            if step.kind != "do":
                 continue
-            yield Fact("step_status", (one.number, one.action, EVENT_STATUS[one.status]))
-            if one.status == "done":
-                for key, value in _extract(one, self._index.extractors):
+            yield Fact("step_status", (step.number, step.action, EVENT_STATUS[step.status]))
+            if step.status == "done":
+                for key, value in _extract(step, self._index.extractors):
                     with suppress(Fault):  # a value that a fact cannot hold
-                        yield Fact("step_value", (one.number, key, to_value(value)))
+                        yield Fact("step_value", (step.number, key, to_value(value)))
 
 
-def _extract(outcome: StepOutcome, pointers: Mapping[str, Sequence[tuple[str, str]]]) -> Iterator[tuple[str, Any]]:
+def _extract(outcome: StepOutcome, pointers: Pointers) -> Iterator[tuple[str, Any]]:
+    """Yield the key and the value of each pointer of the action that finds one in the output."""
     for key, pointer in pointers.get(outcome.action, ()):
         try:
             value = resolve_pointer(outcome.output, pointer)
@@ -231,8 +223,8 @@ def _extract(outcome: StepOutcome, pointers: Mapping[str, Sequence[tuple[str, st
             yield key, value
 
 
-def _pointers(lookup: Lookup, predicate: str) -> Mapping[str, list[tuple[str, str]]]:
-    found: dict[str, list[tuple[str, str]]] = {}
+def _pointers(lookup: Lookup, predicate: str) -> Pointers:
+    pointers: dict[str, list[tuple[str, str]]] = {}
     for action, key, pointer in lookup.all(predicate, 3):
-        found.setdefault(str(action), []).append((str(key), str(pointer)))
-    return found
+        pointers.setdefault(str(action), []).append((str(key), str(pointer)))
+    return pointers

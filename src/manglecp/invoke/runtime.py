@@ -51,15 +51,15 @@ class PackRuntime:
         on_failure: OnFailure | None = None,
         on_stale_facts: OnStaleFacts | None = None,
     ) -> AsyncIterator[Self]:
-        """Open the pack as it is in its folder now, and keep its facts up to date. Raises PackError.
+        """Open the pack as it is in its folder now, and refresh its generated facts. Raises :class:`PackError`.
 
         ``prepare`` is called in a thread before actions are served, for example to warm up; an exception stops the
         start. ``on_failure`` gets the detail of each failed call, which clients never see: it may hold secrets.
-        ``on_stale_facts`` is called when facts are out of date.
+        ``on_stale_facts`` is called when facts are out of date. The other arguments are those of :class:`Invoker`.
         """
         async with AsyncExitStack() as stack:
             host_stack = stack.enter_context(ExitStack())
-            domain, generated = await asyncio.to_thread(load_domain, options, host_stack)
+            domain, generators = await asyncio.to_thread(load_domain, options, host_stack)
             if prepare is not None:
                 await asyncio.to_thread(prepare, domain)
             dispatcher = await stack.enter_async_context(serve_pack_actions(domain.pack, options))
@@ -76,7 +76,7 @@ class PackRuntime:
                 clock=clock,
             )
             await stack.enter_async_context(runtime.invoker)
-            await stack.enter_async_context(refresh_facts(runtime.invoker, generated, on_stale_facts))
+            await stack.enter_async_context(refresh_facts(runtime.invoker, generators, on_stale_facts))
             yield runtime
 
     @classmethod
@@ -113,16 +113,18 @@ def serve_pack_actions(pack: Pack, options: PackOptions) -> AbstractAsyncContext
 
 
 class _ReportingDispatcher:
+    """A dispatcher that reports each failed call."""
+
     def __init__(self, dispatcher: Dispatcher, pack: Pack, report: OnFailure) -> None:
         self._dispatcher = dispatcher
         self._names = {action.aid: action.name for action in pack.actions.values()}
         self._report = report
 
     async def call(self, aid: str, **options: Any) -> ActionResult | DispatchError:
-        answer = await self._dispatcher.call(aid, **options)
-        if not isinstance(answer, ActionResult):
-            self._report(self._names.get(aid, aid), answer["detail"])
-        return answer
+        response = await self._dispatcher.call(aid, **options)
+        if not isinstance(response, ActionResult):
+            self._report(self._names.get(aid, aid), response["detail"])
+        return response
 
     def cancel(self, call_id: str) -> bool:
         return self._dispatcher.cancel(call_id)
@@ -130,7 +132,7 @@ class _ReportingDispatcher:
 
 @dataclass(frozen=True, slots=True)
 class OpenPacks:
-    """The invokers of open packs, in order, and what they share."""
+    """The invokers of open packs, in the order of their options, and their common store."""
 
     store: Store
     invokers: tuple[Invoker, ...]
@@ -187,6 +189,7 @@ SWEEP_SECONDS: Final = 60.0
 """Seconds between two sweeps."""
 MAX_OFFERS: Final = 1_000_000
 _MAX_TRANSACTIONS: Final = 50
+"""Of one kind, in one sweep; the next sweep deletes the rest."""
 _log = logging.getLogger(__name__)
 
 
