@@ -41,7 +41,7 @@ class Counting:
             return result
 
         deadline = asyncio.get_running_loop().time() + seconds
-        return await self.keys.once(call, run, deadline=deadline, doubtful=lambda: sent)
+        return await self.keys.once(call, run, deadline=deadline, outcome_unknown=lambda: sent)
 
 
 def hit(result: ActionResult | DispatchError) -> bool:

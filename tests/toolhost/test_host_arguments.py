@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from manglecp.toolhost.host.arguments import Confinement, Usage, read
+from manglecp.toolhost.host.arguments import Confinement, UsageError, parse_arguments
 
 
 def test_options_stand_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -14,8 +14,8 @@ def test_options_stand_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         "--sandbox spawn --run --workspace a plugin.py --workspace /b --workspace a/ AID.X.v1 --readable ../c"
         " --executable /bin/sh --writable /d --user 1:2 --degrade --sha256 ab --read-only"
     )
-    said = read(line.split())
-    assert said.positions == ["--run", "plugin.py", "AID.X.v1"]
+    said = parse_arguments(line.split())
+    assert said.positionals == ["--run", "plugin.py", "AID.X.v1"]
     assert said.sha256 == "ab"
     assert said.confinement == Confinement(
         "spawn",
@@ -31,7 +31,7 @@ def test_options_stand_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_without_options_nothing_is_confined() -> None:
-    assert read(["--list", "plugin.py"]).confinement == Confinement("none", (), (), (), (), None, False)
+    assert parse_arguments(["--list", "plugin.py"]).confinement == Confinement("none", (), (), (), (), None, False)
 
 
 def test_a_key_is_read_once_and_has_a_size() -> None:
@@ -41,10 +41,10 @@ def test_a_key_is_read_once_and_has_a_size() -> None:
         os.close(writing)
         arguments = ["--serve", "plugin.py", "--lease-key-fd", str(reading)]
         if good:
-            assert read(arguments).lease_key == bytes(size)
+            assert parse_arguments(arguments).lease_key == bytes(size)
         else:
-            with pytest.raises(Usage, match="a key has 32 bytes"):
-                read(arguments)
+            with pytest.raises(UsageError, match="a key has 32 bytes"):
+                parse_arguments(arguments)
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(reading)
 
@@ -52,7 +52,7 @@ def test_a_key_is_read_once_and_has_a_size() -> None:
 def test_whoever_writes_the_key_may_keep_his_end_open() -> None:
     reading, writing = os.pipe()
     os.write(writing, bytes(32))
-    assert read(["--serve", "plugin.py", "--lease-key-fd", str(reading)]).lease_key == bytes(32)
+    assert parse_arguments(["--serve", "plugin.py", "--lease-key-fd", str(reading)]).lease_key == bytes(32)
     os.close(writing)
 
 
@@ -75,5 +75,5 @@ def test_whoever_writes_the_key_may_keep_his_end_open() -> None:
     ],
 )
 def test_what_makes_no_sense(line: str, said: str) -> None:
-    with pytest.raises(Usage, match=said):
-        read(line.split())
+    with pytest.raises(UsageError, match=said):
+        parse_arguments(line.split())

@@ -1,4 +1,4 @@
-"""``@action`` and ``@external``: declarations that make a function callable from outside.
+"""``@action`` and ``@external``: declarations of the functions of a plugin that a host serves.
 
 The tier of an action is the highest tier of its effects; an unknown effect is dangerous:
 
@@ -7,9 +7,9 @@ The tier of an action is the highest tier of its effects; an unknown effect is d
     2  system      other machines and processes take part
     3  dangerous   money, identities, what cannot be undone, and everything unknown
 
-``mutates=False`` declares a whole action read-only. It lowers effects that can be reads, and is refused for others. An
-action that starts programs can be read-only, unless it also uses the network: hosts of packs enforce it
-(:mod:`manglecp.toolhost.action_hosts`).
+``mutates=False`` declares a whole action read-only. It lowers the tier of effects that can be reads to 0, and is
+refused for others. An action that starts programs can be read-only unless it also uses the network, because then the
+hosts of a pack can enforce it (:mod:`manglecp.toolhost.action_hosts`).
 """
 
 from __future__ import annotations
@@ -42,29 +42,28 @@ _TIERS: Final = {
     "dynamic_library_load": DANGEROUS,
 }
 _REMOTE: Final = frozenset({"browser", "network"})
-_READABLE: Final = frozenset({"filesystem", "database"}) | _REMOTE
-_STARTS: Final = frozenset({"process", "proc_exec", "process_spawn"})
+_CAN_BE_READS: Final = frozenset({"filesystem", "database"}) | _REMOTE
+_STARTS_PROGRAMS: Final = frozenset({"process", "proc_exec", "process_spawn"})
 
 
 def lease_tier(effects: Iterable[str], *, mutates: bool = True) -> int:
     """Return the highest tier of the effects; raises ValueError if ``mutates=False`` contradicts one."""
-    tier, declared = SAFE, tuple(effects)
+    effects = tuple(effects)
+    highest = max(map(_tier, effects), default=SAFE)
+    if mutates or highest == SAFE:
+        return highest
     # A program that reaches other machines cannot be kept from changing them.
-    readable = _READABLE if not _REMOTE.isdisjoint(declared) else _READABLE | _STARTS
-    for effect in declared:
-        least = _tier(effect)
-        if not mutates and least > SAFE:
-            if effect not in readable:
-                raise ValueError(f"an action with the effect {effect!r} cannot be declared with mutates=False")
-            least = SAFE
-        tier = max(tier, least)
-    return tier
+    allowed = _CAN_BE_READS if not _REMOTE.isdisjoint(effects) else _CAN_BE_READS | _STARTS_PROGRAMS
+    for effect in effects:
+        if effect not in allowed and _tier(effect) > SAFE:
+            raise ValueError(f"an action with the effect {effect!r} cannot be declared with mutates=False")
+    return SAFE
 
 
 def _tier(effect: str) -> int:
     if effect in _TIERS:
         return _TIERS[effect]
-    if effect.startswith("x-"):  # a foreign effect, with any suffix
+    if effect.startswith("x-"):  # a foreign effect, whatever its suffix
         return DANGEROUS
     if effect.endswith("_read"):
         return SAFE
@@ -73,33 +72,35 @@ def _tier(effect: str) -> int:
     return DANGEROUS
 
 
-_ATTRIBUTE: Final = "__manglecp_action__"
-_SERVED: Final = "__manglecp_served__"
-
-
 def starts_programs(effects: object) -> bool:
-    """Return whether one of the declared effects is to start programs."""
-    return isinstance(effects, (list, tuple)) and not _STARTS.isdisjoint(effects)
+    """Return whether one of the effects is to start programs; False if they are not a list."""
+    return isinstance(effects, (list, tuple)) and not _STARTS_PROGRAMS.isdisjoint(effects)
 
 
+_DECLARATION: Final = "__manglecp_action__"  # the attribute of a function with its declaration
+_REPLACEMENT: Final = "__manglecp_served__"  # the attribute of a function with the one that is served in its place
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Declaration(NamedTuple):
-    effects: tuple[str, ...]
-    tier: int
-    reversible: bool
-    idempotent: bool
-    timeout: float | None
-    mutates: bool
-    spawn: tuple[str, ...]
-    version: int
+    """What a decorator declares about a function; see :func:`action`."""
+
+    effects: tuple[str, ...] = ()
+    tier: int = SAFE
+    reversible: bool = False
+    idempotent: bool = False
+    timeout: float | None = None
+    mutates: bool = True
+    spawn: tuple[str, ...] = ()
+    version: int = 1
     deterministic: bool = False
     tags: tuple[str, ...] = ()
     replay_inputs: tuple[str, ...] = ()
     preview: str | None = None
     external: dict[str, Any] | None = None
+    """The description of an external predicate, see :func:`external`."""
     generator: dict[str, Any] | None = None
+    """The description of a fact generator, see :mod:`.generator`."""
 
 
 def action(
@@ -123,85 +124,89 @@ def action(
 
     ``effects`` are required: they decide the lease tier. ``mutates=False`` declares the action read-only, programs that
     it starts included; ``timeout`` is in seconds; ``spawn`` names the only binaries that it may execute, by name or
-    absolute path; ``version`` is the last part of its action id. ``deterministic`` declares that the same input and
-    slots give the same result, ``replay_inputs`` what else that depends on, and ``tags`` the menus that it may appear
-    on. ``preview`` names a read-only action whose result approvers see: it gets those inputs that it has parameters
-    for, and members of its result that are parameters of this action become its inputs.
+    absolute path; ``version`` is the last part of its action id. ``reversible`` declares that its effects can be
+    undone, ``idempotent`` that a second call with the same input changes nothing more. ``deterministic`` declares that
+    the same input and slots give the same result, ``replay_inputs`` what else the result depends on, and ``tags`` the
+    menus that the action may appear on. ``preview`` names a read-only action whose result approvers see: it gets those
+    inputs of this action that it has parameters for, and members of its result that are parameters of this action
+    become inputs of this action.
     """
     lists = {"effects": effects, "spawn": spawn, "tags": tags, "replay_inputs": replay_inputs}
     for name, values in lists.items():
         if isinstance(values, str):
             raise TypeError(f"{name} is a list of strings, not a string")
-    declared, programs, fences = tuple(effects), tuple(spawn), tuple(replay_inputs)
+    effects, spawn, replay_inputs = tuple(effects), tuple(spawn), tuple(replay_inputs)
     if timeout is not None and not 0 < timeout < float("inf"):
         raise ValueError("timeout has to be a number of seconds above 0")
     if version < 1:
         raise ValueError("versions count from 1")
-    check_programs(programs)
-    if programs and not starts_programs(declared):
+    check_programs(spawn)
+    if spawn and not starts_programs(effects):
         raise ValueError("spawn: an action that starts programs has the effect 'process'")
-    if deterministic and not fences and any(effect != "none" for effect in declared):
+    if deterministic and not replay_inputs and any(effect != "none" for effect in effects):
         raise ValueError("deterministic and with effects: replay_inputs has to name what the result depends on")
-    declared_as = Declaration(
-        declared,
-        lease_tier(declared, mutates=mutates),
-        reversible,
-        idempotent,
-        timeout,
-        mutates,
-        programs,
-        version,
-        deterministic,
-        tuple(tags),
-        fences,
-        preview,
+    declared = Declaration(
+        effects=effects,
+        tier=lease_tier(effects, mutates=mutates),
+        reversible=reversible,
+        idempotent=idempotent,
+        timeout=timeout,
+        mutates=mutates,
+        spawn=spawn,
+        version=version,
+        deterministic=deterministic,
+        tags=tuple(tags),
+        replay_inputs=replay_inputs,
+        preview=preview,
     )
-
-    return lambda function: mark(function, declared_as)
+    return lambda function: _attach(function, declared)
 
 
 def check_programs(programs: Iterable[str]) -> None:
+    """Raise ValueError for a program that is neither a name nor an absolute path."""
     for program in programs:
         if not program or ("/" in program and not program.startswith("/")):
             raise ValueError(f"spawn: {program!r} is neither a name nor an absolute path")
 
 
-def mark(function: F, declared: Declaration) -> F:
-    setattr(function, _ATTRIBUTE, declared)
+def _attach(function: F, declared: Declaration) -> F:
+    setattr(function, _DECLARATION, declared)
     return function
 
 
 def serve_with(function: F, replacement: Callable[..., Any], declared: Declaration) -> F:
-    """Make a host serve ``replacement`` in place of a function, under its name."""
+    """Make a host serve ``replacement`` in place of the function, under its name; return the function."""
     for name in ("__name__", "__module__", "__doc__"):
         setattr(replacement, name, getattr(function, name))
-    setattr(function, _SERVED, mark(replacement, declared))
+    setattr(function, _REPLACEMENT, _attach(replacement, declared))
     return function
 
 
 def served_function(candidate: Any) -> Any:
     """Return the replacement set by :func:`serve_with`, or the candidate itself."""
-    try:
-        found = getattr(candidate, _SERVED, None)
-    except Exception:  # other objects of a module may raise here
-        return candidate
-    return candidate if found is None else found
+    replacement = _attribute(candidate, _REPLACEMENT)
+    return candidate if replacement is None else replacement
 
 
 def declaration(candidate: object) -> Declaration | None:
-    try:
-        declared = getattr(candidate, _ATTRIBUTE, None)
-    except Exception:  # other objects of a module may raise here
-        return None
+    """Return the declaration of an action; None for every other object of a module."""
+    declared = _attribute(candidate, _DECLARATION)
     return declared if isinstance(declared, Declaration) and callable(candidate) else None
+
+
+def _attribute(candidate: object, name: str) -> Any:
+    try:
+        return getattr(candidate, name, None)
+    except Exception:  # an arbitrary object of a module may raise here
+        return None
 
 
 _SIGNATURE: Final = re.compile(
     r"([a-z][A-Za-z0-9_]*)\(\s*([A-Z][A-Za-z0-9_]*(?:\s*,\s*[A-Z][A-Za-z0-9_]*)*)\s*\)", re.ASCII
 )
-_COROUTINE: Final = 0x80 | 0x200
+_COROUTINE_FLAGS: Final = 0x80 | 0x200  # of a code object: a coroutine, an async generator
 _MAX_SECONDS: Final = 3_600
-_NOT_ROWS: Final = (str, bytes, bytearray, dict)
+_NOT_ROWS: Final = (str, bytes, bytearray, dict)  # iterable, but returned by mistake
 
 
 def external(
@@ -212,15 +217,16 @@ def external(
         @external("similar_failure(Text, Count, Id)", mode="++-", deterministic=False, seconds=2)
         def similar_failure(text: str, count: int) -> Iterable[tuple[str]]: ...
 
-    The function gets the values at ``+`` and returns rows of the values at ``-``; with one ``-``, a row may be the bare
-    value. With ``batch=True`` it gets a list of tuples and returns as many lists of rows. Values are plain JSON, in the
-    form of the predicate's declaration. ``deterministic=False`` declares that answers may change; ``seconds`` is the
-    time for all questions of one evaluation round. A host serves it as an action of tier 0; it declares no effects.
+    ``mode`` has a ``+`` for each argument that is an input, and a ``-`` for each output. The function gets the inputs
+    of one question and returns rows of outputs; with one output, a row may be the bare value. With ``batch=True`` it
+    gets a list of questions, each a tuple, and returns as many lists of rows. Values are plain JSON, in the form that
+    the ``Decl`` of the predicate states. ``deterministic=False`` declares that answers may change; ``seconds`` is the
+    time for all questions of one evaluation round. A host serves the function as an action of tier 0.
     """
-    read = _SIGNATURE.fullmatch(signature)
-    if read is None:
+    match = _SIGNATURE.fullmatch(signature)
+    if match is None:
         raise ValueError(f"{signature!r} is not a predicate with variables, such as similar_failure(Text, Id)")
-    predicate, arguments = read[1], [word.strip() for word in read[2].split(",")]
+    predicate, arguments = match[1], [word.strip() for word in match[2].split(",")]
     if len(set(arguments)) < len(arguments):
         raise ValueError(f"{signature}: a variable is repeated")
     if len(mode) != len(arguments) or set(mode) - {"+", "-"}:
@@ -237,37 +243,38 @@ def external(
 
     def decorate(function: F) -> F:
         code = getattr(function, "__code__", None)
-        if code is None or code.co_flags & _COROUTINE:
+        if code is None or code.co_flags & _COROUTINE_FLAGS:
             raise TypeError(f"{predicate}: the decorated function has to be a plain one")
-        declared = Declaration((), 0, False, True, seconds, False, (), 1, external=description)
-        return serve_with(function, _row_action(function, mode, batch), declared)
+        declared = Declaration(idempotent=True, timeout=seconds, mutates=False, external=description)
+        return serve_with(function, _batch_action(function, mode, batch), declared)
 
     return decorate
 
 
-def _row_action(function: Callable[..., Any], mode: str, batch: bool) -> Callable[..., Any]:
-    inputs_count, outputs_count = mode.count("+"), mode.count("-")
+def _batch_action(function: Callable[..., Any], mode: str, batch: bool) -> Callable[..., Any]:
+    """Return the action that a host serves: it answers a list of questions with a list of rows for each."""
+    input_count, output_count = mode.count("+"), mode.count("-")
 
     def answer(inputs: list[list[Any]]) -> dict[str, Any]:
         questions = [tuple(question) for question in inputs]
-        if any(len(question) != inputs_count for question in questions):
-            raise ValueError(f"a question has {inputs_count} values")
+        if any(len(question) != input_count for question in questions):
+            raise ValueError(f"a question has {input_count} values")
         answers = list(function(questions)) if batch else [function(*question) for question in questions]
         if len(answers) != len(questions):
             raise ValueError(f"{len(answers)} answers to {len(questions)} questions")
-        return {"rows": [[_row(row, outputs_count) for row in _rows(rows)] for rows in answers]}
+        return {"rows": [[_row(row, output_count) for row in _rows(rows)] for rows in answers]}
 
     return answer
 
 
 def _rows(rows: Any) -> Any:
-    """Return the rows; raises TypeError for text, bytes and mappings, which are iterable, too."""
     if isinstance(rows, _NOT_ROWS):
         raise TypeError(f"an answer is a list of rows, not a {type(rows).__name__}")
     return rows
 
 
 def _row(row: Any, count: int) -> list[Any]:
+    """Return the ``count`` values of a row; for one value, a row that is not a tuple is the value itself."""
     if count != 1 and isinstance(row, _NOT_ROWS):
         raise TypeError(f"a row is a tuple of {count} values, not a {type(row).__name__}")
     values = list(row) if isinstance(row, tuple) or count != 1 else [row]

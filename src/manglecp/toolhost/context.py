@@ -1,11 +1,11 @@
 """The host's services for a running action: settings, slots, progress and logs.
 
-An action that needs them has a parameter annotated ``Context``; callers do not see that parameter. Reports leave the
-host on their own descriptor, one line of JSON each. They are advisory: a slow reader loses some, and receives their
-number, but never blocks the action.
+An action that needs them has a parameter annotated ``Context``; callers do not see that parameter. Reports (progress,
+logs, lease events) leave the host on a descriptor of their own, one line of JSON each. Progress and logs are advisory:
+if the reader is slow some are dropped, and the next report has their number, but the action never waits.
 
-Lease events are not advisory: if the pipe is full they go to standard error. A long text in them, such
-as a call id, is truncated and named by its digest.
+Lease events are not dropped: if the pipe is full they go to standard error. In a report that is too long for one line,
+each long text, such as a call id, is replaced by its beginning and its digest.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any, Final
 
 from manglecp.toolhost.state import Slots
 
-_MAX_DESCRIPTION: Final = 4_000
-_MAX_TRACE: Final = 64_000
+_MAX_DESCRIPTION: Final = 4_000  # characters
+_MAX_TRACE: Final = 64_000  # characters
 
 
 def describe(error: BaseException) -> str:
@@ -37,6 +37,7 @@ def describe(error: BaseException) -> str:
 
 
 def trace(error: BaseException) -> None:
+    """Write a traceback to standard error."""
     try:
         from traceback import format_exception  # only failures pay for it
 
@@ -46,23 +47,27 @@ def trace(error: BaseException) -> None:
 
 
 SETTINGS: Final = "MANGLECP_SETTINGS"  # the environment variable with the settings of the pack: a JSON object of texts
-_LINE: Final = 4096  # PIPE_BUF: a line up to this size is written whole or not at all
-_TEXT: Final = 512
-_SHORT: Final = 32
-_LARGEST: Final = 1e308
+_MAX_LINE: Final = 4096  # PIPE_BUF: a line up to this size is written whole or not at all
+_MAX_TEXT: Final = 512  # characters of a message of an action
+_EXCERPT: Final = 32  # characters of a long text that is replaced by its digest
+_MAX_NUMBER: Final = 1e308
 _encode: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
 class Reports:
-    """Sends reports. Without a descriptor, logs and lease events go to standard error; the null device disables all."""
+    """Sends reports.
+
+    Without a descriptor, logs and lease events go to standard error, and progress is dropped. A descriptor of the null
+    device disables all reports.
+    """
 
     def __init__(self, descriptor: int | None) -> None:
         self._descriptor = descriptor
         self._disabled = False
-        self._lost = 0
+        self._dropped = 0  # since the last report that was sent
         if descriptor is not None:
-            null = os.stat(os.devnull).st_rdev  # noqa: PTH116  # a host loads no pathlib
-            self._disabled = os.fstat(descriptor).st_rdev == null
+            null_device = os.stat(os.devnull).st_rdev  # noqa: PTH116  # a host loads no pathlib
+            self._disabled = os.fstat(descriptor).st_rdev == null_device
             os.set_blocking(descriptor, False)
             os.set_inheritable(descriptor, False)
 
@@ -70,31 +75,31 @@ class Reports:
         """Send one report, if there is room for it now."""
         if self._disabled:
             return
-        audited = event.startswith("lease_")
+        is_lease_event = event.startswith("lease_")
         if self._descriptor is None:
             if event == "log":
                 _write_stderr(f"{details.get('message')}\n")
-            elif audited:
+            elif is_lease_event:
                 _write_stderr(_encode({"event": event, **details}) + "\n")
             return
         report: dict[str, object] = {"event": event, **details}
-        if self._lost:
-            report["lost_before"] = self._lost
+        if self._dropped:
+            report["lost_before"] = self._dropped
         line = _encode(report).encode() + b"\n"
-        if len(line) > _LINE:
-            line = _encode({name: _short(value) for name, value in report.items()}).encode() + b"\n"
+        if len(line) > _MAX_LINE:
+            line = _encode({name: _shorten(value) for name, value in report.items()}).encode() + b"\n"
         try:
             os.write(self._descriptor, line)
-            self._lost = 0
+            self._dropped = 0
         except OSError:  # full or closed; an action never fails because of its reports
-            if audited:
+            if is_lease_event:
                 _write_stderr(line.decode())
             else:
-                self._lost += 1
+                self._dropped += 1
 
 
 class Context:
-    """The context of a call, for its action."""
+    """The context of a call, for its action. ``call`` are the members that name the call in its reports."""
 
     __slots__ = ("_call", "_reports", "_settings", "_slots")
 
@@ -122,23 +127,24 @@ class Context:
 
     def progress(self, done: float, total: float | None = None, message: str = "") -> None:
         """Report progress. A value that JSON cannot represent is sent as null."""
-        self._send("progress", {"done": _number(done), "total": _number(total), "message": message[:_TEXT]})
+        self._send("progress", {"done": _number(done), "total": _number(total), "message": message[:_MAX_TEXT]})
 
     def log(self, message: str, level: str = "info") -> None:
-        self._send("log", {"level": level[:_TEXT], "message": message[:_TEXT]})
+        self._send("log", {"level": level[:_MAX_TEXT], "message": message[:_MAX_TEXT]})
 
     def _send(self, event: str, details: dict[str, Any]) -> None:
         self._reports.send(event, {**self._call, **details})
 
 
 def _number(value: float | None) -> float | None:
-    return value if isinstance(value, (int, float)) and -_LARGEST < value < _LARGEST else None
+    return value if isinstance(value, (int, float)) and -_MAX_NUMBER < value < _MAX_NUMBER else None
 
 
-def _short(value: object) -> object:
-    if not isinstance(value, str) or len(value) <= _SHORT * 2:
+def _shorten(value: object) -> object:
+    """Return the beginning and the digest of a long text, and every other value as it is."""
+    if not isinstance(value, str) or len(value) <= _EXCERPT * 2:
         return value
-    return f"{value[:_SHORT]} sha256:{sha256(value.encode('utf-8', 'surrogatepass')).hexdigest()}"
+    return f"{value[:_EXCERPT]} sha256:{sha256(value.encode('utf-8', 'surrogatepass')).hexdigest()}"
 
 
 def _write_stderr(text: str) -> None:

@@ -2,8 +2,8 @@
 
 A converter is made once per hint. It accepts exactly what the schema of the hint describes (a property test compares
 the two), so ``1.0`` is an integer, ``true`` is not, and a string is never turned into a number. Where several options
-of a union fit, the one of exactly the value's kind counts: a choice before ``Any``, ``int`` before ``float`` for ``1``
-and after it for ``1.0``; then the order in which they are written.
+of a union fit, the most specific one counts: a choice before ``Any``, ``int`` before ``float`` for ``1`` and after it
+for ``1.0``; then the order in which they are written.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def schema(shape: Shape) -> dict[str, Any]:
 
 
 def _conjunction(inner: dict[str, Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema restricted by both: outer keywords must not replace inner ones."""
+    """Return the schema that requires ``inner`` and the keywords: these must not replace constraints of ``inner``."""
     if inner.keys() & keywords.keys() <= _ANNOTATIONS:
         return {**inner, **keywords}
     return {**keywords, "allOf": [inner, *keywords.get("allOf", ())]}
@@ -61,21 +61,22 @@ def _record_schema(record: ObjectOf) -> dict[str, Any]:
 
 
 Converter: TypeAlias = Callable[[Any], Any]
-_MAX_QUOTED: Final = 80
-_MAX_TEXT: Final = 400
+_MAX_QUOTED: Final = 80  # characters of a value in a message
+_MAX_ERROR: Final = 400  # characters of the message of a constructor
 
 
 class ConversionError(ValueError):
-    """A value that does not fit. The path is built while unwinding, so that fitting values pay nothing for it."""
+    """A value that does not fit. Its path is built while the error propagates: values that fit pay nothing for it."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem)
         self.problem = problem
-        self.path = ""
+        self.path = ""  # a JSON pointer
 
     def inside(self, step: str | int) -> ConversionError:
-        text = str(step).replace("~", "~0").replace("/", "~1")
-        self.path = f"/{text}{self.path}"
+        """Prepend the name or index of the member that the value is in, and return the error."""
+        escaped = str(step).replace("~", "~0").replace("/", "~1")
+        self.path = f"/{escaped}{self.path}"
         return self
 
     def __str__(self) -> str:
@@ -127,13 +128,13 @@ def _integer(value: Any) -> int:
 
 
 def _number(value: Any) -> float:
-    if type(value) is float and value - value == 0:  # finite: a JSON number with too many digits is read as infinity
+    if type(value) is float and value - value == 0:  # finite: JSON such as 1e999 is read as infinity
         return value
     if type(value) is int:
         try:
             return float(value)
         except OverflowError:
-            return value  # no float is as large, and Python accepts an int for a float
+            return value  # too large for a float; type checkers accept an int for a float
     raise _expected("a number", value)
 
 
@@ -194,7 +195,7 @@ def _map(member: Converter) -> Converter:
 
 
 def _record(record: ObjectOf) -> Converter:
-    members = {field.name: (converter(field.shape), field.target) for field in record.fields}
+    members = {field.name: (converter(field.shape), field.target) for field in record.fields}  # by JSON name
     required = [field.name for field in record.fields if field.required]
     build = record.build
 
@@ -219,7 +220,7 @@ def _record(record: ObjectOf) -> Converter:
             text = describe(error)
             if isinstance(error, ValueError):
                 text = text.removeprefix(f"{type(error).__name__}: ")
-            raise ConversionError(text[:_MAX_TEXT]) from error
+            raise ConversionError(text[:_MAX_ERROR]) from error
 
     return convert
 
@@ -227,14 +228,14 @@ def _record(record: ObjectOf) -> Converter:
 def _union(options: tuple[Shape, ...]) -> Converter:
     converters = [converter(option) for option in options]
     # The order must not depend on how `int | float` is written: `typing` treats both orders as the same hint.
-    exact = [converters[index] for index in sorted(range(len(options)), key=lambda i: _looseness(options[i], int))]
-    floats = [converters[index] for index in sorted(range(len(options)), key=lambda i: _looseness(options[i], float))]
+    for_others = [converters[i] for i in sorted(range(len(options)), key=lambda i: _looseness(options[i], int))]
+    for_floats = [converters[i] for i in sorted(range(len(options)), key=lambda i: _looseness(options[i], float))]
 
     def convert(value: Any) -> Any:
         problems = []
-        for option in floats if type(value) is float else exact:
+        for convert_option in for_floats if type(value) is float else for_others:
             try:
-                return option(value)
+                return convert_option(value)
             except ConversionError as error:
                 problems.append(str(error))
         raise ConversionError("; or ".join(dict.fromkeys(problems)))
@@ -243,7 +244,7 @@ def _union(options: tuple[Shape, ...]) -> Converter:
 
 
 def _looseness(option: Shape, kind: type[int | float]) -> int:
-    """Return a rank by which options are tried: the lower, the fewer values it accepts beside numbers of this kind."""
+    """Return the rank by which options are tried, lowest first: how loosely it describes values of this type."""
     match option:
         case Constrained(inner, _):
             return _looseness(inner, kind)
@@ -282,33 +283,39 @@ def _constrained(convert_inner: Converter, keywords: Mapping[str, Any]) -> Conve
 
 
 def _checks(keywords: Mapping[str, Any]) -> Iterator[tuple[str, Callable[[Any], bool]]]:
+    """Yield for each keyword its text for messages, and a function that returns whether a JSON value fits."""
     for name, limit in keywords.items():
         if name == "allOf":
-            for more in limit:
-                yield from _checks(more)
+            for subschema in limit:
+                yield from _checks(subschema)
         elif name in _CHECKS:
             yield f"{name} {limit!r}", _CHECKS[name](limit)
 
 
-def _numeric(fits: Callable[[Any, Any], bool]) -> Callable[[Any], Callable[[Any], bool]]:
-    """Return a check that ignores values that are not numbers, as JSON Schema does."""
+_CheckFactory: TypeAlias = Callable[[Any], Callable[[Any], bool]]  # from the limit of a keyword to its check
+
+
+def _numeric(fits: Callable[[Any, Any], bool]) -> _CheckFactory:
+    """Make checks that accept every value that is not a number, as JSON Schema does."""
     return lambda limit: lambda value: type(value) not in (int, float) or fits(value, limit)
 
 
-def _length(kind: type[Any], fits: Callable[[int, int], bool]) -> Callable[[Any], Callable[[Any], bool]]:
+def _length(kind: type[Any], fits: Callable[[int, int], bool]) -> _CheckFactory:
+    """Make checks of the length of values of one type, which accept every other value."""
     return lambda limit: lambda value: type(value) is not kind or fits(len(value), limit)
 
 
-def _multiple(value: float, of: float) -> bool:
+def _multiple(value: float, unit: float) -> bool:
     """Return whether the quotient is whole, in decimal arithmetic: in JSON, 0.3 is a multiple of 0.1."""
-    (digits, exponent), (of_digits, of_exponent) = _decimal(value), _decimal(of)
-    least = min(exponent, of_exponent)
-    scaled: int = digits * 10 ** (exponent - least)
-    unit: int = of_digits * 10 ** (of_exponent - least)
-    return scaled % unit == 0
+    (digits, exponent), (unit_digits, unit_exponent) = _decimal(value), _decimal(unit)
+    common_exponent = min(exponent, unit_exponent)
+    scaled_value: int = digits * 10 ** (exponent - common_exponent)
+    scaled_unit: int = unit_digits * 10 ** (unit_exponent - common_exponent)
+    return scaled_value % scaled_unit == 0
 
 
 def _decimal(number: float) -> tuple[int, int]:
+    """Return two integers, digits and exponent: the number is digits * 10 ** exponent."""
     if isinstance(number, int):
         return number, 0
     mantissa, _, exponent = repr(number).partition("e")
@@ -324,11 +331,11 @@ def _pattern(pattern: str) -> Callable[[Any], bool]:
 
 
 def _unique(_: bool) -> Callable[[Any], bool]:
-    # Only sets have it. Their items are simple, and never both booleans and numbers.
+    # Only shapes of sets have this keyword. Their items are hashable, and never both booleans and numbers.
     return lambda value: type(value) is not list or len(set(value)) == len(value)
 
 
-_CHECKS: Final[dict[str, Callable[[Any], Callable[[Any], bool]]]] = {
+_CHECKS: Final[dict[str, _CheckFactory]] = {
     "minimum": _numeric(lambda value, limit: bool(value >= limit)),
     "exclusiveMinimum": _numeric(lambda value, limit: bool(value > limit)),
     "maximum": _numeric(lambda value, limit: bool(value <= limit)),
@@ -362,25 +369,26 @@ _CONTAINERS: Final = (dict, list, tuple)
 def encode_value(value: Any) -> str:
     """Return the value as JSON text; raises TypeError or ValueError.
 
-    Dataclasses, msgspec Structs, enums and sets are converted. NaN and two names that are the same as text are errors.
+    Dataclasses, msgspec Structs, enums and sets are converted. NaN is an error, and so are two names of an object that
+    are the same as text, such as ``1`` and ``"1"``.
     """
     text = _encode(value)
     if not text.isascii():
         try:
             text.encode()
         except UnicodeEncodeError:  # half of a surrogate pair: valid in JSON, not in UTF-8
-            text = _escape(value)
-    if isinstance(value, _CONTAINERS):  # after encoding, which refuses what contains itself
+            text = _encode_ascii(value)
+    if isinstance(value, _CONTAINERS):  # after encoding, which raises for a container that contains itself
         _check_names(value)
     return text
 
 
 def _plain(value: Any) -> Any:
-    """Convert values that the JSON encoder does not support. Their library is loaded already."""
+    """Convert a value that the JSON encoder does not support. Its library is loaded already."""
     if isinstance(value, (set, frozenset)):
         try:
             return sorted(value)
-        except TypeError:  # of several kinds
+        except TypeError:  # items of several types
             return list(value)
     if hasattr(value, "__dataclass_fields__"):
         members = sys.modules["dataclasses"].asdict(value)
@@ -395,19 +403,18 @@ def _plain(value: Any) -> Any:
 
 
 _encode: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=False, default=_plain).encode
-_escape: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=_plain).encode
+_encode_ascii: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=_plain).encode
 
 
 def _check_names(value: Any) -> None:
-    open_: list[Any] = [value]
-    while open_:
-        current = open_.pop()
+    """Raise ValueError if an object has two names that are the same as text."""
+    pending: list[Any] = [value]
+    while pending:
+        current = pending.pop()
         if isinstance(current, dict):
-            if any(type(name) is not str for name in current) and len({_name(name) for name in current}) < len(current):
-                raise ValueError("the result has two names in an object that are the same as text")
+            if any(type(name) is not str for name in current):
+                texts = {_encode({name: 0}) for name in current}
+                if len(texts) < len(current):
+                    raise ValueError("the result has two names in an object that are the same as text")
             current = current.values()
-        open_ += [item for item in current if isinstance(item, _CONTAINERS)]
-
-
-def _name(name: Any) -> str:
-    return _encode({name: 0})
+        pending += [item for item in current if isinstance(item, _CONTAINERS)]

@@ -1,11 +1,11 @@
 """The external predicates of a pack, evaluated by warm sandboxed hosts.
 
-The engine calls synchronously, from any thread, with batches of questions; hosts are served by an event loop in a
-background thread. The hosts must serve the file that the pack describes, and no file of the pack may have changed when
-they are set up.
+The engine calls a predicate synchronously, from any thread, with a batch of questions: tuples of the input arguments.
+The calls run on an event loop in a background thread. The hosts serve exactly the file that the pack describes, and no
+file of the pack may have changed when they start.
 
-Values travel as JSON, in the form that the predicate's declaration gives them. Answers are untrusted: they are read
-against that declaration here, and checked once more by the engine.
+Values are sent as JSON, in the form that the declaration of the predicate states. Answers are untrusted: they are
+checked against that declaration here, and once more by the engine.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ import msgspec
 from manglecp.base.background_loop import background_loop, wait_for
 from manglecp.mangle import External, MangleError, Program, Source, Value, ValueFault, parse
 from manglecp.pack import ExternalDescription, Pack, SandboxPolicy
-from manglecp.toolhost.action_hosts import pack_listing, servable
+from manglecp.toolhost.action_hosts import pack_listing, require_command
 from manglecp.toolhost.actions import SAFE
 from manglecp.toolhost.dispatch import ActionResult, Dispatcher, ServedPlugin
 from manglecp.toolhost.dispatch.catalogue import ActionProfile
 from manglecp.wire import ANYTHING, Fault, Schemas, Shape, to_json, to_value
 
 _FILE: Final = "externals.py"
-BATCH: Final = 1_000
+BATCH: Final = 1_000  # the most questions of one call
 _GRACE: Final = 5.0  # seconds beyond its deadline that a call is awaited: dispatch returns an error by itself
 
 
@@ -42,10 +42,10 @@ def serve_externals(
     size: int | None = None,
     sandbox: SandboxPolicy | None = None,
 ) -> Iterator[Mapping[str, External]]:
-    """Start hosts for the external predicates of a pack and yield them as the engine takes them.
+    """Start hosts for the external predicates of a pack and yield the predicates for the engine, by name.
 
-    ``size`` is the number of hosts. They get the strict sandbox unless the policy lets the pack have the profile that
-    it requests. Raises :class:`PackError` if the pack cannot be served as described.
+    ``size`` is the number of hosts. They get the strict sandbox unless ``sandbox`` permits the weaker profile that the
+    pack requests. Raises :class:`PackError` if the pack cannot be served as described.
     """
     if not pack.externals or pack.externals_file is None:
         yield {}
@@ -58,7 +58,7 @@ def serve_externals(
     }
     listing = pack_listing(pack, pack.externals_file, profiles)
     profile = policy.weaker(pack.settings.sandbox) or "strict"
-    command = servable(_FILE, listing.command(environ or os.environ, sandbox=profile, policy=policy))
+    command = require_command(_FILE, listing.command(environ or os.environ, sandbox=profile, policy=policy))
     longest = max(external.seconds for external in pack.externals.values())
     dispatcher = Dispatcher([ServedPlugin(profiles, command)], size=size, timeout=longest)
     with contextlib.ExitStack() as stack:
@@ -72,6 +72,8 @@ def serve_externals(
 
 
 class _Predicate:
+    """Answers the questions of the engine about one external predicate; raises ValueFault."""
+
     def __init__(
         self,
         external: ExternalDescription,
@@ -98,21 +100,23 @@ class _Predicate:
         return answers
 
     def _call(self, inputs: list[list[Any]], seconds: float) -> bytes:
+        """Return the JSON output of one call, which may take ``seconds``."""
+        late = self._fault(f"did not answer within {self._external.seconds:g} s")
         if seconds <= 0:
-            raise self._fault(f"did not answer within {self._external.seconds:g} s")
+            raise late
         call = self._dispatcher.call(self._external.aid, inputs={"inputs": inputs}, timeout=seconds)
         try:
             result = wait_for(self._loop, call, seconds + _GRACE)
         except (TimeoutError, CancelledError):
-            raise self._fault(f"did not answer within {self._external.seconds:g} s") from None
+            raise late from None
         except RuntimeError:  # the loop is closed
             call.close()
             raise self._fault("is no longer served") from None
         if isinstance(result, ActionResult):
             return result.output_json.encode()
         if result["type"] == "timeout":
-            raise self._fault(f"did not answer within {self._external.seconds:g} s")
-        # The message of an error may contain secrets; its kind does not.
+            raise late
+        # The detail of an error may contain secrets; its code, status and type do not.
         raise self._fault(f"failed: {result.get('code') or result.get('status') or result['type']}")
 
     def _read(self, output: bytes, count: int) -> list[list[tuple[Value, ...]]]:
@@ -134,8 +138,8 @@ class _Predicate:
 
 
 def _shapes(pack: Pack) -> dict[str, Sequence[Shape]]:
-    """Return the declared argument shapes of each external predicate; any value without a declaration."""
-    found: dict[str, Sequence[Shape]] = {name: [ANYTHING] * external.arity for name, external in pack.externals.items()}
+    """Return the argument shapes of each external predicate, by name; without a declaration, any value fits."""
+    shapes: dict[str, Sequence[Shape]] = {name: [ANYTHING] * each.arity for name, each in pack.externals.items()}
     for source in pack.sources:
         with contextlib.suppress(MangleError, Fault):  # loading the rules reports these
             for decl in parse(source).decls:
@@ -143,5 +147,5 @@ def _shapes(pack: Pack) -> dict[str, Sequence[Shape]]:
                 if external is not None and decl.span is not None:
                     program = Program.load([Source(source.name, decl.span.text)])
                     schema = Schemas(program.predicates).find(external.predicate, external.arity)
-                    found[external.predicate] = schema.shapes
-    return found
+                    shapes[external.predicate] = schema.shapes
+    return shapes

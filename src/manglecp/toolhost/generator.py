@@ -3,10 +3,11 @@
     @facts("file", "symbol", every=1, seconds=120, changes=True)
     def scan(root: Path, *, cache: Path | None) -> Iterator[Part | Progress]: ...
 
-Each call of the function is a *pass*. All passes run in one process that lives as long as the pack is served, so that a
-module can keep state. A fact is a tuple: the predicate, then plain values. A :class:`Part` replaces the part of the
-same name. Parameters are settings of the pack, by name, and ``cache``: a folder that outlives the process, or None. A
-host serves it as an action of tier 0 that returns a pass piece by piece, each small enough for one answer.
+Each call of the function is a *pass*. All passes run in one process that usually lives as long as the pack is served,
+so that a module can keep state. A fact is a tuple: the predicate, then plain values. A :class:`Part` replaces the part
+of the same name; facts that are yielded without a part are one part together. Parameters are settings of the pack, by
+name, and ``cache``: a folder that outlives the process, or None. A host serves the function as an action of tier 0 that
+returns a pass piece by piece, each small enough for one answer.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from manglecp.toolhost.actions import Declaration, check_programs, serve_with
 from manglecp.toolhost.conversion import encode_value
 
 CACHE: Final = "cache"
-MAX_BLOCK: Final = 262_144  # bytes of an encoded block of facts; an answer has at most three of them
-PIECE: Final = 0.25  # seconds after which a piece is returned, if there is one
-_BLOCK: Final = 256
-_LONGEST: Final = 3_600.0
-_SHORTEST: Final = 0.05
-_VARIADIC: Final = 0x04 | 0x08
-_COROUTINE: Final = 0x80 | 0x200
+MAX_BLOCK: Final = 262_144  # bytes of an encoded block of facts; an answer has less than three times as many
+PIECE: Final = 0.25  # seconds after which a piece is returned, if it is not empty
+_BLOCK_ROWS: Final = 256
+_MAX_SECONDS: Final = 3_600.0
+_MIN_EVERY: Final = 0.05
+_VARIADIC_FLAGS: Final = 0x04 | 0x08  # of a code object: *args, **kwargs
+_COROUTINE_FLAGS: Final = 0x80 | 0x200  # a coroutine, an async generator
 _BOOLEANS: Final = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False, "": False}
 F = TypeVar("F", bound=Callable[..., Iterable[Any]])
 
@@ -53,27 +54,27 @@ class Progress(NamedTuple):
 def facts(
     *predicates: str, every: float = 5.0, seconds: float = 60.0, changes: bool = False, spawn: Iterable[str] = ()
 ) -> Callable[[F], F]:
-    """Have a generator function supply facts.
+    """Declare a generator function whose facts are added to those of the pack.
 
     ``predicates`` are those of its facts; ``every`` is the pause between passes in seconds; ``seconds`` is the time
-    limit of one pass; ``changes`` declares that only the first pass of a process yields everything; ``spawn`` names the
-    only binaries that it may execute, if the operator allows them too.
+    limit of one pass; ``changes`` declares that only the first pass of a process yields all parts, and others only
+    those that changed; ``spawn`` names the only binaries that it may execute, if the operator allows them too.
     """
     if isinstance(spawn, str):
         raise TypeError("spawn is a list of strings, not a string")
-    if not predicates or not all(_is_word(name) for name in predicates):
+    if not predicates or not all(_is_text(name) for name in predicates):
         raise ValueError("facts: name the predicates, such as @facts('file', 'symbol')")
     if len(set(predicates)) < len(predicates):
         raise ValueError("facts: a predicate is named twice")
-    for name, value, least in (("every", every, _SHORTEST), ("seconds", seconds, 0.0)):
-        if isinstance(value, bool) or not least <= value <= _LONGEST or not value:
-            raise ValueError(f"facts: {name} has to be above {least:g} and at most {_LONGEST:g}")
+    for name, value, least in (("every", every, _MIN_EVERY), ("seconds", seconds, 0.0)):
+        if isinstance(value, bool) or not least <= value <= _MAX_SECONDS or not value:
+            raise ValueError(f"facts: {name} has to be above {least:g} and at most {_MAX_SECONDS:g}")
     programs = tuple(spawn)
     check_programs(programs)
 
     def decorate(function: F) -> F:
         code = getattr(function, "__code__", None)
-        if code is None or code.co_flags & (_COROUTINE | _VARIADIC) or code.co_posonlyargcount:
+        if code is None or code.co_flags & (_COROUTINE_FLAGS | _VARIADIC_FLAGS) or code.co_posonlyargcount:
             raise TypeError("facts: the decorated function has to be a plain generator with named parameters")
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         description = {
@@ -86,52 +87,60 @@ def facts(
         }
         passes = _Passes(function, names, changes=bool(changes))
 
-        def take(pass_id: str, settings: dict[str, str], cache: str | None) -> dict[str, Any]:
-            return passes.take(pass_id, {**settings, CACHE: cache})
+        def next_piece(pass_id: str, settings: dict[str, str], cache: str | None) -> dict[str, Any]:
+            return passes.next_piece(pass_id, {**settings, CACHE: cache})
 
-        declared = Declaration((), 0, False, False, float(seconds), False, programs, 1, generator=description)
-        return serve_with(function, take, declared)
+        declared = Declaration(timeout=float(seconds), mutates=False, spawn=programs, generator=description)
+        return serve_with(function, next_piece, declared)
 
     return decorate
 
 
-def _is_word(value: object) -> bool:
+def _is_text(value: object) -> bool:
     return isinstance(value, str) and bool(value)
 
 
+class _Block(NamedTuple):
+    part: str
+    begins: bool  # these are the first rows of the part
+    rows: list[Any]
+    size: int  # bytes in an answer
+
+
 class _Passes:
+    """The passes of one generator in this process; ``names`` are the parameters of its function."""
+
     def __init__(self, function: Callable[..., Iterable[Any]], names: Sequence[str], *, changes: bool) -> None:
         self._function = function
         self._names = names
         self._changes = changes
-        self._process = os.urandom(8).hex()
-        self._passes = 0
-        self._pass: str | None = None
-        self._items: Iterator[Any] = iter(())
-        self._waiting: deque[tuple[str, bool, list[Any], int]] = deque()
-        self._loose = False
+        self._process_id = os.urandom(8).hex()
+        self._pass_count = 0
+        self._pass_id: str | None = None
+        self._items: Iterator[Any] = iter(())  # that the function yields in this pass
+        self._blocks: deque[_Block] = deque()  # that no piece contains yet
+        self._has_loose_facts = False  # whether this pass has yielded facts without a part
 
-    def take(self, pass_id: str, given: dict[str, str | None]) -> dict[str, Any]:
-        """Return the next piece of the pass; the first one starts it."""
-        if pass_id != self._pass:
-            self._items = iter(self._function(**self._arguments(given)))
-            self._pass = pass_id
-            self._passes += 1
-            self._waiting.clear()
-            self._loose = False
+    def next_piece(self, pass_id: str, settings: dict[str, str | None]) -> dict[str, Any]:
+        """Return the next piece of the pass; a new ``pass_id`` begins a pass."""
+        if pass_id != self._pass_id:
+            self._items = iter(self._function(**self._arguments(settings)))
+            self._pass_id = pass_id
+            self._pass_count += 1
+            self._blocks.clear()
+            self._has_loose_facts = False
         return self._piece(time.monotonic() + PIECE)
 
     def _piece(self, until: float) -> dict[str, Any]:
-        parts: list[tuple[str, bool, list[Any]]] = []
+        blocks: list[_Block] = []
         size = 0
         progress: Progress | None = None
         over = False
-        loose: list[Any] = []
-        while size < MAX_BLOCK and (not (parts or loose or progress) or time.monotonic() < until):
-            if self._waiting:
-                name, begins, rows, length = self._waiting.popleft()
-                parts.append((name, begins, rows))
-                size += length
+        loose_facts: list[Any] = []
+        while size < MAX_BLOCK and (not (blocks or loose_facts or progress) or time.monotonic() < until):
+            if self._blocks:
+                blocks.append(self._blocks.popleft())
+                size += blocks[-1].size
                 continue
             try:
                 item = next(self._items)
@@ -141,69 +150,66 @@ class _Passes:
             if isinstance(item, Progress):
                 progress = item
             elif isinstance(item, Part):
-                if not _is_word(item.name):
+                if not _is_text(item.name):
                     raise TypeError("the name of a part is a text, and not empty")
-                self._split(item.name, list(item.facts))
+                self._add_blocks(item.name, list(item.facts))
             else:
-                loose.append(item)
-                if len(loose) == _BLOCK:
-                    self._split_loose(loose)
-                    loose = []
-        if loose:
-            self._split_loose(loose)
-        while self._waiting and size < 2 * MAX_BLOCK:
-            name, begins, rows, length = self._waiting.popleft()
-            parts.append((name, begins, rows))
-            size += length
+                loose_facts.append(item)
+                if len(loose_facts) == _BLOCK_ROWS:
+                    self._add_loose_blocks(loose_facts)
+                    loose_facts = []
+        if loose_facts:
+            self._add_loose_blocks(loose_facts)
+        while self._blocks and size < 2 * MAX_BLOCK:
+            blocks.append(self._blocks.popleft())
+            size += blocks[-1].size
         return {
-            "process": self._process,
-            "first": self._passes == 1,
-            "over": over and not self._waiting,
-            "parts": parts,
+            "process": self._process_id,
+            "first": self._pass_count == 1,
+            "over": over and not self._blocks,
+            "parts": [(block.part, block.begins, block.rows) for block in blocks],
             "progress": None if progress is None else list(progress),
         }
 
-    def _split_loose(self, rows: list[Any]) -> None:
+    def _add_loose_blocks(self, rows: list[Any]) -> None:
         if self._changes:
             raise TypeError("with changes=True, facts are yielded in parts: Part(name, facts)")
-        self._split("", rows, begins=not self._loose)
-        self._loose = True
+        self._add_blocks("", rows, begins=not self._has_loose_facts)
+        self._has_loose_facts = True
 
-    def _split(self, name: str, rows: list[Any], *, begins: bool = True) -> None:
+    def _add_blocks(self, part: str, rows: list[Any], *, begins: bool = True) -> None:
+        """Split the rows of a part into blocks; a part without rows is one empty block."""
         for row in rows:
             if not isinstance(row, (tuple, list, dict)) or not row:
                 raise TypeError(f"a fact is a tuple such as ('file', path, 12), not a {type(row).__name__}")
-        blocks = deque(rows[start : start + _BLOCK] for start in range(0, len(rows), _BLOCK)) or deque([rows])
-        while blocks:
-            block = blocks.popleft()
-            length = _length(name, block)
-            if length > MAX_BLOCK:
+        slices = deque(rows[start : start + _BLOCK_ROWS] for start in range(0, len(rows), _BLOCK_ROWS)) or deque([rows])
+        while slices:
+            block = slices.popleft()
+            size = _encoded_size(part, block)
+            if size > MAX_BLOCK:
                 if len(block) <= 1:
-                    raise ValueError(f"a fact of the part {name[:80]!r} has more than {MAX_BLOCK:,} bytes")
-                blocks.extendleft((block[len(block) // 2 :], block[: len(block) // 2]))
+                    raise ValueError(f"a fact of the part {part[:80]!r} has more than {MAX_BLOCK:,} bytes")
+                slices.extendleft((block[len(block) // 2 :], block[: len(block) // 2]))
                 continue
-            self._waiting.append((name, begins, block, length))
+            self._blocks.append(_Block(part, begins, block, size))
             begins = False
 
-    def _arguments(self, given: dict[str, str | None]) -> dict[str, Any]:
+    def _arguments(self, settings: dict[str, str | None]) -> dict[str, Any]:
         hints = typing.get_type_hints(self._function)
-        found = {}
-        for name in self._names:
-            if name in given:
-                found[name] = _converted(name, given[name], hints.get(name, str))
-        return found
+        names = [name for name in self._names if name in settings]  # others have their defaults
+        return {name: _convert_setting(name, settings[name], hints.get(name, str)) for name in names}
 
 
-def _length(name: str, rows: list[Any]) -> int:
-    """Return the bytes that the rows take in an answer: JSON within a JSON string."""
-    text = encode_value([name, rows])
-    if "\\ud" in text and _is_halved(text):
-        raise ValueError(f"a text in the part {ascii(name)[:80]} holds half a character (a lone surrogate)")
+def _encoded_size(part: str, rows: list[Any]) -> int:
+    """Return the bytes that the rows take in an answer: JSON within a JSON string, so with each ``"`` escaped."""
+    text = encode_value([part, rows])
+    if "\\ud" in text and _has_lone_surrogate(text):
+        raise ValueError(f"a text in the part {ascii(part)[:80]} holds half a character (a lone surrogate)")
     return len(text.encode()) + text.count('"') + text.count("\\")
 
 
-def _is_halved(text: str) -> bool:
-    """Return whether JSON holds a lone surrogate, and not just a backslash before these letters."""
+def _has_lone_surrogate(text: str) -> bool:
+    r"""Return whether JSON holds a lone surrogate, and not just the characters ``\ud`` in a text."""
     try:
         json.dumps(json.loads(text), ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -211,7 +217,8 @@ def _is_halved(text: str) -> bool:
     return False
 
 
-def _converted(name: str, text: str | None, hint: Any) -> Any:
+def _convert_setting(name: str, text: str | None, hint: Any) -> Any:
+    """Return the text of a setting as its parameter is annotated; raises TypeError or ValueError."""
     options = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
     if type(None) in options and not text:
         return None

@@ -1,7 +1,7 @@
 """The fact generators of a pack, run by one sandboxed host for as long as the pack is served.
 
-The host may read the pack and the folders that the operator named, and write a cache. It is pinned to the file that the
-pack describes, and no file of the pack may have changed when it is set up.
+The host may read the pack and the folders of its settings, and write a cache. It serves exactly the file that the pack
+describes, and no file of the pack may have changed when it starts.
 """
 
 from __future__ import annotations
@@ -19,40 +19,40 @@ from typing import Final
 
 from manglecp.base.background_loop import background_loop
 from manglecp.pack import Pack, PackError, SandboxPolicy
-from manglecp.toolhost.action_hosts import pack_listing, servable
+from manglecp.toolhost.action_hosts import pack_listing, require_command
 from manglecp.toolhost.actions import SAFE
 from manglecp.toolhost.dispatch import ServedPlugin
 from manglecp.toolhost.dispatch.catalogue import ActionProfile
 from manglecp.toolhost.passes import FactGenerators, GeneratorHost, PassProgress
 
-_OLD: Final = 30 * 86_400
+_UNUSED_SECONDS: Final = 30 * 86_400  # after which a cache folder is removed
 
 
 def cache_folder(pack: Pack, root: Path | None = None) -> Path:
-    """Return the cache folder of a pack, created if missing; raises OSError.
+    """Return the cache folder of a pack, created if missing; raises OSError. ``root`` is by default the user's.
 
-    It belongs to one pack with one set of settings and one content of ``facts.py``. Folders unused for a month are
-    removed.
+    The folder belongs to one pack with one set of settings and one content of ``facts.py``. Folders of the same pack
+    that were unused for a month are removed.
     """
     sha256 = pack.generators_file and pack.generators_file.sha256
-    about = json.dumps([pack.name, sorted(pack.params.items()), sha256]).encode()
+    identity = json.dumps([pack.name, sorted(pack.params.items()), sha256]).encode()
     if root is None:
         base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         root = Path(os.environ.get("MANGLECP_CACHE_DIR") or Path(base) / "manglecp")
-    within = root.absolute() / "facts" / pack.name
-    folder = within / hashlib.sha256(about).hexdigest()[:32]
+    folder_of_pack = root.absolute() / "facts" / pack.name
+    folder = folder_of_pack / hashlib.sha256(identity).hexdigest()[:32]
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
-    os.utime(folder)
-    _remove_unused(within, folder)
+    os.utime(folder)  # marks it as used
+    _remove_unused(folder_of_pack, folder)
     return folder
 
 
-def _remove_unused(within: Path, current: Path) -> None:
-    oldest = time.time() - _OLD
-    for other in within.iterdir():
+def _remove_unused(folder_of_pack: Path, current: Path) -> None:
+    used_after = time.time() - _UNUSED_SECONDS
+    for other in folder_of_pack.iterdir():
         with contextlib.suppress(OSError):
-            if other != current and not other.is_symlink() and other.stat().st_mtime < oldest:
+            if other != current and not other.is_symlink() and other.stat().st_mtime < used_after:
                 shutil.rmtree(other, ignore_errors=True)
 
 
@@ -70,16 +70,16 @@ def serve_facts(
     sandbox: SandboxPolicy | None = None,
     on_progress: Callable[[PassProgress], None] | None = None,
 ) -> Iterator[FactGenerators | None]:
-    """Start a host for the generators of a pack and yield them; None if it has none. Raises :class:`PackError`.
+    """Yield the generators of a pack, with a host that is started by their first pass; None if the pack has none.
 
-    ``cache`` is the root of cache folders; by default this user's; False: none. ``programs`` are those that generators
-    may start, by name or absolute path, if they name them too. ``on_progress`` is
-    called with the progress of passes.
+    ``cache`` is the root of cache folders; True: this user's; False: no cache. ``programs`` are those that generators
+    may start, by name or absolute path, if they name them too. ``on_progress`` is called with the progress of passes.
+    Raises :class:`PackError`.
     """
     if not pack.generators or pack.generators_file is None:
         yield None
         return
-    folder = _cache(pack, cache)
+    folder = _open_cache(pack, cache)
     profiles = {
         each.aid: ActionProfile(aid=each.aid, tier=SAFE, timeout=each.seconds, spawn=each.spawn)
         for each in pack.generators.values()
@@ -88,8 +88,7 @@ def serve_facts(
     policy = sandbox or SandboxPolicy()
     command = listing.command(
         environ or os.environ,
-        # None is the strictest profile that allows the programs.
-        sandbox=policy.weaker(pack.settings.sandbox) or (None if programs else "strict"),
+        sandbox=policy.weaker(pack.settings.sandbox),  # None: the strictest that allows the programs
         programs=programs,
         workspace=() if folder is None else (str(folder),),
         readable=(*pack.readable, *pack.writable),
@@ -97,16 +96,12 @@ def serve_facts(
         single_use=False,  # generators keep state between the pieces of a pass
     )
     with background_loop("facts") as loop:
-        generated = FactGenerators(
-            pack, GeneratorHost(loop, ServedPlugin(profiles, servable(_FILE, command))), folder, on_progress
-        )
-        try:
-            yield generated
-        finally:
-            generated.close()
+        host = GeneratorHost(loop, ServedPlugin(profiles, require_command(_FILE, command)))
+        with contextlib.closing(FactGenerators(pack, host, folder, on_progress)) as generators:
+            yield generators
 
 
-def _cache(pack: Pack, root: Path | bool) -> Path | None:
+def _open_cache(pack: Pack, root: Path | bool) -> Path | None:
     if root is False or not any(generator.cache for generator in pack.generators.values()):
         return None
     try:

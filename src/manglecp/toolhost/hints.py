@@ -1,12 +1,12 @@
 """Type hints as shapes: the few kinds of JSON that a typed function can take.
 
 A hint is read once into a tree of shapes. Its JSON Schema and its converter (:mod:`.conversion`) are derived from the
-same tree, so they cannot disagree. What they could not agree on is refused when a plugin loads.
+same tree, so they cannot disagree. A hint without an exact meaning in JSON is refused when a plugin loads.
 
-Objects are closed: an undeclared member is an error. Classes (TypedDict, dataclass, msgspec Struct) are records, enums
+Objects are closed: an undeclared member is an error. Classes (TypedDict, dataclass, msgspec Struct) are objects, enums
 are choices. ``Annotated`` takes :class:`Limits`, any object with the same attributes (``msgspec.Meta``,
-``annotated_types``), or a description; what has no JSON Schema keyword is refused. Standard library only: importing
-msgspec would nearly double the start of a host.
+``annotated_types``), or a description; an attribute without a JSON Schema keyword is refused. Standard library only:
+importing msgspec would nearly double the time in which a host starts.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class Scalar(NamedTuple):
 
 
 class EnumOf(NamedTuple):
-    """One of a few values. ``results`` are the arguments for them: themselves, or members of an enum."""
+    """One of a few JSON values. ``results`` are their Python values: the same, or members of an enum."""
 
     values: tuple[Any, ...]
     results: tuple[Any, ...]
 
 
 class ArrayOf(NamedTuple):
-    """Items of one shape, or with ``fixed`` as many as there are shapes."""
+    """Items of one shape, or with ``fixed`` one item of each of its shapes. ``build`` makes the Python value."""
 
     item: Shape | None
     fixed: tuple[Shape, ...] | None
@@ -59,7 +59,7 @@ class ArrayOf(NamedTuple):
 
 
 class MapOf(NamedTuple):
-    """Any names, values of one shape."""
+    """An object with any names, and values of one shape."""
 
     value: Shape
 
@@ -74,6 +74,8 @@ class Field(NamedTuple):
 
 
 class ObjectOf(NamedTuple):
+    """An object with these members only. ``build`` makes the Python value of keyword arguments."""
+
     fields: tuple[Field, ...]
     build: Callable[..., Any]
 
@@ -103,7 +105,7 @@ _SCALARS: Final[dict[Any, Scalar]] = {
 }
 _ARRAYS: Final[dict[Any, Callable[[list[Any]], Any]]] = {list: list, Sequence: list}
 _QUALIFIERS: Final = ("Required", "NotRequired", "ReadOnly")
-_DEEPEST: Final = 50  # Nested classes. A generic class can contain itself without ever being the same hint twice.
+_MAX_DEPTH: Final = 50  # of classes: a generic class can contain itself without ever being the same hint twice
 
 
 def shape(hint: Any) -> Shape:
@@ -112,12 +114,13 @@ def shape(hint: Any) -> Shape:
 
 
 def _shape(hint: Any, outer: tuple[Any, ...]) -> Shape:
+    """Return the shape of a hint; ``outer`` are the classes that it is a part of."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is typing.Annotated:  # first, for what stands in it need not be hashable
+    if origin is typing.Annotated:  # first, because its metadata may be unhashable, and the next test hashes the hint
         return constrained(_shape(arguments[0], outer), hint.__metadata__)
     if hint in _SCALARS:
         return _SCALARS[hint]
-    if getattr(origin, "_name", None) in _QUALIFIERS:  # by name, for typing_extensions has its own of them
+    if getattr(origin, "_name", None) in _QUALIFIERS:  # by name, because typing_extensions has others
         return _shape(arguments[0], outer)
     if origin is Literal:
         return choice(arguments, hint)
@@ -137,7 +140,7 @@ def _shape(hint: Any, outer: tuple[Any, ...]) -> Shape:
     if isinstance(hint, typing.TypeVar):
         return _variable(hint, outer)
     if isinstance(kind, type):
-        if hint in outer or len(outer) >= _DEEPEST:
+        if hint in outer or len(outer) >= _MAX_DEPTH:
             raise HintError(f"{kind.__name__} contains itself; a schema that ends is needed")
         deeper = (*outer, hint)
         return of_class(hint, lambda member: _shape(member, deeper))
@@ -147,8 +150,8 @@ def _shape(hint: Any, outer: tuple[Any, ...]) -> Shape:
 def _union(options: tuple[Any, ...], outer: tuple[Any, ...]) -> Shape:
     msgspec = sys.modules.get("msgspec")
     unset = msgspec.UnsetType if msgspec is not None else None  # marks an optional member, as its default does
-    read = tuple(_shape(option, outer) for option in options if unset is None or option is not unset)
-    return Union(read) if len(read) > 1 else read[0]
+    shapes = tuple(_shape(option, outer) for option in options if unset is None or option is not unset)
+    return Union(shapes) if len(shapes) > 1 else shapes[0]
 
 
 def _variable(variable: typing.TypeVar, outer: tuple[Any, ...]) -> Shape:
@@ -182,24 +185,26 @@ def _map(hint: Any, arguments: tuple[Any, ...], outer: tuple[Any, ...]) -> Shape
     return MapOf(_shape(arguments[1], outer) if arguments else Scalar("any"))
 
 
-Read: TypeAlias = Callable[[Any], Shape]
-Bindings: TypeAlias = dict[Any, Any]
-_SIMPLE: Final = (str, int, bool, type(None))
+ShapeReader: TypeAlias = Callable[[Any], Shape]
+Bindings: TypeAlias = dict[Any, Any]  # hints, by type variable
+_SIMPLE_TYPES: Final = (str, int, bool, type(None))
 
 
 def choice(options: Iterable[Any], hint: object) -> EnumOf:
+    """Return the shape of a few values or members of an enum; raises :class:`HintError`, which quotes the hint."""
     results = tuple(options)
     values = tuple(option.value if isinstance(option, Enum) else option for option in results)
     if not values:
         raise HintError(f"{hint!r} has no values")
     for value in values:
         # A float is finite if value - value is 0.
-        if type(value) not in _SIMPLE and not (type(value) is float and value - value == 0):
+        if type(value) not in _SIMPLE_TYPES and not (type(value) is float and value - value == 0):
             raise HintError(f"{hint!r}: {value!r} is not a simple JSON value")
     return EnumOf(values, results)
 
 
-def of_class(hint: Any, read: Read) -> Shape:
+def of_class(hint: Any, read: ShapeReader) -> Shape:
+    """Return the shape of a class, perhaps with type arguments; ``read`` returns the shape of the hint of a member."""
     cls = typing.get_origin(hint) or hint
     if issubclass(cls, Enum):
         return choice(cls, hint)
@@ -212,7 +217,7 @@ def of_class(hint: Any, read: Read) -> Shape:
     raise HintError(f"{hint!r} has no meaning in JSON")
 
 
-def _typed_dict(hint: Any, cls: Any, read: Read) -> ObjectOf:
+def _typed_dict(hint: Any, cls: Any, read: ShapeReader) -> ObjectOf:
     return ObjectOf(
         tuple(
             Field(name, read(member), _required(cls, name, member), name)
@@ -223,7 +228,7 @@ def _typed_dict(hint: Any, cls: Any, read: Read) -> ObjectOf:
 
 
 def _required(cls: Any, name: str, member: Any) -> bool:
-    """Return what the hint states, or else what the class states that has the member."""
+    """Return whether a member of a TypedDict is required: as its hint states, or else as the class states."""
     while (origin := typing.get_origin(member)) is not None:
         if origin in (typing.Required, typing.NotRequired):
             return origin is typing.Required
@@ -233,27 +238,27 @@ def _required(cls: Any, name: str, member: Any) -> bool:
     return name in cls.__required_keys__
 
 
-def _dataclass(hint: Any, cls: Any, read: Read) -> ObjectOf:
+def _dataclass(hint: Any, cls: Any, read: ShapeReader) -> ObjectOf:
     from dataclasses import MISSING, InitVar, fields  # loaded already: there is a dataclass
 
     if not cls.__dataclass_params__.init:
         raise HintError(f"{hint!r}: its constructor does not take its fields")
     members = _members(hint, cls)
-    taken = {field.name for field in fields(cls) if field.init}
-    shapes = []
+    init_names = {field.name for field in fields(cls) if field.init}
+    shape_fields = []
     for name, field in cls.__dataclass_fields__.items():
         member = members[name]
-        if isinstance(member, InitVar):  # the constructor takes it and does not keep it
+        if isinstance(member, InitVar):  # a parameter of the constructor that is not a field
             member = member.type
-        elif name not in taken:
+        elif name not in init_names:
             continue
         required = field.default is MISSING and field.default_factory is MISSING
-        shapes.append(Field(name, read(member), required, name))
-    return ObjectOf(tuple(shapes), cls)
+        shape_fields.append(Field(name, read(member), required, name))
+    return ObjectOf(tuple(shape_fields), cls)
 
 
-def _struct(hint: Any, cls: Any, read: Read) -> ObjectOf:
-    """Return the record of a msgspec Struct, by its encoded names; a tag is a member with one value."""
+def _struct(hint: Any, cls: Any, read: ShapeReader) -> ObjectOf:
+    """Return the shape of a msgspec Struct, with its encoded names; a tag is a member with one value."""
     structs = sys.modules["msgspec"].structs  # loaded already: there is a Struct
     config = cls.__struct_config__
     if config.array_like:
@@ -268,62 +273,66 @@ def _struct(hint: Any, cls: Any, read: Read) -> ObjectOf:
 
 
 def _members(hint: Any, cls: Any) -> dict[str, Any]:
-    """Return the resolved hints of a class, with its type variables bound."""
-    bound = dict(zip(getattr(cls, "__parameters__", ()), typing.get_args(hint), strict=False))
-    bindings = dict(_bindings(cls, bound))
+    """Return the resolved hints of the members of a class, with the type variables replaced."""
+    bindings = dict(zip(getattr(cls, "__parameters__", ()), typing.get_args(hint), strict=False))
+    bindings_by_class = dict(_class_bindings(cls, bindings))
     members = {}
     for name, member in typing.get_type_hints(cls, include_extras=True).items():
-        owner = _declaring(cls, name, bindings)
-        members[name] = _bind(member, bindings.get(owner, {}), owner)
+        owner = _declaring_class(cls, name, bindings_by_class)
+        members[name] = _bind(member, bindings_by_class.get(owner, {}), owner)
     return members
 
 
-def _bindings(cls: Any, bound: Bindings) -> Iterable[tuple[Any, Bindings]]:
+def _class_bindings(cls: Any, bindings: Bindings) -> Iterable[tuple[Any, Bindings]]:
     """Yield a class and its bases, each with the bindings of its own type variables."""
-    yield cls, bound
+    yield cls, bindings
     for base in cls.__dict__.get("__orig_bases__", cls.__bases__):
         origin = typing.get_origin(base) or base
         if isinstance(origin, type) and origin not in (typing.Generic, object, dict):
-            inner = (_bind(argument, bound, cls) for argument in typing.get_args(base))
-            yield from _bindings(origin, dict(zip(getattr(origin, "__parameters__", ()), inner, strict=False)))
+            arguments = (_bind(argument, bindings, cls) for argument in typing.get_args(base))
+            base_bindings = dict(zip(getattr(origin, "__parameters__", ()), arguments, strict=False))
+            yield from _class_bindings(origin, base_bindings)
 
 
-def _declaring(cls: Any, name: str, classes: Iterable[Any]) -> Any:
+def _declaring_class(cls: Any, name: str, classes: Iterable[Any]) -> Any:
+    """Return the class that declares the member: ``cls`` or one of its bases; ``classes`` are all of these."""
     if not issubclass(cls, dict):
         return next(base for base in cls.__mro__ if name in getattr(base, "__annotations__", ()))
     # A TypedDict does not inherit: it has the hints of its bases as its own, the same objects.
-    here = cls.__annotations__[name]
-    return [base for base in classes if getattr(base, "__annotations__", {}).get(name) is here][-1]
+    member = cls.__annotations__[name]
+    return [base for base in classes if getattr(base, "__annotations__", {}).get(name) is member][-1]
 
 
-def _bind(member: Any, bound: Bindings, owner: Any) -> Any:
-    """Replace the type variables of a hint. Those that the owner leaves open stay."""
-    variables = (member,) if isinstance(member, typing.TypeVar) else getattr(member, "__parameters__", ())
-    if isinstance(member, type) or not variables:
-        return member
-    unbound = getattr(owner, "__parameters__", ())
+def _bind(hint: Any, bindings: Bindings, owner: Any) -> Any:
+    """Replace the type variables of a hint of ``owner``. Those that the owner itself leaves open stay."""
+    variables = (hint,) if isinstance(hint, typing.TypeVar) else getattr(hint, "__parameters__", ())
+    if isinstance(hint, type) or not variables:
+        return hint
+    open_variables = getattr(owner, "__parameters__", ())
     for variable in variables:
-        if variable not in bound and variable not in unbound:
+        if variable not in bindings and variable not in open_variables:
             raise HintError(f"{owner!r}: {variable!r} is not bound to a type")
-    if isinstance(member, typing.TypeVar):
-        return bound.get(member, member)
-    return member[tuple(bound.get(variable, variable) for variable in variables)]
+    if isinstance(hint, typing.TypeVar):
+        return bindings.get(hint, hint)
+    return hint[tuple(bindings.get(variable, variable) for variable in variables)]
 
 
 _NUMBERS: Final = frozenset({"integer", "number"})
+# By attribute: the keyword, and the function that returns the tightest of several bounds.
 _BOUNDS: Final[dict[str, tuple[str, Callable[..., Any]]]] = {
     "ge": ("minimum", max),
     "gt": ("exclusiveMinimum", max),
     "le": ("maximum", min),
     "lt": ("exclusiveMaximum", min),
 }
+# As _BOUNDS, with the keyword by kind.
 _LENGTHS: Final[dict[str, tuple[dict[str, str], Callable[..., Any]]]] = {
     "min_length": ({"string": "minLength", "array": "minItems", "object": "minProperties"}, max),
     "max_length": ({"string": "maxLength", "array": "maxItems", "object": "maxProperties"}, min),
 }
 _TEXTS: Final = {"title": "title", "description": "description", "documentation": "description"}
-_KNOWN: Final = frozenset({*_BOUNDS, *_LENGTHS, *_TEXTS, "multiple_of", "pattern", "examples"})
-_KIND_OF: Final = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
+_ATTRIBUTES: Final = frozenset({*_BOUNDS, *_LENGTHS, *_TEXTS, "multiple_of", "pattern", "examples"})
+_KINDS: Final = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 
 
 def constrained(inner: Shape, metadata: tuple[Any, ...]) -> Shape:
@@ -332,22 +341,23 @@ def constrained(inner: Shape, metadata: tuple[Any, ...]) -> Shape:
     if isinstance(inner, Constrained):  # a NewType of a type that has limits already
         keywords.update(inner.keywords)
         inner = inner.inner
-    about = kinds(inner)
+    inner_kinds = kinds(inner)
     for entry in metadata:
         attributes = {"description": entry} if isinstance(entry, str) else _attributes(entry)
         for attribute, value in attributes.items():
-            _add(keywords, attribute, value, about)
+            _add(keywords, attribute, value, inner_kinds)
     return Constrained(inner, keywords) if keywords else inner
 
 
 def kinds(inner: Shape) -> frozenset[str]:
+    """Return the JSON Schema types of the values of a shape."""
     match inner:
         case Scalar("any"):
-            return frozenset({*_KIND_OF.values(), "array", "object"})
+            return frozenset({*_KINDS.values(), "array", "object"})
         case Scalar(kind):
             return frozenset({kind})
         case EnumOf(values, _):
-            return frozenset(_KIND_OF[type(value)] for value in values)
+            return frozenset(_KINDS[type(value)] for value in values)
         case ArrayOf():
             return frozenset({"array"})
         case MapOf() | ObjectOf():
@@ -359,17 +369,17 @@ def kinds(inner: Shape) -> frozenset[str]:
 
 
 def _attributes(entry: object) -> dict[str, Any]:
-    """Return the attributes of a constraint object; raises HintError if one is not understood."""
-    attributes = dict(_public(entry))
-    if not attributes.keys() & _KNOWN:
+    """Return the attributes of a constraint object; raises HintError for one without a keyword."""
+    attributes = dict(_public_attributes(entry))
+    if not attributes.keys() & _ATTRIBUTES:
         raise HintError(f"Annotated: {entry!r} has no attribute that JSON Schema has a keyword for")
-    for name in attributes.keys() - _KNOWN:
+    for name in attributes.keys() - _ATTRIBUTES:
         if attributes[name] is not None:
             raise HintError(f"Annotated: {name} of {entry!r} has no meaning here")
     return {name: value for name, value in attributes.items() if value is not None}
 
 
-def _public(entry: object) -> Iterator[tuple[str, Any]]:
+def _public_attributes(entry: object) -> Iterator[tuple[str, Any]]:
     if isinstance(entry, Limits):
         yield from entry._asdict().items()
         return
@@ -378,7 +388,8 @@ def _public(entry: object) -> Iterator[tuple[str, Any]]:
             yield name, getattr(entry, name)
 
 
-def _add(keywords: dict[str, Any], attribute: str, value: Any, about: frozenset[str]) -> None:
+def _add(keywords: dict[str, Any], attribute: str, value: Any, shape_kinds: frozenset[str]) -> None:
+    """Add the keyword of an attribute; raises HintError if it does not apply to a shape of these kinds."""
     if attribute in _TEXTS:
         if not isinstance(value, str):
             raise HintError(f"{attribute} is not a text: {value!r}")
@@ -386,13 +397,13 @@ def _add(keywords: dict[str, Any], attribute: str, value: Any, about: frozenset[
     elif attribute == "examples":
         keywords["examples"] = _examples(value)
     elif attribute in _LENGTHS:
-        _add_length(keywords, attribute, value, about)
+        _add_length(keywords, attribute, value, shape_kinds)
     elif attribute == "pattern":
-        _check_applies(attribute, about & {"string"})
+        _check_applies(attribute, shape_kinds & {"string"})
         _check_pattern(value)
         _add_once(keywords, "pattern", value)
     else:
-        _check_applies(attribute, about & _NUMBERS)
+        _check_applies(attribute, shape_kinds & _NUMBERS)
         # A float is finite if value - value is 0; JSON has no other numbers.
         if type(value) not in (int, float) or value - value != 0:
             raise HintError(f"{attribute} is not a JSON number: {value!r}")
@@ -405,13 +416,13 @@ def _add(keywords: dict[str, Any], attribute: str, value: Any, about: frozenset[
             keywords[keyword] = tightest(keywords.get(keyword, value), value)
 
 
-def _add_length(keywords: dict[str, Any], attribute: str, value: Any, about: frozenset[str]) -> None:
-    names, tightest = _LENGTHS[attribute]
-    measured = [name for kind, name in names.items() if kind in about]
-    _check_applies(attribute, measured)
+def _add_length(keywords: dict[str, Any], attribute: str, value: Any, shape_kinds: frozenset[str]) -> None:
+    keyword_by_kind, tightest = _LENGTHS[attribute]
+    applicable = [keyword for kind, keyword in keyword_by_kind.items() if kind in shape_kinds]
+    _check_applies(attribute, applicable)
     if type(value) is not int or value < 0:
         raise HintError(f"{attribute} is not a length: {value!r}")
-    for keyword in measured:
+    for keyword in applicable:
         keywords[keyword] = tightest(keywords.get(keyword, value), value)
 
 
@@ -421,13 +432,13 @@ def _add_once(keywords: dict[str, Any], keyword: str, value: Any) -> None:
         keywords["allOf"] = [*keywords.get("allOf", ()), {keyword: value}]
 
 
-def _check_applies(attribute: str, measured: object) -> None:
-    if not measured:
+def _check_applies(attribute: str, applicable: object) -> None:
+    if not applicable:
         raise HintError(f"{attribute} does not apply to this type")
 
 
 def _check_pattern(pattern: Any) -> None:
-    from manglecp.toolhost.patterns import matcher  # it needs `re`
+    from manglecp.toolhost.patterns import matcher  # only a plugin with patterns pays for it
 
     if type(pattern) is not str:
         raise HintError(f"pattern is not a text: {pattern!r}")

@@ -1,7 +1,7 @@
 """Idempotency keys, on both sides of the pipe: the canonical form of inputs, and a cache of answers.
 
-A lease is bound to the exact bytes of the input (:func:`.leases.input_digest`). An idempotency key compares values:
-member order and white space do not count. Numbers are compared as written: ``1`` and ``1.0`` differ. An object with a
+A lease is bound to the exact bytes of the input (:func:`.leases.input_digest`). Inputs under one idempotency key are
+compared as values: the order of members and white space do not count, but ``1`` and ``1.0`` differ. An object with a
 repeated name has no canonical form.
 """
 
@@ -13,18 +13,18 @@ from collections.abc import Callable, Hashable
 from hashlib import sha256
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-TTL: Final = 60.0
+TTL: Final = 60.0  # seconds
 MAX_ENTRIES: Final = 1_024
 MAX_BYTES: Final = 67_108_864
 V = TypeVar("V")
 
 
 def unique(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the object; raises ValueError for a repeated name. For ``object_pairs_hook``."""
-    read = dict(members)
-    if len(read) != len(members):
+    """Return the members as a dict; raises ValueError for a repeated name. For ``object_pairs_hook``."""
+    by_name = dict(members)
+    if len(by_name) != len(members):
         raise ValueError("a name is given twice")
-    return read
+    return by_name
 
 
 _decode: Final = json.JSONDecoder(object_pairs_hook=unique).decode
@@ -32,7 +32,7 @@ _encode: Final = json.JSONEncoder(separators=(",", ":"), sort_keys=True, allow_n
 
 
 def canonical_digest(input_json: str) -> str:
-    """Return the SHA-256 of the canonical form, or of the text itself if it is not JSON."""
+    """Return the SHA-256 of the canonical form, or of the text itself if it has none."""
     try:
         text = _encode(_decode(input_json))
     except (ValueError, RecursionError):
@@ -41,16 +41,16 @@ def canonical_digest(input_json: str) -> str:
 
 
 class _Entry(NamedTuple):
-    expires: float
-    size: int
+    expires: float  # on the clock of the cache
+    size: int  # bytes
     value: Any
 
 
 class AnswerCache(Generic[V]):
     """A cache of answers by key with expiry; the oldest are evicted beyond a number of entries or bytes.
 
-    A hit does not extend the expiry (OPEN-63). The newest entry is stored at any size: without it its action would run
-    twice.
+    A hit does not extend the expiry. The newest answer is stored at any size: without it, the action of a repeated call
+    would run twice.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -66,8 +66,9 @@ class AnswerCache(Generic[V]):
         return None if entry is None or entry.expires <= self._clock() else entry.value
 
     def keep(self, key: Hashable, value: V, size: int = 0, *, seconds: float = TTL) -> None:
+        """Store an answer of ``size`` bytes for ``seconds``; evict expired ones, and others if the cache is full."""
         now = self._clock()
-        self._drop(key)  # a key that is used again after its expiry is the newest entry
+        self._drop(key)  # first, so that a key that is stored again becomes the newest entry
         while self._entries:
             oldest = next(iter(self._entries))
             full = len(self._entries) >= MAX_ENTRIES or self._size + size > MAX_BYTES

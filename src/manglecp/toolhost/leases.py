@@ -1,12 +1,12 @@
 """Leases: signed single-use tokens, each for one call until an expiry.
 
 Dispatch has the key of the host and mints a token for exactly one call: action, input bytes, call id, highest tier,
-expiry. The host received the same key when it started, so it stores only used tokens. A process that can write to the
-pipe of a host, but has no token, cannot run an action.
+expiry. The host received the same key when it started, so it has to store only used tokens. A process that can write to
+the pipe of a host, but has no token, cannot run an action.
 
 A token is ``lease_<claims>.<mac>``, both base64url: the claims as a JSON array of fixed order, and HMAC-SHA256 over
-their encoded text, so that the claims of a forged token are never decoded. Times are those of CLOCK_MONOTONIC, which
-all processes of a machine share and which cannot be set back. A refused token stays unused.
+their base64url text, so that the claims of a forged token are never decoded. Times are those of CLOCK_MONOTONIC, which
+all processes of a machine share and which cannot be set back. A refused token is not spent.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from manglecp.base.ids import random_id
 
-MAX_TTL: Final = 300.0
+MAX_TTL: Final = 300.0  # seconds
 
 Reason: TypeAlias = Literal["not_found", "expired", "consumed", "tool_mismatch", "input_mismatch", "tier_insufficient"]
-"""Why a token is refused, in the order of the checks; ``not_found``: it was not minted with the key of this host."""
+"""Why a token is refused, in the order of the checks; ``not_found``: not minted with the key of this host."""
 Audit: TypeAlias = Callable[[str, Mapping[str, object]], None]
 """Called with the name and the details of every grant, use and refusal; never with the token."""
 
@@ -37,9 +37,9 @@ class _Claims(NamedTuple):
     id: str
     expires: float
     aid: str
-    input: str | None
-    call: str | None
-    tier: int
+    input_digest: str | None  # None: any input
+    call_id: str | None  # None: any call
+    tier: int  # the highest tier of the action
 
 
 def input_digest(input_json: str) -> str:
@@ -60,7 +60,7 @@ def mint(
 ) -> str:
     """Return a new token for one call, valid for ``ttl`` seconds, at most :data:`MAX_TTL`.
 
-    Tokens of upstream bind neither input nor call; None stands for "any".
+    ``input_digest`` and ``call_id`` are None for clients of the C++ toolhost, whose tokens bind neither.
     """
     if not 0 <= ttl < float("inf"):  # refuses NaN, too
         raise ValueError(f"ttl is {ttl}: seconds are expected, 0 or more")
@@ -79,7 +79,7 @@ class LeaseBook:
         self._key = key
         self._clock = clock
         self._audit = audit
-        self._used: dict[str, float] = {}  # by token, its expiry: afterwards it is refused as expired
+        self._used: dict[str, float] = {}  # expiries by lease id; an expired lease is refused without this entry
 
     def check(self, token: str, aid: str, input_digest: str, call_id: str, tier: int) -> Reason | None:
         """Use the token for this call, once; return None if it is valid, else the reason of the refusal."""
@@ -99,19 +99,21 @@ class LeaseBook:
     def _refusal(
         self, claims: _Claims, now: float, aid: str, input_digest: str, call_id: str, tier: int
     ) -> Reason | None:
+        """Return why these claims do not permit the call; None if they do."""
         if claims.expires <= now:
             return "expired"
         if claims.id in self._used:
             return "consumed"
         if claims.aid != aid:
             return "tool_mismatch"
-        if claims.input not in (None, input_digest) or claims.call not in (None, call_id):
-            return "input_mismatch"
+        if claims.input_digest not in (None, input_digest) or claims.call_id not in (None, call_id):
+            return "input_mismatch"  # the contract has no reason for another call id
         if claims.tier < tier:
             return "tier_insufficient"
         return None
 
     def _remember(self, claims: _Claims, now: float) -> None:
+        """Store a used lease, and drop the oldest ones as long as they are expired."""
         while self._used:
             oldest = next(iter(self._used))
             if self._used[oldest] > now:

@@ -1,8 +1,8 @@
 """Passes of fact generators: their facts, the difference to the last pass, and the schedule.
 
 A pass is fetched piece by piece; the next piece is requested while this one is parsed. It is atomic: a pass that fails,
-is late, too large or does not fit its declaration changes nothing. A generator that returns only changes has then lost
-its base, so its host is ended, and the next host returns all facts.
+is late, too large or does not fit its declaration changes nothing. A generator that returns only changes would then
+omit those of the failed pass, so its host is ended: the first pass of the next host returns all facts.
 
 Passes block the calling thread. Their change is applied by :meth:`FactGenerators.commit`.
 """
@@ -28,18 +28,21 @@ from manglecp.pack import GeneratorDescription, Pack, PackError, pack_problem
 from manglecp.toolhost.dispatch import ActionResult, Dispatcher, DispatchError, PoolLimits, ServedPlugin
 from manglecp.wire import Fault, Schema, Schemas, read_fact, to_value
 
-_NONE: Final[frozenset[Fact]] = frozenset()
+_NO_FACTS: Final[frozenset[Fact]] = frozenset()
 _MODULUS: Final = 1 << 128
 
 
 class Change(NamedTuple):
+    """The difference that a pass makes to the facts of a generator."""
+
     added: tuple[Fact, ...]
     removed: tuple[Fact, ...]
     parts: Mapping[str, frozenset[Fact]]
-    """The parts that differ; an empty one is gone."""
+    """The new facts of each part that differs; a part without facts is removed."""
     counts: Mapping[Fact, int]
-    """By how many more, or fewer, parts a fact is given."""
+    """How many more (or fewer, if negative) parts contain a fact."""
     sum: int
+    """The new :attr:`GeneratedFacts.sum`."""
 
     @property
     def empty(self) -> bool:
@@ -47,15 +50,15 @@ class Change(NamedTuple):
 
 
 class GeneratedFacts:
-    """The facts of one generator, by part; a fact exists as long as one part gives it.
+    """The facts of one generator, by part; a fact exists as long as one part contains it.
 
-    Its version is a sum over its facts, so that it is updated incrementally and does not depend on order. It does not
-    resist deliberate collisions.
+    ``sum``, over hashes of the facts, is their version: it is updated incrementally and does not depend on the order of
+    facts. It does not resist deliberate collisions.
     """
 
     def __init__(self) -> None:
         self._parts: dict[str, frozenset[Fact]] = {}
-        self._counts: dict[Fact, int] = {}
+        self._counts: dict[Fact, int] = {}  # of parts that contain the fact
         self.sum = 0
 
     def __len__(self) -> int:
@@ -64,55 +67,55 @@ class GeneratedFacts:
     def __iter__(self) -> Iterator[Fact]:
         return iter(self._counts)
 
-    def change(self, given: Mapping[str, Iterable[Fact]], *, whole: bool) -> Change:
-        """Return the change if these parts are given; ``whole``: and no others."""
-        parts: dict[str, frozenset[Fact]] = {}
+    def change(self, new_parts: Mapping[str, Iterable[Fact]], *, complete: bool) -> Change:
+        """Return the change to these parts; if ``complete``, all other parts are removed, else they stay."""
+        changed_parts: dict[str, frozenset[Fact]] = {}
         counts: dict[Fact, int] = {}
-        gone = [name for name in self._parts if name not in given] if whole else []
-        for name, facts in (*given.items(), *((name, _NONE) for name in gone)):
-            before = self._parts.get(name, _NONE)
-            now = frozenset(facts)
-            if now == before:
+        gone = [name for name in self._parts if name not in new_parts] if complete else []
+        for name, facts in (*new_parts.items(), *((name, _NO_FACTS) for name in gone)):
+            before = self._parts.get(name, _NO_FACTS)
+            after = frozenset(facts)
+            if after == before:
                 continue
-            parts[name] = now
-            for fact in now - before:
+            changed_parts[name] = after
+            for fact in after - before:
                 counts[fact] = counts.get(fact, 0) + 1
-            for fact in before - now:
+            for fact in before - after:
                 counts[fact] = counts.get(fact, 0) - 1
         before_counts = self._counts
-        added = tuple(fact for fact, more in counts.items() if more > 0 and fact not in before_counts)
-        removed = tuple(fact for fact, more in counts.items() if more < 0 and before_counts[fact] + more == 0)
-        gained = sum(map(_number, added)) - sum(map(_number, removed))
-        return Change(added, removed, parts, counts, (self.sum + gained) % _MODULUS)
+        added = tuple(fact for fact, gain in counts.items() if gain > 0 and fact not in before_counts)
+        removed = tuple(fact for fact, gain in counts.items() if gain < 0 and before_counts[fact] + gain == 0)
+        difference = sum(map(_hash_number, added)) - sum(map(_hash_number, removed))
+        return Change(added, removed, changed_parts, counts, (self.sum + difference) % _MODULUS)
 
     def apply(self, change: Change) -> None:
-        """Apply a change, which has to be the last one computed."""
+        """Apply a change that :meth:`change` has returned since the last one was applied."""
         self.sum = change.sum
         for name, facts in change.parts.items():
             if facts:
                 self._parts[name] = facts
             else:
                 self._parts.pop(name, None)
-        for fact, more in change.counts.items():
-            count = self._counts.get(fact, 0) + more
+        for fact, gain in change.counts.items():
+            count = self._counts.get(fact, 0) + gain
             if count:
                 self._counts[fact] = count
             else:
                 self._counts.pop(fact, None)
 
 
-def _number(fact: Fact) -> int:
+def _hash_number(fact: Fact) -> int:
     return int.from_bytes(hashlib.blake2b(fact.text.encode(), digest_size=16).digest(), "big")
 
 
-_MAX_NAME: Final = 80
+_MAX_NAME: Final = 80  # characters of a predicate in a message
 
 
 class FactRows:
     """Parses the rows of one generator, as the declarations of their predicates require.
 
-    A row is an array of a predicate and its values, or a fact object, which may have a time. Undeclared predicates are
-    refused.
+    A row is an array of a predicate and its values, or a fact object, which may have a time. ``names`` are the
+    predicates that the generator declares; others are refused.
     """
 
     def __init__(self, predicates: Mapping[Key, Predicate], names: Collection[str]) -> None:
@@ -125,35 +128,36 @@ class FactRows:
     def read(self, rows: Iterable[Any]) -> list[Fact]:
         """Return the facts; raises :class:`Fault` at the first invalid row."""
         by_key, accepts = self._by_key, self._accepts
-        found: list[Fact] = []
+        facts: list[Fact] = []
         for row in rows:
             if type(row) is not list:
-                found.append(self._object(row))
+                facts.append(self._read_object(row))
                 continue
-            name, *given = row
-            key = (name, len(given)) if type(name) is str else ("", 0)
+            name, *values = row
+            key = (name, len(values)) if type(name) is str else ("", 0)
             schema = by_key.get(key)
             if schema is None:
-                raise self._unknown(name, len(given))
+                raise self._undeclared(name, len(values))
             try:
-                args = tuple(map(to_value, given, schema.shapes))
+                args = tuple(map(to_value, values, schema.shapes))
                 if not accepts(key, args):
-                    raise _misfit(schema, args)
+                    raise _bounds_fault(schema, args)
             except Fault as fault:
                 raise Fault(f"a fact of {name}: {fault.message}", fault.fix) from None
-            found.append(Fact(name, args))
-        return found
+            facts.append(Fact(name, args))
+        return facts
 
-    def _object(self, row: Any) -> Fact:
+    def _read_object(self, row: Any) -> Fact:
         name = row.get("pred") if type(row) is dict else None
         if type(name) is not str or name not in self._names:
-            raise self._unknown(name, 0)
+            raise self._undeclared(name, 0)
         try:
             return read_fact(row, self._schemas)
         except Fault as fault:
             raise Fault(f"a fact of {name}: {fault.message}", fault.fix) from None
 
-    def _unknown(self, name: object, arity: int) -> Fault:
+    def _undeclared(self, name: object, arity: int) -> Fault:
+        """Return the fault of a row whose predicate is not declared, or only with other arities."""
         if type(name) is str and name in self._names:
             arities = " or ".join(str(declared) for predicate, declared in sorted(self._by_key) if predicate == name)
             return Fault(f"a fact of {name} with {arity} values; it takes {arities}")
@@ -161,8 +165,8 @@ class FactRows:
         return Fault(f"a fact of {predicate}, which it does not declare", "name it in @facts(…)")
 
 
-def _misfit(schema: Schema, args: tuple[Value, ...]) -> Fault:
-    """Return which bound is violated: that of an argument, or of all together."""
+def _bounds_fault(schema: Schema, args: tuple[Value, ...]) -> Fault:
+    """Return the fault of the bound that is violated: that of one argument, or of all together."""
     for position, value in enumerate(args):
         try:
             schema.check(position, value)
@@ -174,9 +178,9 @@ def _misfit(schema: Schema, args: tuple[Value, ...]) -> Fault:
 MAX_BYTES: Final = 1 << 28  # of one pass, encoded
 _FILE: Final = "facts.py"
 _GRACE: Final = 5.0  # seconds beyond its deadline that a piece is awaited: dispatch returns an error by itself
-_LONGEST_PAUSE: Final = 60.0
-_ENDLESS: Final = sys.maxsize
-_MAX_DETAIL: Final = 300
+_MAX_PAUSE: Final = 60.0  # seconds
+_UNLIMITED: Final = sys.maxsize
+_MAX_DETAIL: Final = 300  # characters of an error of dispatch
 
 
 class GeneratorHost:
@@ -190,12 +194,13 @@ class GeneratorHost:
         self._closed = False
 
     def call(self, aid: str, inputs: Mapping[str, Any], seconds: float) -> Future[ActionResult | DispatchError]:
+        """Call an action of the host, with a timeout of ``seconds``; raises RuntimeError after :meth:`close`."""
         with self._lock:
             if self._closed:
                 raise RuntimeError("closed")
             if self._dispatcher is None:
                 # Generators keep state in memory, so the host is replaced only when it dies.
-                limits = PoolLimits(attempts=1, calls_per_host=_ENDLESS, growth=_ENDLESS, pipelined=1)
+                limits = PoolLimits(attempts=1, calls_per_host=_UNLIMITED, growth=_UNLIMITED, pipelined=1)
                 longest = max(profile.timeout or 1.0 for profile in self._served.catalogue.values())
                 dispatcher = Dispatcher([self._served], size=1, timeout=longest, limits=limits)
                 wait_for(self._loop, dispatcher.__aenter__())
@@ -228,18 +233,20 @@ class PassProgress(NamedTuple):
     """The progress of a pass of one generator."""
 
     generator: str
-    done: int | None
+    done: int | None  # ``done``, ``total`` and ``what`` are those of the last Progress that it yielded
     total: int | None
     what: str
-    facts: int
-    seconds: float
+    facts: int  # so far
+    seconds: float  # since the pass began
     over: bool = False
 
 
 class PassResult(NamedTuple):
+    """A pass that has succeeded and is not committed."""
+
     generator: str
     change: Change
-    version: str
+    version: str  # of the facts of all generators, once it is committed
 
     @property
     def added(self) -> Sequence[Fact]:
@@ -250,28 +257,41 @@ class PassResult(NamedTuple):
         return self.change.removed
 
 
+class _PartRows(NamedTuple):
+    part: str
+    begins: bool  # these are the first rows of the part
+    rows: list[Any]
+
+
 class _Piece(msgspec.Struct, frozen=True):
-    process: str
-    first: bool
-    over: bool
-    parts: list[tuple[str, bool, list[Any]]]
-    progress: tuple[int, int | None, str] | None = None
+    """One answer of a generator, as :mod:`.generator` makes it."""
+
+    process: str  # an id of the host process
+    first: bool  # this is the first pass of that process
+    over: bool  # this is the last piece of the pass
+    parts: list[_PartRows]
+    progress: tuple[int, int | None, str] | None = None  # done, total, what
 
 
 class _Generator:
-    def __init__(self, spec: GeneratorDescription) -> None:
-        self.spec = spec
-        self.facts = GeneratedFacts()
-        self.rows: FactRows | None = None
-        self.due = 0.0
-        self.failures = 0
+    """A generator, its facts and its schedule."""
 
-    def schedule_next(self, began: float, *, well: bool) -> None:
-        """Schedule the next pass: after ``every`` seconds, or as long as this pass took unless it was the first."""
+    def __init__(self, description: GeneratorDescription) -> None:
+        self.description = description
+        self.facts = GeneratedFacts()
+        self.rows: FactRows | None = None  # set by begin()
+        self.due = 0.0  # on the monotonic clock
+        self.failures = 0  # in a row
+
+    def schedule_next(self, began: float, *, succeeded: bool) -> None:
+        """Schedule the next pass after a pause of ``every`` seconds.
+
+        The pause is at least as long as this pass took, unless that was the first, and doubles with each failure.
+        """
         now = time.monotonic()
-        pause = max(self.spec.every, min(now - began, _LONGEST_PAUSE) if len(self.facts) else 0.0)
-        self.failures = 0 if well else self.failures + 1
-        self.due = now + (pause if well else max(pause, min(2.0 ** (self.failures - 1), _LONGEST_PAUSE)))
+        pause = max(self.description.every, min(now - began, _MAX_PAUSE) if len(self.facts) else 0.0)
+        self.failures = 0 if succeeded else self.failures + 1
+        self.due = now + (pause if succeeded else max(pause, min(2.0 ** (self.failures - 1), _MAX_PAUSE)))
 
 
 class FactGenerators:
@@ -290,7 +310,7 @@ class FactGenerators:
         self._cache = cache
         self._on_progress = on_progress
         self._pass_lock = threading.Lock()
-        self._of = {generator.name: _Generator(generator) for generator in pack.generators.values()}
+        self._generators = {each.name: _Generator(each) for each in pack.generators.values()}
 
     def close(self) -> None:
         self._host.close()
@@ -298,70 +318,73 @@ class FactGenerators:
     def begin(self, predicates: Mapping[Key, Predicate]) -> list[Fact]:
         """Make the first passes and return all facts; raises :class:`PackError`."""
         problems = []
-        for name, generator in self._of.items():
-            generator.rows = FactRows(predicates, generator.spec.predicates)
+        for name, generator in self._generators.items():
+            generator.rows = FactRows(predicates, generator.description.predicates)
             try:
                 self.commit(self.run_pass(name))
             except PassError as error:
                 problems.append(pack_problem(_FILE, str(error)))
         if problems:
             raise PackError(problems)
-        return [fact for generator in self._of.values() for fact in generator.facts]
+        return [fact for generator in self._generators.values() for fact in generator.facts]
 
     @property
     def version(self) -> str:
         """The version of all facts; the same facts have the same version, in any process."""
         return self._version({})
 
-    def _version(self, instead: Mapping[str, int]) -> str:
-        numbers = (instead.get(name, generator.facts.sum) for name, generator in self._of.items())
-        return "".join(f"{number:032x}" for number in numbers)
+    def _version(self, new_sums: Mapping[str, int]) -> str:
+        """Return the version if the named generators had these sums."""
+        sums = (new_sums.get(name, generator.facts.sum) for name, generator in self._generators.items())
+        return "".join(f"{number:032x}" for number in sums)
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(self._of)
+        return tuple(self._generators)
 
     def next(self) -> tuple[str, float]:
-        """Return the next generator that is due, and in how many seconds."""
-        name, generator = min(self._of.items(), key=lambda item: item[1].due)
+        """Return the generator that is due next, and in how many seconds."""
+        name, generator = min(self._generators.items(), key=lambda item: item[1].due)
         return name, max(generator.due - time.monotonic(), 0.0)
 
     def make_due(self) -> None:
         """Make all generators due now, except failing ones."""
-        for generator in self._of.values():
+        for generator in self._generators.values():
             if not generator.failures:
                 generator.due = 0.0
 
     def run_pass(self, name: str) -> PassResult:
+        """Make a pass of a generator, to be passed to :meth:`commit` or :meth:`discard`; raises :class:`PassError`."""
         with self._pass_lock:
-            generator = self._of[name]
+            generator = self._generators[name]
             began = time.monotonic()
-            well = False
+            succeeded = False
             try:
-                parts, whole = self._pass(generator, began)
-                change = generator.facts.change(parts, whole=whole)
-                count = sum(len(one.facts) for one in self._of.values())
+                parts, complete = self._fetch(generator, began)
+                change = generator.facts.change(parts, complete=complete)
+                count = sum(len(each.facts) for each in self._generators.values())
                 if count + len(change.added) - len(change.removed) > self._max_facts:
-                    raise self._too_many(generator.spec)
-                well = True
+                    raise self._too_many(generator.description)
+                succeeded = True
             finally:
-                generator.schedule_next(began, well=well)
-                if not well and generator.spec.changes:
+                generator.schedule_next(began, succeeded=succeeded)
+                if not succeeded and generator.description.changes:
                     self._host.end()
             return PassResult(name, change, self._version({name: change.sum}))
 
     def commit(self, result: PassResult) -> None:
-        self._of[result.generator].facts.apply(result.change)
+        self._generators[result.generator].facts.apply(result.change)
 
     def discard(self, result: PassResult) -> None:
         """Discard a change; the next pass is compared with the last committed facts."""
-        generator = self._of[result.generator]
-        generator.schedule_next(time.monotonic(), well=False)
-        if generator.spec.changes:
+        generator = self._generators[result.generator]
+        generator.schedule_next(time.monotonic(), succeeded=False)
+        if generator.description.changes:
             self._host.end()
 
-    def _pass(self, generator: _Generator, began: float) -> tuple[dict[str, set[Fact]], bool]:
-        spec, rows = generator.spec, generator.rows
+    def _fetch(self, generator: _Generator, began: float) -> tuple[dict[str, set[Fact]], bool]:
+        """Return the parts of a new pass, and whether they are complete: parts that are missing are removed."""
+        spec, rows = generator.description, generator.rows
         assert rows is not None, "begin() comes first"
         inputs = {
             "pass_id": secrets.token_hex(8),
@@ -369,23 +392,23 @@ class FactGenerators:
             "cache": None if self._cache is None else str(self._cache),
         }
         parts: dict[str, set[Fact]] = {}
-        whole, count, size, process = not spec.changes, 0, 0, None
-        waiting = self._request(spec, inputs, began)
+        complete, count, size, process = not spec.changes, 0, 0, None
+        request = self._request(spec, inputs, began)
         while True:
-            output = self._output(spec, waiting)
+            output = self._output(spec, request)
             size += len(output)
             if size > MAX_BYTES:
                 raise PassError(spec.name, f"it gave more than {MAX_BYTES:,} bytes")
-            piece = _piece(spec, output)
+            piece = _decode_piece(spec, output)
             if process not in (None, piece.process):
                 raise PassError(spec.name, "its host was replaced in the middle of a pass")
             process = piece.process
             if not piece.over:
-                waiting = self._request(spec, inputs, began)
-            whole = whole or piece.first
-            for name, begins, given in piece.parts:
+                request = self._request(spec, inputs, began)
+            complete = complete or piece.first
+            for name, begins, part_rows in piece.parts:
                 try:
-                    facts = rows.read(given)
+                    facts = rows.read(part_rows)
                 except Fault as fault:
                     raise PassError(spec.name, f"it gave {fault.message}") from None
                 if begins:
@@ -397,7 +420,7 @@ class FactGenerators:
                 raise self._too_many(spec)
             self._report(spec, piece, count, began)
             if piece.over:
-                return parts, whole
+                return parts, complete
 
     def _too_many(self, spec: GeneratorDescription) -> PassError:
         return PassError(spec.name, f"more than {self._max_facts:,} facts: raise limits.max_base_facts in pack.toml")
@@ -407,22 +430,19 @@ class FactGenerators:
             done, total, what = piece.progress or (None, None, "")
             self._on_progress(PassProgress(spec.name, done, total, what, count, time.monotonic() - began, piece.over))
 
-    def _request(
-        self, spec: GeneratorDescription, inputs: Mapping[str, Any], began: float
-    ) -> tuple[Future[ActionResult | DispatchError], float]:
-        left = began + spec.seconds - time.monotonic()
-        if left <= 0:
+    def _request(self, spec: GeneratorDescription, inputs: Mapping[str, Any], began: float) -> _PieceRequest:
+        seconds = began + spec.seconds - time.monotonic()
+        if seconds <= 0:
             self._host.end()
             raise _late(spec)
         try:
-            return self._host.call(spec.aid, inputs, left), left
+            return _PieceRequest(self._host.call(spec.aid, inputs, seconds), seconds)
         except RuntimeError:
             raise PassError(spec.name, "it is no longer served") from None
 
-    def _output(self, spec: GeneratorDescription, waiting: tuple[Future[ActionResult | DispatchError], float]) -> bytes:
-        future, left = waiting
+    def _output(self, spec: GeneratorDescription, request: _PieceRequest) -> bytes:
         try:
-            result = future.result(left + _GRACE)
+            result = request.result.result(request.seconds + _GRACE)
         except (TimeoutError, CancelledError):
             raise _late(spec) from None
         if isinstance(result, ActionResult):
@@ -432,11 +452,16 @@ class FactGenerators:
         raise PassError(spec.name, result["detail"][:_MAX_DETAIL])
 
 
+class _PieceRequest(NamedTuple):
+    result: Future[ActionResult | DispatchError]
+    seconds: float  # its timeout
+
+
 def _late(spec: GeneratorDescription) -> PassError:
     return PassError(spec.name, f"it was not done within {spec.seconds:g} s")
 
 
-def _piece(spec: GeneratorDescription, output: bytes) -> _Piece:
+def _decode_piece(spec: GeneratorDescription, output: bytes) -> _Piece:
     try:
         return msgspec.json.decode(output, type=_Piece)
     except (msgspec.DecodeError, RecursionError):

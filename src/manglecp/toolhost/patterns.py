@@ -1,8 +1,8 @@
 r"""Patterns of JSON Schema, translated to :mod:`re`.
 
-JSON Schema has the regular expressions of ECMAScript, which differ from Python's in details: the end of a text, what
-white space is, what may stand unescaped in a class. Portable constructs are translated; others (word boundaries, back
-references, flags, possessive repeats, ``\p``) are refused with their position.
+JSON Schema has the regular expressions of ECMAScript, which differ from Python's in details: what ``$`` matches, which
+characters are white space, which ones a character class may contain unescaped. Constructs that can be translated are;
+others (word boundaries, back references, flags, possessive repeats, ``\p``) are refused with their position.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ _NOT_BLANK: Final = (
     r"\x00-\x08\x0e-\x1f!-\x9f\xa1-\u167f\u1681-\u1fff\u200b-\u2027\u202a-\u202e\u2030-\u205e"
     r"\u2060-\u2fff\u3001-\ufefe\uff00-\U0010ffff"
 )
+# The content of a character class for each of these escapes, as ECMAScript defines it.
 _SETS: Final = {r"\s": _BLANK, r"\S": _NOT_BLANK, r"\d": r"\d", r"\D": r"\D", r"\w": r"\w", r"\W": r"\W"}
-_TOKEN: Final = re.compile(
+_TOKEN: Final = re.compile(  # outside a character class
     r"""(?P<set>\\[sSdDwW])
     | (?P<character>\\(?:[tnrfv]|x[0-9a-fA-F]{2}|u(?![dD][89a-fA-F])[0-9a-fA-F]{4}|[!-/:;=?@\[-`{-~\ ]))
     | (?P<group>\((?:\?(?::|=|!|<=|<!|<(?=[A-Za-z_]))|(?!\?))(?!\)))
@@ -26,7 +27,7 @@ _TOKEN: Final = re.compile(
     | (?P<plain>[^\\(\[*+?{])""",
     re.VERBOSE | re.DOTALL,
 )
-_MEMBER: Final = re.compile(
+_MEMBER: Final = re.compile(  # inside a character class
     r"""(?P<set>\\[sSdDwW](?!-[^\]]))
     | (?P<character>\\(?:[tnrfv]|x[0-9a-fA-F]{2}|u(?![dD][89a-fA-F])[0-9a-fA-F]{4}|[!-/:;=?@\[-`{-~\ ]))
     | (?P<close>\])
@@ -35,41 +36,42 @@ _MEMBER: Final = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 
-_LOOKS: Final = frozenset({"(?=", "(?!", "(?<=", "(?<!"})
+_LOOKAROUNDS: Final = frozenset({"(?=", "(?!", "(?<=", "(?<!"})
 
 
 def matcher(pattern: str) -> Callable[[str], object]:
-    """Return a function that searches for the pattern. Raises ValueError if it is not portable."""
+    """Return a function that searches for the pattern in a text. Raises ValueError if it cannot be translated."""
     try:
-        return re.compile(_translated(pattern), re.ASCII).search
+        return re.compile(_translate(pattern), re.ASCII).search
     except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(str(error)) from error
 
 
-def _translated(pattern: str) -> str:
+def _translate(pattern: str) -> str:
     parts: list[str] = []
-    groups: list[str] = []
-    at, inside, closed = 0, False, ""
-    sets = looks = False
-    while at < len(pattern):
-        found = (_MEMBER if inside else _TOKEN).match(pattern, at)
-        if found is None or (found.lastgroup == "repeat" and closed in _LOOKS):
-            raise ValueError(f"what stands at position {at} does not mean the same everywhere")
-        text, kind = found[0], found.lastgroup
-        closed = groups.pop() if kind == "plain" and text == ")" and groups and not inside else ""
+    open_groups: list[str] = []
+    position, in_class = 0, False
+    closed_group = ""  # how the group began that the last token has closed
+    has_sets = has_lookarounds = False
+    while position < len(pattern):
+        token = (_MEMBER if in_class else _TOKEN).match(pattern, position)
+        if token is None or (token.lastgroup == "repeat" and closed_group in _LOOKAROUNDS):
+            raise ValueError(f"what stands at position {position} does not mean the same everywhere")
+        text, kind = token[0], token.lastgroup
+        closed_group = open_groups.pop() if text == ")" and kind == "plain" and open_groups and not in_class else ""
         if kind == "set":
-            sets = True
-            parts.append(_SETS[text] if inside else f"[{_SETS[text]}]")
+            has_sets = True
+            parts.append(_SETS[text] if in_class else f"[{_SETS[text]}]")
         elif kind == "group":
-            looks |= text in _LOOKS
-            groups.append(text)
+            has_lookarounds |= text in _LOOKAROUNDS
+            open_groups.append(text)
             parts.append("(?P<" if text == "(?<" else text)
         elif kind == "plain":
-            parts.append(re.escape(text) if inside else r"\Z" if text == "$" else text)
+            parts.append(re.escape(text) if in_class else r"\Z" if text == "$" else text)
         else:
-            inside = kind == "open" or (inside and kind != "close")
+            in_class = kind == "open" or (in_class and kind != "close")
             parts.append(text)
-        at = found.end()
-    if sets and looks:  # where a pattern looks around, some take letters and digits of all alphabets
+        position = token.end()
+    if has_sets and has_lookarounds:  # some validators then match letters and digits of all alphabets
         raise ValueError(r"\d, \s and \w do not mean the same everywhere in a pattern that looks around")
     return "".join(parts)

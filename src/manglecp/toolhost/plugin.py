@@ -1,12 +1,12 @@
 """A plugin: a Python file or module whose actions a host serves.
 
-The file is read once; the same bytes are compared with the pin and compiled. The pin does not cover what it imports.
-Finding a plugin runs nothing of it. Loading runs its top level, in a host that has moved the protocol streams out of
-its reach and sandboxed itself. No bytecode is written beside the file.
+The file is read once; the same bytes are compared with the pin (the expected SHA-256) and compiled. The pin does not
+cover the modules that the file imports. Finding a plugin runs nothing of it. Loading runs its top level, in a host that
+has moved the protocol streams out of its reach and sandboxed itself.
 
 The id of ``apply_patch`` of ``workspace.py``, ``workspace/actions.py`` or ``workspace/actions/__init__.py`` is
-``AID.WORKSPACE.APPLY_PATCH.v1``. Imported actions are left out unless ``__all__`` names them. A tool is described when
-it is made, so that every error shows when a plugin loads.
+``AID.WORKSPACE.APPLY_PATCH.v1``. Imported actions are left out unless ``__all__`` names them. An action is described
+when the plugin is loaded, so that an error in its declaration shows then.
 """
 
 from __future__ import annotations
@@ -35,63 +35,67 @@ class Docstring:
 
     def __init__(self, text: str) -> None:
         lines = text.expandtabs().splitlines()
-        start = next((number for number, line in enumerate(lines) if line.strip() in _HEADINGS), len(lines))
-        paragraphs = re.split(r"\n\s*\n", "\n".join(lines[:start]).strip(), maxsplit=1)
+        heading = next((index for index, line in enumerate(lines) if line.strip() in _HEADINGS), len(lines))
+        paragraphs = re.split(r"\n\s*\n", "\n".join(lines[:heading]).strip(), maxsplit=1)
         self.summary: Final = " ".join(paragraphs[0].split())
         self.parameters: Final[dict[str, str]] = {}
-        if start < len(lines):
-            self._read(lines[start + 1 :], _depth(lines[start]))
+        if heading < len(lines):
+            self._read_parameters(lines[heading + 1 :], _indent(lines[heading]))
 
-    def _read(self, lines: list[str], heading: int) -> None:
-        entries: int | None = None
+    def _read_parameters(self, lines: list[str], heading_indent: int) -> None:
+        entry_indent: int | None = None  # of the first entry; a line that is indented more continues an entry
         name = ""
         for line in filter(str.strip, lines):
-            depth = _depth(line)
-            if depth <= heading:
+            indent = _indent(line)
+            if indent <= heading_indent:
                 return
-            entries = depth if entries is None else entries
+            entry_indent = indent if entry_indent is None else entry_indent
             text = line.strip()
-            if depth > entries:
+            if indent > entry_indent:
                 if name:
                     self.parameters[name] = f"{self.parameters[name]} {text}".strip()
                 continue
-            found = _ENTRY.match(text)
-            name = found[1] if found is not None else ""
-            if found is not None:
-                self.parameters[name] = found[2].strip()
+            entry = _ENTRY.match(text)
+            name = entry[1] if entry is not None else ""
+            if entry is not None:
+                self.parameters[name] = entry[2].strip()
 
 
-def _depth(line: str) -> int:
+def _indent(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
-_VARIADIC: Final = 0x04 | 0x08
-_GENERATOR: Final = 0x20 | 0x200
+_VARIADIC_FLAGS: Final = 0x04 | 0x08  # of a code object: *args, **kwargs
+_GENERATOR_FLAGS: Final = 0x20 | 0x200  # plain, async
 
 
 class PluginAction:
+    """An action of a plugin. ``convert`` makes its arguments of a JSON object; ``context`` names its Context parameter.
+
+    Raises :class:`HintError`, and TypeError or ValueError if its description has no JSON form.
+    """
+
     def __init__(self, aid: str, function: Callable[..., Any], declared: Declaration) -> None:
         self.aid: Final = aid
         self.name: Final[str] = function.__name__
         self.function: Final = function
         self.declaration: Final = declared
-        self._described: Final = Docstring(function.__doc__ or "")
-        signature = _unwrap(function)
-        code = signature.__code__
-        if code.co_flags & _VARIADIC or code.co_posonlyargcount:
+        self._docstring: Final = Docstring(function.__doc__ or "")
+        innermost = _unwrap(function)
+        code = innermost.__code__
+        if code.co_flags & _VARIADIC_FLAGS or code.co_posonlyargcount:
             raise HintError(f"{self.name}: a parameter without a name cannot be given in JSON")
-        if getattr(function, "__code__", code).co_flags & _GENERATOR:
+        if getattr(function, "__code__", code).co_flags & _GENERATOR_FLAGS:
             raise HintError(f"{self.name}: an action returns one result; a generator has none")
-        hints = typing.get_type_hints(signature, include_extras=True)
+        hints = typing.get_type_hints(innermost, include_extras=True)
         returns = hints.pop("return", Any)
-        self.defaults: Final = _defaults(signature)
+        self.defaults: Final = _defaults(innermost)
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         contexts = [name for name in names if hints.get(name) is Context]
         if len(contexts) > 1:
             raise HintError(f"{self.name}: there is one Context for a call, not {len(contexts)}")
         self.context: Final = contexts[0] if contexts else None
-        fields = tuple(self._field(name, hints) for name in names if name not in contexts)
-        inputs = ObjectOf(fields, dict)
+        inputs = ObjectOf(tuple(self._field(name, hints) for name in names if name not in contexts), dict)
         self.convert: Final[Converter] = converter(inputs)
         self._descriptor: Final = self._describe(schema(inputs), schema(shape(returns)))
         encode_value(self._descriptor)  # raises for values without a JSON form
@@ -99,13 +103,14 @@ class PluginAction:
     def _field(self, name: str, hints: dict[str, Any]) -> Field:
         if name not in hints:
             raise HintError(f"{self.name}: the parameter {name!r} has no type hint")
-        read: Shape = shape(hints[name])
-        text = self._described.parameters.get(name)
-        if text is not None and not (isinstance(read, Constrained) and "description" in read.keywords):
-            read = Constrained(read, {"description": text})
-        return Field(name, read, name not in self.defaults, name)
+        field_shape: Shape = shape(hints[name])
+        text = self._docstring.parameters.get(name)
+        if text is not None and not (isinstance(field_shape, Constrained) and "description" in field_shape.keywords):
+            field_shape = Constrained(field_shape, {"description": text})
+        return Field(name, field_shape, name not in self.defaults, name)
 
     def descriptor(self) -> dict[str, Any]:
+        """Return the description of the action in a listing."""
         return self._descriptor
 
     def _describe(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
@@ -122,7 +127,7 @@ class PluginAction:
             "tags": list(declared.tags),
             "side_effects": list(declared.effects) or ["none"],
             "replay_inputs": list(declared.replay_inputs),
-            "description": self._described.summary,
+            "description": self._docstring.summary,
             "inputs_schema": {"$schema": DIALECT, **inputs},
             "outputs_schema": {"$schema": DIALECT, **outputs},
             "tier": declared.tier,
@@ -138,7 +143,7 @@ class PluginAction:
 
 
 def _unwrap(function: Any) -> Any:
-    """Return the function inside its decorators, whose parameters are those of the action."""
+    """Return the function inside its decorators; its parameters are those of the action."""
     while hasattr(function, "__wrapped__"):
         function = function.__wrapped__
     if not hasattr(function, "__code__"):
@@ -149,18 +154,16 @@ def _unwrap(function: Any) -> Any:
 def _defaults(function: Any) -> dict[str, Any]:
     code = function.__code__
     positional = code.co_varnames[: code.co_argcount]
-    given = function.__defaults__ or ()
-    return {
-        **dict(zip(positional[len(positional) - len(given) :], given, strict=True)),
-        **(function.__kwdefaults__ or {}),
-    }
+    defaults = function.__defaults__ or ()  # of the last positional parameters
+    by_position = zip(positional[len(positional) - len(defaults) :], defaults, strict=True)
+    return {**dict(by_position), **(function.__kwdefaults__ or {})}
 
 
 # pathlib would take a tenth of the time in which a worker has to start:
 # ruff: noqa: PTH113, PTH119, PTH120, PTH122, PTH123
 
 
-NAMELESS: Final = frozenset({"actions", "__init__"})
+_GENERIC_NAMES: Final = frozenset({"actions", "__init__"})  # a plugin with such a name is named after its folder
 _MODULE: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
@@ -184,35 +187,36 @@ class Source(NamedTuple):
     """A plugin that was found and read, but not executed."""
 
     where: str
+    """A path or the name of a module, as the caller passed it."""
     path: str
     module: str
     root: str
-    """The folder of its imports: its own or, for a module, that of its outermost package."""
+    """The folder of its imports: its own or, for a module, the folder that contains its outermost package."""
     content: bytes
 
 
 def find(where: str, pin: str | None = None) -> Source:
-    """Find and read a file or an importable module; with ``pin``, only if that is its SHA-256."""
+    """Find and read a file or an importable module; raises PluginError, also if ``pin`` is not its SHA-256."""
     path, module, root = _locate(where)
     try:
         with open(path, "rb") as file:
             content = file.read()
     except OSError as error:
         raise PluginError(f"cannot read plugin {where}: {error.strerror}") from error
-    if pin is not None and (found := sha256(content).hexdigest()) != pin.removeprefix("sha256:").lower():
-        raise PluginError(f"plugin hash mismatch: expected {pin}, found sha256:{found}")
+    if pin is not None and (actual := sha256(content).hexdigest()) != pin.removeprefix("sha256:").lower():
+        raise PluginError(f"plugin hash mismatch: expected {pin}, found sha256:{actual}")
     return Source(where, path, module, root, content)
 
 
 def load(plugin: str | Source) -> Plugin:
-    """Run the top level of a plugin and collect its actions."""
+    """Run the top level of a plugin and collect its actions; raises PluginError."""
     source = find(plugin) if isinstance(plugin, str) else plugin
     folder, file_name = os.path.split(source.path)
     if source.root not in sys.path:
         sys.path.append(source.root)
     module = ModuleType(source.module)
     module.__file__ = source.path
-    _place(module, folder if file_name == "__init__.py" else None)
+    _set_spec(module, folder if file_name == "__init__.py" else None)
     try:
         if package := source.module.rpartition(".")[0]:
             from importlib import import_module
@@ -227,7 +231,8 @@ def load(plugin: str | Source) -> Plugin:
         raise PluginError(f"cannot load plugin {source.where}: {describe(error)}") from error
 
 
-def _place(module: ModuleType, folder: str | None) -> None:
+def _set_spec(module: ModuleType, folder: str | None) -> None:
+    """Give a module the attributes that imports from it need; ``folder`` is that of a package."""
     spec = type(os.__spec__)(module.__name__, None, origin=module.__file__, is_package=folder is not None)
     if folder is not None:
         spec.submodule_search_locations = module.__path__ = [folder]
@@ -236,10 +241,10 @@ def _place(module: ModuleType, folder: str | None) -> None:
 
 
 def plugin_name(path: str) -> str:
-    """Return the name of a plugin: its file, or the folder that it is named after."""
+    """Return the name of a plugin: that of its file or, if that is ``actions`` or ``__init__``, of its folder."""
     folder, file_name = os.path.split(path)
     name = os.path.splitext(file_name)[0]
-    while name in NAMELESS and folder not in ("", "/"):
+    while name in _GENERIC_NAMES and folder not in ("", "/"):
         folder, name = os.path.split(folder)
     return name
 
@@ -249,12 +254,13 @@ def action_id(plugin: str, function: str, version: int) -> str:
 
 
 def _part(name: str) -> str:
+    """Return a name as a part of an action id: upper case letters, digits and ``_``, with a letter first."""
     part = re.sub(r"[^A-Z0-9_]", "_", name.upper())
     return part if part[:1].isalpha() else f"P{part}"
 
 
 def _locate(where: str) -> tuple[str, str, str]:
-    """Return the path of a plugin, the name of its module, and the folder that its imports begin in."""
+    """Return path, module and root of a :class:`Source`."""
     if os.path.isfile(where):
         path = os.path.realpath(where)
         stem = os.path.splitext(os.path.basename(path))[0]
@@ -272,32 +278,31 @@ def _locate(where: str) -> tuple[str, str, str]:
 
 
 def _path_of_module(name: str) -> str | None:
+    """Return the file of a module, without running its packages (``importlib.util.find_spec`` would run them)."""
     folders: list[str] | None = None
-    within = ""
+    prefix = ""
     for part in name.split("."):
-        within = f"{within}.{part}" if within else part
-        found = None
-        for finder in sys.meta_path:
-            found = finder.find_spec(within, folders, None)
-            if found is not None:
-                break
-        if within == name:
-            return found.origin if found is not None and found.has_location else None
-        if found is None or found.submodule_search_locations is None:
-            raise PluginError(f"cannot find plugin {name}: No module named {within!r}")
-        folders = list(found.submodule_search_locations)
+        prefix = f"{prefix}.{part}" if prefix else part
+        specs = (finder.find_spec(prefix, folders, None) for finder in sys.meta_path)
+        spec = next((spec for spec in specs if spec is not None), None)
+        if prefix == name:
+            return spec.origin if spec is not None and spec.has_location else None
+        if spec is None or spec.submodule_search_locations is None:
+            raise PluginError(f"cannot find plugin {name}: No module named {prefix!r}")
+        folders = list(spec.submodule_search_locations)
     return None
 
 
-def _tools(module: ModuleType, name: str) -> dict[str, PluginAction]:
+def _tools(module: ModuleType, plugin: str) -> dict[str, PluginAction]:
+    """Return the actions of a module, by action id; ``plugin`` is the name of the plugin."""
     tools: dict[str, PluginAction] = {}
-    public = module.__dict__.get("__all__", ())
-    for member, candidate in module.__dict__.items():
+    exported = module.__dict__.get("__all__", ())
+    for name, candidate in module.__dict__.items():
         function = served_function(candidate)
         declared = declaration(function)
-        if declared is None or (getattr(function, "__module__", None) != module.__name__ and member not in public):
+        if declared is None or (getattr(function, "__module__", None) != module.__name__ and name not in exported):
             continue
-        aid = action_id(name, function.__name__, declared.version)
+        aid = action_id(plugin, function.__name__, declared.version)
         if aid in tools and tools[aid].function is not function:
             raise PluginError(f"two actions are called {aid}")
         tools[aid] = PluginAction(aid, function, declared)

@@ -1,12 +1,12 @@
-"""DSState: the slots that tools read and leave results in, and their wire form.
+"""DSState: the slots that actions read and leave results in, and their wire form.
 
 A state maps slots (0 to 7) to artifacts. On the wire it is *full*, ``{"slots": {"0": {...}}}``, or a *delta*,
-``{"delta": true, "slots": {changed}, "removed_slots": [0]}``, which first writes, then removes. What we emit is strict.
-What we receive may omit members and have unknown ones, but values are never coerced: where upstream reads ``"abc"`` as
-slot 0, we refuse. Texts have no NUL and no lone surrogate; sizes fit 63 bits.
+``{"delta": true, "slots": {changed}, "removed_slots": [0]}``: first slots are written, then others removed. Emitted
+states are strict. Received ones may lack members and have unknown ones, but values are never coerced: where the C++
+toolhost (upstream) reads ``"abc"`` as slot 0, we refuse. Texts have no NUL and no lone surrogate; sizes fit 63 bits.
 
-A delta of ours names its base by digest (``base_digest``); a receiver that holds another base refuses it. A state is a
-plain dict of immutable artifacts, so a copy costs eight pointers. A tool works on such a copy (:func:`own_slots`).
+A delta may name its base by digest (``base_digest``); a receiver that holds another base refuses it. A state is a plain
+dict of immutable artifacts, so a copy costs eight pointers. An action works on a copy.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from hashlib import sha256
 from typing import Any, Final, NamedTuple, TypeAlias
 
 SLOTS: Final = 8
-_KEYS: Final = {str(slot): slot for slot in range(SLOTS)}
+_SLOT_BY_KEY: Final = {str(slot): slot for slot in range(SLOTS)}
 # The offset basis of FNV-1a without its last digit: an error of upstream that every peer has to copy.
 _FNV_BASIS: Final = 1469598103934665603
 _FNV_PRIME: Final = 1099511628211
 _MASK_64: Final = 0xFFFFFFFFFFFFFFFF
-_LARGEST: Final = 2**63 - 1
+_MAX_SIZE: Final = 2**63 - 1
 
 
 class StateError(ValueError):
@@ -57,7 +57,7 @@ def full_state(slots: Mapping[int, Artifact]) -> dict[str, Any]:
 def state_delta(
     before: Mapping[int, Artifact], after: Mapping[int, Artifact], *, name_base: bool = False
 ) -> dict[str, Any]:
-    """Return the wire form of the change from ``before`` to ``after``. ``name_base`` lets the receiver detect drift."""
+    """Return the wire form of the change from ``before`` to ``after``; ``name_base`` adds the digest of ``before``."""
     changed = {slot: artifact for slot, artifact in after.items() if slot not in before or before[slot] != artifact}
     document: dict[str, Any] = {
         "delta": True,
@@ -69,16 +69,19 @@ def state_delta(
     return document
 
 
-def own_slots(lent: Mapping[int, Artifact]) -> Slots:
+def own_slots(slots: Mapping[int, Artifact]) -> Slots:
     """Return a validated copy of slots that other code may still write to; raises :class:`StateError`."""
-    copied = dict(lent)  # first: a thread of the tool may still write to it
+    copied = dict(slots)  # before the checks: a thread of the action may still write to the original
     for slot, artifact in copied.items():
         _check(slot, artifact)
     return copied
 
 
 def apply_state(document: object, base: Mapping[int, Artifact]) -> Slots:
-    """Return the state after receiving ``document`` where ``base`` is held; a non-object changes nothing."""
+    """Return the state after ``document`` was received while ``base`` was held; a non-object changes nothing.
+
+    Raises :class:`StateError`, or :class:`Drift` if the document is a delta to another base.
+    """
     if not isinstance(document, dict):
         return dict(base)
     is_delta = document.get("delta")
@@ -108,10 +111,10 @@ def digest_state_fast(slots: Mapping[int, Artifact]) -> str:
 
 
 def fnv1a64(data: bytes) -> str:
-    value = _FNV_BASIS
+    digest = _FNV_BASIS
     for byte in data:
-        value = ((value ^ byte) * _FNV_PRIME) & _MASK_64
-    return f"{value:016x}"
+        digest = ((digest ^ byte) * _FNV_PRIME) & _MASK_64
+    return f"{digest:016x}"
 
 
 def _canonical(slots: Mapping[int, Artifact]) -> bytes:
@@ -125,17 +128,8 @@ def _canonical(slots: Mapping[int, Artifact]) -> bytes:
 
 
 def _emit(slots: Mapping[int, Artifact]) -> dict[str, Any]:
-    emitted: dict[str, Any] = {}
     copied = own_slots(slots)
-    for slot in sorted(copied) if copied else ():
-        artifact = copied[slot]
-        emitted[str(slot)] = {
-            "type": artifact.type,
-            "provenance": artifact.provenance,
-            "content_json": artifact.content_json,
-            "size_bytes": artifact.size_bytes,
-        }
-    return emitted
+    return {str(slot): copied[slot]._asdict() for slot in sorted(copied)}
 
 
 def _check(slot: object, artifact: object) -> None:
@@ -148,17 +142,17 @@ def _check(slot: object, artifact: object) -> None:
         text = getattr(artifact, name)
         if type(text) is not str:
             raise StateError(f"{name} of slot {slot} is not a string")
-        if "\0" in text or not (text.isascii() or _whole(text)):
+        if "\0" in text or not (text.isascii() or _is_encodable(text)):
             raise StateError(f"{name} of slot {slot} has a character that cannot be sent")
     size = artifact.size_bytes
-    if type(size) is not int or not 0 <= size <= _LARGEST:
+    if type(size) is not int or not 0 <= size <= _MAX_SIZE:
         raise StateError(f"size_bytes of slot {slot} is not a size")
 
 
-def _whole(text: str) -> bool:
+def _is_encodable(text: str) -> bool:
     try:
         text.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair
+    except UnicodeEncodeError:  # a lone surrogate
         return False
     return True
 
@@ -170,17 +164,12 @@ def _read_slots(document: object) -> Slots:
         raise StateError("slots is not an object")
     slots: Slots = {}
     for key, value in document.items():
-        slot = _KEYS.get(key)
+        slot = _SLOT_BY_KEY.get(key)
         if slot is None:
             raise StateError(f"{key[:40]!r} is not a slot; slots are 0 to {SLOTS - 1}")
         if not isinstance(value, dict):
             raise StateError(f"slot {slot} is not an object")
-        artifact = Artifact(
-            value.get("type", ""),
-            value.get("provenance", ""),
-            value.get("content_json", ""),
-            value.get("size_bytes", 0),
-        )
+        artifact = Artifact._make(value.get(name, default) for name, default in Artifact._field_defaults.items())
         _check(slot, artifact)
         slots[slot] = artifact
     return slots

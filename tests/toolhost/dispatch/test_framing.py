@@ -11,7 +11,7 @@ def test_pieces_do_not_matter(pieces: list[bytes], end: bytes) -> None:
     whole = b"".join(pieces) + end
     lines = LineBuffer()
     got = [line for piece in (*pieces, end) for line in lines.feed(piece)]
-    assert [*got, lines.half] == whole.split(b"\n")
+    assert [*got, lines.partial] == whole.split(b"\n")
 
 
 def test_a_line_ends_at_byte_0a_and_nowhere_else() -> None:
@@ -34,5 +34,5 @@ def test_a_flood_without_a_newline_is_given_up_while_it_is_read() -> None:
     lines = LineBuffer(100)
     for _ in range(1_000):
         assert lines.feed(b"x" * 64) == []
-        assert len(lines.half) <= 100
+        assert len(lines.partial) <= 100
     assert lines.overflowed

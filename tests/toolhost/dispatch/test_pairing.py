@@ -172,7 +172,7 @@ def _streams(count: int, seed: int) -> None:
             while at < len(stream):
                 step = chance.randrange(1, 200)
                 pairing.feed(bytes(stream[at : at + step]))
-                assert len(pairing.half()) <= 256
+                assert len(pairing.partial) <= 256
                 at += step
             pairing.lose_all("crash", "the end")
             outcomes = [outcome(each) for each in requests]

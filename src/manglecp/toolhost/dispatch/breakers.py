@@ -3,9 +3,9 @@
 *Closed* admits every call, and opens at the ``threshold``-th failure in a row. *Open* admits none, and is half-open
 ``cooldown`` seconds later. *Half-open* admits exactly one call, the probe, which closes the breaker or opens it again.
 
-A call is admitted with a :class:`Permit` of the current period: the late answer of a call from before the breaker
-opened changes nothing. A probe that is abandoned (cancelled, never sent) is replaced by another. The clock is passed in
-and must be monotonic.
+Each change of the state begins a new period. A call is admitted with a :class:`Permit` of the current period; the
+result of a call with the permit of an earlier period changes nothing. A probe that is abandoned (cancelled, never sent)
+is replaced by another. The clock is passed in and must be monotonic, in seconds.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Final
 
-THRESHOLD: Final = 5
-COOLDOWN: Final = 30.0
+THRESHOLD: Final = 5  # failures in a row
+COOLDOWN: Final = 30.0  # seconds
 
 
 class BreakerState(Enum):
@@ -44,8 +45,8 @@ class Breaker:
         self._period = 0
         self._failures = 0
         self._opened_at = 0.0
-        self._probing = False
-        self._permit = Permit(0)
+        self._probing = False  # whether the probe was admitted and is not settled
+        self._permit = Permit(0)  # of every call that is not a probe
 
     @property
     def state(self) -> BreakerState:
@@ -55,6 +56,7 @@ class Breaker:
         return self._state
 
     def admit(self) -> Permit | None:
+        """Return a permit for one call; None if the breaker does not admit it."""
         if self._state is BreakerState.CLOSED:
             return self._permit
         if self.state is BreakerState.OPEN or self._probing:
@@ -95,18 +97,19 @@ class Breaker:
 
 
 class Breakers:
+    """The breakers of all actions, by action id."""
+
     def __init__(self, clock: Callable[[], float], *, threshold: int = THRESHOLD, cooldown: float = COOLDOWN) -> None:
-        self._clock = clock
-        self._threshold = threshold
-        self._cooldown = cooldown
-        self._of: dict[str, Breaker] = {}
+        self._create = partial(Breaker, clock, threshold=threshold, cooldown=cooldown)
+        self._by_aid: dict[str, Breaker] = {}
 
     def of(self, aid: str) -> Breaker:
-        breaker = self._of.get(aid)
+        """Return the breaker of an action, created closed if there is none."""
+        breaker = self._by_aid.get(aid)
         if breaker is None:
-            breaker = self._of[aid] = Breaker(self._clock, threshold=self._threshold, cooldown=self._cooldown)
+            breaker = self._by_aid[aid] = self._create()
         return breaker
 
     def forget(self, aid: str) -> None:
         """Drop the breaker of an unknown action: names come from callers, and the table must not grow with them."""
-        self._of.pop(aid, None)
+        self._by_aid.pop(aid, None)

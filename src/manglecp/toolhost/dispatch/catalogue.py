@@ -1,12 +1,13 @@
-"""The listing of a plugin, the profiles of its actions, and the command of a host that serves exactly these.
+"""The listing of a plugin, the profiles of its actions, and the command of a host that serves exactly these actions.
 
-Listing runs the plugin, so it happens in a host with the ``strict`` sandbox and a deadline. The file is hashed before
-it runs, and every host of it is started with that hash. The listing is untrusted: it decides neither the hash, nor the
-family of action ids, nor the sandbox, and programs are started only if the caller allows them by name.
+Listing runs the plugin, so it happens in a host with a sandbox (``strict`` by default) and a deadline. The file is
+hashed before it runs, and every host of it is started with that hash. The listing is untrusted: it decides neither the
+hash, nor the prefix of the action ids, nor the sandbox, and programs are started only if the caller allows them by
+name or path.
 
-The tier of an action is computed from its effects; a host's claim can only raise it. Missing or unreadable members
-default to the careful value. Dispatch does not validate input against the schema of the action: the caller and the host
-do.
+The tier of an action is computed from its effects; the tier that a host lists can only raise it. Missing or unreadable
+members default to the most careful value. Input is validated against the schema of its action by the caller and by the
+host, not here.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from manglecp.toolhost.plugin import PluginError, action_id, find, plugin_name
 from manglecp.toolhost.sandbox import Profile
 from manglecp.toolhost.state import Artifact
 
-_decode: Final = json.JSONDecoder(object_pairs_hook=unique).decode
+_decode_strictly: Final = json.JSONDecoder(object_pairs_hook=unique).decode  # refuses a repeated member name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,13 +47,14 @@ class ActionProfile:
     tier: int = DANGEROUS
     idempotent: bool = False
     timeout: float | None = None
+    """Seconds that it may take; None: as long as the pool allows."""
     inputs_schema: Mapping[str, Any] | None = None
     spawn: tuple[str, ...] = ()
     """The programs that it may start, if the operator allows them."""
 
 
 Catalogue: TypeAlias = Mapping[str, ActionProfile]
-"""The actions of one plugin, by AID."""
+"""The actions of one plugin, by action id (AID)."""
 
 
 def read_catalogue(listing: bytes) -> Catalogue:
@@ -88,8 +90,8 @@ def prepare_call(
 ) -> HostCall | DispatchError:
     """Return the call of an action, or an error.
 
-    Input is an object (``inputs``) or its JSON text (``input_json``), not both (OPEN-60). ``timeout`` are the
-    seconds that the caller waits; what the action may take is in its profile.
+    Input is an object (``inputs``) or its JSON text (``input_json``), not both. ``timeout`` are the seconds that the
+    caller waits; what the action may take is in its profile. ``members`` are other members of the call.
     """
     profile = catalogue.get(aid)
     if profile is None:
@@ -102,7 +104,7 @@ def prepare_call(
             text = "{}" if inputs is None else msgspec.json.encode(inputs).decode()
         value = msgspec.json.decode(text)  # check the text that is sent
         if input_json is not None and msgspec.json.encode(value) != text.encode():
-            _decode(text)  # msgspec accepts a repeated member name, and a host refuses it
+            _decode_strictly(text)  # msgspec accepts a repeated member name, and a host refuses it
     except (TypeError, ValueError, RecursionError) as error:
         return failure(aid, "tool_error", f"the input is not JSON: {error}", status="INVALID_PICK")
     if not isinstance(value, dict):
@@ -128,25 +130,25 @@ def _profile(aid: str, tool: Mapping[str, Any]) -> ActionProfile:
         idempotent=tool.get("idempotent") is True,
         timeout=float(timeout) if type(timeout) in (int, float) and 0 < timeout <= MAX_TIMEOUT else None,
         inputs_schema=schema if isinstance(schema, dict) else None,
-        spawn=_spawn(tool.get("capabilities")),
+        spawn=_programs(tool.get("capabilities")),
     )
 
 
-def _spawn(capabilities: object) -> tuple[str, ...]:
+def _programs(capabilities: object) -> tuple[str, ...]:
     programs = capabilities.get("spawn") if isinstance(capabilities, dict) else None
-    return tuple(each for each in programs if isinstance(each, str)) if isinstance(programs, list) else ()
+    return tuple(name for name in programs if isinstance(name, str)) if isinstance(programs, list) else ()
 
 
 def _tier(tool: Mapping[str, Any]) -> int:
-    effects, claimed = tool.get("side_effects"), tool.get("tier")
+    effects, listed_tier = tool.get("side_effects"), tool.get("tier")
     if not isinstance(effects, list) or not effects or not all(isinstance(effect, str) for effect in effects):
         return DANGEROUS
-    # Only hosts of packs enforce that the programs of a read-only action change nothing.
-    tier = least_tier(effects, mutates=tool.get("mutates") is not False or starts_programs(effects))
-    return max(tier, min(claimed, DANGEROUS)) if type(claimed) is int else tier
+    # Here ``mutates=False`` is ignored for programs: only hosts of packs enforce that they change nothing.
+    tier = tier_of_effects(effects, mutates=tool.get("mutates") is not False or starts_programs(effects))
+    return max(tier, min(listed_tier, DANGEROUS)) if type(listed_tier) is int else tier
 
 
-def least_tier(effects: Iterable[str], *, mutates: bool) -> int:
+def tier_of_effects(effects: Iterable[str], *, mutates: bool) -> int:
     """Return the tier of the effects; dangerous if ``mutates=False`` contradicts one of them."""
     try:
         return lease_tier(effects, mutates=mutates)
@@ -164,7 +166,7 @@ class Listing:
     document: bytes = b""
     """The answer to ``--list``; empty if the catalogue comes from the description of a pack."""
     sandbox: Mapping[str, Any] = field(default_factory=dict)
-    """The sandbox of the listing host: ``profile``, ``active``, and ``missing`` with reasons."""
+    """The sandbox of the host that listed: ``profile``, ``active`` mechanisms, and ``missing`` ones with reasons."""
 
     def command(
         self,
@@ -182,14 +184,14 @@ class Listing:
         finder: ProgramFinder | None = None,
         single_use: bool | None = None,
     ) -> HostCommand | DispatchError:
-        """Return the command of a host that serves exactly the listed actions.
+        """Return the command of a host that serves exactly the listed actions, or the error of a missing program.
 
         ``programs`` are those that the caller allows, by name or absolute path; ``finder`` resolves them, by default on
-        ``PATH``. Without ``sandbox`` the profile is ``spawn`` if an action names one of them, else ``strict``.
-        ``read_only`` workspaces are not written. ``settings`` are passed to the actions. In ``spawn`` a host is for
-        ``single_use`` by default.
+        ``PATH``. Without ``sandbox`` the profile is ``spawn`` if an action names one of them, else ``strict``. The
+        other parameters are those of :meth:`.HostCommand.for_plugin`.
         """
-        allowed = () if sandbox not in (None, "spawn") else programs
+        # The profiles standard and none allow every program, strict allows none.
+        allowed = programs if sandbox in (None, "spawn") else ()
         executables = self._executables(allowed, finder or ProgramFinder(environ))
         if is_failure(executables):
             return executables
@@ -210,17 +212,17 @@ class Listing:
         )
 
     def _executables(self, allowed: Sequence[str], finder: ProgramFinder) -> dict[str, None] | DispatchError:
-        """Return the paths of the programs that are both named and allowed."""
-        found: dict[str, None] = {}
+        """Return the paths of the programs that are both named and allowed, as keys: without repetition, in order."""
+        paths: dict[str, None] = {}
         for action in self.catalogue.values():
             for name in action.spawn:
                 path = finder.startable(name, allowed)
                 if path is not None:
-                    found[path] = None
+                    paths[path] = None
                 elif name in allowed:
                     detail = f"{action.aid} names the program {name!r}, which is not installed"
                     return failure(action.aid, "not_found", detail)
-        return found
+        return paths
 
 
 def list_plugin(
@@ -232,7 +234,7 @@ def list_plugin(
     policy: SandboxPolicy | None = None,
     timeout: float = DEFAULT_TIMEOUT,
 ) -> Listing | DispatchError:
-    """Run a host to list the actions of a plugin; blocks. Errors name the plugin, and no action id."""
+    """Run a host to list the actions of a plugin; blocks at most ``timeout`` seconds. Errors have no action id."""
     try:
         source = find(plugin)
     except PluginError as error:
@@ -242,18 +244,18 @@ def list_plugin(
     argv = ["--list" if word == "--serve" else word for word in command.argv]
     try:
         document, output = run_listing(argv, command.environ, sha256, seconds=timeout, limit=MAX_OUTPUT)
-        catalogue, listed_in = read_catalogue(output), document.get("sandbox")
-        if not isinstance(listed_in, dict):
+        catalogue, listing_sandbox = read_catalogue(output), document.get("sandbox")
+        if not isinstance(listing_sandbox, dict):
             raise ListingError("parse_error", "the listing does not name the sandbox of its host")
-        check_family(catalogue, source.path)
+        check_prefix(catalogue, source.path)
     except ListingError as error:
         return failure("", error.kind, f"plugin {plugin}: {error}", code=error.code)
-    return Listing(plugin=plugin, catalogue=catalogue, sha256=sha256, document=output, sandbox=listed_in)
+    return Listing(plugin=plugin, catalogue=catalogue, sha256=sha256, document=output, sandbox=listing_sandbox)
 
 
-def check_family(catalogue: Catalogue, path: str) -> None:
-    """Raise :class:`ListingError` if an action id does not begin as those of the plugin at this path."""
-    prefix = action_id(plugin_name(path), "", 1).removesuffix("P.v1")
+def check_prefix(catalogue: Catalogue, path: str) -> None:
+    """Raise :class:`ListingError` if an action id does not begin with the name of the plugin at this path."""
+    prefix = action_id(plugin_name(path), "", 1).removesuffix("P.v1")  # AID.NAME.; an empty part becomes "P"
     for aid in catalogue:
         if not aid.startswith(prefix):
             raise ListingError("parse_error", f"{aid} is listed, and its actions begin with {prefix}")

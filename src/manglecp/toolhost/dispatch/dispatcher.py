@@ -2,11 +2,11 @@
 
 The checks of a call, in this order:
 
-    lookup by AID       unknown: INVALID_PICK
-    JSON                not an object: INVALID_PICK
-    authority           absent, spent or another's: lease_refused
+    action id           unknown: INVALID_PICK
+    input               not a JSON object: INVALID_PICK
+    authority           absent, spent or of another call: lease_refused
     breaker             open: BREAKER_TRIP
-    slot, lease, host   the pool of the plugin
+    slot, lease, host   see the pool of the plugin (:mod:`.pool`)
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class CallOptions(TypedDict, total=False):
 
     inputs: Mapping[str, Any]
     input_json: str
-    """The input as text; give one of the two."""
+    """``inputs`` as JSON text; pass one of the two."""
     idempotency_key: str | None
     call_id: str
     timeout: float
@@ -52,7 +52,7 @@ class CallOptions(TypedDict, total=False):
     authority: MutationReady | ToolRequests | PlanPermit | None
     """The permission for ``call_id``; above tier 0 a ``MutationReady`` that names it."""
     not_after: Callable[[], float] | None
-    """Returns the latest start, on the monotonic clock; called when the lease is issued, which expires then."""
+    """Called when the lease is issued; returns the latest start of the action, on the monotonic clock, in seconds."""
 
 
 _OPTIONS: Final = CallOptions.__annotations__.keys()
@@ -61,7 +61,8 @@ _OPTIONS: Final = CallOptions.__annotations__.keys()
 class Dispatcher:
     """Pools for several plugins; an async context manager. Hosts are started when it is entered.
 
-    Two plugins with the same action are refused.
+    Raises ValueError for two plugins with the same action. ``size`` is the number of hosts per plugin; the other
+    options are those of :class:`.Pool`.
     """
 
     def __init__(
@@ -77,19 +78,13 @@ class Dispatcher:
     ) -> None:
         check_settings(size, timeout)
         self._plugins = tuple(plugins)
-        self._of: dict[str, int] = {}
-        for number, served in enumerate(self._plugins):
+        self._indexes: dict[str, int] = {}  # of plugins and their pools, by action id
+        for index, served in enumerate(self._plugins):
             for aid in served.catalogue:
-                if aid in self._of:
+                if aid in self._indexes:
                     raise ValueError(f"{aid} is offered by two plugins")
-                self._of[aid] = number
-        self._options: dict[str, Any] = {
-            "size": size,
-            "timeout": timeout,
-            "limits": limits,
-            "on_event": on_event,
-            "audit": audit,
-        }
+                self._indexes[aid] = index
+        self._create_pool = partial(Pool, size=size, timeout=timeout, limits=limits, on_event=on_event, audit=audit)
         self._breakers = breakers
         self._pools: list[Pool] = []
         self._stack = AsyncExitStack()
@@ -102,7 +97,7 @@ class Dispatcher:
         breakers = self._breakers or Breakers(asyncio.get_running_loop().time)
         async with AsyncExitStack() as stack:
             for served in self._plugins:
-                pool = Pool(served.command, breakers=breakers, **self._options)
+                pool = self._create_pool(served.command, breakers=breakers)
                 self._pools.append(await stack.enter_async_context(pool))
             self._stack = stack.pop_all()
         return self
@@ -112,7 +107,7 @@ class Dispatcher:
 
     @property
     def actions(self) -> dict[str, ActionProfile]:
-        return {aid: self._plugins[number].catalogue[aid] for aid, number in self._of.items()}
+        return {aid: self._plugins[index].catalogue[aid] for aid, index in self._indexes.items()}
 
     @property
     def pools(self) -> tuple[Pool, ...]:
@@ -126,14 +121,15 @@ class Dispatcher:
         slots: Mapping[int, Artifact] | None = None,
         **options: Unpack[CallOptions],
     ) -> ActionResult | DispatchError:
+        """Run an action; ``identity`` names the caller (idempotency keys are its own), ``slots`` are the state."""
         if not isinstance(aid, str):
             return failure("", "exception", "aid is not a text")
         if not options.keys() <= _OPTIONS:
             return failure(aid, "exception", f"a call has no {', '.join(sorted(options.keys() - _OPTIONS))}")
-        number = self._of.get(aid)
-        if number is None:
+        index = self._indexes.get(aid)
+        if index is None:
             return failure(aid, "not_found", f"tool not found: {aid}", status="INVALID_PICK")
-        prepare = partial(prepare_call, self._plugins[number].catalogue, aid, slots=slots, identity=identity, **options)
+        prepare = partial(prepare_call, self._plugins[index].catalogue, aid, slots=slots, identity=identity, **options)
         text = options.get("input_json")
         large = isinstance(text, str) and len(text) > _LARGE
         call = await asyncio.to_thread(prepare) if large else prepare()
@@ -141,7 +137,7 @@ class Dispatcher:
             return call
         if not self._pools:
             return failure(aid, "exception", "the dispatcher has not been entered")
-        return await self._pools[number].call(call)
+        return await self._pools[index].call(call)
 
     def cancel(self, call_id: str) -> bool:
         """Cancel a call: its caller gets an error. Returns whether there was such a call."""

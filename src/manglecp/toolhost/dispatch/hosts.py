@@ -1,11 +1,11 @@
 """The host slots of a pool, the queue of calls that wait for one, and the supervisor that keeps a host in each.
 
-The queue is bounded and first in, first out, so that a call that needs a host to itself is never starved. Calls of tier
-0 share a host, up to a limit; any other call has its host to itself.
+An *exclusive* call (one that may have an effect, or whose host serves only one call) has its host to itself; others
+share a host, up to a limit. The queue is bounded and first in, first out, so that no exclusive call is starved.
 
-The supervisor starts a host in every slot, probes it before the first call, checks its health, and replaces it when it
-died, grew or served long enough. A live host serves until its successor is up; a failed start is retried with
-exponential back-off.
+The supervisor starts a host in every slot, probes it before the first call, checks its health, and replaces it after
+its death, when its memory has grown too much, or after a number of calls. A live host serves until its successor is up.
+A failed start is retried with exponential back-off; that of a successor, at the next health check.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from manglecp.toolhost.dispatch.process import HostProcess
 from manglecp.toolhost.dispatch.responses import HostLost, loss_type
 
 _MAX_FAILED_STARTS: Final = 2  # failed starts in a row after which calls no longer wait for a slot
-_SIZE_CHECK_CALLS: Final = 64  # calls between two checks of the memory of a busy host
+_MEMORY_CHECK_CALLS: Final = 64  # calls between two checks of the memory of a busy host
 _PROBE: Final = b'{"aid":"_health"}\n'  # every host answers this without running an action
 
 
@@ -32,36 +32,37 @@ class HostSlot:
 
     def __init__(self) -> None:
         self.host: HostProcess | None = None
-        self.load = 0
-        self.exclusive = False
-        self.due = False  # the host has served long enough or has grown: a successor is wanted
+        self.load = 0  # calls that were granted this slot and have not released it
+        self.exclusive = False  # whether that is one exclusive call
+        self.successor_requested = False
         self.retiring = False  # the successor is up: no new call gets the old host
-        self.served = 0
-        self.failures = 0
-        self.trouble: tuple[ErrorType, str] = ("crash", "")
-        self.first_size = 0
-        self.changed = asyncio.Event()
+        self.calls = 0  # of the current host, probes included
+        self.failed_starts = 0  # in a row
+        self.last_start_error: tuple[ErrorType, str] = ("crash", "")  # type and detail
+        self.initial_resident_bytes = 0
+        self.wake = asyncio.Event()  # wakes the supervisor
 
-    def has_room(self, *, exclusive: bool, pipelined: int) -> bool:
-        """Return whether a call can go to this host now; an ``exclusive`` one needs it for itself."""
+    def has_room(self, *, exclusive: bool, max_shared_calls: int) -> bool:
+        """Return whether a call can go to this host now."""
         if self.host is None or not self.host.alive or self.retiring or self.exclusive:
             return False
-        return self.load == 0 and self.host.idle if exclusive else self.load < pipelined
+        # Without load a host may still not be idle: it works on a shared call whose caller has left.
+        return self.load == 0 and self.host.idle if exclusive else self.load < max_shared_calls
 
-    def count(self, limits: PoolLimits) -> None:
+    def count_call(self, limits: PoolLimits) -> None:
         """Count a call, and check the memory regularly: fast growth must not wait for the next health check."""
-        self.served += 1
-        if self.served >= limits.calls_per_host or (self.served % _SIZE_CHECK_CALLS == 0 and self.has_grown(limits)):
-            self.replace()
+        self.calls += 1
+        if self.calls >= limits.calls_per_host or (self.calls % _MEMORY_CHECK_CALLS == 0 and self.has_grown(limits)):
+            self.request_successor()
 
     def has_grown(self, limits: PoolLimits) -> bool:
-        return self.host is not None and self.host.resident_bytes() - self.first_size > limits.growth
+        return self.host is not None and self.host.resident_bytes() - self.initial_resident_bytes > limits.growth
 
-    def replace(self) -> None:
-        """Request a successor; until it is up, the host keeps serving."""
-        if not self.due:
-            self.due = True
-            self.changed.set()
+    def request_successor(self) -> None:
+        """Make the supervisor start another host; until it is up, the current one keeps serving."""
+        if not self.successor_requested:
+            self.successor_requested = True
+            self.wake.set()
 
 
 class _Waiter(NamedTuple):
@@ -70,6 +71,8 @@ class _Waiter(NamedTuple):
 
 
 class HostQueue:
+    """The slots of a pool, and the calls that wait for room in one."""
+
     def __init__(self, size: int, limits: PoolLimits) -> None:
         self.slots: Final = [HostSlot() for _ in range(size)]
         self._limits = limits
@@ -81,15 +84,19 @@ class HostQueue:
         return len(self._waiters)
 
     async def acquire(self, deadline: float, *, exclusive: bool) -> HostSlot:
-        """Return a slot with room; raises :class:`.CallRefused` if none is free before the deadline."""
+        """Return a slot with room, to be given back with :meth:`release`; ``deadline`` is a time of the event loop.
+
+        Raises :class:`.CallRefused` if none gets free before the deadline; or at once if the pool is closed, too many
+        calls are waiting, or no slot could start a host.
+        """
         if not self._waiters and not self._closed:
             slot = self._take_room(exclusive)
             if slot is not None:
                 return slot
         if self._closed:
             raise CallRefused("exception", "the pool is closed")
-        if self._no_host_starts():
-            raise CallRefused(*self.slots[0].trouble)
+        if self._all_starts_failed():
+            raise CallRefused(*self.slots[0].last_start_error)
         if len(self._waiters) >= self._limits.queued:
             raise CallRefused("exception", f"{len(self._waiters)} calls are waiting already", "queue_full")
         waiter = _Waiter(exclusive, asyncio.get_running_loop().create_future())
@@ -99,7 +106,7 @@ class HostQueue:
                 return await waiter.granted
         except BaseException as error:
             if waiter.granted.done() and not waiter.granted.cancelled() and waiter.granted.exception() is None:
-                self.release(waiter.granted.result())  # granted in the same moment
+                self.release(waiter.granted.result())  # granted just before the timeout or cancellation
             else:
                 with contextlib.suppress(ValueError):
                     self._waiters.remove(waiter)
@@ -112,7 +119,7 @@ class HostQueue:
         slot.load -= 1
         slot.exclusive = False
         if slot.load == 0 and (slot.host is None or slot.retiring or not slot.host.alive):
-            slot.changed.set()
+            slot.wake.set()
         self.admit()
 
     def admit(self) -> None:
@@ -129,29 +136,30 @@ class HostQueue:
             waiter.granted.set_result(slot)
 
     def start_failed(self, slot: HostSlot) -> None:
-        """Record a failed start. When no slot gets a host, all waiting calls are refused."""
-        slot.failures += 1
-        if self._no_host_starts():
-            self._refuse_all(*slot.trouble)
+        """Record a failed start. If all slots have failed repeatedly, all waiting calls are refused."""
+        slot.failed_starts += 1
+        if self._all_starts_failed():
+            self._refuse_all(*slot.last_start_error)
 
     def close(self) -> None:
         self._closed = True
         self._refuse_all("exception", "the pool is closed")
 
-    def _no_host_starts(self) -> bool:
-        return all(slot.failures >= _MAX_FAILED_STARTS for slot in self.slots)
+    def _all_starts_failed(self) -> bool:
+        return all(slot.failed_starts >= _MAX_FAILED_STARTS for slot in self.slots)
 
     def _take_room(self, exclusive: bool) -> HostSlot | None:
-        best: HostSlot | None = None
+        """Add a call to the least loaded slot that has room for it, and return that slot."""
+        least_loaded: HostSlot | None = None
         for slot in self.slots:
-            if slot.has_room(exclusive=exclusive, pipelined=self._limits.pipelined) and (
-                best is None or slot.load < best.load
+            if slot.has_room(exclusive=exclusive, max_shared_calls=self._limits.pipelined) and (
+                least_loaded is None or slot.load < least_loaded.load
             ):
-                best = slot
-        if best is not None:
-            best.load += 1
-            best.exclusive = exclusive
-        return best
+                least_loaded = slot
+        if least_loaded is not None:
+            least_loaded.load += 1
+            least_loaded.exclusive = exclusive
+        return least_loaded
 
     def _refuse_all(self, kind: ErrorType, detail: str) -> None:
         while self._waiters:
@@ -161,7 +169,7 @@ class HostQueue:
 
 
 class HostSupervisor:
-    """One task per slot, from :meth:`start` to :meth:`close`."""
+    """Keeps a host in each slot of ``queue`` from :meth:`start` to :meth:`close`, by one task per slot."""
 
     def __init__(
         self,
@@ -176,7 +184,7 @@ class HostSupervisor:
         self._on_event = on_event
         self._loop = asyncio.get_running_loop()
         self._tasks: list[asyncio.Task[None]] = []
-        self._stops: set[asyncio.Task[None]] = set()
+        self._stops: set[asyncio.Task[None]] = set()  # of hosts that were replaced or failed
 
     def start(self) -> None:
         self._tasks = [self._loop.create_task(self._supervise(slot)) for slot in self._queue.slots]
@@ -192,7 +200,8 @@ class HostSupervisor:
             host = await self._start(slot)
             if host is None:
                 self._queue.start_failed(slot)
-                await asyncio.sleep(min(self._limits.backoff * 2 ** min(slot.failures, 16), self._limits.max_backoff))
+                doublings = min(slot.failed_starts, 16)  # a larger power could overflow a float
+                await asyncio.sleep(min(self._limits.backoff * 2**doublings, self._limits.max_backoff))
                 continue
             while host is not None:
                 host = await self._serve(slot, host)
@@ -200,10 +209,10 @@ class HostSupervisor:
     async def _serve(self, slot: HostSlot, host: HostProcess) -> HostProcess | None:
         """Serve with this host until it dies or is replaced; return its successor, if one is up."""
         successor: HostProcess | None = None
-        slot.failures = 0
-        slot.served = 0
-        slot.due = slot.retiring = False
-        slot.first_size = host.resident_bytes()
+        slot.failed_starts = 0
+        slot.calls = 0
+        slot.successor_requested = slot.retiring = False
+        slot.initial_resident_bytes = host.resident_bytes()
         slot.host = host
         self._queue.admit()
         try:
@@ -216,22 +225,23 @@ class HostSupervisor:
         return successor
 
     async def _start(self, slot: HostSlot) -> HostProcess | None:
-        """Return a host that has answered a probe, or None with the reason in ``slot.trouble``."""
+        """Return a host that has answered a probe, or None with the reason in ``slot.last_start_error``."""
         try:
             host = HostProcess.start(
-                self._command, on_event=self._on_event, on_end=slot.changed.set, on_late=self._queue.admit
+                self._command, on_event=self._on_event, on_end=slot.wake.set, on_late_answer=self._queue.admit
             )
         except FileNotFoundError as error:
-            slot.trouble = ("not_found", f"the host program is missing: {error.filename}")
-            slot.failures = max(slot.failures, _MAX_FAILED_STARTS - 1)
+            slot.last_start_error = ("not_found", f"the host program is missing: {error.filename}")
+            # A second try is useless: let start_failed() reach the maximum at once.
+            slot.failed_starts = max(slot.failed_starts, _MAX_FAILED_STARTS - 1)
             return None
         except (OSError, ValueError, SubprocessError) as error:
-            slot.trouble = ("exception", f"the host cannot be started: {error}")
+            slot.last_start_error = ("exception", f"the host cannot be started: {error}")
             return None
         try:
             await host.exchange(_PROBE, deadline=self._loop.time() + self._limits.start_timeout)
         except HostLost as lost:
-            slot.trouble = (loss_type(lost), lost.detail)
+            slot.last_start_error = (loss_type(lost), lost.detail)
             await asyncio.shield(self._stop(host))
             return None
         except asyncio.CancelledError:
@@ -251,20 +261,20 @@ class HostSupervisor:
         successor: HostProcess | None = None
         try:
             while host.alive and not (slot.retiring and slot.load == 0):
-                slot.changed.clear()
-                if slot.due and successor is None:
+                slot.wake.clear()
+                if slot.successor_requested and successor is None:
                     successor = await self._start(slot)
                     slot.retiring = successor is not None
                     if successor is not None or not host.alive:
                         continue
                 try:
                     async with asyncio.timeout(self._limits.health_interval):
-                        await slot.changed.wait()
+                        await slot.wake.wait()
                 except TimeoutError:
                     await self._check_health(slot, host)
-            while slot.load:  # it died, and its calls are not settled yet
-                slot.changed.clear()
-                await slot.changed.wait()
+            while slot.load:  # the host died, and its calls have not released the slot yet
+                slot.wake.clear()
+                await slot.wake.wait()
         except asyncio.CancelledError:
             if successor is not None:
                 await asyncio.shield(self._stop(successor))
@@ -272,15 +282,15 @@ class HostSupervisor:
         return successor
 
     async def _check_health(self, slot: HostSlot, host: HostProcess) -> None:
-        """Check memory and, if the host is idle, responsiveness: a busy host is checked by its deadlines."""
+        """Check memory and, if the host is idle, responsiveness: a busy host that hangs misses deadlines of calls."""
         if slot.has_grown(self._limits):
-            slot.replace()
-        if slot.load or slot.due:
+            slot.request_successor()
+        if slot.load or slot.successor_requested:
             return
-        slot.load, slot.exclusive = 1, True
+        slot.load, slot.exclusive = 1, True  # the probe takes the slot like an exclusive call
         try:
             with contextlib.suppress(HostLost):
                 await host.exchange(_PROBE, deadline=self._loop.time() + self._limits.health_timeout)
         finally:
-            slot.count(self._limits)
+            slot.count_call(self._limits)
             self._queue.release(slot)

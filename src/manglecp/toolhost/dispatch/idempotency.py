@@ -20,7 +20,7 @@ from manglecp.toolhost.dispatch.messages import ActionResult, DispatchError, Hos
 from manglecp.toolhost.idempotency import AnswerCache, canonical_digest
 from manglecp.toolhost.state import apply_state, state_delta
 
-_Name: TypeAlias = tuple[str, str, str]
+_Key: TypeAlias = tuple[str, str, str]  # identity, action id, idempotency key
 
 
 class _Entry(NamedTuple):
@@ -28,21 +28,21 @@ class _Entry(NamedTuple):
 
     input_digest: str
     answer: ActionResult | None = None
-    change: dict[str, Any] | None = None
+    state_change: dict[str, Any] | None = None
 
 
 class _Running(NamedTuple):
     input_digest: str
-    over: asyncio.Event
+    ended: asyncio.Event
 
 
 class IdempotencyTable:
     """The idempotency keys of one pool. ``clock`` is the event loop's, as for the deadlines."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self._running: dict[_Name, _Running] = {}
+        self._running: dict[_Key, _Running] = {}
         self._answers: AnswerCache[_Entry] = AnswerCache(clock)
-        self._unknown: AnswerCache[_Entry] = AnswerCache(clock)
+        self._unknown_outcomes: AnswerCache[_Entry] = AnswerCache(clock)  # apart: answers must not evict them
 
     async def once(
         self,
@@ -50,46 +50,48 @@ class IdempotencyTable:
         run: Callable[[], Awaitable[ActionResult | DispatchError]],
         *,
         deadline: float,
-        doubtful: Callable[[], bool],
+        outcome_unknown: Callable[[], bool],
     ) -> ActionResult | DispatchError:
-        """Run a call unless its key has a result. ``doubtful`` returns whether a cancelled call may have been sent."""
+        """Return the result that the key of the call has, or else (also without a key) that of ``run``.
+
+        ``outcome_unknown`` is called if ``run`` is cancelled or raises: whether an effect may have happened.
+        """
         if not call.idempotency_key:
             return await run()
-        name = (call.identity, call.aid, call.idempotency_key)
+        key = (call.identity, call.aid, call.idempotency_key)
         digest = canonical_digest(call.input_json)
-        while (found := self._unknown.find(name) or self._answers.find(name) or self._running.get(name)) is not None:
-            if found.input_digest != digest:
+        while earlier := self._unknown_outcomes.find(key) or self._answers.find(key) or self._running.get(key):
+            if earlier.input_digest != digest:
                 return failure(call.aid, "tool_error", "idempotency_conflict", status="TOOL_ERROR")
-            if isinstance(found, _Entry):
-                return _repeat_result(call, found)
+            if isinstance(earlier, _Entry):
+                return _repeat_result(call, earlier)
             try:
                 async with asyncio.timeout_at(deadline):
-                    await found.over.wait()
+                    await earlier.ended.wait()
             except TimeoutError:
                 return failure(call.aid, "timeout", "a call with this key is still running; nothing was sent")
-        self._running[name] = _Running(digest, asyncio.Event())
+        self._running[key] = _Running(digest, asyncio.Event())
         try:
             result = await run()
         except BaseException:
-            if doubtful():
-                self._unknown.keep(name, _Entry(digest), seconds=math.inf)
+            if outcome_unknown():
+                self._unknown_outcomes.keep(key, _Entry(digest), seconds=math.inf)
             raise
         else:
-            self._remember(name, digest, call, result)
+            self._remember(key, digest, call, result)
             return result
         finally:
-            self._running.pop(name).over.set()
+            self._running.pop(key).ended.set()
 
-    def _remember(self, name: _Name, digest: str, call: HostCall, result: ActionResult | DispatchError) -> None:
+    def _remember(self, key: _Key, digest: str, call: HostCall, result: ActionResult | DispatchError) -> None:
         if isinstance(result, ActionResult):
             size = len(result.output_json) + sum(len(artifact.content_json) for artifact in result.slots.values())
-            change = state_delta(call.slots, result.slots)
-            self._answers.keep(name, _Entry(digest, result, change), size)
-        elif result.get("code") == "outcome_unknown" or _ran(call, result):
-            self._unknown.keep(name, _Entry(digest), seconds=math.inf)
+            self._answers.keep(key, _Entry(digest, result, state_delta(call.slots, result.slots)), size)
+        elif result.get("code") == "outcome_unknown" or _effect_happened(call, result):
+            self._unknown_outcomes.keep(key, _Entry(digest), seconds=math.inf)
 
 
-def _ran(call: HostCall, result: DispatchError) -> bool:
+def _effect_happened(call: HostCall, result: DispatchError) -> bool:
     """Return whether the effect happened and only its answer is missing, because it was too long or invalid."""
     if call.idempotent:
         return False
@@ -100,4 +102,5 @@ def _repeat_result(call: HostCall, entry: _Entry) -> ActionResult | DispatchErro
     if entry.answer is None:
         detail = "an earlier call with this key was not answered; nothing was sent"
         return failure(call.aid, "crash", detail, code="outcome_unknown")
-    return ActionResult(call.aid, entry.answer.output_json, apply_state(entry.change, call.slots), idempotent_hit=True)
+    slots = apply_state(entry.state_change, call.slots)
+    return ActionResult(call.aid, entry.answer.output_json, slots, idempotent_hit=True)

@@ -7,7 +7,7 @@ MACHINA_TOOLHOST_TIMEOUT    seconds that a call may take      30
 MACHINA_TOOLHOST_POOL_SIZE  hosts that are kept per plugin    2
 ========================== ================================ =======
 
-``MACHINA_TOOLHOST_TIMEOUT_MS`` is the C++ client's and has two meanings there; it is not read here.
+``MACHINA_TOOLHOST_TIMEOUT_MS`` belongs to the C++ client, where it has two meanings; it is not read here.
 """
 
 from __future__ import annotations
@@ -43,21 +43,20 @@ class SettingError(ValueError):
 
 
 def is_timeout(value: object) -> bool:
-    """Return whether this is a valid timeout in seconds; 0 is a deadline that has passed."""
+    """Return whether this is a valid timeout in seconds; 0 is valid, and means that the deadline has passed."""
     return type(value) in (int, float) and 0 <= value <= MAX_TIMEOUT  # type: ignore[operator]
 
 
-def check_settings(size: object, seconds: object) -> None:
-    """Raise ValueError for an invalid pool size or timeout; None leaves it to the environment."""
+def check_settings(size: object, timeout: object) -> None:
+    """Raise ValueError for an invalid pool size or timeout; None is valid: the environment then decides."""
     if size is not None and (type(size) is not int or not 1 <= size <= MAX_POOL_SIZE):
         raise ValueError(f"size is {size!r}, and has to be a whole number from 1 to {MAX_POOL_SIZE}")
-    if seconds is not None and (not is_timeout(seconds) or seconds == 0):
-        raise ValueError(f"timeout is {seconds!r}: seconds are expected, more than 0 and at most {MAX_TIMEOUT:.0f}")
+    if timeout is not None and (not is_timeout(timeout) or timeout == 0):
+        raise ValueError(f"timeout is {timeout!r}: seconds are expected, more than 0 and at most {MAX_TIMEOUT:.0f}")
 
 
 def default_timeout(environ: Mapping[str, str]) -> float:
-    name = TIMEOUT_VARIABLE
-    text = environ.get(name, "")
+    text = environ.get(TIMEOUT_VARIABLE, "")
     if not text.strip():
         return DEFAULT_TIMEOUT
     try:
@@ -65,7 +64,8 @@ def default_timeout(environ: Mapping[str, str]) -> float:
     except ValueError:
         seconds = math.nan
     if not 0 < seconds <= MAX_TIMEOUT:
-        raise SettingError(f"{name}={text!r}: seconds are expected, more than 0 and at most {MAX_TIMEOUT:.0f}")
+        problem = f"seconds are expected, more than 0 and at most {MAX_TIMEOUT:.0f}"
+        raise SettingError(f"{TIMEOUT_VARIABLE}={text!r}: {problem}")
     return seconds
 
 
@@ -81,64 +81,68 @@ def default_pool_size(environ: Mapping[str, str]) -> int:
 
 class PoolLimits(NamedTuple):
     pipelined: int = 32
-    """Calls of tier 0 that share a host."""
+    """The most calls of tier 0 that share a host."""
     queued: int = 1_024
-    """Calls that may wait for a host."""
+    """The most calls that wait for a host."""
     attempts: int = 3
-    """Hosts that one call is tried on, at most."""
+    """The most hosts that one call is tried on."""
     calls_per_host: int = 10_000
     """Calls after which a host is replaced."""
     growth: int = 268_435_456
-    """Bytes of resident memory gained since its first answer after which a host is replaced."""
+    """Bytes by which the resident memory of a host may grow after its first answer; then the host is replaced."""
     health_interval: float = 5.0
     """Seconds between two health checks of a host."""
     health_timeout: float = 5.0
     start_timeout: float = 20.0
     backoff: float = 0.05
-    """Seconds before a failed start is repeated; doubled each time."""
+    """Seconds before a failed start is repeated; doubled with each failure, up to ``max_backoff``."""
     max_backoff: float = 5.0
 
 
 EVERY: Final = "*"  # allows every program that an action names
 
 _PYTHON: Final = re.compile(r"python(\d(\.\d+)?t?)?")
-_SYSTEM: Final = frozenset({Path("/"), Path("/usr"), Path("/usr/local")})
-"""The sandbox allows their library folders by default, and no others of them."""
-_MAX_FILES: Final = 200
+_SYSTEM_PREFIXES: Final = frozenset({Path("/"), Path("/usr"), Path("/usr/local")})
+"""The sandbox allows their library folders by default."""
+_MAX_PTH_FILES: Final = 200
 _MAX_PTH_BYTES: Final = 65_536
-_MIN_DEPTH: Final = 2
-"""Parts of a path: folders directly below the root belong to the system or to all users."""
-_HOME: Final = re.compile(r"^home\s*=\s*(\S.*?)\s*$", re.MULTILINE)
+_MAX_WIDE_PARTS: Final = 2
+"""Parts of the path of ``/`` or a folder directly below it: such folders belong to the system or to all users."""
+_BASE_BIN: Final = re.compile(r"^home\s*=\s*(\S.*?)\s*$", re.MULTILINE)  # in pyvenv.cfg
 
 
 class ProgramFinder:
-    """Resolves programs by name, on the dispatcher's ``PATH`` or by a setting of the same name."""
+    """Resolves programs on the ``PATH`` of ``environ``; a setting with the name of a program replaces that name."""
 
     def __init__(self, environ: Mapping[str, str], settings: Mapping[str, str] | None = None) -> None:
         folders = environ.get("PATH", os.defpath).split(os.pathsep)
         # A relative folder of PATH would depend on the working directory.
-        self._search = os.pathsep.join(folder for folder in folders if folder.startswith("/"))
+        self._search_path = os.pathsep.join(folder for folder in folders if folder.startswith("/"))
         self._settings = settings or {}
 
     def find(self, name: str) -> str | None:
-        named = self._settings.get(name, name)
-        if named.startswith("/"):
-            return shutil.which(named)
-        return shutil.which(named, path=self._search) if named and "/" not in named and self._search else None
+        """Return the path of a program, by name or absolute path; None if there is none."""
+        program = self._settings.get(name, name)
+        if program.startswith("/"):
+            return shutil.which(program)
+        if not program or "/" in program or not self._search_path:  # an empty one means the default of which()
+            return None
+        return shutil.which(program, path=self._search_path)
 
     def startable(self, name: str, allowed: Iterable[str]) -> str | None:
-        """Return the path of the program if it is allowed, by name or by path."""
+        """Return the path of the program if it exists and is allowed, by name or by path; else None."""
         path = self.find(name)
         if path is None:
             return None
-        return path if any(each in (EVERY, name) or self.find(each) == path for each in allowed) else None
+        return path if any(entry in (EVERY, name) or self.find(entry) == path for entry in allowed) else None
 
 
 def library_paths(program: str) -> Iterator[str]:
     """Yield the paths that a Python interpreter reads beside the system libraries; none for other programs.
 
-    These are its library, the one of its base environment, and folders of editable installs, found without running it,
-    from ``pyvenv.cfg`` and ``.pth`` files. Hidden folders and folders wider than a project are omitted.
+    These are its libraries, those of its base environment, and the folders of editable installs. They are found
+    without running it, from ``pyvenv.cfg`` and ``.pth`` files. Hidden folders and those that hold more than a project
+    (a home, ``/opt``) are omitted.
     """
     path = Path(program)
     if _PYTHON.fullmatch(path.name):
@@ -147,46 +151,47 @@ def library_paths(program: str) -> Iterator[str]:
 
 
 def _environment(prefix: Path) -> Iterator[str]:
-    marker = prefix / "pyvenv.cfg"
-    if marker.is_file():
-        yield str(marker)
-        if base := _HOME.search(marker.read_text(encoding="utf-8", errors="replace")):
-            yield from _library(Path(base[1]).resolve().parent)
-    yield from _library(prefix)
+    venv_file = prefix / "pyvenv.cfg"
+    if venv_file.is_file():
+        yield str(venv_file)
+        if base_bin := _BASE_BIN.search(venv_file.read_text(encoding="utf-8", errors="replace")):
+            yield from _libraries(Path(base_bin[1]).resolve().parent)
+    yield from _libraries(prefix)
 
 
-def _library(prefix: Path) -> Iterator[str]:
-    if prefix not in _SYSTEM:
+def _libraries(prefix: Path) -> Iterator[str]:
+    if prefix not in _SYSTEM_PREFIXES:
         yield from (str(folder) for folder in (prefix / "lib", prefix / "lib64") if folder.is_dir())
-        for file in sorted(prefix.glob("lib/python3*/site-packages/*.pth"))[:_MAX_FILES]:
+        for file in sorted(prefix.glob("lib/python3*/site-packages/*.pth"))[:_MAX_PTH_FILES]:
             yield from _editable_installs(file)
 
 
 def _editable_installs(file: Path) -> Iterator[str]:
-    """Yield the folders that a ``.pth`` file adds to the import path."""
+    """Yield the folders that a ``.pth`` file adds to the import path, except hidden and wide ones."""
     home = Path.home()
     for line in file.read_bytes()[:_MAX_PTH_BYTES].decode(errors="replace").splitlines():
         folder = Path(line.strip())
         hidden = any(part.startswith(".") for part in folder.parts)
-        wide = len(folder.parts) <= _MIN_DEPTH or home.is_relative_to(folder)
+        wide = len(folder.parts) <= _MAX_WIDE_PARTS or home.is_relative_to(folder)
         if folder.is_absolute() and not hidden and not wide and folder.is_dir():
             yield str(folder)
 
 
-_INHERITED: Final = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
+_INHERITED_VARIABLES: Final = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
 _PR_SET_PDEATHSIG: Final = 1
-_prctl: Final = ctypes.CDLL(None).prctl  # looked up before any fork: a child may only call it
+_prctl: Final = ctypes.CDLL(None).prctl  # looked up here, because a child between fork and exec must not load libraries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostCommand:
     """The command that starts the host of one plugin.
 
-    Our host has options for two inherited descriptors (its lease key; progress and logs) and for the id of its parent,
-    to end with it. A foreign host has none of them; if it enforces leases, ``issues_leases`` requests them on the pipe.
+    Our own host has options for two inherited descriptors (its lease key; progress and logs) and for the id of its
+    parent, to end with it. A foreign host has none of them. ``issues_leases``: a foreign host enforces leases, and
+    issues them on its pipe.
 
-    A ``contained`` host is a supervisor, which kills all processes of the host on SIGHUP. A ``single_use`` one serves
-    one call, and that call is answered when all of its processes are dead.
+    The process of a ``contained`` host is a supervisor, which kills all processes of the host on SIGHUP. A
+    ``single_use`` host serves one call; its answer is returned when all processes of the host are dead.
     """
 
     argv: tuple[str, ...]
@@ -218,17 +223,17 @@ class HostCommand:
     ) -> HostCommand:
         """Return the command of our own host for a Python file or module, whose content may be pinned by ``sha256``.
 
-        The paths are those of :mod:`manglecp.toolhost.sandbox`; the host works in the first ``workspace``, and in none
-        that is ``writable``; ``read_only`` workspaces are not written; ``limits`` are fields of its policy: ``memory``,
-        ``file_size``, ``open_files``, ``processes``, ``cpu_seconds``, ``temporary``. In ``spawn`` a host is for
-        ``single_use`` by default.
-        ``settings`` reach the actions through the environment, which other users cannot read, unlike the command line.
-        A host that cannot be sandboxed as requested exits at once.
+        ``workspace`` are folders to write, of which the first is the working directory; if ``read_only``, they can only
+        be read. ``writable`` and ``readable`` are further paths, ``executables`` the programs that it may start.
+        ``limits`` override fields of :class:`manglecp.toolhost.sandbox.Policy`: ``memory``, ``file_size``,
+        ``open_files``, ``processes``, ``cpu_seconds``, ``temporary``. In the profile ``spawn``, ``single_use`` is the
+        default. ``settings`` reach the actions through the environment, which other users cannot read, unlike the
+        command line. A host that cannot be sandboxed as requested exits at once.
         """
         options = ["--sandbox", sandbox]
         folders = {"--workspace": workspace, "--writable": writable, "--readable": readable}
         for option, paths in {**folders, "--executable": executables}.items():
-            for path in paths if sandbox != "none" else ():  # otherwise everything is open
+            for path in paths if sandbox != "none" else ():  # "none" has no restrictions, and no such options
                 options += [option, path]
         if read_only and sandbox != "none":
             options.append("--read-only")
@@ -251,11 +256,11 @@ class HostCommand:
     @staticmethod
     def inherited(environ: Mapping[str, str]) -> dict[str, str]:
         """Return the variables that a host inherits; secrets are not among them."""
-        return {name: environ[name] for name in _INHERITED if name in environ}
+        return {name: environ[name] for name in _INHERITED_VARIABLES if name in environ}
 
 
 class LaunchedHost(NamedTuple):
-    """A started process, its lease key, and our end of its progress pipe."""
+    """A started process, its lease key, and the descriptor that reads its progress pipe."""
 
     process: subprocess.Popen[bytes]
     lease_key: bytes | None
@@ -263,7 +268,7 @@ class LaunchedHost(NamedTuple):
 
 
 def launch(command: HostCommand, *, reports: bool = True) -> LaunchedHost:
-    """Start the process; raises OSError. Its reports are discarded unless ``reports``.
+    """Start the process; raises OSError. Its progress and logs are discarded unless ``reports``.
 
     Call it in a thread that outlives the host: the kernel takes the end of the *thread* that forked for the end of the
     parent.
@@ -277,18 +282,18 @@ def launch(command: HostCommand, *, reports: bool = True) -> LaunchedHost:
     try:
         if command.lease_key_option is not None:
             lease_key = secrets.token_bytes(32)
-            key_end, our_end = os.pipe()
-            inherited_fds.append(key_end)
-            os.write(our_end, lease_key)
-            os.close(our_end)
-            argv += [command.lease_key_option, str(key_end)]
+            key_read_end, key_write_end = os.pipe()
+            inherited_fds.append(key_read_end)
+            os.write(key_write_end, lease_key)
+            os.close(key_write_end)
+            argv += [command.lease_key_option, str(key_read_end)]
         if command.progress_option is not None:
             if reports:
-                progress, events_end = os.pipe()
-            else:  # no wake-ups for discarded reports
-                events_end = os.open(os.devnull, os.O_WRONLY)
-            inherited_fds.append(events_end)
-            argv += [command.progress_option, str(events_end)]
+                progress, report_fd = os.pipe()
+            else:  # our host recognises the null device, and makes no reports
+                report_fd = os.open(os.devnull, os.O_WRONLY)
+            inherited_fds.append(report_fd)
+            argv += [command.progress_option, str(report_fd)]
         process = subprocess.Popen(
             argv,
             bufsize=0,
@@ -300,7 +305,7 @@ def launch(command: HostCommand, *, reports: bool = True) -> LaunchedHost:
             pass_fds=inherited_fds,
             # A preexec_fn forces a fork that copies our page tables, and blocks the loop meanwhile. Only a foreign host
             # needs it: ours sets its own parent death signal.
-            preexec_fn=_dying_with(os.getpid()) if command.parent_option is None else None,
+            preexec_fn=_death_signal_setter(os.getpid()) if command.parent_option is None else None,
         )
     except BaseException:
         if progress is not None:
@@ -312,12 +317,12 @@ def launch(command: HostCommand, *, reports: bool = True) -> LaunchedHost:
     return LaunchedHost(process, lease_key, progress)
 
 
-def _dying_with(parent: int) -> Callable[[], None]:
-    """Return a ``preexec_fn`` that ends the host with its parent."""
+def _death_signal_setter(parent: int) -> Callable[[], None]:
+    """Return a ``preexec_fn`` that makes the kernel kill the host when its parent, with this id, ends."""
 
-    def bind() -> None:
+    def set_death_signal() -> None:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:  # it died before the signal was set
             os._exit(1)
 
-    return bind
+    return set_death_signal

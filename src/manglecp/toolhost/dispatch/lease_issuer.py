@@ -1,9 +1,9 @@
-"""Issues a lease for every call, and an audit event for each.
+"""Issues leases for calls, with an audit event for each.
 
 Our hosts receive a key when they start; their leases are minted here for every call, at every tier. A foreign host has
-no key: above tier 0 its leases are requested on its pipe. It may assign a higher tier to an action (the C++ host
-assigns tier 2 to every effect with "process"): if it answers that a lease is required, the action has not run, and a
-lease is requested then.
+no key: it issues leases itself, and they are requested on its pipe for calls above tier 0. It may assign a higher tier
+to an action than we do (the C++ host assigns tier 2 to every effect with "process"): if it answers that a lease is
+required, the action has not run, and a lease is requested then.
 
 A lease is issued only for a call with authority (:mod:`.rights`), and expires at ``not_after`` of the call at the
 latest: the host refuses a call that was delayed between the lease and the pipe.
@@ -30,10 +30,10 @@ class LeaseIssuer:
     Audit events, each with ``aid``, ``call_id`` and ``tier``:
 
     ================ ====================================================================================
-    lease_granted    before the request is sent; if the auditor raises, it is not sent
-    lease_used       the answer shows that the host took the token
-    lease_refused    the host refused it, or requires one; ``reason`` states which
-    lease_lost       the host was lost after the token was sent; it is spent
+    lease_granted    before the request is sent; if ``audit`` raises, the request is not sent
+    lease_used       the answer shows that the host accepted the token
+    lease_refused    the host refused the token, or requires one; ``reason`` states which
+    lease_lost       the host was lost after the token was sent; the token is spent
     ================ ====================================================================================
     """
 
@@ -43,24 +43,26 @@ class LeaseIssuer:
         self._loop = asyncio.get_running_loop()
 
     async def issue(
-        self, host: HostProcess, call: HostCall, right: Right, deadline: float, required: Mapping[str, Any] | None
+        self, host: HostProcess, call: HostCall, right: Right, deadline: float, lease_demand: Mapping[str, Any] | None
     ) -> str | None:
         """Spend the authority of the call and return its token; None if it needs no token.
 
-        ``required`` is the answer of a foreign host that requires one. Raises :class:`.CallRefused` if the call may not
-        be made, and :class:`.HostLost` if it is too late.
+        ``lease_demand`` is the answer of a foreign host that requires a token. Raises :class:`.CallRefused` if the call
+        may not be made, and :class:`.HostLost` after the deadline or the latest start of the call.
         """
-        ttl = min(deadline - self._loop.time(), MAX_TTL)
+        ttl = min(deadline - self._loop.time(), MAX_TTL)  # seconds
         if ttl <= 0:
             raise HostLost("timeout", "the deadline passed before the request could be sent", sent=False, suspect=False)
         if call.not_after is not None:
             ttl = min(ttl, call.not_after() - self._loop.time())
             if ttl <= 0:
                 raise HostLost("timeout", "the latest start has passed; nothing was sent", sent=False, suspect=False)
-        effect = call.exclusive or required is not None
-        right.spend(effect=effect)
+        above_tier_0 = call.exclusive or lease_demand is not None
+        right.spend(effect=above_tier_0)
         if host.lease_key is None:
-            return await self._request(host, call, ttl, deadline, required) if self._on_pipe and effect else None
+            if not (self._on_pipe and above_tier_0):
+                return None
+            return await self._request(host, call, ttl, deadline, lease_demand)
         return mint(
             host.lease_key,
             aid=call.aid,
@@ -72,21 +74,21 @@ class LeaseIssuer:
         )
 
     async def _request(
-        self, host: HostProcess, call: HostCall, ttl: float, deadline: float, required: Mapping[str, Any] | None
+        self, host: HostProcess, call: HostCall, ttl: float, deadline: float, lease_demand: Mapping[str, Any] | None
     ) -> str | None:
         """Request a token from the host; None if it does not issue one."""
-        tier = required.get("tier") if required else None
+        demanded_tier = lease_demand.get("tier") if lease_demand else None
         request = {
             "aid": "_lease.issue",
             "tool_aid": call.aid,
-            "tier": max(call.tier, tier) if type(tier) is int else call.tier,
-            "ttl_ms": max(1_000, int(ttl * 1_000)),
+            "tier": max(call.tier, demanded_tier) if type(demanded_tier) is int else call.tier,
+            "ttl_ms": max(1_000, int(ttl * 1_000)),  # the least that a host grants
         }
         try:
             line = msgspec.json.encode(request) + b"\n"
-            # Shared where the call is: cancelling one of many must not end the host for all.
+            # As shared as the call itself: cancelling one of many calls must not end the host for all.
             answer = await host.exchange(line, deadline=deadline, shared=not call.exclusive)
-        except HostLost as lost:
+        except HostLost as lost:  # the call itself was not sent
             raise HostLost(lost.loss, lost.detail, sent=False, suspect=False) from lost
         token = answer.get("token_id")
         if not isinstance(token, str):
@@ -96,9 +98,9 @@ class LeaseIssuer:
         return token
 
     def is_required(self, token: str | None, document: Mapping[str, Any]) -> bool:
-        """Return whether this answer only states that the call requires a token."""
-        lacks_token = document.get("ok") is False and document.get("error") == "lease_required"
-        return self._on_pipe and token is None and lacks_token
+        """Return whether the answer to a call without a token only states that it requires one."""
+        refused = document.get("ok") is False and document.get("error") == "lease_required"
+        return self._on_pipe and token is None and refused
 
     def audit_answer(self, call: HostCall, token: str | None, document: Mapping[str, Any]) -> None:
         if self._audit is None:
@@ -114,7 +116,7 @@ class LeaseIssuer:
             self._notify("lease_lost", _details(call))
 
     def _notify(self, event: str, details: Mapping[str, object]) -> None:
-        """Call the auditor. An error of the auditor does not change the result of the call."""
+        """Call ``audit``. If it raises, the result of the call does not change."""
         assert self._audit is not None
         try:
             self._audit(event, details)
@@ -122,5 +124,5 @@ class LeaseIssuer:
             self._loop.call_exception_handler({"message": f"the auditor failed on {event}", "exception": error})
 
 
-def _details(call: HostCall, **more: object) -> dict[str, object]:
-    return {"aid": call.aid, "call_id": call.call_id, "tier": call.tier, **more}
+def _details(call: HostCall, **others: object) -> dict[str, object]:
+    return {"aid": call.aid, "call_id": call.call_id, "tier": call.tier, **others}

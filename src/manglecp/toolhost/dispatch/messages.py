@@ -1,12 +1,11 @@
 """Calls, results and errors of actions, and their encoding as lines of JSON.
 
 A request contains the *full* state of its run, ``{"slots": {}}`` if the state is empty, so that an action never sees
-the state that another run left in a warm host (IPC-13). Our hosts echo ``call_id``.
+the state that another run left in a warm host. Our hosts echo ``call_id``.
 
-An answer is interpreted by ``ok`` *and* ``status``: upstream sends ``ok: true`` for every action that was started, also
-for failed ones. Members may be missing (OPEN-61): no status is ``TOOL_ERROR``, no output is ``{}``. The answered state
-is applied to the state that was sent, except for a repeated idempotency key: there upstream sends ``ds_state: {}``,
-which means no change.
+An answer is interpreted by ``ok`` *and* ``status``: the C++ host sends ``ok: true`` for every action that was started,
+also for failed ones. Members may be missing: no status is ``TOOL_ERROR``, no output is ``{}``. The answered state is
+applied to the state that was sent. For a repeated idempotency key the C++ host sends ``ds_state: {}``: no change.
 """
 
 from __future__ import annotations
@@ -26,19 +25,19 @@ if TYPE_CHECKING:
     from manglecp.harness import MutationReady, ToolRequests
     from manglecp.toolhost.dispatch.rights import PlanPermit
 
-Status = Literal["OK", "TOOL_ERROR", "INVALID_PICK", "BREAKER_TRIP"]  # how a step ended (contract, section 6)
+Status = Literal["OK", "TOOL_ERROR", "INVALID_PICK", "BREAKER_TRIP"]  # how a call ended, as the IPC contract names it
 ErrorType = Literal[
-    "timeout",  # no answer before the deadline (IPC-28)
-    "crash",  # the host process ended, or was ended because its answers could no longer be matched (IPC-29)
-    "parse_error",  # the line is not a valid answer: not JSON, not an object, or too long (IPC-30)
-    "not_found",  # the host program is missing (IPC-31), or the host does not have the action
-    "exception",  # an error of dispatch: an input that cannot be encoded, a full queue, a cancelled call (IPC-32)
-    "tool_error",  # the host refused; ``status`` holds its verdict
+    "timeout",  # no answer before the deadline
+    "crash",  # the host process ended, or was ended because its answers could no longer be matched to requests
+    "parse_error",  # the line is not a valid answer: not JSON, not an object, or too long
+    "not_found",  # the host program is missing, or the host does not have the action
+    "exception",  # an error of dispatch: an input that cannot be encoded, a full queue, a cancelled call
+    "tool_error",  # the host refused the call, or the action failed: ``status`` states which
 ]
 ErrorCode = Literal[
     "outcome_unknown",  # the request was sent and not answered: the caller has to verify whether its effect happened
-    "oversize",
-    "empty_output",
+    "oversize",  # the answer, or the request, is too long
+    "empty_output",  # an empty line in place of an answer, or an exit without one
     "bad_output",  # the action succeeded, but its result is not JSON or holds an invalid state
     "cancelled",
     "breaker_open",
@@ -48,7 +47,7 @@ ErrorCode = Literal[
 
 
 class DispatchError(TypedDict):
-    """The error of a call, returned and never raised (IPC-27, IPC-33). ``code`` refines ``type``."""
+    """The error of a call, returned and never raised. ``code`` refines ``type``."""
 
     error: Literal[True]
     aid: str
@@ -85,7 +84,7 @@ class CallRefused(Exception):
         self.code = code
 
 
-MAX_REQUEST: Final = 10_485_760  # bytes that a host takes in one line (IPC-37, OPEN-62)
+MAX_REQUEST: Final = 10_485_760  # bytes that a host accepts in one line
 
 _STATUSES: Final = frozenset(get_args(Status))
 _encoder: Final = msgspec.json.Encoder()
@@ -106,6 +105,7 @@ class HostCall(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds that this caller waits. Their expiry does not count as a failure of the action."""
     idempotency_key: str | None = None
     identity: str = ""
+    """The caller: the same ``idempotency_key`` of two identities names two calls."""
     call_id: str = msgspec.field(default_factory=random_id)
     authority: MutationReady | ToolRequests | PlanPermit | None = None
     """The permission; above tier 0 it has to be a ``MutationReady``."""
@@ -163,7 +163,7 @@ def encode(call: HostCall, lease_token: str | None = None) -> bytes:
 
 def _scoped(identity: str, aid: str, key: str) -> str:
     """Return the idempotency key for the host: a digest, so that one identity cannot read the answers of another."""
-    # A JSON array is injective: no two triples have the same text.
+    # A JSON array, so that no two triples have the same text.
     return sha256(_encoder.encode((identity, aid, key))).hexdigest()
 
 
@@ -180,7 +180,7 @@ def decode(line: bytes) -> dict[str, Any]:
 
 def is_unknown_action(aid: str, document: Mapping[str, Any]) -> bool:
     """Return whether the host does not have this action. Errors of actions have another form."""
-    # The C++ host sends no status; in run mode it writes "in plugin".
+    # The C++ host sends no status, and in run mode the second of the two texts.
     if document.get("ok") is not False or document.get("status", "INVALID_PICK") != "INVALID_PICK":
         return False
     return document.get("error") in (f"tool not found: {aid}", f"tool not found in plugin: {aid}")
@@ -193,7 +193,7 @@ def interpret_answer(call: HostCall, document: Mapping[str, Any]) -> ActionResul
         status = "TOOL_ERROR"
     output = document.get("output_json") or "{}"
     if document.get("ok") is not True or status != "OK":
-        return _refusal(call.aid, document, status if status != "OK" else "TOOL_ERROR", output)
+        return _answered_error(call.aid, document, status if status != "OK" else "TOOL_ERROR", output)
     if not isinstance(output, str):
         return _unreadable(call, "output_json is not a string")
     hit = document.get("idempotent_hit") is True
@@ -209,7 +209,7 @@ def _unreadable(call: HostCall, detail: str) -> DispatchError:
     return failure(call.aid, "parse_error", detail, code=None if call.idempotent else "outcome_unknown")
 
 
-def _refusal(aid: str, document: Mapping[str, Any], status: Any, output: object) -> DispatchError:
+def _answered_error(aid: str, document: Mapping[str, Any], status: Any, output: object) -> DispatchError:
     error = document.get("error")
     detail = error if isinstance(error, str) and error else f"the host answered {status} without a reason"
     reason = document.get("reason")
@@ -219,13 +219,13 @@ def _refusal(aid: str, document: Mapping[str, Any], status: Any, output: object)
         detail = f"{detail}; output: {output[:1000]}"
     if is_unknown_action(aid, document):
         return failure(aid, "not_found", detail, status="INVALID_PICK")
-    if document.get("ok") is False and error == "oversize":  # the host itself refused to send it, and stays usable
+    if document.get("ok") is False and error == "oversize":  # the host did not send its answer, and stays usable
         return failure(aid, "parse_error", detail, code="oversize")
     code: ErrorCode | None = "bad_output" if document.get("code") == "bad_output" else None
     return failure(aid, "tool_error", detail, code=code, status=status)
 
 
-def _slots_after(before: Mapping[int, Artifact], document: object, *, hit: bool) -> Slots:
-    if isinstance(document, dict) and (not document or (hit and document.get("delta") is not True)):
+def _slots_after(before: Mapping[int, Artifact], answered_state: object, *, hit: bool) -> Slots:
+    if isinstance(answered_state, dict) and (not answered_state or (hit and answered_state.get("delta") is not True)):
         return dict(before)
-    return apply_state(document, before)
+    return apply_state(answered_state, before)

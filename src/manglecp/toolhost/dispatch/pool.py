@@ -1,11 +1,11 @@
 """A pool of warm hosts for one plugin: exactly one result per call, also if hosts fail.
 
 A call passes the authority check, the circuit breaker of its action, its idempotency key, the host queue, the lease and
-the exchange. It sends its whole state, so that any host can execute it.
+the exchange with a host. The request contains its whole state, so that any host can execute it.
 
-The breaker counts a call once, also after retries. It does not count calls that were lost to a neighbour, never sent,
-given less time than the action may take, or refused by the host. The timeout of a call is the least of the pool's, the
-action's and the caller's.
+The breaker counts a call once, also after retries. It counts no failure for a call that was lost because of another
+call on the same host, never sent, given less time than the action may take, or refused by the host. The timeout of a
+call is the least of the pool's, the action's and the caller's.
 """
 
 from __future__ import annotations
@@ -44,7 +44,11 @@ from manglecp.toolhost.leases import Audit
 
 
 class Pool:
-    """Hosts for one plugin; an async context manager. Size and timeout come from the environment unless given."""
+    """Hosts for one plugin; an async context manager.
+
+    ``size`` is the number of hosts, ``timeout`` the seconds that a call may take; both default to the environment's.
+    ``on_event`` gets the reports of the hosts (progress, logs), ``audit`` the lease events.
+    """
 
     def __init__(
         self,
@@ -64,8 +68,8 @@ class Pool:
         self._supervisor = HostSupervisor(command, self._queue, self._limits, on_event)
         self._leases = LeaseIssuer(audit, on_pipe=command.issues_leases)
         self._single_use = command.single_use
-        self._running: dict[str, asyncio.Task[Any]] = {}
-        self._cancelled: set[str] = set()
+        self._tasks: dict[str, asyncio.Task[Any]] = {}  # of running calls, by call id
+        self._cancelled: set[str] = set()  # call ids
         self._entered = False
         self._loop = asyncio.get_running_loop()
         self._breakers = breakers or Breakers(self._loop.time)
@@ -83,12 +87,13 @@ class Pool:
 
     @property
     def healthy(self) -> int:
-        """The number of hosts that accept calls, now or after the current one."""
+        """The number of hosts that accept calls, now or after their current ones."""
         slots = self._queue.slots
         return sum(slot.host is not None and slot.host.alive and not slot.retiring for slot in slots)
 
     @property
     def waiting(self) -> int:
+        """The number of calls that wait for a host."""
         return self._queue.waiting
 
     @property
@@ -102,7 +107,7 @@ class Pool:
 
     def cancel(self, call_id: str) -> bool:
         """Cancel a call: its caller gets an error. Returns whether there was such a call."""
-        task = self._running.get(call_id)
+        task = self._tasks.get(call_id)
         if task is None or call_id in self._cancelled:
             return False
         self._cancelled.add(call_id)
@@ -114,7 +119,7 @@ class Pool:
         problem = call_problem(call)
         if problem is not None:
             return failure(str(call.aid), "exception", problem)
-        if call.call_id in self._running:
+        if call.call_id in self._tasks:
             return failure(call.aid, "exception", f"a call {call.call_id} is running already")
         right = Right(call)
         try:
@@ -126,114 +131,113 @@ class Pool:
         if permit is None:
             detail = f"the breaker of this action is open; try again in {breaker.retry_after():.1f} s"
             return failure(call.aid, "tool_error", detail, code="breaker_open", status="BREAKER_TRIP")
-        work_time = self._timeout if call.timeout is None else min(call.timeout, self._timeout)
-        patience = work_time if call.patience is None else min(call.patience, work_time)
-        deadline = self._loop.time() + patience
-        attempt = _Attempt(call, right, breaker, permit, work_time, hasty=patience < work_time)
+        work_seconds = self._timeout if call.timeout is None else min(call.timeout, self._timeout)
+        wait_seconds = work_seconds if call.patience is None else min(call.patience, work_seconds)
+        deadline = self._loop.time() + wait_seconds
+        running = _RunningCall(call, right, breaker, permit, work_seconds, impatient=wait_seconds < work_seconds)
         task = asyncio.current_task(self._loop)
         assert task is not None
-        cancelling = task.cancelling()
-        self._running[call.call_id] = task
+        earlier_cancellations = task.cancelling()
+        self._tasks[call.call_id] = task
         try:
-            if patience == 0:
+            if wait_seconds == 0:
                 return failure(call.aid, "timeout", "the deadline is over; nothing was sent")
-            if not call.idempotency_key:
-                return await self._try(attempt, deadline)
             return await self._idempotency.once(
                 call,
-                lambda: self._try(attempt, deadline),
+                lambda: self._try(running, deadline),
                 deadline=deadline,
-                doubtful=lambda: attempt.code is not None,
+                outcome_unknown=lambda: running.code_if_unanswered is not None,
             )
         except asyncio.CancelledError:
-            # cancel() ended the call and not the task that awaits it; unless that was cancelled, too
-            if call.call_id not in self._cancelled or task.uncancel() > cancelling:
+            # cancel() ends the call and not the task that awaits it, unless another party cancelled that task, too
+            if call.call_id not in self._cancelled or task.uncancel() > earlier_cancellations:
                 raise
-            return failure(call.aid, "exception", "the call was cancelled", code=attempt.code or "cancelled")
-        except Exception as error:  # IPC-32: errors of dispatch are returned, too
-            return failure(call.aid, "exception", f"{type(error).__name__}: {error}", code=attempt.code)
+            code = running.code_if_unanswered or "cancelled"
+            return failure(call.aid, "exception", "the call was cancelled", code=code)
+        except Exception as error:  # errors of dispatch itself are returned, too
+            return failure(call.aid, "exception", f"{type(error).__name__}: {error}", code=running.code_if_unanswered)
         finally:
-            if attempt.suspected:
+            if running.suspected:
                 breaker.failed(permit)
             else:
-                breaker.abandoned(permit)  # no effect if it succeeded
-            del self._running[call.call_id]
+                breaker.abandoned(permit)  # no effect after succeeded()
+            del self._tasks[call.call_id]
             self._cancelled.discard(call.call_id)
 
-    async def _try(self, attempt: _Attempt, deadline: float) -> ActionResult | DispatchError:
+    async def _try(self, running: _RunningCall, deadline: float) -> ActionResult | DispatchError:
         """Send the call to one host after the other until one answers, or the loss is final."""
-        call = attempt.call
-        left = self._limits.attempts
+        call = running.call
+        attempts_left = self._limits.attempts
         try:
             while True:
                 slot = await self._queue.acquire(deadline, exclusive=call.exclusive or self._single_use)
                 if self._single_use:
-                    slot.replace()  # the next host starts while this one works
+                    slot.request_successor()  # it starts while this host works
                 try:
-                    document = await self._exchange(slot, attempt, deadline)
+                    document = await self._exchange(slot, running, deadline)
                 except HostLost as lost:
-                    attempt.sent = lost.sent
-                    attempt.suspected = attempt.suspected or lost.suspect
+                    running.sent = lost.sent
+                    running.suspected = running.suspected or lost.suspect
                     if not lost_to_neighbour(call, lost):
-                        left -= 1
-                    if left and may_repeat(call, lost, probe=attempt.permit.probe):
+                        attempts_left -= 1
+                    if attempts_left and may_repeat(call, lost, probe=running.permit.probe):
                         continue
                     return loss_error(call, lost)
                 finally:
-                    slot.count(self._limits)
+                    slot.count_call(self._limits)
                     self._queue.release(slot)
                 result = interpret_answer(call, document)
                 if isinstance(result, dict) and result["type"] == "not_found":
                     self._breakers.forget(call.aid)
-                attempt.suspected = False
-                attempt.breaker.succeeded(attempt.permit)
+                running.suspected = False
+                running.breaker.succeeded(running.permit)
                 return result
         except CallRefused as refused:
             return failure(call.aid, refused.kind, refused.detail, code=refused.code)
 
-    async def _exchange(self, slot: HostSlot, attempt: _Attempt, deadline: float) -> dict[str, Any]:
-        """Send the call and return the answer. A foreign host may require a lease first."""
-        host, call = slot.host, attempt.call
+    async def _exchange(self, slot: HostSlot, running: _RunningCall, deadline: float) -> dict[str, Any]:
+        """Send the call and return the answer; if a foreign host answers that it requires a lease, send it again."""
+        host, call = slot.host, running.call
         assert host is not None
-        required: dict[str, Any] | None = None
+        lease_demand: dict[str, Any] | None = None  # the answer of a foreign host that requires a lease
         while True:
-            token = await self._leases.issue(host, call, attempt.right, deadline, required)
+            token = await self._leases.issue(host, call, running.right, deadline, lease_demand)
             line = encode(call, token)
-            attempt.sent = call.exclusive  # from here on the outcome is unknown if the caller cancels
+            running.sent = call.exclusive  # from here on the outcome is unknown if the caller cancels
             try:
                 document = await host.exchange(
                     line,
                     deadline=deadline,
                     call_id=call.call_id,
                     shared=not call.exclusive,
-                    hasty=attempt.hasty,
-                    work_time=attempt.work_time,
+                    impatient=running.impatient,
+                    work_seconds=running.work_seconds,
                     last=self._single_use,
                 )
             except HostLost as lost:
                 self._leases.audit_loss(call, token, lost)
                 raise
             self._leases.audit_answer(call, token, document)
-            if required is not None or not self._leases.is_required(token, document):
+            if lease_demand is not None or not self._leases.is_required(token, document):
                 return document
-            attempt.sent = False  # the host refused it without an effect
-            required = document
+            running.sent = False  # the host refused it without an effect
+            lease_demand = document
 
 
 @dataclass(slots=True)
-class _Attempt:
+class _RunningCall:
     """A call in progress, and its outcome so far in case it is cancelled."""
 
     call: HostCall
     right: Right
     breaker: Breaker
     permit: Permit
-    work_time: float
-    hasty: bool
-    sent: bool = False
-    suspected: bool = False
+    work_seconds: float  # that the action may take
+    impatient: bool  # the caller waits for less
+    sent: bool = False  # an effect may have happened
+    suspected: bool = False  # a host was lost while it worked on this call, and none has answered since
 
     @property
-    def code(self) -> ErrorCode | None:
-        """The error code if the call ends without an answer."""
+    def code_if_unanswered(self) -> ErrorCode | None:
+        """The error code if the call ends now, without an answer."""
         return "outcome_unknown" if self.sent and not self.call.idempotent else None

@@ -1,9 +1,9 @@
 """One host process: requests to its stdin, answers from its stdout, and the end of its whole process group.
 
 A request is reported as lost only after the process is dead, also after a cancellation, so that its effect cannot
-happen after the report. A host whose answers can no longer be matched is ended. Requests that share a host have no
-effects. If a caller cancels, or its deadline is shorter than the action's, the host continues for the other callers.
-Only a request that exceeds the time of its action while the host works on it ends the host for all.
+happen after the report. A host whose answers can no longer be matched to requests is ended. Requests that share a host
+have no effects: if a caller cancels, or waits for less time than the action may take, the host continues for the other
+callers. A shared host is ended only by a request that exceeds the time of its action while the host works on it.
 
 The process leads a session of its own. Its group gets SIGTERM and then SIGKILL, the latter also before a dead leader is
 reaped, while the group id cannot be reused. A contained host has a supervisor, which passes SIGTERM on, kills all
@@ -28,7 +28,7 @@ import msgspec
 from manglecp.toolhost.dispatch.launch import HostCommand, LaunchedHost, launch
 from manglecp.toolhost.dispatch.messages import decode
 from manglecp.toolhost.dispatch.responses import (
-    WORK_TIME,
+    WORK_SECONDS,
     HostLost,
     LineBuffer,
     Request,
@@ -37,17 +37,17 @@ from manglecp.toolhost.dispatch.responses import (
 
 KILL_GRACE: Final = 0.2  # seconds between SIGTERM and SIGKILL
 STOP_GRACE: Final = 0.05  # seconds that a host has to exit after an empty line, as upstream gives it
-STDERR_KEPT: Final = 8_192
-EVENT_LIMIT: Final = 65_536
-PIPE_SIZE: Final = 1_048_576
+STDERR_BYTES: Final = 8_192  # the end of stderr that is kept for error messages
+MAX_EVENT_BYTES: Final = 65_536
+PIPE_BYTES: Final = 1_048_576
 _REPORTS: Final = frozenset({"progress", "log"})
 """Events that are passed on unchanged. Lease events of a host are untrusted: dispatch audits leases itself."""
 _LATE: Final = "no answer before the deadline"
 _UNSENT: Final = "the deadline passed before the request could be sent"
-_AT_ONCE: Final = 64
+_MAX_BUFFERS: Final = 64  # requests that one system call writes
 _CHUNK: Final = 65_536
-"""Bytes of a first read. Most answers have fewer, and malloc does not mmap a buffer of this size each time."""
-_LONG_CHUNK: Final = 262_144  # bytes of the next read after a full one
+"""Bytes of a read. Most answers have fewer, and malloc does not mmap a buffer of this size each time."""
+_LONG_CHUNK: Final = 262_144  # bytes of a read after a full one
 _F_SETPIPE_SZ: Final = 1031
 
 
@@ -60,7 +60,7 @@ class HostProcess:
         contained: bool,
         on_event: Callable[[dict[str, Any]], None] | None,
         on_end: Callable[[], None] | None,
-        on_late: Callable[[], None] | None,
+        on_late_answer: Callable[[], None] | None,
     ) -> None:
         process = launched.process
         assert process.stdin is not None
@@ -75,12 +75,12 @@ class HostProcess:
         self._loop = asyncio.get_running_loop()
         self._stdin: int | None = process.stdin.fileno()
         self._stdout = process.stdout.fileno()
-        self._chunk = _CHUNK
-        self._matcher = ResponseMatcher(on_late, on_left=self._bound)
-        self._events = LineBuffer(EVENT_LIMIT)
-        self._stderr = b""
-        self._unsent: deque[Request] = deque()
-        self._blocked = False
+        self._chunk_size = _CHUNK
+        self._matcher = ResponseMatcher(on_late_answer, on_orphan=self._limit_orphan)
+        self._events = LineBuffer(MAX_EVENT_BYTES)
+        self._stderr_tail = b""
+        self._unsent: deque[Request] = deque()  # completely or in part
+        self._write_blocked = False  # the pipe is full, and the loop waits until it is writable
         self._ending = False
         self._kill_timer: asyncio.TimerHandle | None = None
         self._ended: asyncio.Future[None] = self._loop.create_future()
@@ -88,7 +88,7 @@ class HostProcess:
         self._pidfd = os.pidfd_open(self.pid)
         for descriptor in (self._stdin, self._stdout):
             with contextlib.suppress(OSError):  # a bigger pipe is only faster
-                fcntl.fcntl(descriptor, _F_SETPIPE_SZ, PIPE_SIZE)
+                fcntl.fcntl(descriptor, _F_SETPIPE_SZ, PIPE_BYTES)
         os.set_blocking(self._stdin, False)
         self._listen(self._stdout, self._read_stdout)
         self._listen(process.stderr.fileno(), self._read_stderr)
@@ -103,16 +103,18 @@ class HostProcess:
         *,
         on_event: Callable[[dict[str, Any]], None] | None = None,
         on_end: Callable[[], None] | None = None,
-        on_late: Callable[[], None] | None = None,
+        on_late_answer: Callable[[], None] | None = None,
     ) -> HostProcess:
         """Start the process; raises OSError. Requests may be written before it is up.
 
-        ``on_late`` is called on the answer to a cancelled shared call, which has kept the host busy.
+        ``on_event`` gets its reports; ``on_end`` is called when it is gone, and ``on_late_answer`` on the answer to a
+        shared request whose caller has left, which has kept the host busy.
         """
-        return cls(launch(command, reports=on_event is not None), command.contained, on_event, on_end, on_late)
+        return cls(launch(command, reports=on_event is not None), command.contained, on_event, on_end, on_late_answer)
 
     @property
     def alive(self) -> bool:
+        """Whether the host accepts requests: it has not exited, and is not being ended."""
         return not self._ending
 
     @property
@@ -126,21 +128,22 @@ class HostProcess:
         deadline: float,
         call_id: str | None = None,
         shared: bool = False,
-        hasty: bool = False,
-        work_time: float = WORK_TIME,
+        impatient: bool = False,
+        work_seconds: float = WORK_SECONDS,
         last: bool = False,
     ) -> dict[str, Any]:
         """Send a line and return its answer; raises :class:`HostLost`.
 
-        ``deadline`` is a time of the event loop, ``work_time`` the seconds that the action may take; ``hasty`` marks a
+        ``deadline`` is a time of the event loop, ``work_seconds`` what the action may take; ``impatient`` marks a
         caller that waits for less. Cancelling a request that was sent ends the host, unless other calls share it. The
         answer to the ``last`` request is returned when the host is dead.
         """
         if deadline <= self._loop.time():
             raise HostLost("timeout", _UNSENT, sent=False, suspect=False)
-        request = Request(line, self._loop.create_future(), call_id, shared=shared, hasty=hasty, work_time=work_time)
+        answer: asyncio.Future[dict[str, Any]] = self._loop.create_future()
+        request = Request(line, answer, call_id, shared=shared, impatient=impatient, work_seconds=work_seconds)
         if self._matcher.idle and self.alive:
-            self._read_stdout()  # drop lines that were written before the request
+            self._read_stdout()  # a line written before the request is no answer to it: the host is ended
         if not self.alive:
             raise HostLost("crash", "the host is gone", sent=False, suspect=False)
         self._matcher.add(request)
@@ -152,26 +155,27 @@ class HostProcess:
             else:  # the host is busy: write all requests of this loop iteration at once
                 self._loop.call_soon(self._write)
         try:
-            answer = await request.answer
+            await answer
             if last:
                 self._ending = True
                 self._kill()
                 await self.wait()
-            return answer
+            return answer.result()
         except asyncio.CancelledError:
-            self._cancelled(request)
+            self._cancel(request)
             if request.sent and self._ending:
-                await self._dead()
+                await self._wait_despite_cancellation()
             raise
 
     def end(self) -> None:
+        """Send SIGTERM now and SIGKILL after :data:`KILL_GRACE`, unless the host is ending already."""
         if not self._ending:
             self._ending = True
             self._signal(signal.SIGTERM)
             self._kill_timer = self._loop.call_later(KILL_GRACE, self._kill)
 
     async def stop(self) -> None:
-        """Stop an idle host: an empty line, then SIGTERM, then SIGKILL, as upstream does."""
+        """Stop an idle host: an empty line, then SIGTERM, then SIGKILL, as the C++ client does."""
         if self.alive and self._stdin is not None:
             if not self._unsent:
                 with contextlib.suppress(OSError):
@@ -186,8 +190,8 @@ class HostProcess:
         """Wait until the process is gone and its descriptors are closed."""
         await asyncio.shield(self._ended)
 
-    async def _dead(self) -> None:
-        """Wait for the end, also if cancelled: until then an effect may still happen."""
+    async def _wait_despite_cancellation(self) -> None:
+        """Wait for the end, also if cancelled again: until then an effect may still happen."""
         while not self._ended.done():
             with contextlib.suppress(asyncio.CancelledError):
                 await self.wait()
@@ -196,7 +200,7 @@ class HostProcess:
         """Return the resident memory of the process; 0 if unknown."""
         try:
             pid = str(self.pid)
-            for _ in range(2 if self._contained else 0):  # its supervisor, the init of its namespace, the host itself
+            for _ in range(2 if self._contained else 0):  # from the supervisor to init of the namespace, to the worker
                 pid = (Path("/proc") / pid / "task" / pid / "children").read_text().split()[0]
             return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         except (OSError, ValueError, IndexError):
@@ -205,9 +209,9 @@ class HostProcess:
     def _write(self) -> None:
         while self._unsent and self._stdin is not None:
             try:
-                count = os.writev(self._stdin, [request.rest for request in islice(self._unsent, _AT_ONCE)])
+                count = os.writev(self._stdin, [request.unwritten for request in islice(self._unsent, _MAX_BUFFERS)])
             except BlockingIOError:
-                self._blocked = True
+                self._write_blocked = True
                 self._loop.add_writer(self._stdin, self._write)
                 return
             except OSError:  # the host closed its stdin; the end of the process settles every request
@@ -215,13 +219,13 @@ class HostProcess:
                 return
             while count:
                 request = self._unsent[0]
-                part = min(count, len(request.rest))
+                part = min(count, len(request.unwritten))
                 request.written(part)
                 count -= part
-                if not request.rest:
+                if not request.unwritten:
                     self._unsent.popleft()
-        if self._blocked and self._stdin is not None:
-            self._blocked = False
+        if self._write_blocked and self._stdin is not None:
+            self._write_blocked = False
             self._loop.remove_writer(self._stdin)
 
     def _close_stdin(self) -> None:
@@ -238,15 +242,15 @@ class HostProcess:
     def _read_stdout(self) -> bool:
         """Read a chunk; return whether there may be more."""
         try:
-            data = os.read(self._stdout, self._chunk)
+            data = os.read(self._stdout, self._chunk_size)
         except BlockingIOError:
             return False
         if not data:
             self._loop.remove_reader(self._stdout)
-            # Usually it is exiting: give it time to exit with its own code.
+            # A host that closes stdout is usually exiting: give it time to exit with its own code.
             self._loop.call_later(STOP_GRACE, self.end)
             return False
-        self._chunk = _CHUNK if len(data) < _CHUNK else _LONG_CHUNK
+        self._chunk_size = _CHUNK if len(data) < _CHUNK else _LONG_CHUNK
         if not self._ending:
             self._matcher.feed(data)
             if self._matcher.spoiled:
@@ -259,7 +263,7 @@ class HostProcess:
         if data == b"":
             self._loop.remove_reader(self._process.stderr.fileno())
         elif data is not None:
-            self._stderr = (self._stderr + data)[-STDERR_KEPT:]
+            self._stderr_tail = (self._stderr_tail + data)[-STDERR_BYTES:]
 
     def _read_events(self) -> None:
         assert self._progress is not None
@@ -269,10 +273,10 @@ class HostProcess:
         elif data is not None:
             for line in self._events.feed(data):
                 with contextlib.suppress(ValueError):  # noise on this descriptor is ignored
-                    self._report(decode(line))
+                    self._forward_event(decode(line))
 
-    def _report(self, event: dict[str, Any]) -> None:
-        """Pass a report on; all events but progress and logs are marked as claims of the host."""
+    def _forward_event(self, event: dict[str, Any]) -> None:
+        """Call ``on_event``; all events but progress and logs are marked as claims of the host."""
         assert self._on_event is not None
         if event.get("event") not in _REPORTS:
             event["claimed_by"] = "host"
@@ -281,47 +285,48 @@ class HostProcess:
         except Exception as error:
             self._loop.call_exception_handler({"message": "on_event failed", "exception": error})
 
-    def _overdue(self, request: Request) -> None:
-        if request.left:
+    def _deadline_passed(self, request: Request) -> None:
+        if request.orphaned:
             self.end()
             return
-        request.excused = request.hasty  # the action had less time than it may take
+        request.excused = request.impatient
         if not request.sent:
             self._withdraw(request)
             if not request.answer.done():
                 request.answer.set_exception(HostLost("timeout", _UNSENT, sent=False, suspect=False))
             return
-        alone = not (request.shared and self._matcher.wanted_by_others(request))
-        if not alone and (request.hasty or self._matcher.oldest is not request):
+        host_is_shared = request.shared and self._matcher.wanted_by_others(request)
+        if host_is_shared and (request.impatient or self._matcher.oldest is not request):
             if not request.answer.done():
                 request.answer.set_exception(HostLost("timeout", _LATE, sent=True, suspect=False))
-            self._left(request)
+            self._abandon(request)
         else:
             request.loss = request.loss or ("timeout", _LATE)
             self.end()
 
-    def _cancelled(self, request: Request) -> None:
-        request.settle()
+    def _cancel(self, request: Request) -> None:
+        request.cancel_timer()
         if not request.sent:
             self._withdraw(request)
         elif request.shared and self._matcher.wanted_by_others(request):
-            self._left(request)
+            self._abandon(request)
         else:
             request.loss = request.loss or ("cancelled", "the call was cancelled")
             self.end()
 
-    def _left(self, request: Request) -> None:
+    def _abandon(self, request: Request) -> None:
+        """Leave a request without its caller to the host; one that waits is limited when the host begins with it."""
         if self._matcher.oldest is request:
-            self._bound(request)
+            self._limit_orphan(request)
 
-    def _bound(self, request: Request) -> None:
-        """Limit the time of a request whose caller has left to that of its action."""
-        request.left = True
-        self._set_deadline(request, self._loop.time() + request.work_time)
+    def _limit_orphan(self, request: Request) -> None:
+        """Limit a request that the host works on, and whose caller has left, to the time of its action."""
+        request.orphaned = True
+        self._set_deadline(request, self._loop.time() + request.work_seconds)
 
     def _set_deadline(self, request: Request, when: float) -> None:
-        request.settle()
-        request.timer = self._loop.call_at(when, self._overdue, request)
+        request.cancel_timer()
+        request.timer = self._loop.call_at(when, self._deadline_passed, request)
 
     def _withdraw(self, request: Request) -> None:
         self._matcher.withdraw(request)
@@ -332,9 +337,10 @@ class HostProcess:
         if not self._contained:
             self._signal(signal.SIGKILL)
         elif not self._ended.done():
-            os.kill(self.pid, signal.SIGHUP)
+            os.kill(self.pid, signal.SIGHUP)  # the supervisor kills the host
 
     def _signal(self, number: signal.Signals) -> None:
+        """Send a signal to the process group."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 
@@ -373,7 +379,7 @@ class HostProcess:
 
     def _lose_all(self, code: int) -> None:
         how = f"ended by signal {-code}" if code < 0 else f"exited with code {code}"
-        reason = _exit_reason((self._matcher.half() + b"\n" + self._stderr).strip())
+        reason = _exit_reason((self._matcher.partial + b"\n" + self._stderr_tail).strip())
         self._matcher.lose_all(
             "crash" if code else "empty_output", f"the host {how}" + (f": {reason}" if reason else "")
         )

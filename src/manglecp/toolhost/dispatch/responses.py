@@ -5,7 +5,8 @@ that is not an answer, or one that names another call breaks that order: the str
 request is lost.
 
 A request is answered or lost (:class:`HostLost`) exactly once. A loss states whether any byte had been written
-(``sent``) and whether the host was working on it (``suspect``): hosts work in order, so that is the oldest request.
+(``sent``) and whether the request may be the cause (``suspect``): the host was working on it (hosts work in order, so
+that is the oldest request), and the action had all the time that it may take.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any, Final, Literal
 
 from manglecp.toolhost.dispatch.messages import DispatchError, ErrorCode, ErrorType, HostCall, decode, failure
 
-MAX_OUTPUT: Final = 1_048_576  # bytes that one answer may have, its newline not counted (IPC-36)
+MAX_OUTPUT: Final = 1_048_576  # bytes that one answer may have, its newline not counted
 
 
 class LineBuffer:
@@ -33,21 +34,21 @@ class LineBuffer:
     def __init__(self, limit: int = MAX_OUTPUT) -> None:
         self.limit = limit
         self.overflowed = False
-        self.half = b""  # the line that has no end yet
+        self.partial = b""  # the line that has no end yet
 
     def feed(self, data: bytes) -> list[bytes]:
         """Add a chunk; return the lines that it completes, without their newlines."""
         if self.overflowed:
             return []
-        *lines, self.half = (self.half + data).split(b"\n")
+        *lines, self.partial = (self.partial + data).split(b"\n")
         fitting = list(takewhile(lambda line: len(line) <= self.limit, lines))
-        if len(fitting) < len(lines) or len(self.half) > self.limit:
+        if len(fitting) < len(lines) or len(self.partial) > self.limit:
             self.overflowed = True
-            self.half = b""
+            self.partial = b""
         return fitting
 
 
-WORK_TIME: Final = 30.0
+WORK_SECONDS: Final = 30.0  # the default of the time that an action may take
 
 Loss = Literal["timeout", "crash", "parse_error", "oversize", "empty_output", "cancelled"]
 
@@ -67,24 +68,25 @@ class HostLost(Exception):
 class Request:
     """One request line: the bytes left to write, and the future of its answer."""
 
-    rest: bytes | memoryview
+    unwritten: bytes | memoryview
     answer: asyncio.Future[dict[str, Any]]
     call_id: str | None = None
     _: KW_ONLY
-    shared: bool = False
-    hasty: bool = False  # the caller waits for less than the action may take
-    work_time: float = WORK_TIME
-    sent: bool = False
-    excused: bool = False
-    loss: tuple[Loss, str] | None = None
+    shared: bool = False  # other requests may be open at the same time
+    impatient: bool = False  # the caller waits for less time than the action may take
+    work_seconds: float = WORK_SECONDS  # that the action may take
+    sent: bool = False  # at least one byte was written
+    excused: bool = False  # lost because of an impatient caller, so never a suspect
+    loss: tuple[Loss, str] | None = None  # kind and detail, if it is known before the host has ended
     timer: asyncio.TimerHandle | None = None  # of its deadline
-    left: bool = False  # the host works on it, and its caller has left
+    orphaned: bool = False  # the host works on it, and its caller has left
 
     def written(self, count: int) -> None:
+        """Record that this many more bytes were written."""
         self.sent = True
-        self.rest = b"" if count == len(self.rest) else memoryview(self.rest)[count:]
+        self.unwritten = b"" if count == len(self.unwritten) else memoryview(self.unwritten)[count:]
 
-    def settle(self) -> None:
+    def cancel_timer(self) -> None:
         if self.timer is not None:
             self.timer.cancel()
 
@@ -93,16 +95,18 @@ class ResponseMatcher:
     """The open requests of one host, oldest first.
 
     A caller may leave while other requests wait: its request stays in the queue, and the answer is dropped.
+    ``on_late_answer`` is called after that; ``on_orphan`` when the host begins with a request whose caller has left.
+    ``limit`` is the most bytes of one answer.
     """
 
     def __init__(
         self,
-        on_late: Callable[[], None] | None = None,
+        on_late_answer: Callable[[], None] | None = None,
         limit: int = MAX_OUTPUT,
-        on_left: Callable[[Request], None] | None = None,
+        on_orphan: Callable[[Request], None] | None = None,
     ) -> None:
-        self._on_late = on_late
-        self._on_left = on_left  # called when the host begins a request whose caller has left
+        self._on_late_answer = on_late_answer
+        self._on_orphan = on_orphan
         self._lines = LineBuffer(limit)
         self._waiting: deque[Request] = deque()
         self.spoiled = False
@@ -118,14 +122,14 @@ class ResponseMatcher:
         return self._waiting[0] if self._waiting else None
 
     def wanted_by_others(self, request: Request) -> bool:
-        """Return whether the caller of another request still waits."""
+        """Return whether the caller of another request than this one still waits."""
         return any(other is not request and not other.answer.done() for other in self._waiting)
 
     def add(self, request: Request) -> None:
         self._waiting.append(request)
 
     def withdraw(self, request: Request) -> None:
-        request.settle()
+        request.cancel_timer()
         with contextlib.suppress(ValueError):  # it may have been lost in the meantime
             self._waiting.remove(request)
 
@@ -134,28 +138,29 @@ class ResponseMatcher:
         if self.spoiled:
             return
         for line in self._lines.feed(data):
-            self._take(line)
+            self._match(line)
             if self.spoiled:
                 return
         if self._lines.overflowed:
             self._spoil("oversize", f"the answer has more than {self._lines.limit} bytes")
 
-    def half(self) -> bytes:
-        """Return the incomplete last line."""
-        return self._lines.half
+    @property
+    def partial(self) -> bytes:
+        """The incomplete last line."""
+        return self._lines.partial
 
     def lose_all(self, loss: Loss, detail: str) -> None:
-        """Fail every open request, for this reason unless it has an earlier one."""
+        """Fail every open request, with this loss unless the request has its own."""
         self.spoiled = True
         for position, request in enumerate(self._waiting):
-            request.settle()
-            kind, reason = request.loss or (loss, detail)
+            request.cancel_timer()
             if not request.answer.done():
                 suspect = position == 0 and request.sent and not request.excused
-                request.answer.set_exception(HostLost(kind, reason, sent=request.sent, suspect=suspect))
+                lost = HostLost(*(request.loss or (loss, detail)), sent=request.sent, suspect=suspect)
+                request.answer.set_exception(lost)
         self._waiting.clear()
 
-    def _take(self, line: bytes) -> None:
+    def _match(self, line: bytes) -> None:
         if not self._waiting:
             self._spoil("crash", "the host wrote a line without a request")
             return
@@ -172,17 +177,17 @@ class ResponseMatcher:
         if call_id is not None and request.call_id is not None and call_id != request.call_id:
             self._spoil("crash", "the host answered another call than the oldest one")
             return
-        if not request.sent or request.rest:
+        if not request.sent or request.unwritten:
             self._spoil("crash", "the host answered before it had the whole request")
             return
         self._waiting.popleft()
-        request.settle()
+        request.cancel_timer()
         if not request.answer.done():
             request.answer.set_result(document)
-        elif self._on_late is not None:
-            self._on_late()
-        if self._on_left is not None and self._waiting and self._waiting[0].answer.done():
-            self._on_left(self._waiting[0])
+        elif self._on_late_answer is not None:
+            self._on_late_answer()
+        if self._on_orphan is not None and self._waiting and self._waiting[0].answer.done():
+            self._on_orphan(self._waiting[0])
 
     def _spoil(self, loss: Loss, detail: str) -> None:
         """Mark the stream as out of order; the cause is attributed to the oldest request."""
@@ -191,7 +196,7 @@ class ResponseMatcher:
             self._waiting[0].loss = (loss, detail)
 
 
-_MEANING: Final[dict[Loss, tuple[ErrorType, ErrorCode | None]]] = {
+_ERRORS: Final[dict[Loss, tuple[ErrorType, ErrorCode | None]]] = {  # of a call, by the loss of its request
     "timeout": ("timeout", None),
     "crash": ("crash", None),
     "parse_error": ("parse_error", None),
@@ -203,7 +208,7 @@ _REPEATABLE: Final = frozenset[Loss]({"crash", "parse_error", "empty_output"})
 
 
 def lost_to_neighbour(call: HostCall, lost: HostLost) -> bool:
-    """Return whether a call without effects was lost because of its neighbour."""
+    """Return whether a call without effects was lost because of another call on its host, the neighbour."""
     return lost.sent and not lost.suspect and not call.exclusive
 
 
@@ -211,8 +216,8 @@ def may_repeat(call: HostCall, lost: HostLost, *, probe: bool) -> bool:
     """Return whether the call may be sent to another host.
 
     A request that was sent is repeated only if it has no effect (tier 0), and is idempotent or was lost to a neighbour:
-    the authority of an effect is spent when it is sent. Losses that every host would
-    repeat (a deadline, an oversize answer) are final, and so is the loss of the probe of a half-open breaker.
+    the authority of an effect is spent when it is sent. Losses that every host would repeat (a deadline, an oversize
+    answer) are final. ``probe``: the call is the probe of a half-open breaker, and is not repeated as idempotent.
     """
     if lost.loss not in _REPEATABLE:
         return False
@@ -220,11 +225,11 @@ def may_repeat(call: HostCall, lost: HostLost, *, probe: bool) -> bool:
 
 
 def loss_type(lost: HostLost) -> ErrorType:
-    return _MEANING[lost.loss][0]
+    return _ERRORS[lost.loss][0]
 
 
 def loss_error(call: HostCall, lost: HostLost) -> DispatchError:
-    kind, code = _MEANING[lost.loss]
+    kind, code = _ERRORS[lost.loss]
     if lost.sent and not call.idempotent and code != "oversize":  # an oversize answer proves that the action ran
         code = "outcome_unknown"
     return failure(call.aid, kind, lost.detail, code=code)

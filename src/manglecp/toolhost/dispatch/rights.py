@@ -1,10 +1,11 @@
-"""The right to make a call: its authority names the action, the input bytes and the call id.
+"""The right to make a call, which its *authority* grants: an object that names call id, action and perhaps input bytes.
 
-Above tier 0 the only right is a ``MutationReady`` of the harness whose mutation names the call. It is spent once, just
-before the request is sent, also under concurrency. A call that was sent is never sent again under the same right,
-because its effect may have happened; a retry needs a new turn and a new call id. A call of tier 0 needs no right. If it
-has an authority (a :class:`PlanPermit`, the ``ToolRequests`` of a turn, or a ``MutationReady``), that has to permit it,
-once as well. A right is checked before the call waits for a host, and again, and spent, when its lease is issued.
+Above tier 0 the only valid authority is a ``MutationReady`` of the harness whose mutation names the call. It is spent
+once, just before the request is sent, also under concurrency. A call that was sent is never sent again under the same
+authority, because its effect may have happened; a retry needs a new turn and a new call id. A call of tier 0 needs no
+authority; if it has one (a :class:`PlanPermit`, the ``ToolRequests`` of a turn, or a ``MutationReady``), that has to
+permit the call, and permits it once. An authority is checked before the call waits for a host, and checked again and
+spent when its lease is issued.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class PlanPermit:
     __slots__ = ("_unspent",)
 
     def __init__(self, calls: Mapping[str, str]) -> None:
-        """Permit ``calls``: the action ids of the steps by their call ids, which name run, step and attempt."""
+        """Permit ``calls``: action ids by call id. A call id names run, step and attempt."""
         self._unspent = dict(calls)
 
     def permits(self, call_id: str, tool_name: str, _input_digest: str) -> bool:
@@ -42,19 +43,18 @@ class PlanPermit:
 class Right:
     """The right to one call, while dispatch works on it."""
 
-    __slots__ = ("_call", "_checked", "_spent", "_subject", "input_digest")
+    __slots__ = ("_call", "_spent", "_subject", "input_digest")
 
     def __init__(self, call: HostCall) -> None:
         self.input_digest = input_digest(call.input_json)
         self._call = call
-        self._subject = (call.call_id, call.aid, f"sha256:{self.input_digest}")
-        self._checked: bool | None = None
+        self._subject = (call.call_id, call.aid, f"sha256:{self.input_digest}")  # what the authority has to name
         self._spent = False
 
     def check(self) -> None:
         """Raise :class:`.CallRefused` if the call may not be made. The right is not spent."""
         call = self._call
-        self._check_kind(effect=call.exclusive)
+        self._check_type(effect=call.exclusive)
         if call.authority is None:
             return
         try:
@@ -65,37 +65,31 @@ class Right:
             raise _refused("its authority does not name this call, or was spent")
 
     def spend(self, *, effect: bool) -> None:
-        """Spend the right, if one is needed; raises :class:`.CallRefused`. ``effect``: above tier 0.
+        """Spend the authority, if there is one; raises :class:`.CallRefused`. ``effect``: the call is above tier 0.
 
-        If the call was then not sent, the spent right still covers the next attempt.
+        If the call was then not sent, the spent authority still covers the next attempt.
         """
-        self._check_kind(effect=effect)
+        self._check_type(effect=effect)
         authority = self._call.authority
         if authority is None or self._spent:
             return
         call_id, tool_name, digest = self._subject
-        if isinstance(authority, PlanPermit):
-            if not authority.spend(call_id, tool_name):
-                raise _refused("its plan does not have this call, or the call was made already")
-            self._spent = True
-            return
         try:
-            redeem_call(authority, call_id=call_id, tool_name=tool_name, input_digest=digest)
+            if not isinstance(authority, PlanPermit):
+                redeem_call(authority, call_id=call_id, tool_name=tool_name, input_digest=digest)
+            elif not authority.spend(call_id, tool_name):
+                raise _refused("its plan does not have this call, or the call was made already")
         except (ForgedState, WrongMutation) as refusal:
             raise _refused(str(refusal)) from None
         self._spent = True
 
-    def _check_kind(self, *, effect: bool) -> None:
-        if effect is self._checked:
-            return
+    def _check_type(self, *, effect: bool) -> None:
         authority = self._call.authority
         if authority is None:
             if effect:
                 raise _refused("above tier 0 a call needs a MutationReady that names it")
-            return
-        if not isinstance(authority, MutationReady if effect else (MutationReady, ToolRequests, PlanPermit)):
+        elif not isinstance(authority, MutationReady if effect else (MutationReady, ToolRequests, PlanPermit)):
             raise _refused(f"a {type(authority).__name__} does not permit it")
-        self._checked = effect
 
 
 def _refused(why: str) -> CallRefused:

@@ -1,8 +1,9 @@
 """The three modes of a host: ``--list PLUGIN | --run PLUGIN AID | --serve PLUGIN [options]``.
 
-Order of checks and exit status are those of the contract: 2 too few arguments, 3 the plugin, then 2 the mode or a
-missing AID, 4 an unknown AID, 5 an invalid request, 0 everything else, also a tool that failed. Two are ours: 6 the
-host cannot be sandboxed as requested, and 7 a tool closed the pipe in this process.
+Order of checks and exit status are those of the IPC contract: 2 too few arguments, 3 the plugin, then 2 the mode or a
+missing action id (AID), 4 an unknown AID, 5 an invalid request, 0 everything else, also an action that failed. Three
+are not in the contract: 1 an error of the host itself, 6 the host cannot be sandboxed as requested, 7 the plugin closed
+the pipe of the protocol.
 """
 
 from __future__ import annotations
@@ -12,35 +13,36 @@ import sys
 from typing import Any, Final
 
 from manglecp.toolhost.context import SETTINGS, Reports, describe, trace
-from manglecp.toolhost.host.arguments import USAGE, Arguments, Usage, read
+from manglecp.toolhost.host.arguments import USAGE, Arguments, UsageError, parse_arguments
 from manglecp.toolhost.host.confinement import ConfinementError, compile_all_below, confine, die_with
-from manglecp.toolhost.host.execution import Signals, Worker, default_interrupt
-from manglecp.toolhost.host.messages import MAX_ANSWER, OVERSIZE, encode, oversize, parse, refusal
-from manglecp.toolhost.host.session import Gate, HostSession, enforced
-from manglecp.toolhost.host.streams import Lost, Oversize, Streams, high_descriptor, standard_descriptors
+from manglecp.toolhost.host.execution import Signals, Worker, let_sigint_end_host
+from manglecp.toolhost.host.messages import MAX_ANSWER_BYTES, OVERSIZE, encode, oversize, parse, refusal
+from manglecp.toolhost.host.session import Gate, HostSession, requires_leases
+from manglecp.toolhost.host.streams import Oversize, PipeLost, Streams, high_descriptor, open_standard_descriptors
 from manglecp.toolhost.plugin import Plugin, PluginError, find, load
 
-_KEY_SIZE: Final = 32
+_KEY_BYTES: Final = 32
 
 
 def main(argv: list[str]) -> int:
-    standard_descriptors()
-    default_interrupt()
+    """Run the host and return its exit status."""
+    open_standard_descriptors()
+    let_sigint_end_host()
     try:
-        arguments = read(argv)
-    except Usage as error:
+        arguments = parse_arguments(argv)
+    except UsageError as error:
         sys.stderr.write(f"{error}\n{USAGE}")
         return 2
     if arguments.parent is not None:
         die_with(arguments.parent)
-    reports = Reports(_moved(arguments.progress))
+    reports = Reports(_moved_high(arguments.progress_fd))
     try:
         return _execute(arguments, Streams(), reports)
-    except Lost as lost:
+    except PipeLost as lost:
         return 7 if lost.closed else 0
 
 
-def _settings() -> dict[str, str]:
+def _take_settings() -> dict[str, str]:
     """Return the settings of the pack. They are removed from the environment, so that children do not inherit them."""
     settings = parse(os.environb.pop(SETTINGS.encode(), b"{}"))
     if not isinstance(settings, dict) or not all(isinstance(value, str) for value in settings.values()):
@@ -48,21 +50,22 @@ def _settings() -> dict[str, str]:
     return settings
 
 
-def _moved(descriptor: int | None) -> int | None:
+def _moved_high(descriptor: int | None) -> int | None:
+    """Replace a descriptor with a copy that has a high number, and return the copy."""
     if descriptor is None:
         return None
-    moved = high_descriptor(descriptor)
+    copy = high_descriptor(descriptor)
     os.close(descriptor)
-    return moved
+    return copy
 
 
 def _execute(arguments: Arguments, streams: Streams, reports: Reports) -> int:
     sys.dont_write_bytecode = True  # loading a plugin must not write into its folder
-    settings = _settings()
-    mode, where, *rest = arguments.positions
+    settings = _take_settings()
+    mode, plugin_argument, *rest = arguments.positionals
     try:
-        source = find(where, arguments.sha256)
-        if os.path.isfile(where):  # noqa: PTH113  # an installed module is trusted as installed
+        source = find(plugin_argument, arguments.sha256)
+        if os.path.isfile(plugin_argument):  # noqa: PTH113  # an installed module is trusted, its bytecode too
             compile_all_below(source.root)
         sandbox, temporary = confine(arguments.confinement, source)
         streams.close_in_children()
@@ -74,8 +77,8 @@ def _execute(arguments: Arguments, streams: Streams, reports: Reports) -> int:
         streams.write(encode(refusal(str(error), sandbox=error.manifest)))
         return 6
     key = arguments.lease_key
-    if key is None and mode == "--serve" and enforced(os.environ):
-        key = os.urandom(_KEY_SIZE)  # only leases issued on the pipe are valid then
+    if key is None and mode == "--serve" and requires_leases(os.environ):
+        key = os.urandom(_KEY_BYTES)  # only leases issued on the pipe are valid then
     gate = Gate(key, reports, pipe_leases=arguments.pipe_leases, every_call=arguments.lease_key is not None)
     session = HostSession(plugin, gate, Worker(reports, Signals(), settings, temporary))
     match mode:
@@ -113,17 +116,17 @@ def _run(streams: Streams, plugin: Plugin, session: HostSession, rest: list[str]
     if not isinstance(request, dict):
         streams.write(encode(refusal("invalid JSON request on stdin")))
         return 5
-    streams.write(_encoded(session.run(tool, request), session))
+    streams.write(_encode_answer(session.run(tool, request), session))
     return 0
 
 
 def _serve(streams: Streams, session: HostSession) -> int:
     while True:
         try:
-            line = streams.line()
+            line = streams.read_line()
         except Oversize:
             answer = refusal(OVERSIZE)
-        except Lost:
+        except PipeLost:
             raise
         except BaseException as error:  # not ours: a thread or a signal handler of the plugin raised it here
             trace(error)
@@ -132,16 +135,17 @@ def _serve(streams: Streams, session: HostSession) -> int:
             if not line:
                 return 0
             answer = session.serve(line)
-        streams.write(_encoded(answer, session) + b"\n")
+        streams.write(_encode_answer(answer, session) + b"\n")
 
 
-def _encoded(answer: dict[str, Any], session: HostSession) -> bytes:
+def _encode_answer(answer: dict[str, Any], session: HostSession) -> bytes:
+    """Return the answer, or an error in place of one that cannot be encoded or is too long."""
     try:
         line = encode(answer)
     except Exception as error:
         trace(error)
         return encode(refusal(describe(error), status="TOOL_ERROR"))
-    if len(line) <= MAX_ANSWER:
+    if len(line) <= MAX_ANSWER_BYTES:
         return line
     session.restore_slots()
     return encode(oversize(answer, len(line)))

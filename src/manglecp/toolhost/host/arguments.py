@@ -1,8 +1,8 @@
 """The command line of a host.
 
-Positions are the contract's: a mode, a plugin, perhaps an AID. Options are ours and may stand anywhere, because
-dispatch appends them. The number of positions is checked here; the contract wants their content checked after the
-plugin.
+The positional arguments are those of the IPC contract: a mode, a plugin, perhaps an action id. The options are not in
+the contract and may stand anywhere. Only the number of positional arguments is checked here: by the contract, an error
+of the plugin is reported before one of the mode or the action id.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import Final, NamedTuple, cast
 
-TYPE_CHECKING = False  # as typing has it; only a confined host loads the sandbox
+TYPE_CHECKING = False  # type checkers assume True; a host that is not sandboxed does not load the sandbox
 if TYPE_CHECKING:
     from manglecp.toolhost.sandbox import Profile
 
@@ -21,18 +21,18 @@ USAGE: Final = (
     "        [--limit NAME=N]... [--degrade]]\n"
     "       [--sha256 HEX] [--lease-key-fd N] [--progress-fd N] [--pipe-leases] [--parent PID]\n"
 )
-_ONCE: Final = ("--lease-key-fd", "--progress-fd", "--sha256", "--sandbox", "--user", "--parent")
-_REPEATED: Final = ("--workspace", "--writable", "--readable", "--executable", "--limit")
+_SINGLE: Final = ("--lease-key-fd", "--progress-fd", "--sha256", "--sandbox", "--user", "--parent")
+_REPEATABLE: Final = ("--workspace", "--writable", "--readable", "--executable", "--limit")
 _FLAGS: Final = ("--pipe-leases", "--degrade", "--read-only")
-_ONLY_CONFINED: Final = (*_REPEATED, "--user", "--degrade", "--read-only")
+_NEED_SANDBOX: Final = (*_REPEATABLE, "--user", "--degrade", "--read-only")
 _LIMITS: Final = ("memory", "file_size", "open_files", "processes", "cpu_seconds", "temporary")
 _PROFILES: Final = ("none", "standard", "spawn", "strict")
-_KEY_SIZE: Final = 32
-_DIGITS: Final = 19  # fewer make a number that the kernel can hold
+_KEY_BYTES: Final = 32
+_TOO_MANY_DIGITS: Final = 19  # a number with fewer digits fits into 63 bits
 _STANDARD_ERROR: Final = 2
 
 
-class Usage(Exception):
+class UsageError(Exception):
     """An invalid command line."""
 
 
@@ -41,84 +41,87 @@ class Confinement(NamedTuple):
 
     profile: Profile
     workspace: tuple[str, ...]
-    """The host works in the first."""
+    """The first is the working directory of the host."""
     writable: tuple[str, ...]
     readable: tuple[str, ...]
     executables: tuple[str, ...]
     user: tuple[int, int] | None
+    """User id and group id to become."""
     degrade: bool
+    """Whether to start without the mechanisms that the kernel does not support."""
     limits: tuple[tuple[str, int], ...] = ()
-    """Overrides of fields of the sandbox policy."""
+    """Fields of the sandbox policy, and their values."""
     read_only: bool = False
-    """Whether workspaces are read, and not written."""
+    """Whether workspaces can only be read."""
 
 
 class Arguments(NamedTuple):
-    positions: list[str]
+    positionals: list[str]
     sha256: str | None
-    progress: int | None
+    progress_fd: int | None
     lease_key: bytes | None
     pipe_leases: bool
     confinement: Confinement
     parent: int | None = None
 
 
-def read(argv: list[str]) -> Arguments:
-    """Parse the command line and read the lease key; raises :class:`Usage`."""
-    positions: list[str] = []
-    given: dict[str, list[str]] = {}
-    rest = iter(argv)
-    for word in rest:
+def parse_arguments(argv: list[str]) -> Arguments:
+    """Parse the command line and read the lease key; raises :class:`UsageError`."""
+    positionals: list[str] = []
+    options: dict[str, list[str]] = {}  # their values, by name
+    words = iter(argv)
+    for word in words:
         if word in _FLAGS:
-            given[word] = []
-        elif word in _ONCE or word in _REPEATED:
-            value = next(rest, None)
+            options[word] = []
+        elif word in _SINGLE or word in _REPEATABLE:
+            value = next(words, None)
             if value is None:
-                raise Usage(f"{word} needs a value")
-            if word in _ONCE and word in given:
-                raise Usage(f"{word} is given twice")
-            given.setdefault(word, []).append(value)
-        elif positions and word.startswith("--"):  # the first position is the mode, also if it is unknown
-            raise Usage(f"unknown option: {word}")
+                raise UsageError(f"{word} needs a value")
+            if word in _SINGLE and word in options:
+                raise UsageError(f"{word} is given twice")
+            options.setdefault(word, []).append(value)
+        elif positionals and word.startswith("--"):  # the first positional is the mode, also if it is unknown
+            raise UsageError(f"unknown option: {word}")
         else:
-            positions.append(word)
-    if len(positions) < 2:
-        raise Usage("a mode and a plugin are needed")
-    confinement = _confinement(given)
+            positionals.append(word)
+    if len(positionals) < 2:
+        raise UsageError("a mode and a plugin are needed")
+    confinement = _confinement(options)
     return Arguments(
-        positions,
-        given.get("--sha256", [None])[0],
-        _descriptor(given, "--progress-fd"),
-        _key(_descriptor(given, "--lease-key-fd")),
-        "--pipe-leases" in given,
+        positionals,
+        options.get("--sha256", [None])[0],
+        _descriptor(options, "--progress-fd"),
+        _key(_descriptor(options, "--lease-key-fd")),
+        "--pipe-leases" in options,
         confinement,
-        _parent(given.get("--parent", [None])[0]),
+        _parent(options.get("--parent", [None])[0]),
     )
 
 
-def _confinement(given: dict[str, list[str]]) -> Confinement:
-    profile = given.get("--sandbox", ["none"])[0]
+def _confinement(options: dict[str, list[str]]) -> Confinement:
+    profile = options.get("--sandbox", ["none"])[0]
     if profile not in _PROFILES:
-        raise Usage(f"--sandbox: {profile} is not one of {', '.join(_PROFILES)}")
-    if profile == "none" and (idle := [option for option in _ONLY_CONFINED if option in given]):
-        raise Usage(f"{idle[0]} needs a sandbox: give --sandbox")
-    if profile != "spawn" and "--executable" in given:
-        raise Usage("--executable: only the profile spawn starts programs")
+        raise UsageError(f"--sandbox: {profile} is not one of {', '.join(_PROFILES)}")
+    if profile == "none" and (useless := [option for option in _NEED_SANDBOX if option in options]):
+        raise UsageError(f"{useless[0]} needs a sandbox: give --sandbox")
+    if profile != "spawn" and "--executable" in options:
+        raise UsageError("--executable: only the profile spawn starts programs")
     return Confinement(
         cast("Profile", profile),
-        _paths(given, "--workspace"),
-        _paths(given, "--writable"),
-        _paths(given, "--readable"),
-        _paths(given, "--executable"),
-        _user(given.get("--user", [None])[0]),
-        "--degrade" in given,
-        tuple(dict(map(_limit, given.get("--limit", []))).items()),
-        "--read-only" in given,
+        _paths(options, "--workspace"),
+        _paths(options, "--writable"),
+        _paths(options, "--readable"),
+        _paths(options, "--executable"),
+        _user(options.get("--user", [None])[0]),
+        "--degrade" in options,
+        tuple(dict(map(_limit, options.get("--limit", []))).items()),  # the last of a repeated limit counts
+        "--read-only" in options,
     )
 
 
-def _paths(given: dict[str, list[str]], option: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(map(os.path.abspath, given.get(option, []))))
+def _paths(options: dict[str, list[str]], option: str) -> tuple[str, ...]:
+    """Return the absolute paths of an option, without repetition."""
+    return tuple(dict.fromkeys(map(os.path.abspath, options.get(option, []))))
 
 
 def _user(text: str | None) -> tuple[int, int] | None:
@@ -126,7 +129,7 @@ def _user(text: str | None) -> tuple[int, int] | None:
         return None
     user, _, group = text.partition(":")
     if not (user.isdecimal() and group.isdecimal()):
-        raise Usage(f"--user: {text} is not UID:GID")
+        raise UsageError(f"--user: {text} is not UID:GID")
     return int(user), int(group)
 
 
@@ -134,48 +137,49 @@ def _limit(text: str) -> tuple[str, int]:
     name, _, value = text.partition("=")
     field = name.replace("-", "_")
     if field not in _LIMITS:
-        raise Usage(f"--limit: {name} is not one of {', '.join(_LIMITS).replace('_', '-')}")
-    if not (value.isdecimal() and value.isascii() and 0 < len(value) < _DIGITS and int(value)):
-        raise Usage(f"--limit: {text} is not NAME=N with a positive whole number")
+        raise UsageError(f"--limit: {name} is not one of {', '.join(_LIMITS).replace('_', '-')}")
+    if not (value.isdecimal() and value.isascii() and 0 < len(value) < _TOO_MANY_DIGITS and int(value)):
+        raise UsageError(f"--limit: {text} is not NAME=N with a positive whole number")
     return field, int(value)
 
 
 def _parent(text: str | None) -> int | None:
     if text is None:
         return None
-    if not (text.isdecimal() and text.isascii() and len(text) < _DIGITS):
-        raise Usage(f"--parent: {text} is not a process")
+    if not (text.isdecimal() and text.isascii() and len(text) < _TOO_MANY_DIGITS):
+        raise UsageError(f"--parent: {text} is not a process")
     return int(text)
 
 
-def _descriptor(given: dict[str, list[str]], option: str) -> int | None:
-    text = given.get(option, [None])[0]
+def _descriptor(options: dict[str, list[str]], option: str) -> int | None:
+    text = options.get(option, [None])[0]
     if text is None:
         return None
     try:
         number = int(text)
         os.fstat(number)
     except (ValueError, OSError, OverflowError):
-        raise Usage(f"{option}: {text} is not an open descriptor") from None
+        raise UsageError(f"{option}: {text} is not an open descriptor") from None
     if number <= _STANDARD_ERROR:
-        raise Usage(f"{option}: {text} is a standard stream")
+        raise UsageError(f"{option}: {text} is a standard stream")
     return number
 
 
 def _key(descriptor: int | None) -> bytes | None:
     """Read the lease key, before any code of the plugin runs.
 
-    The writer may keep its end open; surplus bytes are detected if they are there already.
+    The writer may keep its end open, so the end of the pipe is not awaited: a key that is too long is refused only if
+    its surplus can be read already.
     """
     if descriptor is None:
         return None
     key = b""
     try:
-        while len(key) < _KEY_SIZE and (chunk := os.read(descriptor, _KEY_SIZE + 1 - len(key))):
+        while len(key) < _KEY_BYTES and (chunk := os.read(descriptor, _KEY_BYTES + 1 - len(key))):
             key += chunk
         os.close(descriptor)
     except OSError as error:
-        raise Usage(f"--lease-key-fd: {error.strerror}") from None
-    if len(key) != _KEY_SIZE:
-        raise Usage(f"--lease-key-fd: a key has {_KEY_SIZE} bytes")
+        raise UsageError(f"--lease-key-fd: {error.strerror}") from None
+    if len(key) != _KEY_BYTES:
+        raise UsageError(f"--lease-key-fd: a key has {_KEY_BYTES} bytes")
     return key

@@ -1,11 +1,12 @@
-"""The steps of a host between finding its plugin and running it: parent death signal, sources, sandbox.
+"""The steps of a host before it runs its plugin: parent death signal, imports from source only, sandbox.
 
 The plugin is left with the interpreter, its own folder to read, the workspaces, and a temporary folder of this host
-alone. Of a shared folder, such as ``/tmp`` or a home, it can read its own file only. It works in the first workspace,
-which may be read-only, or in ``/``.
+alone. If its folder is shared, such as ``/tmp`` or a home, it can read its own file only. It works in the first
+workspace, which may be read-only, or in ``/``.
 
-A host leads its process group before it is sandboxed, for no process can leave the group afterwards, and dispatch kills
-the group. A contained host is then a supervisor, and the plugin runs in a group below it.
+A host becomes the leader of its process group before it is sandboxed: dispatch kills the group, and no process can
+leave it afterwards. A host of a profile that permits processes then becomes a supervisor, and the plugin runs in a
+descendant, with a group of its own.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ _SIGKILL: Final = 9
 def die_with(parent: int) -> None:
     """Set the parent death signal; exit at once if the parent is gone already.
 
-    The host does it itself: a ``preexec_fn`` in the parent would mean a slow fork.
+    ``parent`` is the process id of the parent. A ``preexec_fn`` in the parent would do the same, but fork slowly.
     """
     from manglecp.toolhost.sandbox.privileges import die_with_parent  # slow, and unused by a host started by hand
 
     die_with_parent(_SIGKILL)
-    if os.getppid() != parent:  # it ended before the kernel knew
+    if os.getppid() != parent:  # it ended before the signal was set
         os._exit(1)
 
 
@@ -44,27 +45,27 @@ class _SourceOnlyLoader(SourceFileLoader):
 
 
 def compile_all_below(folder: str) -> None:
-    """Make every later import from that folder compile from source.
+    """Make every later import from this folder and those below compile from source.
 
-    Bytecode in ``__pycache__`` is covered by no digest, so code written there would run unseen. The
-    interpreter's own libraries may lie in there too, and keep their bytecode. Folders that the digest of
-    a pack ignores are not searched.
+    Bytecode in ``__pycache__`` is covered by no digest, so code written there would run unseen. Libraries of the
+    interpreter that lie below the folder keep their bytecode. Folders that the digest of a pack ignores are not
+    searched.
     """
     prefix = _with_slash(folder)
     libraries = tuple(path for path in map(_with_slash, sys.path) if path.startswith(prefix) and path != prefix)
 
-    def concerns(path: str) -> bool:
+    def is_covered(path: str) -> bool:
         return _with_slash(path).startswith(prefix) and not _with_slash(path).startswith(libraries)
 
-    def hook(path: str) -> FileFinder:
-        if not concerns(path):
-            raise ImportError(path)
+    def path_hook(path: str) -> FileFinder:
+        if not is_covered(path):
+            raise ImportError(path)  # makes Python try the next hook
         if _is_ignored(path[len(prefix) :]):
             return FileFinder(path)  # without loaders: no module is found
         return FileFinder(path, (ExtensionFileLoader, EXTENSION_SUFFIXES), (_SourceOnlyLoader, SOURCE_SUFFIXES))
 
-    sys.path_hooks.insert(0, hook)
-    for path in list(filter(concerns, sys.path_importer_cache)):
+    sys.path_hooks.insert(0, path_hook)
+    for path in list(filter(is_covered, sys.path_importer_cache)):
         del sys.path_importer_cache[path]
 
 
@@ -77,13 +78,16 @@ def _with_slash(folder: str) -> str:
     return f"{folder.rstrip('/')}/"
 
 
-# What lies directly in one of these belongs to the system, to all users or to one of them.
-_DIVIDED: Final = ("", "/dev", "/home", "/run", "/usr", "/usr/local", "/var")
+# A folder directly in one of these belongs to the system, to all users, or is the home of one. "" stands for "/".
+_PARENTS_OF_SHARED: Final = ("", "/dev", "/home", "/run", "/usr", "/usr/local", "/var")
 _WORLD_WRITABLE: Final = 0o002
 
 
 class ConfinementError(Exception):
-    """The host cannot be sandboxed as requested. It must exit: a partial sandbox cannot be undone."""
+    """The host cannot be sandboxed as requested. It must exit: a partial sandbox cannot be undone.
+
+    ``manifest`` describes the sandbox so far: ``profile``, ``active`` mechanisms, and ``missing`` ones with reasons.
+    """
 
     def __init__(self, reason: str, manifest: dict[str, Any]) -> None:
         super().__init__(reason)
@@ -91,23 +95,27 @@ class ConfinementError(Exception):
 
 
 def confine(requested: Confinement, source: Source) -> tuple[dict[str, Any], str | None]:
-    """Sandbox this process; return the manifest for the listing, and the temporary folder.
+    """Sandbox this process; return the manifest of the sandbox, and the temporary folder.
 
-    The profiles `standard` and `spawn` return in a descendant, and this process waits for it.
+    For the profiles `standard` and `spawn` this returns in a descendant, for which this process waits. Raises
+    :class:`ConfinementError`.
     """
     profile = requested.profile
     if profile == "none":
         return _manifest("none"), None
     from manglecp.toolhost.sandbox import Policy, SandboxUnavailable, apply
 
-    # Also under the given path: a link to a plugin must not be in a writable folder, where it could be replaced.
-    as_given = (os.path.abspath(source.where),) if os.path.isfile(source.where) else ()  # noqa: PTH100, PTH113  # pathlib is slow
-    code = (*_code(source), *as_given)
+    code = _code(source)
+    if os.path.isfile(source.where):  # noqa: PTH113  # pathlib is slow
+        # Also the path as it was given: a link to the plugin must not be in a writable folder, where it is replaceable.
+        code = (*code, os.path.abspath(source.where))  # noqa: PTH100
     limits: dict[str, Any] = dict(requested.limits)
-    read, written = (requested.workspace, ()) if requested.read_only else ((), requested.workspace)
-    workspace = tuple(dict.fromkeys((*written, *requested.writable)))
-    readable = (*requested.readable, *read)
-    policy = Policy(workspace, readable, requested.executables, requested.user, code=code, **limits)
+    writable, readable = requested.writable, requested.readable
+    if requested.read_only:
+        readable = (*readable, *requested.workspace)
+    else:
+        writable = tuple(dict.fromkeys((*requested.workspace, *writable)))
+    policy = Policy(writable, readable, requested.executables, requested.user, code=code, **limits)
     try:
         if os.getpgrp() != os.getpid():
             os.setpgid(0, 0)
@@ -115,8 +123,8 @@ def confine(requested: Confinement, source: Source) -> tuple[dict[str, Any], str
         os.chdir(requested.workspace[0] if requested.workspace else "/")
         enforcement = apply(profile, policy, degrade=requested.degrade)
     except SandboxUnavailable as error:
-        found = error.enforcement
-        raise ConfinementError(str(error), _manifest(profile, found.active, dict(found.missing))) from error
+        partial = error.enforcement
+        raise ConfinementError(str(error), _manifest(profile, partial.active, dict(partial.missing))) from error
     except (OSError, RuntimeError, ValueError) as error:  # a path that is missing or closed; threads that were started
         raise ConfinementError(f"sandbox profile {profile!r}: {error}", _manifest(profile)) from error
     manifest = _manifest(profile, enforcement.active, dict(enforcement.missing))
@@ -129,21 +137,21 @@ def confine(requested: Confinement, source: Source) -> tuple[dict[str, Any], str
 
 
 def _code(source: Source) -> tuple[str, ...]:
-    """Return what belongs to the plugin: its folder, or its file and its package."""
+    """Return the path that belongs to the plugin: its folder; if that is shared, its package or its file."""
     if not _is_shared(source.root):
         return (source.root,)
     folder, _, name = source.path.rpartition("/")
     if name == "__init__.py" and not _is_shared(folder):
         return (folder,)
-    if folder != source.root:  # in a package: the outermost one
+    if folder != source.root:  # a module in a package: its outermost package
         return (f"{source.root.rstrip('/')}/{source.path[len(source.root) :].strip('/').partition('/')[0]}",)
     return (source.path,)
 
 
 def _is_shared(folder: str) -> bool:
-    """Return whether a folder is the system's, world-writable, or a home."""
+    """Return whether a folder holds more than one project: it is the system's, world-writable, or a home."""
     home = os.path.realpath(os.environ.get("HOME") or "/")
-    if folder.rpartition("/")[0] in _DIVIDED or f"{home}/".startswith(f"{folder.rstrip('/')}/"):
+    if folder.rpartition("/")[0] in _PARENTS_OF_SHARED or f"{home}/".startswith(f"{folder.rstrip('/')}/"):
         return True
     return bool(os.stat(folder).st_mode & _WORLD_WRITABLE)  # noqa: PTH116  # pathlib would be the slowest import
 
@@ -153,6 +161,7 @@ def _manifest(profile: str, active: tuple[str, ...] = (), missing: dict[Any, str
 
 
 def _check_interpreter(manifest: dict[str, Any]) -> None:
+    """Raise :class:`ConfinementError` if the sandboxed host can no longer read its own modules."""
     for folder in (os.__file__.rpartition("/")[0], __file__.rpartition("/")[0]):
         if not os.access(folder, os.R_OK | os.X_OK):
             raise ConfinementError(

@@ -3,9 +3,9 @@
 Every exception of an action, ``SystemExit`` too, becomes ``TOOL_ERROR`` with its traceback on standard error; the host
 survives. An action works on a copy of the slots, which is committed if it succeeds.
 
-No call affects the next: each has its own context variables, tasks that it leaves behind are cancelled, timers stopped
-signal handlers restored, and new files in the temporary folder removed. A child that an action forked ends where the
-action does.
+No call affects the next: each has its own context variables, tasks that it leaves behind are cancelled, timers stopped,
+signal handlers restored, and new files in the temporary folder removed. A forked child that returns from the action is
+ended there: it must not answer requests.
 """
 
 from __future__ import annotations
@@ -26,20 +26,18 @@ from manglecp.toolhost.state import Slots, own_slots
 
 if TYPE_CHECKING:
     import asyncio
-
-if TYPE_CHECKING:
     import signal
 else:
     import _signal as signal  # the C module behind signal, without its enums
 
 
-_NUMBERS: Final = range(1, 32)
+_SIGNALS: Final = range(1, 32)
 _TERMINATING: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 _TIMERS: Final = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 
 
-def default_interrupt() -> None:
-    """Let SIGINT end the host, unless the parent had it ignored."""
+def let_sigint_end_host() -> None:
+    """Replace Python's handler of SIGINT with the default action; a parent that ignores SIGINT stays respected."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
@@ -47,47 +45,48 @@ def default_interrupt() -> None:
 class Signals:
     """Signal handlers and timers as they were after the plugin was loaded; restored after each call.
 
-    Handlers of the plugin's top level are active during calls only: in between, their signals are blocked, except those
-    that end a process, which have their default action.
+    Handlers that the plugin set while it was loaded are active during calls only. Between calls their signals are
+    blocked, except those that end a process, which have their default action.
     """
 
     def __init__(self) -> None:
-        handled = {number: handler for number in _NUMBERS if callable(handler := signal.getsignal(number))}
-        self._ending: Final = {number: handled.pop(number) for number in _TERMINATING if number in handled}
-        self._waiting: Final = list(handled)
-        for number in self._ending:
+        handled = {number: handler for number in _SIGNALS if callable(handler := signal.getsignal(number))}
+        self._terminating: Final = {number: handled.pop(number) for number in _TERMINATING if number in handled}
+        self._blocked: Final = list(handled)
+        for number in self._terminating:
             signal.signal(number, signal.SIG_DFL)
-        self._handlers: Final = _handlers()
+        self._between_calls: Final = _handlers()
         self.restore()
 
     def activate(self) -> None:
         """Activate the plugin's handlers for a call. Exceptions of pending signals are logged."""
-        for number, handler in self._ending.items():
+        for number, handler in self._terminating.items():
             signal.signal(number, handler)
-        if self._waiting:
+        if self._blocked:
             try:
-                signal.pthread_sigmask(signal.SIG_UNBLOCK, self._waiting)
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, self._blocked)
             except BaseException as error:
                 trace(error)
 
     def restore(self) -> None:
-        if self._waiting:
-            signal.pthread_sigmask(signal.SIG_BLOCK, self._waiting)
+        """Deactivate the plugin's handlers and all timers after a call."""
+        if self._blocked:
+            signal.pthread_sigmask(signal.SIG_BLOCK, self._blocked)
         for timer in _TIMERS:
             signal.setitimer(timer, 0)
-        now = _handlers()
-        if all(map(is_, self._handlers, now)):  # the usual case: compared in C
+        current = _handlers()
+        if all(map(is_, self._between_calls, current)):  # the usual case: compared in C
             return
-        for number, before, after in zip(_NUMBERS, self._handlers, now, strict=True):
-            if after is not before and before is not None:  # None: not Python's to set
-                signal.signal(number, before)
+        for number, wanted, handler in zip(_SIGNALS, self._between_calls, current, strict=True):
+            if handler is not wanted and wanted is not None:  # None: set by C code, which Python cannot restore
+                signal.signal(number, wanted)
 
 
 def _handlers() -> list[Any]:
-    return list(map(signal.getsignal, _NUMBERS))
+    return list(map(signal.getsignal, _SIGNALS))
 
 
-_CANCELLING: Final = 1.0
+_CANCEL_SECONDS: Final = 1.0  # that a cancelled task has to end
 
 
 class InvalidInput(Exception):
@@ -101,12 +100,15 @@ class ActionOutcome(NamedTuple):
     output_json: str
     error: str
     slots: Slots
-    returned: bool = False
-    """Of an error: the action returned, but its result cannot be encoded."""
+    bad_output: bool = False
+    """The action returned, but its result cannot be encoded, or its slots are invalid."""
 
 
 class Worker:
-    """Runs actions, one after the other. Async ones share one event loop, made for the first."""
+    """Runs actions, one after the other. Async ones share one event loop, made for the first.
+
+    ``settings`` are those of the pack, ``temporary`` the temporary folder of this host, if it has one.
+    """
 
     def __init__(
         self,
@@ -121,53 +123,53 @@ class Worker:
         self._runner: asyncio.Runner | None = None
         self._process: Final = os.getpid()
         self._temporary = temporary
-        self._lasting = frozenset(_names(temporary))  # made by the top level of the plugin
+        self._lasting_files = frozenset(_names(temporary))  # made while the plugin was loaded
 
     def call(self, tool: PluginAction, input_json: str, slots: Slots, call: Mapping[str, object]) -> ActionOutcome:
-        """Run one call; raises :class:`InvalidInput` if it was not run."""
+        """Run one call; raises :class:`InvalidInput` if it was not run. ``call`` are members of all its reports."""
         try:
             arguments = tool.convert(parse(input_json))
         except ConversionError as error:
             raise InvalidInput(f"invalid input: {error}") from error
         except ValueError as error:
             raise InvalidInput(f"invalid input: not JSON: {error}") from error
-        lent = dict(slots)
+        slots_of_action = dict(slots)
         if tool.context is not None:
-            arguments[tool.context] = Context(lent, self._reports, call, self._settings)
+            arguments[tool.context] = Context(slots_of_action, self._reports, call, self._settings)
         if self._signals is not None:
             self._signals.activate()
         returned = False
         try:
-            result = self._result(tool, arguments)
+            result = self._run(tool, arguments)
             returned = True
             output = encode_value(result)
-            outcome = ActionOutcome("OK", output, "", own_slots(lent))  # invalid slots are an error of the action
+            outcome = ActionOutcome("OK", output, "", own_slots(slots_of_action))
         except BaseException as error:
             if os.getpid() != self._process:
                 _end_child(error)
             trace(error)
-            outcome = ActionOutcome("TOOL_ERROR", "{}", describe(error), slots, returned)
+            outcome = ActionOutcome("TOOL_ERROR", "{}", describe(error), slots, bad_output=returned)
         if os.getpid() != self._process:
             _end_child(None)
         if self._signals is not None:
             self._signals.restore()
         if self._temporary is not None and tool.declaration.generator is None:  # a pass of a generator has many calls
-            self._remove_files(self._temporary)
+            self._remove_new_files(self._temporary)
         return outcome
 
-    def _remove_files(self, folder: str) -> None:
+    def _remove_new_files(self, folder: str) -> None:
         for name in _names(folder):
-            if name not in self._lasting:
+            if name not in self._lasting_files:
                 from shutil import rmtree  # only an action that leaves files pays for it
 
                 path = f"{folder}/{name}"
-                with suppress(OSError, RecursionError):  # made hard to remove on purpose; it ends with the host
+                with suppress(OSError, RecursionError):  # made hard to remove on purpose; removed with the host
                     (rmtree if os.path.isdir(path) and not os.path.islink(path) else os.unlink)(path)  # noqa: PTH112, PTH114
 
-    def _result(self, tool: PluginAction, arguments: dict[str, Any]) -> Any:
+    def _run(self, tool: PluginAction, arguments: dict[str, Any]) -> Any:
         variables = copy_context()
         result = variables.run(tool.function, **arguments)
-        # A decorator may make an async function of a plain one, or the other way round; what came back decides.
+        # Its definition does not decide: a decorator may make an async function of a plain one, or the other way round.
         return self._await(result, variables) if hasattr(type(result), "__await__") else result
 
     def _await(self, result: Awaitable[Any], variables: Variables) -> Any:
@@ -176,12 +178,12 @@ class Worker:
         if self._runner is None or self._runner.get_loop().is_closed():
             self._runner = asyncio.Runner()
         try:
-            return self._runner.run(_awaited(result), context=variables)
+            return self._runner.run(_as_coroutine(result), context=variables)
         finally:
-            self._cancel_rest(self._runner)
+            self._cancel_tasks(self._runner)
 
-    def _cancel_rest(self, runner: asyncio.Runner) -> None:
-        """Cancel the tasks that an action left running. A task that does not end takes its loop with it."""
+    def _cancel_tasks(self, runner: asyncio.Runner) -> None:
+        """Cancel the tasks that an action left running. If one does not end, the next action gets another loop."""
         import asyncio
 
         loop = runner.get_loop()
@@ -191,7 +193,7 @@ class Worker:
         for task in tasks:
             task.cancel()
         try:
-            _, running = runner.run(asyncio.wait(tasks, timeout=_CANCELLING))
+            _, running = runner.run(asyncio.wait(tasks, timeout=_CANCEL_SECONDS))
         except BaseException:  # the loop is in an unknown state
             self._runner = None
         else:
@@ -206,12 +208,13 @@ def _names(folder: str | None) -> list[str]:
         return []
 
 
-async def _awaited(result: Awaitable[Any]) -> Any:
+async def _as_coroutine(result: Awaitable[Any]) -> Any:
+    """Return the result of an awaitable: :class:`asyncio.Runner` accepts only coroutines."""
     return await result
 
 
 def _end_child(error: BaseException | None) -> NoReturn:
-    """Exit a process that an action forked and let run on, as an interpreter would."""
+    """Exit a forked process that returned from its action, with the status that an interpreter would have."""
     if isinstance(error, SystemExit):
         os._exit(error.code & 0xFF if isinstance(error.code, int) else int(error.code is not None))
     if error is not None:

@@ -1,9 +1,10 @@
 """Requests and answers as bytes.
 
-Parsing is strict where upstream's is not: one JSON value and nothing after it, no NaN, no repeated name, valid UTF-8.
+Parsing is stricter than that of the C++ host: one JSON value and nothing after it, no NaN, no repeated name, valid
+UTF-8.
 
-Answers are UTF-8; only lone surrogates are escaped. A line ends at byte 0x0A and nowhere else. An answer that is too
-long for a client is replaced by an error, so that the client need not end the host.
+Answers are UTF-8, or ASCII with escapes if they have a lone surrogate. A line ends at byte 0x0A and nowhere else. An
+answer that is too long for a client is replaced by an error, so that the client need not end the host.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from typing import Any, Final, NoReturn
 
 from manglecp.toolhost.idempotency import unique
 
-MAX_REQUEST: Final = 10 * 1024 * 1024  # bytes of one request, its newline not counted (OPEN-62)
-MAX_ANSWER: Final = 1024 * 1024  # bytes of one answer, its newline not counted (IPC-36)
+MAX_REQUEST_BYTES: Final = 10 * 1024 * 1024  # the newline not counted
+MAX_ANSWER_BYTES: Final = 1024 * 1024  # the newline not counted
 OVERSIZE: Final = "stdin exceeds 10MB limit"
 
 
@@ -28,8 +29,8 @@ def _refuse_constant(name: str) -> NoReturn:
 
 _decode: Final = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=unique).decode
 _encode: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode
-_escape: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
-_canonical: Final = json.JSONEncoder(separators=(",", ":"), sort_keys=True, allow_nan=False).encode
+_encode_ascii: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+_encode_sorted: Final = json.JSONEncoder(separators=(",", ":"), sort_keys=True, allow_nan=False).encode
 
 
 def parse(data: bytes | str) -> Any:
@@ -43,23 +44,23 @@ def parse(data: bytes | str) -> Any:
 def encode(answer: dict[str, Any]) -> bytes:
     try:
         return _encode(answer).encode()
-    except UnicodeEncodeError:
-        return _escape(answer).encode("ascii")
+    except UnicodeEncodeError:  # a lone surrogate
+        return _encode_ascii(answer).encode("ascii")
 
 
 def oversize(answer: dict[str, Any], size: int) -> dict[str, Any]:
-    """Return the error in place of an answer of so many bytes."""
-    reason = f"the answer has {size} bytes; {MAX_ANSWER} are allowed"
+    """Return the error in place of an answer that has ``size`` bytes."""
+    reason = f"the answer has {size} bytes; {MAX_ANSWER_BYTES} are allowed"
     return with_call_id(refusal("oversize", status="TOOL_ERROR", reason=reason), answer)
 
 
 def refusal(error: str, **members: Any) -> dict[str, Any]:
-    """Return the answer to a refused request."""
+    """Return the answer to a refused or failed request."""
     return {"ok": False, "error": error, **members}
 
 
 def with_call_id(answer: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
-    """Echo the call id of the request: it lets the client detect a lost line."""
+    """Add the call id of the request to the answer, and return it: it lets the client detect a lost line."""
     call_id = request.get("call_id")
     if isinstance(call_id, str):
         answer["call_id"] = call_id
@@ -67,7 +68,10 @@ def with_call_id(answer: dict[str, Any], request: dict[str, Any]) -> dict[str, A
 
 
 def input_text(request: dict[str, Any]) -> str:
-    """Return the input as JSON text, from ``input_json`` (text) or ``inputs`` (an object), not from both (OPEN-60)."""
+    """Return the input as JSON text, from ``input_json`` (text) or ``inputs`` (an object); ``{}`` if both are missing.
+
+    Raises :class:`RequestError` if both are given, or one is invalid.
+    """
     text = request.get("input_json")
     if "inputs" not in request:
         if text is None:
@@ -80,6 +84,6 @@ def input_text(request: dict[str, Any]) -> str:
     if not isinstance(request["inputs"], dict):
         raise RequestError("inputs is not an object")
     try:
-        return _canonical(request["inputs"])
-    except ValueError:  # 1e999, which is JSON
+        return _encode_sorted(request["inputs"])
+    except ValueError:  # a number such as 1e999, which is JSON but was read as infinity
         raise RequestError("inputs has a number that is too large") from None

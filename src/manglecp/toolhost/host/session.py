@@ -1,9 +1,10 @@
-"""One request, in the order of the contract: parse, aid, ``_lease.*``, lookup, lease, cache, state, input types, run.
+"""One request of a host, in the order of the IPC contract.
 
-The lease comes before the cache, so that no key can fetch what a lease guards; a hit spends its lease. The state of a
-request is applied also if the input is then refused, as clients of upstream expect. An answer has a ``ds_state`` if and
-only if the state was applied. A hit changes the state as the call that it repeats. Every failure is answered, and
-leaves the state as it was.
+The order is: parse, action id, ``_lease.*``, lookup, lease, cache of answers by idempotency key, state, input types,
+run. The lease comes before the cache, so that no idempotency key can fetch what a lease guards; a hit spends its lease.
+The state of a request is applied also if the input is then refused, as clients of the C++ host expect. An answer has a
+``ds_state`` if and only if the state was applied. A hit changes the state as the call did that it repeats. Every
+failure is answered; a failed action leaves the state as the request set it, an error of the host as it was before.
 """
 
 from __future__ import annotations
@@ -29,23 +30,23 @@ _MAX_TTL_MS: Final = 300_000
 _DEFAULT_TTL_MS: Final = 10_000
 
 
-def enforced(environ: Mapping[str, str]) -> bool:
-    """Return whether the environment requires leases, by exactly these two values, as upstream."""
+def requires_leases(environ: Mapping[str, str]) -> bool:
+    """Return whether the environment requires leases, by the same two values as the C++ host."""
     return environ.get("MACHINA_LEASE_ENFORCE") in ("1", "true")
 
 
 @cache
 def _leases() -> Any:
-    from manglecp.toolhost import leases
+    from manglecp.toolhost import leases  # only a host that checks or issues leases pays for it
 
     return leases
 
 
 class Gate:
-    """The lease check of one host. ``key`` None is an open gate; ``every_call`` guards tier 0, too.
+    """The lease check of one host. Without ``key`` no call needs a lease; ``every_call``: also calls of tier 0 do.
 
-    A host that was started with a key enforces always, for every call. One that was started by hand follows the
-    contract: ``MACHINA_LEASE_ENFORCE``, in serve mode, above tier 0. ``--pipe-leases`` allows ``_lease.issue`` and
+    A host that was started with a key requires a lease for every call. One that was started by hand follows the
+    contract: with ``MACHINA_LEASE_ENFORCE``, in serve mode, above tier 0. ``pipe_leases`` allows ``_lease.issue`` and
     ``_lease.gc`` for clients of the C++ toolhost: with them, every writer to the pipe can issue itself leases.
     """
 
@@ -58,10 +59,10 @@ class Gate:
         self._pipe_leases = pipe_leases
         self._book: LeaseBook | None = None
         self._counts = {"lease_granted": 0, "lease_used": 0, "lease_refused": 0}
-        self._outstanding: dict[object, Any] = {}
+        self._unused: dict[object, Any] = {}  # expiries of granted leases, by lease id
 
     def refusal(self, tool: PluginAction, input_json: str, request: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the refusal of a call; None if it may run, and its token is then used."""
+        """Return the refusal of a call; None if it may run, and its token is spent then."""
         tier = tool.declaration.tier
         if self._key is None or (tier == 0 and not self._every_call):
             return None
@@ -72,42 +73,42 @@ class Gate:
         leases = _leases()
         if self._book is None:
             self._book = leases.LeaseBook(self._key, audit=self._audit)
-        call = request.get("call_id")
+        call_id = request.get("call_id")
         reason = self._book.check(
-            token, tool.aid, leases.input_digest(input_json), call if isinstance(call, str) else "", tier
+            token, tool.aid, leases.input_digest(input_json), call_id if isinstance(call_id, str) else "", tier
         )
         return refusal("lease_rejected", reason=reason) if reason is not None else None
 
-    def command(self, aid: str, request: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the answer to ``_lease.issue`` or ``_lease.gc``, where these are allowed."""
+    def answer_lease_command(self, aid: str, request: dict[str, Any]) -> dict[str, Any] | None:
+        """Return the answer to ``_lease.issue`` or ``_lease.gc``; None for others, or if these are not allowed."""
         if not self._pipe_leases or aid not in ("_lease.issue", "_lease.gc"):
             return None
-        return self._issue(request) if aid == "_lease.issue" else self._gc()
+        return self._issue(request) if aid == "_lease.issue" else self._collect_expired()
 
     def _issue(self, request: dict[str, Any]) -> dict[str, Any]:
         tool_aid = request.get("tool_aid", "")
         tier = request.get("tier", 0)
-        ttl = request.get("ttl_ms", _DEFAULT_TTL_MS)
-        if not isinstance(tool_aid, str) or type(tier) is not int or type(ttl) is not int:
+        ttl_ms = request.get("ttl_ms", _DEFAULT_TTL_MS)
+        if not isinstance(tool_aid, str) or type(tier) is not int or type(ttl_ms) is not int:
             return refusal("tool_aid is a string, tier and ttl_ms are integers")
-        ttl = min(max(ttl, _MIN_TTL_MS), _MAX_TTL_MS)
+        ttl_ms = min(max(ttl_ms, _MIN_TTL_MS), _MAX_TTL_MS)
         token = _leases().mint(
             self._key or b"",
             aid=tool_aid,
             input_digest=None,
             call_id=None,
             tier=tier,
-            ttl=ttl / 1000,
+            ttl=ttl_ms / 1000,
             audit=self._audit,
         )
-        return {"ok": True, "token_id": token, "tool_aid": tool_aid, "tier": tier, "expires_ms": ttl}
+        return {"ok": True, "token_id": token, "tool_aid": tool_aid, "tier": tier, "expires_ms": ttl_ms}
 
-    def _gc(self) -> dict[str, Any]:
+    def _collect_expired(self) -> dict[str, Any]:
         now = time.monotonic()
-        self._outstanding = {lease: until for lease, until in self._outstanding.items() if until > now}
+        self._unused = {lease: expiry for lease, expiry in self._unused.items() if expiry > now}
         return {
             "ok": True,
-            "active": len(self._outstanding),
+            "active": len(self._unused),
             "issued": self._counts["lease_granted"],
             "consumed": self._counts["lease_used"],
             "rejected": self._counts["lease_refused"],
@@ -117,16 +118,16 @@ class Gate:
         if counted:
             self._counts[event] += 1
         if event == "lease_granted":
-            self._outstanding[details["lease"]] = details["expires"]
+            self._unused[details["lease"]] = details["expires"]
         elif event == "lease_used":
-            self._outstanding.pop(details["lease"], None)
+            self._unused.pop(details["lease"], None)
         self._reports.send(event, details)
 
 
-def _size(value: object) -> int:
-    """Return the approximate memory of an answer."""
+def _memory_bytes(value: object) -> int:
+    """Return the approximate memory of a JSON value, here of an answer."""
     if isinstance(value, dict):
-        return sum(_size(name) + _size(member) for name, member in value.items())
+        return sum(_memory_bytes(name) + _memory_bytes(member) for name, member in value.items())
     return sys.getsizeof(value)
 
 
@@ -134,21 +135,23 @@ T = TypeVar("T")
 
 
 class HostSession:
-    """A plugin and its state between requests: slots, and a cache of answers."""
+    """A plugin and what it has between requests: the state (slots), and a cache of answers."""
 
     def __init__(self, plugin: Plugin, gate: Gate, worker: Worker) -> None:
         self._tools = plugin.tools
         self._gate = gate
         self._worker = worker
-        self._cache: AnswerCache[tuple[str, dict[str, Any]]] = AnswerCache()  # by action and idempotency key
+        # By action id and idempotency key: the digest of the input, and the answer.
+        self._cache: AnswerCache[tuple[str, dict[str, Any]]] = AnswerCache()
         self._slots: Slots = {}
-        self._before: Slots = {}
+        self._slots_before: Slots = {}
 
     def restore_slots(self) -> None:
-        """Restore the slots: the last answer cannot be sent."""
-        self._slots = self._before
+        """Restore the slots from before the last request, because its answer cannot be sent."""
+        self._slots = self._slots_before
 
     def serve(self, line: bytes) -> dict[str, Any]:
+        """Return the answer to a request line in serve mode."""
         try:
             request = parse(line)
         except ValueError:
@@ -164,7 +167,7 @@ class HostSession:
         """Return the answer in run mode: the only call of this process, with the whole state in it."""
         incoming = request.get("ds_state")
         if isinstance(incoming, dict) and incoming.get("delta") is True:
-            # There is no base for a delta; upstream, too, treats it as a whole state.
+            # There is no base for a delta; the C++ host, too, treats it as a whole state.
             request = {**request, "ds_state": {"slots": incoming.get("slots")}}
         answer = self._run_step(self._call, tool, request)
         if "ds_state" in answer:
@@ -172,18 +175,19 @@ class HostSession:
         return with_call_id(answer, request)
 
     def _run_step(
-        self, step: Callable[[T, dict[str, Any]], dict[str, Any]], about: T, request: dict[str, Any]
+        self, step: Callable[[T, dict[str, Any]], dict[str, Any]], target: T, request: dict[str, Any]
     ) -> dict[str, Any]:
-        self._before = before = self._slots
+        """Return ``step(target, request)``; if it raises, the answer is an error, and the slots are restored."""
+        self._slots_before = self._slots
         try:
-            return step(about, request)
+            return step(target, request)
         except BaseException as error:
             trace(error)
-            self._slots = before
+            self.restore_slots()
             return refusal(describe(error), status="TOOL_ERROR")
 
     def _lookup(self, aid: str, request: dict[str, Any]) -> dict[str, Any]:
-        answer = self._gate.command(aid, request)
+        answer = self._gate.answer_lease_command(aid, request)
         if answer is not None:
             return answer
         tool = self._tools.get(aid)
@@ -192,35 +196,37 @@ class HostSession:
         return self._call(tool, request)
 
     def _call(self, tool: PluginAction, request: dict[str, Any]) -> dict[str, Any]:
-        wrong = None
+        input_error = None
         try:
             input_json = input_text(request)
-        except RequestError as error:
+        except RequestError as error:  # reported after the checks of lease and state
             text = request.get("input_json")
-            input_json, wrong = text if isinstance(text, str) else "", error
+            input_json, input_error = text if isinstance(text, str) else "", error
         refused = self._gate.refusal(tool, input_json, request)
         if refused is not None:
             return refused
         key = request.get("idempotency_key")
-        if not isinstance(key, str) or not key or wrong is not None:
-            return self._run(tool, input_json, wrong, request)
+        if not isinstance(key, str) or not key or input_error is not None:
+            return self._run(tool, input_json, input_error, request)
         digest = canonical_digest(input_json)
         cached = self._cache.find((tool.aid, key))
         if cached is not None:
-            if cached[0] != digest:
+            cached_digest, cached_answer = cached
+            if cached_digest != digest:
                 return refusal("idempotency_conflict")
-            return self._hit(cached[1], request.get("ds_state"))
-        answer = self._run(tool, input_json, wrong, request)
+            return self._repeat(cached_answer, request.get("ds_state"))
+        answer = self._run(tool, input_json, None, request)
         if answer.get("status") == "OK":
-            # Only successes are kept: a failure may be tried again.
-            self._cache.keep((tool.aid, key), (digest, dict(answer)), _size(key) + _size(answer))
+            # Only successes are cached: a failed call may be repeated.
+            self._cache.keep((tool.aid, key), (digest, dict(answer)), _memory_bytes(key) + _memory_bytes(answer))
         return answer
 
-    def _hit(self, cached: dict[str, Any], incoming: object) -> dict[str, Any]:
+    def _repeat(self, cached: dict[str, Any], incoming: object) -> dict[str, Any]:
+        """Return a cached answer, after its change of the state was applied to the incoming state."""
         change = {name: value for name, value in cached["ds_state"].items() if name != "base_digest"}
         try:
             before = apply_state(incoming, self._slots)
-        except StateError:  # the cache is checked before the state: an invalid state is ignored
+        except StateError:  # ignored: by the contract the cache comes before the check of the state
             return {**cached, "ds_state": change, "idempotent_hit": True}
         self._slots = apply_state(change, before)
         if isinstance(incoming, dict) and "base_digest" in incoming:
@@ -228,7 +234,7 @@ class HostSession:
         return {**cached, "ds_state": change, "idempotent_hit": True}
 
     def _run(
-        self, tool: PluginAction, input_json: str, wrong: RequestError | None, request: dict[str, Any]
+        self, tool: PluginAction, input_json: str, input_error: RequestError | None, request: dict[str, Any]
     ) -> dict[str, Any]:
         incoming = request.get("ds_state")
         try:
@@ -237,14 +243,14 @@ class HostSession:
             return refusal("state_drift", detail=str(error), expected=error.expected, held=error.held)
         except StateError as error:
             return refusal(f"invalid ds_state: {error}")
-        knows_digests = isinstance(incoming, dict) and "base_digest" in incoming
+        client_sends_digests = isinstance(incoming, dict) and "base_digest" in incoming
         try:
-            if wrong is not None:
-                raise InvalidInput(f"invalid input: {wrong}")
+            if input_error is not None:
+                raise InvalidInput(f"invalid input: {input_error}")
             outcome = self._worker.call(tool, input_json, before, {"aid": tool.aid, "call_id": request.get("call_id")})
         except InvalidInput as error:
             self._slots = before
-            unchanged = state_delta(before, before, name_base=knows_digests)
+            unchanged = state_delta(before, before, name_base=client_sends_digests)
             return refusal(str(error), status="INVALID_PICK", ds_state=unchanged)
         self._slots = outcome.slots
         return {
@@ -252,6 +258,6 @@ class HostSession:
             "status": outcome.status,
             "output_json": outcome.output_json,
             "error": outcome.error,
-            "ds_state": state_delta(before, outcome.slots, name_base=knows_digests),
-            **({"code": "bad_output"} if outcome.returned else {}),
+            "ds_state": state_delta(before, outcome.slots, name_base=client_sends_digests),
+            **({"code": "bad_output"} if outcome.bad_output else {}),
         }

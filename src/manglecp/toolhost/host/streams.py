@@ -2,10 +2,10 @@
 
 An action that prints must not write into the answers; one that reads must not consume requests. So the real streams
 move to private descriptors with high numbers (some code closes all low ones) that no child inherits. In their place are
-standard error for output, and the null device for input. Python's streams are unbuffered: a host exits without
-flushing.
+standard error for output, and the null device for input. ``sys.stdout`` and ``sys.stderr`` are unbuffered: a host exits
+without flushing.
 
-Lines are taken from a buffer of our own, so that an exception of a plugin's signal handler costs no byte of a request.
+Lines are taken from a buffer of our own, so that no byte of a request is lost if a plugin's signal handler raises.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from fcntl import F_DUPFD_CLOEXEC, fcntl
 from io import TextIOWrapper
 from typing import Any, Final
 
-from manglecp.toolhost.host.messages import MAX_REQUEST
+from manglecp.toolhost.host.messages import MAX_REQUEST_BYTES
 
 _CHUNK: Final = 1 << 16
-_HIGH: Final = (512, 128, 3)  # where private descriptors begin; lower where a limit of the process wants it
+_LOWEST_PRIVATE: Final = (512, 128, 3)  # of private descriptors; the next one where RLIMIT_NOFILE forbids the first
 
 
 class Oversize(Exception):
     """A request that is too long. It was consumed, so that the next one can be read."""
 
 
-class Lost(Exception):
-    """The pipe is unusable. ``closed``: our end of it was closed in this process."""
+class PipeLost(Exception):
+    """The pipe is unusable. ``closed``: our end of it was closed in this process, so by the plugin."""
 
     def __init__(self, error: OSError) -> None:
         from errno import EBADF
@@ -36,7 +36,7 @@ class Lost(Exception):
         self.closed = error.errno == EBADF
 
 
-def standard_descriptors() -> None:
+def open_standard_descriptors() -> None:
     """Open standard descriptors that the parent has closed, so that no other file gets their numbers."""
     for number in (0, 1, 2):
         try:
@@ -49,13 +49,13 @@ def standard_descriptors() -> None:
 
 def high_descriptor(descriptor: int) -> int:
     """Return a copy with a high number that no program inherits."""
-    for least in _HIGH:
+    *preferred, last = _LOWEST_PRIVATE
+    for lowest in preferred:
         try:
-            return fcntl(descriptor, F_DUPFD_CLOEXEC, least)
+            return fcntl(descriptor, F_DUPFD_CLOEXEC, lowest)
         except (OSError, ValueError):
-            if least == _HIGH[-1]:
-                raise
-    raise AssertionError("unreachable")
+            continue
+    return fcntl(descriptor, F_DUPFD_CLOEXEC, last)
 
 
 class Streams:
@@ -64,9 +64,9 @@ class Streams:
     def __init__(self) -> None:
         self._input: Final = high_descriptor(0)
         self._output: Final = high_descriptor(1)
-        self._pending = bytearray()
-        self._searched = 0
-        self._oversize = False
+        self._pending = bytearray()  # bytes that were read and not yet returned
+        self._searched = 0  # how many of them have no newline
+        self._oversize = False  # the beginning of the current line was dropped: it is too long
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
         os.close(null)
@@ -74,14 +74,17 @@ class Streams:
         sys.stdout = _unbuffered(1)
 
     def close_in_children(self) -> None:
-        """Have every forked child close both: it must not answer, nor keep the pipe open."""
+        """Make every forked child close both descriptors: it must not answer, nor keep the pipe open."""
         os.register_at_fork(after_in_child=self._close)
 
-    def line(self) -> bytes:
-        """Return the next line without its newline; empty at the end of the input, as for an empty line."""
+    def read_line(self) -> bytes:
+        """Return the next line without its newline; empty at the end of the input, as for an empty line.
+
+        Raises :class:`Oversize` or :class:`PipeLost`.
+        """
         pending = self._pending
         while (end := pending.find(b"\n", self._searched)) < 0:
-            if len(pending) > MAX_REQUEST:
+            if len(pending) > MAX_REQUEST_BYTES:
                 self._oversize = True
                 pending.clear()
             self._searched = len(pending)
@@ -93,7 +96,7 @@ class Streams:
         line = bytes(memoryview(pending)[:end])
         del pending[: end + 1]
         self._searched = 0
-        if self._oversize or end > MAX_REQUEST:
+        if self._oversize or end > MAX_REQUEST_BYTES:
             self._oversize = False
             raise Oversize
         return line
@@ -102,28 +105,26 @@ class Streams:
         """Return the whole input; raises :class:`Oversize`."""
         data = bytearray()
         while chunk := self._read():
-            if len(data) <= MAX_REQUEST + 1:
+            if len(data) <= MAX_REQUEST_BYTES + 1:  # what follows is consumed and dropped
                 data += chunk
-        if len(data) > MAX_REQUEST + data.endswith(b"\n"):
+        if len(data) > MAX_REQUEST_BYTES + data.endswith(b"\n"):
             raise Oversize
         return bytes(data)
 
     def write(self, data: bytes) -> None:
         try:
-            written = os.write(self._output, data)
-            while written < len(data):
-                data = data[written:]
-                written = os.write(self._output, data)
+            while data:
+                data = data[os.write(self._output, data) :]
         except OSError as error:
-            raise Lost(error) from error
+            raise PipeLost(error) from error
 
     def _read(self) -> bytes:
         try:
             return os.read(self._input, _CHUNK)
         except OSError as error:
-            if error.errno is None:  # not the pipe's: a signal handler of the plugin has raised it
+            if error.errno is None:  # not an error of the pipe: a signal handler of the plugin has raised it
                 raise
-            raise Lost(error) from error
+            raise PipeLost(error) from error
 
     def _close(self) -> None:
         for descriptor in (self._input, self._output):

@@ -1,12 +1,12 @@
 """A supervisor for a worker that may start programs: nothing that was started outlives the worker.
 
-    supervisor   stays outside; ends the worker on SIGHUP, SIGINT and with its parent, and exits as the worker did
+    supervisor   stays outside; kills the worker on SIGHUP, SIGINT or the end of its own parent; exits as the worker did
     init         process 1 of a new PID namespace; reaps orphans, and exits with the worker
     worker       returns from :func:`contain`; it and all of its descendants are in the namespace
 
 The kernel kills every process of a PID namespace, also those that fork meanwhile, before it reports the end of init.
-So when the supervisor has exited, no process is left. Without a namespace the supervisor adopts orphans (child
-subreaper), and kills until it has no descendant; a kill of the supervisor itself is then not covered.
+So when the supervisor has exited, no process is left. If there is no namespace, the supervisor adopts orphans (child
+subreaper) and kills until it has no descendant; then processes may outlive a kill of the supervisor itself.
 """
 
 import os
@@ -26,7 +26,7 @@ else:
 
 _CLONE_NEWPID = 0x2000_0000
 _PR_SET_CHILD_SUBREAPER = 36
-_SIGNALLED = 128  # added to the number of a signal in an exit status, as by a shell
+_SIGNAL_STATUS = 128  # added to the number of a signal in an exit status, as by a shell
 _MAX_DESCRIPTORS = 1 << 20
 _HINT = (
     "set the sysctls user.max_pid_namespaces and user.max_user_namespaces above 0, and where they exist"
@@ -35,7 +35,7 @@ _HINT = (
 
 
 class Uncontained(Unsupported):
-    """There is no PID namespace. The supervisor is a subreaper, and removes the folder ``temporary`` in the end."""
+    """There is no PID namespace. The supervisor is a subreaper, and removes the folder ``temporary`` when it exits."""
 
     def __init__(self, reason: str, temporary: str) -> None:
         super().__init__(reason)
@@ -43,18 +43,18 @@ class Uncontained(Unsupported):
 
 
 def contain() -> None:
-    """Fork a supervisor and continue as its worker, in a new PID namespace.
+    """Become the supervisor of a new worker, and return in that worker, in a new PID namespace.
 
-    Raises :class:`Uncontained`, in a worker with a supervisor, if there is no namespace.
+    Raises :class:`Uncontained`, also in the worker, if the kernel refuses the namespace.
     """
-    refusal: OSError | None = None
+    namespace_error: OSError | None = None
     temporary = ""
     try:
         call("unshare", _CLONE_NEWPID)
     except OSError as error:
         from tempfile import mkdtemp  # slow to import
 
-        refusal = error
+        namespace_error = error
         temporary = mkdtemp(prefix="manglecp-", dir=os.environ.get("TMPDIR") or "/tmp")
         prctl(_PR_SET_CHILD_SUBREAPER, 1)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
@@ -62,15 +62,15 @@ def contain() -> None:
     if child := os.fork():
         _run_and_exit(_supervise, child, temporary)
     die_with_parent(signal.SIGKILL)
-    if select.select([supervisor], [], [], 0)[0]:  # it ended before the kernel knew
+    if select.select([supervisor], [], [], 0)[0]:  # it ended before the death signal was set
         os._exit(1)
     os.close(supervisor)
-    os.setpgid(0, 0)  # one group for SIGTERM; no descendant can signal the supervisor's
-    if refusal is None and (worker := os.fork()):
-        _run_and_exit(_reap_orphans, worker)
+    os.setpgid(0, 0)  # one group for SIGTERM; no descendant can signal the supervisor's group
+    if namespace_error is None and (worker := os.fork()):
+        _run_and_exit(_reap_orphans, worker)  # this process is the init of the namespace
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    if refusal is not None:
-        raise Uncontained(f"{refusal}; {_HINT}", temporary)
+    if namespace_error is not None:
+        raise Uncontained(f"{namespace_error}; {_HINT}", temporary)
 
 
 def _run_and_exit(task: Callable[..., int], *arguments: Any) -> NoReturn:
@@ -82,55 +82,56 @@ def _run_and_exit(task: Callable[..., int], *arguments: Any) -> NoReturn:
 
 
 def _supervise(child: int, temporary: str) -> int:
-    """Wait for the worker and return its exit status; end by its signal."""
+    """Wait for the child (init, or else the worker) and return its exit status; if a signal ended it, end by that."""
 
     def kill(*_: object) -> None:
-        os.kill(child, signal.SIGKILL)  # not reaped yet, so the id cannot be another process's
+        os.kill(child, signal.SIGKILL)  # not reaped yet, so its id cannot be reused
 
-    os.closerange(0, _MAX_DESCRIPTORS)  # the pipes are the worker's: their ends have to show when it ends
+    os.closerange(0, _MAX_DESCRIPTORS)  # only the worker holds the pipes, so that they are closed when it ends
     with suppress(OSError):  # the child does the same, perhaps too late for the first signal
         os.setpgid(child, child)
     signal.signal(signal.SIGTERM, lambda *_: os.killpg(child, signal.SIGTERM))
     for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, kill)
-    if death_signal():
+    if death_signal():  # it was set: now it must not kill the supervisor, but make it kill the worker
         die_with_parent(signal.SIGHUP)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
     signal.pthread_sigmask(signal.SIG_SETMASK, (signal.SIGTERM, signal.SIGHUP, signal.SIGINT))
-    os.killpg(child, signal.SIGKILL)  # for a subreaper: at once for all, so that no fork escapes
+    os.killpg(child, signal.SIGKILL)  # without a namespace: all at the same time, so that no fork escapes
     status = _kill_descendants(child)
     if temporary:
         import shutil
 
         shutil.rmtree(temporary, ignore_errors=True)
-    if status > _SIGNALLED:
+    if status > _SIGNAL_STATUS:
         with suppress(OSError, ValueError):  # the action of SIGKILL cannot be set
-            signal.signal(status - _SIGNALLED, signal.SIG_DFL)
+            signal.signal(status - _SIGNAL_STATUS, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        with suppress(OSError):  # an exit status that looks like a signal
-            os.kill(os.getpid(), status - _SIGNALLED)
+        with suppress(OSError):  # an exit status above 128 that does not stand for a signal
+            os.kill(os.getpid(), status - _SIGNAL_STATUS)
     return status
 
 
 def _kill_descendants(child: int) -> int:
     """Kill and reap until no descendant is left; return the exit status of the child."""
-    found = 0
+    child_status = 0
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
-            if not pid:
-                for each in _children():
-                    os.kill(each, signal.SIGKILL)
+            if not pid:  # none has exited: kill them, and wait for one
+                for descendant in _children():
+                    os.kill(descendant, signal.SIGKILL)
                 pid, status = os.wait()
         except ChildProcessError:
-            return found
+            return child_status
         if pid == child:
-            found = _exit_status(status)
+            child_status = _exit_status(status)
 
 
 def _children() -> list[int]:
-    found = []
+    """Return the process ids of the children of this process, adopted orphans included."""
+    pids = []
     for name in filter(str.isdecimal, os.listdir("/proc")):  # noqa: PTH208  # pathlib would be the slowest import
         try:
             with open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123
@@ -138,8 +139,8 @@ def _children() -> list[int]:
         except OSError:  # gone in the meantime
             continue
         if parent == os.getpid():
-            found.append(int(name))
-    return found
+            pids.append(int(name))
+    return pids
 
 
 def _reap_orphans(worker: int) -> int:
@@ -154,4 +155,4 @@ def _reap_orphans(worker: int) -> int:
 
 def _exit_status(status: int) -> int:
     code = os.waitstatus_to_exitcode(status)
-    return code if code >= 0 else _SIGNALLED - code
+    return code if code >= 0 else _SIGNAL_STATUS - code

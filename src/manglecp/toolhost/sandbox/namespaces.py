@@ -1,8 +1,8 @@
 """An empty network namespace, a private temporary folder and a read-only disk.
 
 Root with CAP_SYS_ADMIN creates these namespaces directly. Other users first create a user namespace with themselves as
-the only user, which lets them create the others. A user namespace also counts its own processes, so that a limit on
-processes is one of this worker and not of all that the user runs.
+the only user, which lets them create the others. A user namespace also counts its processes separately, so that a limit
+on processes concerns this worker and not all processes of the user.
 """
 
 import os
@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterable
 from contextlib import suppress
 
-from .kernel import Buffer, address, call, packed, text
+from .kernel import Buffer, address, c_buffer, c_string, call
 from .shielding import NOTHING, Shield
 
 _CLONE_NEWNS = 0x0002_0000
@@ -26,13 +26,13 @@ _MOUNT_ATTR_RDONLY = 0x1
 _MOUNT_ATTR_NOSUID = 0x2
 _MOUNT_ATTR_NODEV = 0x4
 _MOUNT_ATTR_NOEXEC = 0x8
-_ONLY_DATA = _MOUNT_ATTR_NOSUID | _MOUNT_ATTR_NODEV | _MOUNT_ATTR_NOEXEC
+_DATA_ONLY = _MOUNT_ATTR_NOSUID | _MOUNT_ATTR_NODEV | _MOUNT_ATTR_NOEXEC
 _CAP_SYS_ADMIN = 21
-_MAX_FILES = 200_000  # in a temporary folder
+_MAX_FILES = 200_000  # in the temporary folder
 
 
 def may_create() -> bool:
-    """Return whether this process creates namespaces without a user namespace."""
+    """Return whether this process may create namespaces without a user namespace."""
     with open("/proc/self/status") as file:  # noqa: PTH123  # pathlib would be the slowest import of a worker
         (effective,) = (line.split()[1] for line in file if line.startswith("CapEff:"))
     return os.geteuid() == 0 and bool(int(effective, 16) >> _CAP_SYS_ADMIN & 1)
@@ -42,7 +42,7 @@ def enter_user_namespace() -> None:
     """Enter a user namespace as the same user and group, with all capabilities inside. Raises OSError."""
     user, group = os.geteuid(), os.getegid()
     call("unshare", _CLONE_NEWUSER)
-    _write("/proc/self/setgroups", "deny")  # the kernel maps a group for the unprivileged only after this
+    _write("/proc/self/setgroups", "deny")  # without this the kernel refuses a gid_map of an unprivileged process
     _write("/proc/self/uid_map", f"{user} {user} 1")
     _write("/proc/self/gid_map", f"{group} {group} 1")
 
@@ -56,11 +56,11 @@ def enter_mount_namespace(temporary: str, size: int, *, own_processes: bool) -> 
     """Enter a private copy of all mounts, with an empty file system of at most ``size`` bytes at ``temporary``.
 
     No other process can reach that file system, and the kernel drops it with the last process of the namespace. With
-    ``own_processes``, /proc shows those of the PID namespace only; where parts of /proc are hidden, as in many
-    containers, the kernel refuses that, and /proc stays as it is.
+    ``own_processes``, /proc shows only the processes of the PID namespace; where parts of /proc are hidden, as in many
+    containers, the kernel refuses such a mount, and /proc stays as it is.
     """
     call("unshare", _CLONE_NEWNS)
-    root = text("/")
+    root = c_string("/")
     call("mount", 0, address(root), 0, _MS_REC | _MS_PRIVATE)
     _mount("tmpfs", temporary, f"size={size},nr_inodes={_MAX_FILES},mode=0700")
     if own_processes:
@@ -68,34 +68,34 @@ def enter_mount_namespace(temporary: str, size: int, *, own_processes: bool) -> 
             _mount("proc", "/proc")
 
 
-def _mount(kind: str, folder: str, options: str = "") -> None:
-    name, place, data = text(kind), text(folder), text(options)
-    call("mount", address(name), address(place), address(name), _MS_NOSUID_NODEV_NOEXEC, address(data))
+def _mount(filesystem: str, folder: str, options: str = "") -> None:
+    name, target, data = c_string(filesystem), c_string(folder), c_string(options)
+    call("mount", address(name), address(target), address(name), _MS_NOSUID_NODEV_NOEXEC, address(data))
 
 
 def make_disk_read_only(writable: Iterable[str], shield: Shield = NOTHING) -> None:
     """Make every mount read-only except the given folders without their shielded parts.
 
     Landlock does not handle changes of mode, owner, times and extended attributes; a read-only mount refuses them.
-    Writable mounts are noexec: such a mount also refuses to map a file as code, and so stops a loader.
+    Writable mounts are noexec, which also refuses to map a file as code, so that no loader can run a written file.
     """
-    root = text("/")
-    folders = [text(folder) for folder in (*writable, *shield.held)]
-    for path in (*folders, *map(text, shield.read_only)):
-        call("mount", address(path), address(path), 0, _MS_BIND | _MS_REC)
-    _set_mount(root, set_=_MOUNT_ATTR_RDONLY, flags=_AT_RECURSIVE)
-    for folder in folders:
-        _set_mount(folder, set_=_ONLY_DATA, clear=_MOUNT_ATTR_RDONLY)
+    root = c_string("/")
+    writable_paths = [c_string(folder) for folder in (*writable, *shield.pinned)]
+    for path in (*writable_paths, *map(c_string, shield.read_only)):
+        call("mount", address(path), address(path), 0, _MS_BIND | _MS_REC)  # becomes a mount of its own
+    _set_mount_attributes(root, attributes=_MOUNT_ATTR_RDONLY, flags=_AT_RECURSIVE)
+    for path in writable_paths:
+        _set_mount_attributes(path, attributes=_DATA_ONLY, clear=_MOUNT_ATTR_RDONLY)
     # Re-enter the working folder: the process is still in the folder below the new mount, which is read-only.
     try:
         os.chdir(os.getcwd())  # noqa: PTH109  # pathlib would be the slowest import of a worker
-    except OSError:  # closed to the user that root became
+    except OSError:  # the user that root became may not enter it
         os.chdir("/")
 
 
-def _set_mount(path: Buffer, *, set_: int = 0, clear: int = 0, flags: int = 0) -> None:
-    attributes = packed(struct.pack("=QQQQ", set_, clear, 0, 0))
-    call("mount_setattr", _AT_FDCWD, address(path), flags, address(attributes), len(attributes))
+def _set_mount_attributes(path: Buffer, *, attributes: int, clear: int = 0, flags: int = 0) -> None:
+    change = c_buffer(struct.pack("=QQQQ", attributes, clear, 0, 0))  # propagation and user namespace stay
+    call("mount_setattr", _AT_FDCWD, address(path), flags, address(change), len(change))
 
 
 def _write(path: str, content: str) -> None:

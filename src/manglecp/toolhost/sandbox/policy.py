@@ -25,7 +25,7 @@ MiB = 1 << 20
 
 
 class Policy(NamedTuple):
-    """The resources of a worker. All paths are absolute; one that does not exist raises."""
+    """The resources of a worker. All paths are absolute and exist."""
 
     workspace: tuple[str, ...] = ()
     """Folders that may be read and written: the only writable places."""
@@ -34,29 +34,30 @@ class Policy(NamedTuple):
     executables: tuple[str, ...] = ()
     """Programs that profile `spawn` may start. A script needs its interpreter listed as well."""
     user: tuple[int, int] | None = None
-    """User and group to become first; only root can. Root itself has no limit on processes."""
+    """User id and group id to become first; only root can. The kernel does not limit the processes of root."""
     memory: int = 2048 * MiB
     """Address space of each process, in bytes."""
     file_size: int = 256 * MiB
+    """Bytes of one file."""
     open_files: int = 256
     processes: int = 64
-    """Processes and threads of the worker together; counted only in `spawn` and `strict`."""
+    """Processes and threads of the worker together; limited only in `spawn` and `strict`."""
     cpu_seconds: int | None = None
-    """Over the life of each process. None: no limit; dispatch enforces the deadline of a call."""
+    """CPU time of each process over its life. None: no limit; the deadline of a call is enforced by dispatch."""
     temporary: int = 1024 * MiB
-    """Bytes in the temporary folder, which are memory of the machine."""
+    """Bytes in the temporary folder, which is held in memory."""
     code: tuple[str, ...] = ()
-    """Files and folders of the plugin. They may be read, and never written, also not in a workspace."""
+    """Files and folders of the plugin. They may be read, and never written, not even in a workspace."""
 
 
 class Enforcement(NamedTuple):
-    """Active mechanisms, and missing ones with reasons; recorded in a manifest."""
+    """The sandbox as it was applied: active mechanisms, and missing ones with reasons."""
 
     profile: Profile
     active: tuple[Mechanism, ...]
     missing: Mapping[Mechanism, str]
     temporary: str | None = None
-    """A writable folder of this worker alone, which is removed with it."""
+    """A writable folder of this worker alone, which is removed with the worker."""
 
     @property
     def complete(self) -> bool:
@@ -74,7 +75,7 @@ class SandboxUnavailable(RuntimeError):
 
 
 class Closed(ValueError):
-    """A path of the policy is closed to the worker's user: an error of the caller, not of the kernel."""
+    """The worker's user has no access to a path of the policy: an error of the caller, not of the kernel."""
 
 
 class Unsupported(Exception):

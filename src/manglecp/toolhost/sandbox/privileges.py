@@ -4,7 +4,7 @@ import os
 import resource
 import struct
 
-from .kernel import address, call, packed, prctl
+from .kernel import address, c_buffer, call, prctl
 from .policy import Policy, Unsupported
 
 _PR_SET_PDEATHSIG = 1
@@ -25,9 +25,9 @@ def become(user: int, group: int) -> None:
     os.setgroups([])
     os.setresgid(group, group, group)
     os.setresuid(user, user, user)
-    # A change of user makes /proc/self root's, and the maps of a user namespace are written there.
+    # A change of user gives the files of /proc/self to root, and the maps of a user namespace are written there.
     prctl(_PR_SET_DUMPABLE, 1)
-    if signal:  # it is forgotten too, and a worker must not outlive its parent
+    if signal:  # a change of user also clears the death signal, and a worker must not outlive its parent
         die_with_parent(signal)
         if os.getppid() != parent:
             os._exit(1)
@@ -35,28 +35,28 @@ def become(user: int, group: int) -> None:
 
 def death_signal() -> int:
     """Return the signal that this process gets when its parent ends; 0 if none."""
-    buffer = packed(bytes(4))
+    buffer = c_buffer(bytes(4))
     prctl(_PR_GET_PDEATHSIG, address(buffer))
     signal: int = struct.unpack("=i", buffer.raw)[0]
     return signal
 
 
 def die_with_parent(signal: int) -> None:
-    """Have the kernel send this signal when the parent ends. The caller checks that it has not ended before."""
+    """Make the kernel send this signal when the parent ends. The caller has to check that the parent still runs."""
     prctl(_PR_SET_PDEATHSIG, signal)
 
 
 def drop_capabilities() -> None:
-    """Drop all capabilities; the empty bounding set keeps programs of root from regaining any."""
+    """Drop all capabilities; with an empty bounding set, programs that root starts do not regain any."""
     for capability in range(_MAX_CAPABILITIES):
         try:
             prctl(_PR_CAPBSET_DROP, capability)
-        except OSError:
-            break  # past the last one; or without CAP_SETPCAP, and then no_new_privs keeps others from coming back
+        except OSError:  # past the last one; or no CAP_SETPCAP, and then no_new_privs keeps any from coming back
+            break
     prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
-    header = packed(struct.pack("=Ii", _CAPABILITY_VERSION_3, 0))
-    empty = packed(bytes(24))
-    call("capset", address(header), address(empty))
+    header = c_buffer(struct.pack("=Ii", _CAPABILITY_VERSION_3, 0))
+    no_capabilities = c_buffer(bytes(24))  # twice 32 bits each of effective, permitted and inheritable
+    call("capset", address(header), address(no_capabilities))
 
 
 def refuse_new_privileges() -> None:

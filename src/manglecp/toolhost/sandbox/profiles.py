@@ -3,12 +3,12 @@
     none      nothing; for plugins that are as trusted as the operator
     standard  network, programs and files are available, but only the workspace is writable, and privileges never grow
     strict    no network, no programs, no files but the interpreter, the libraries, the plugin and the workspace
-    spawn     as strict, but the named programs can be started; they are confined as the worker is
+    spawn     as strict, but the named programs can be started; they are isolated as the worker is
 
 In `standard` and `spawn`, which permit processes, the worker is contained: it gets a supervisor and a PID namespace.
 
-The order follows from dependencies: a namespace needs capabilities, Landlock and seccomp need no_new_privs, and seccomp
-comes last because it refuses the calls that the others make.
+The order follows from dependencies: namespaces need capabilities, Landlock and seccomp need no_new_privs, and seccomp
+comes last because it refuses system calls that the other steps make.
 """
 
 import json
@@ -25,24 +25,15 @@ from .shielding import PACKAGE, Shield, prefixes, shield, within
 PROFILES: tuple[Profile, ...] = ("none", "standard", "spawn", "strict")
 CONTAINED: tuple[Profile, ...] = ("standard", "spawn")
 
-_MODULE = __name__
-_PROBES = 3  # attempts with a probe child, which may be killed for lack of memory
+_MAX_PROBES = 3  # child processes of one probe: one of them may be killed for lack of memory
 
-# What an interpreter loads late: libraries, time zones, randomness. No configuration, no names.
+# What an interpreter reads late: libraries, time zones, randomness. No configuration, no user or host names.
 _LIBRARIES = (
-    "/lib",
-    "/lib64",
-    "/usr/lib",
-    "/usr/lib64",
-    "/usr/local/lib",
-    "/usr/share/zoneinfo",
-    "/etc/ld.so.cache",
-    "/etc/localtime",
-    "/dev/urandom",
-    "/dev/zero",
+    "/lib /lib64 /usr/lib /usr/lib64 /usr/local/lib /usr/share/zoneinfo /etc/ld.so.cache /etc/localtime"
+    " /dev/urandom /dev/zero"
 )
 
-# Where the temporary folder is mounted: the first that has nothing of the policy in it.
+# The temporary folder is mounted over the first of these that contains no path of the policy.
 _TEMPORARY = ("/dev/shm", "/var/tmp", "/mnt", "/media")
 
 # Mechanisms that `strict` uses where available, but does not need: it has no children, seccomp filters its signals, and
@@ -53,23 +44,24 @@ _Step = tuple[Mechanism, Callable[[], None]]
 
 
 def apply(profile: Profile, policy: Policy | None = None, *, degrade: bool = False) -> Enforcement:
-    """Confine this process for good; raises if a mechanism is missing, or lists it with `degrade`.
+    """Confine this process for good, and return how.
 
-    Call it before there are threads: some mechanisms confine only the calling thread. A contained profile returns in a
-    descendant of the calling process, which waits for it and exits as it does.
+    Raises :class:`SandboxUnavailable` if a mechanism is missing; with `degrade` the result lists it instead. Call it
+    before there are threads: some mechanisms confine only the calling thread. With a contained profile it returns in a
+    descendant of the calling process; the calling process waits for the descendant and exits as that does.
     """
     if profile not in PROFILES:
         raise ValueError(f"unknown sandbox profile {profile!r}")
     if profile == "none":
         return Enforcement("none", (), {})
     policy = policy or Policy()
-    _check(policy)
+    _check_policy(policy)
     shielded = shield(policy)
-    if profile == "standard":
-        _check_shield(shielded)
+    if profile == "standard":  # it leaves the disk as it is mounted
+        _refuse_shield(shielded)
     active: list[Mechanism] = []
     missing: dict[Mechanism, str] = {}
-    temporary: list[str] = []
+    temporary: list[str] = []  # the steps append the temporary folders that they create
     for mechanism, step in _steps(profile, policy, shielded, temporary):
         try:
             step()
@@ -83,13 +75,13 @@ def apply(profile: Profile, policy: Policy | None = None, *, degrade: bool = Fal
     if missing and not degrade:
         raise SandboxUnavailable(enforcement)
     if "mount_namespace" in missing:
-        _check_shield(shielded)
+        _refuse_shield(shielded)
     return enforcement
 
 
 def probe(profile: Profile = "spawn", policy: Policy | None = None) -> Enforcement:
-    """Return what :func:`apply` would achieve here, measured in a child process."""
-    for _ in range(_PROBES):
+    """Return what :func:`apply` would return here with `degrade`, as measured in a child process."""
+    for _ in range(_MAX_PROBES):
         answer = _run_probe(profile, policy)
         if isinstance(answer, list):
             active, missing = answer
@@ -98,25 +90,25 @@ def probe(profile: Profile = "spawn", policy: Policy | None = None) -> Enforceme
 
 
 def _run_probe(profile: Profile, policy: Policy | None) -> list[Any] | str:
-    """Return the result of the child process, or its error."""
+    """Return active and missing mechanisms from the child process, or its error; "" if it was killed."""
     # A new interpreter, not a fork: some libraries start threads in every fork.
     import subprocess  # slow to import, and only needed here
 
-    package = os.path.abspath(__file__).removesuffix(_MODULE.replace(".", os.sep) + ".py")  # noqa: PTH100
-    code = f"import sys; sys.path.insert(0, sys.argv[1]); from {_MODULE} import _probe_child; _probe_child(sys.argv[2])"
+    import_root = os.path.abspath(__file__).removesuffix(__name__.replace(".", os.sep) + ".py")  # noqa: PTH100
+    code = f"import sys; sys.path.insert(0, sys.argv[1]); import {__name__} as m; m._probe_child(sys.argv[2])"
     argument = json.dumps([profile, policy or Policy()])
-    command = [sys.executable, "-I", "-S", "-c", code, package, argument]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)
-    result: list[Any] | str = json.loads(done.stdout) if done.stdout else ""
-    return result
+    command = [sys.executable, "-I", "-S", "-c", code, import_root, argument]
+    completed = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)
+    answer: list[Any] | str = json.loads(completed.stdout) if completed.stdout else ""
+    return answer
 
 
 def _probe_child(argument: str) -> None:
-    profile, policy = json.loads(argument)
-    given = Policy._make(tuple(value) if isinstance(value, list) else value for value in policy)
+    profile, fields = json.loads(argument)
+    policy = Policy._make(tuple(value) if isinstance(value, list) else value for value in fields)
     try:
-        result = apply(profile, given, degrade=True)
-        answer: object = [result.active, dict(result.missing)]
+        enforcement = apply(profile, policy, degrade=True)
+        answer: object = [enforcement.active, dict(enforcement.missing)]
     except BaseException as error:
         answer = f"{type(error).__name__}: {error}"
     os.write(1, json.dumps(answer).encode())
@@ -124,8 +116,8 @@ def _probe_child(argument: str) -> None:
 
 
 def _steps(profile: Profile, policy: Policy, shielded: Shield, temporary: list[str]) -> Iterator[_Step]:
-    """Yield the steps, each after the previous one was made; they append the temporary folder."""
-    confined = profile != "standard"
+    """Yield the steps, each after the previous one was made; some append a folder to ``temporary``."""
+    isolated = profile != "standard"  # without network, and with a read-only disk
     contained = False
 
     def contain() -> None:
@@ -140,7 +132,7 @@ def _steps(profile: Profile, policy: Policy, shielded: Shield, temporary: list[s
     def mount() -> None:
         folder = _temporary_folder(policy)
         namespaces.enter_mount_namespace(folder, policy.temporary, own_processes=contained)
-        if confined:
+        if isolated:
             namespaces.make_disk_read_only((*policy.workspace, folder), shielded)
         temporary.append(folder)
 
@@ -151,23 +143,23 @@ def _steps(profile: Profile, policy: Policy, shielded: Shield, temporary: list[s
         yield "user_namespace", namespaces.enter_user_namespace
     if profile in CONTAINED:
         yield "pid_namespace", contain
-    if confined:
+    if isolated:
         yield "network_namespace", namespaces.leave_network
     yield "mount_namespace", mount
     yield "capabilities", privileges.drop_capabilities
     yield "no_new_privs", privileges.refuse_new_privileges
-    yield "landlock_files", lambda: landlock.restrict_files(_files(profile, policy, temporary[-1:]))
-    if confined:
+    yield "landlock_files", lambda: landlock.restrict_files(_file_rules(profile, policy, temporary[-1:]))
+    if isolated:
         yield "landlock_scopes", landlock.restrict_scopes
     yield "undumpable", privileges.refuse_dumps
     yield "limits", lambda: privileges.limit_resources(policy)
-    if confined:
+    if isolated:
         yield "process_limit", lambda: privileges.limit_processes(policy)
     yield "seccomp", lambda: seccomp.restrict_calls(profile, os.getpid())
 
 
 def _temporary_folder(policy: Policy) -> str:
-    """Return the folder to mount the temporary one on, which hides what lies there."""
+    """Return the folder over which the temporary one is mounted, which hides the files there."""
     used = (*policy.workspace, *policy.readable, *policy.executables, *policy.code, *prefixes(), PACKAGE)
     for folder in map(os.path.realpath, _TEMPORARY):
         if os.access(folder, os.F_OK) and not any(within(os.path.realpath(path), folder) for path in used):
@@ -175,14 +167,14 @@ def _temporary_folder(policy: Policy) -> str:
     raise Unsupported(f"no place for a temporary folder: none of {', '.join(_TEMPORARY)} is there and unused")
 
 
-def _files(profile: Profile, policy: Policy, temporary: Iterable[str]) -> Iterator[landlock.Rule]:
+def _file_rules(profile: Profile, policy: Policy, temporary: Iterable[str]) -> Iterator[landlock.Rule]:
     yield "/dev/null", landlock.USE_DEVICE
     for path in (*policy.workspace, *temporary):
         yield path, landlock.WRITE
     if profile == "standard":
         yield "/", landlock.EVERYTHING_BUT_WRITE
         return
-    for path in (*_interpreter(), *policy.readable, *policy.code):
+    for path in (*_interpreter_paths(), *policy.readable, *policy.code):
         yield path, landlock.READ
     if profile == "spawn":
         for program in policy.executables:
@@ -190,36 +182,37 @@ def _files(profile: Profile, policy: Policy, temporary: Iterable[str]) -> Iterat
                 yield path, landlock.EXECUTE
 
 
-def _interpreter() -> Iterator[str]:
+def _interpreter_paths() -> Iterator[str]:
     """Yield what late imports read: the standard library, installed packages, shared libraries, this package."""
-    own = [f"{prefix}/{folder}" for prefix in prefixes() for folder in dict.fromkeys(("lib", sys.platlibdir))]
-    for path in dict.fromkeys([*own, *_LIBRARIES, PACKAGE]):
+    python = [f"{prefix}/{folder}" for prefix in prefixes() for folder in dict.fromkeys(("lib", sys.platlibdir))]
+    for path in dict.fromkeys([*python, *_LIBRARIES.split(), PACKAGE]):
         if os.access(path, os.F_OK):
             yield path
 
 
-def _check(policy: Policy) -> None:
+def _check_policy(policy: Policy) -> None:
     """Raise for errors of the caller, which must not be mistaken for mechanisms that the kernel refuses."""
     for path in (*policy.workspace, *policy.readable, *policy.executables, *policy.code):
         if not path.startswith("/"):
             raise ValueError(f"not an absolute path: {path!r}")
-        folder = os.O_DIRECTORY if path in policy.workspace else 0
-        os.close(os.open(path, os.O_PATH | os.O_CLOEXEC | folder))
+        must_be_folder = os.O_DIRECTORY if path in policy.workspace else 0
+        os.close(os.open(path, os.O_PATH | os.O_CLOEXEC | must_be_folder))
     if any(os.path.realpath(path) == "/" for path in policy.workspace):
         raise ValueError("the whole disk cannot be a workspace")
     with os.scandir("/proc/self/task") as threads:
-        alone = len(list(threads)) == 1
-    if not alone:
-        raise RuntimeError("the sandbox has to be applied before there are threads")
+        if len(list(threads)) != 1:
+            raise RuntimeError("the sandbox has to be applied before there are threads")
 
 
-def _check_shield(shielded: Shield) -> None:
-    for path in shielded.read_only:
+def _refuse_shield(shielded: Shield) -> None:
+    """Raise ValueError if a path has to be shielded."""
+    if shielded.read_only:
+        path = shielded.read_only[0]
         raise ValueError(f"{path!r} lies in a workspace and cannot be shielded there without a mount namespace")
 
 
 def _check_access(policy: Policy) -> None:
-    """Check access again: root without capabilities, or the user it became, may lack access that root had."""
+    """Raise :class:`Closed` for a path that is no longer accessible: root lost capabilities, or became another user."""
     required = (
         (policy.workspace, os.R_OK | os.W_OK | os.X_OK, "read and written"),
         ((*policy.code, *policy.readable), os.R_OK, "read"),

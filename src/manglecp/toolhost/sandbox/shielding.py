@@ -1,13 +1,13 @@
 """Read-only paths inside a writable workspace.
 
-A workspace often contains the environment of this host, the plugin, or an allowed program. Code written there would
-run outside a sandbox at the next start of a host. So these paths are *shielded*: bind-mounted over themselves,
+A workspace often contains the Python environment of this host, the plugin, or an allowed program. Code written there
+would run outside a sandbox at the next start of a host. So these paths are *shielded*: bind-mounted over themselves,
 read-only.
 
-* A folder above a shielded one could be renamed and replaced. The kernel renames no mount point, so each folder between
-  the workspace and the shielded one becomes a mount, too.
-* Refused are: a shielded path over a symbolic link in a workspace (links cannot be mounted); any path to shield without
-  a mount namespace (Landlock cannot revoke a right below a folder); a workspace inside a shielded folder.
+* A folder above a shielded path could be renamed and replaced. The kernel renames no mount point, so each folder that
+  lies between the workspace and the shielded path is *pinned*: it becomes a mount, too, and stays writable.
+* Refused are: a path to shield that is reached by a symbolic link in a workspace (links cannot be mounted); a path to
+  shield without a mount namespace (Landlock cannot revoke rights below a folder); a workspace in a shielded folder.
 """
 
 # pathlib would be the slowest import of a worker:
@@ -20,15 +20,16 @@ from typing import NamedTuple
 
 from .policy import Policy
 
-PACKAGE = __file__.rpartition("/toolhost/")[0]
+PACKAGE = __file__.rpartition("/toolhost/")[0]  # the folder of manglecp
 
 
 class Shield(NamedTuple):
     """Real paths, parents first."""
 
-    held: tuple[str, ...]
+    pinned: tuple[str, ...]
     """Folders that are writable but cannot be moved."""
     read_only: tuple[str, ...]
+    """The shielded paths."""
 
 
 NOTHING = Shield((), ())
@@ -44,29 +45,31 @@ def shield(policy: Policy) -> Shield:
     workspaces = tuple(os.path.realpath(path) for path in policy.workspace)
     read_only: list[str] = []
     if workspaces:
-        for what, named in _trusted(policy):
-            _add(read_only, what, named, workspaces)
+        for description, path in _trusted_paths(policy):
+            _add(read_only, description, path, workspaces)
     for program in policy.executables:
-        for place in (os.path.realpath(program), *_links(program)):
-            if _inside(place, workspaces) and not _inside(place, read_only):
+        for path in (os.path.realpath(program), *_links(program)):
+            if _inside(path, workspaces) and not _inside(path, read_only):
                 raise ValueError(f"a program in a workspace could be written before it is started: {program!r}")
-    held = {folder for path in read_only for workspace in workspaces for folder in _between(workspace, path)}
-    return Shield(tuple(sorted(folder for folder in held if not _inside(folder, read_only))), tuple(sorted(read_only)))
+    between = {folder for path in read_only for workspace in workspaces for folder in _between(workspace, path)}
+    pinned = sorted(folder for folder in between if not _inside(folder, read_only))
+    return Shield(tuple(pinned), tuple(sorted(read_only)))
 
 
-def _add(read_only: list[str], what: str, named: str, workspaces: tuple[str, ...]) -> None:
-    real = os.path.realpath(named)
-    for link in _links(named):
+def _add(read_only: list[str], description: str, path: str, workspaces: tuple[str, ...]) -> None:
+    """Add a path to ``read_only`` if it lies in a workspace; raises ValueError if it cannot be shielded."""
+    real = os.path.realpath(path)
+    for link in _links(path):
         if _inside(link, workspaces) and not _inside(link, read_only):
-            raise ValueError(f"{what}, {named!r}, is reached by the link {link!r}, which lies in a workspace")
+            raise ValueError(f"{description}, {path!r}, is reached by the link {link!r}, which lies in a workspace")
     exists = os.access(real, os.F_OK)
     for workspace in workspaces:
         if exists and within(workspace, real):
-            raise ValueError(f"the workspace {workspace!r} lies in {what}, {real!r}")
+            raise ValueError(f"the workspace {workspace!r} lies in {description}, {real!r}")
     if _inside(real, workspaces) and not _inside(real, read_only):
         if not exists:
-            raise ValueError(f"{what}, {real!r}, does not exist, and could be created in a workspace")
-        read_only[:] = [*(path for path in read_only if not within(path, real)), real]
+            raise ValueError(f"{description}, {real!r}, does not exist, and could be created in a workspace")
+        read_only[:] = [*(shielded for shielded in read_only if not within(shielded, real)), real]
 
 
 def _inside(path: str, folders: Iterable[str]) -> bool:
@@ -78,10 +81,10 @@ def within(path: str, folder: str) -> bool:
     return f"{path}/".startswith(f"{folder.rstrip('/')}/")
 
 
-def _trusted(policy: Policy) -> Iterator[tuple[str, str]]:
-    """Yield what runs outside a sandbox, enclosing folders first."""
+def _trusted_paths(policy: Policy) -> Iterator[tuple[str, str]]:
+    """Yield description and path of all code that hosts run outside a sandbox, enclosing folders first."""
     for prefix in prefixes():
-        if prefix not in ("/", "/usr", "/usr/local"):  # the whole system, and not only an interpreter
+        if prefix not in ("/", "/usr", "/usr/local"):  # these are more than the environment of an interpreter
             yield "the environment of the interpreter", prefix
     for prefix in prefixes():
         for folder in dict.fromkeys(("bin", "lib", sys.platlibdir)):
@@ -97,6 +100,7 @@ def _trusted(policy: Policy) -> Iterator[tuple[str, str]]:
 
 
 def _between(workspace: str, path: str) -> Iterator[str]:
+    """Yield the folders above the path and below the workspace."""
     folder = os.path.dirname(path)
     while folder != workspace and within(folder, workspace):
         yield folder
@@ -105,20 +109,20 @@ def _between(workspace: str, path: str) -> Iterator[str]:
 
 def _links(path: str) -> Iterator[str]:
     """Yield every symbolic link on the way to this path, by its own real path."""
-    here, rest, left = "/", path.split("/")[::-1], 40
-    while rest and left:
-        part = rest.pop()
+    resolved, parts, links_left = "/", path.split("/")[::-1], 40  # the kernel, too, follows at most 40 links
+    while parts and links_left:
+        part = parts.pop()
         if part in ("", "."):
             continue
         if part == "..":
-            here = os.path.dirname(here)
+            resolved = os.path.dirname(resolved)
             continue
-        here = os.path.join(here, part)
+        resolved = os.path.join(resolved, part)
         try:
-            target = os.readlink(here)
+            target = os.readlink(resolved)
         except OSError:  # not a link, or missing
             continue
-        yield here
-        left -= 1
-        here = "/" if target.startswith("/") else os.path.dirname(here)
-        rest += target.split("/")[::-1]
+        yield resolved
+        links_left -= 1
+        resolved = "/" if target.startswith("/") else os.path.dirname(resolved)
+        parts += target.split("/")[::-1]
