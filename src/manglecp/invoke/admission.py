@@ -85,7 +85,7 @@ class InvocationKey(msgspec.Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        """The digest of tool and arguments: all requests with the same key have the same one."""
+        """The digest of tool and arguments; a request key may be used again only with the same one."""
         return digest({"macro_id": self.macro_id, "args": self.args_digest})
 
 

@@ -102,6 +102,7 @@ def _encode(
     if domain.profile.direction(predicate) is None:
         _log.warning("%s: a run derived %s, which the manifest does not publish", domain.pack.name, predicate)
         return None
+    # A single argument needs no list.
     fact = Fact(predicate, tuple(args.items) if isinstance(args, List) else (args,), interval_ns)
     if not _is_acceptable(domain, fact):  # the values are not logged
         _log.warning("%s: a fact of %s that a run derived does not fit its declaration", domain.pack.name, predicate)
