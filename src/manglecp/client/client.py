@@ -7,7 +7,7 @@
 
 Invocations return deltas, which change the client's working state: facts that are sent with the next intents. Requests
 are validated before they are sent, approval is requested where a tool needs it, and requests that are safe to repeat
-are retried. docs/reference/requirements.md explains ids such as CLI-05.
+are retried.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class Client(Connection):
         return response
 
     async def upgrade(self, tool: Tool | str) -> Tool:
-        """Return the tool with its full definition, which another evaluation of its intent requests if necessary."""
+        """Return the tool with its full definition; if that is not cached, evaluate the intent of the tool again."""
         tool = self._find_tool(tool)
         cached = self._tools.get(tool.macro_id, tool)  # it may have been upgraded since ``tool`` was returned
         if "full" in (tool.level, cached.level):
@@ -182,14 +182,14 @@ class Client(Connection):
 
     async def follow(
         self,
-        /,
+        /,  # mypy needs it for BlockingClient.follow
         outcome: InvocationResult,
         which: int | str | SuggestedIntent = 0,
         *,
         facts: Iterable[Mapping[str, Any]] = (),
         **options: Any,
     ) -> EvaluationResult:
-        """Evaluate an intent that an invocation suggests, with its continuation facts and ``facts`` (NEXT-03).
+        """Evaluate an intent that an invocation suggests, with its continuation facts and ``facts``.
 
         ``which`` is the suggestion, its position or its name; ``options`` are further arguments of :meth:`evaluate`.
         """
@@ -222,21 +222,16 @@ class Client(Connection):
         this method cancels the invocation.
         """
         tool = await self.upgrade(tool)
-        schema = tool.definition.input_schema
-        checked_args = check_arguments({} if args is None else args, {} if schema is UNSET else schema)
+        valid_args = check_arguments({} if args is None else args, tool.definition.input_schema or {})
         on_confirm = on_confirm or self._on_confirm
         key = request_key or secrets.token_urlsafe(18)
-        token = approval or await self._approve_early(tool, checked_args, on_confirm)
+        token = approval or await self._approve_early(tool, valid_args, on_confirm)
         attempts, reevaluated = 1, False
         deadline = asyncio.get_running_loop().time() + wait_for_approval
         first_rejection: ServerError | None = None  # of an approval; it explains the later ones
         while True:
             payload = InvokePayload(
-                macro_id=tool.macro_id,
-                args=checked_args,
-                eval_time=eval_time,
-                confirmation_token=token,
-                request_key=key,
+                macro_id=tool.macro_id, args=valid_args, eval_time=eval_time, confirmation_token=token, request_key=key
             )
             try:
                 response = await self._invoke(payload, tool, on_progress or self._on_progress)
@@ -247,7 +242,7 @@ class Client(Connection):
                         raise
                     await self._sleep(_POLL_SECONDS)
                 elif on_confirm is not None and token is not None and self._stores_new_request(error):
-                    first_rejection, token = first_rejection or error, None
+                    first_rejection, token = first_rejection or error, None  # the next call stores a new request
                 elif error.code in ("confirmation_required", "confirmation_invalid") and on_confirm is not None:
                     if error.details.get("reason") == "denied":
                         raise
@@ -256,9 +251,9 @@ class Client(Connection):
                     if attempts >= _MAX_ATTEMPTS:
                         raise error from (None if first_rejection is error else first_rejection)
                     attempts += 1
-                    token = await self._approve(tool, checked_args, on_confirm, pending, first_rejection)
+                    token = await self._approve(tool, valid_args, on_confirm, pending, first_rejection)
                 elif pending is not None and wait_for_approval > 0:
-                    token = pending
+                    token = pending  # poll
                 elif error.code in ("macro_not_found", "macro_expired") and not reevaluated:
                     reevaluated = True
                     if not await self._is_still_offered(tool):
@@ -279,7 +274,7 @@ class Client(Connection):
         return response
 
     async def _is_still_offered(self, tool: Tool) -> bool:
-        """Return whether the tool's intent, evaluated again, still yields its macro_id (ERR-45)."""
+        """Return whether the tool's intent, evaluated again, still yields its macro_id."""
         response = await self._evaluate(tool.request)
         return any(definition.macro_id == tool.macro_id for definition in response.payload.macro_tools)
 
@@ -289,10 +284,7 @@ class Client(Connection):
         return is_invalid and self._has_extension("x-approvals")
 
     async def _approve_early(self, tool: Tool, args: Mapping[str, Any], on_confirm: OnConfirm | None) -> str | None:
-        """Get approval before the call is sent (CLI-05), unless the server stores approval requests.
-
-        Returns the token for the call, or None if it needs none yet.
-        """
+        """Return a token for the call; None if it needs none, or the server will store an approval request first."""
         if not tool.needs_approval or self._is_waived(tool) or self._has_extension("x-approvals"):
             return None
         if on_confirm is None:
@@ -300,7 +292,7 @@ class Client(Connection):
         return await self._approve(tool, args, on_confirm, None)
 
     def _is_waived(self, tool: Tool) -> bool:
-        """Return whether the server waives approval for all effects of the tool (SEC-23, OPEN-39)."""
+        """Return whether the server waives approval for all effects of the tool."""
         identity = self.identity
         if identity is None or identity.trust_level != "automated" or identity.auto_confirm_effects is UNSET:
             return False

@@ -1,11 +1,10 @@
 """The connection of a client: manifest, readiness, authentication, requests and retries.
 
-The newest manifest applies, whether it came first, later or after a reconnect (MANI-34). No request is sent while its
-status is ``booting`` or ``draining`` (CLI-14). A session is authenticated after its first manifest (SEC-13); without a
-session every request carries the credential. A request is retried unchanged only if the error is transient, or if the
-connection was lost and a repetition is safe: with exponential back-off (CLI-07), not before ``retry_after_ms``
-(CLI-06), and at most five times (CLI-08, OPEN-43). The caller handles all other errors (OPEN-44).
-docs/reference/requirements.md explains ids such as CLI-14.
+The newest manifest applies, whether it came first, later or after a reconnect. No request is sent while its status is
+``booting`` or ``draining``. A session is authenticated after its first manifest; without a session every request
+carries the credential. A request is retried unchanged only if the error is transient, or if the connection was lost and
+a repetition is safe: with exponential back-off, not before ``retry_after_ms``, and at most five times. The caller
+handles all other errors.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ from manglecp.client.fact_checks import FactChecks, check_size
 from manglecp.client.transports.session import OnProgress, Request, Transport
 from manglecp.wire import API_KEY_HEADER, CODES, SCHEMES, encode
 from manglecp.wire.messages import (
-    UNSET,
     Authenticate,
     Authenticated,
     AuthenticatePayload,
@@ -39,13 +37,13 @@ from manglecp.wire.messages import (
 
 MAX_RETRIES: Final = 5
 _TRANSIENT: Final = frozenset({"server_not_ready", "rate_limited"})
-# Standard codes that are recoverable, but not by repeating the same request (ERR-42 to ERR-46, OPEN-44).
+# Standard codes that are recoverable, but not by repeating the same request.
 _CHANGE_FIRST: Final = {code for code, row in CODES.items() if row.recoverable and code[:2] != "x-"} - _TRANSIENT
 
 
 def is_retryable(error: ServerError) -> bool:
     """Return whether the unchanged request may succeed later. A custom code needs ``retry_after_ms`` for that."""
-    if not error.recoverable or error.code in _CHANGE_FIRST:  # ERR-48
+    if not error.recoverable or error.code in _CHANGE_FIRST:
         return False
     return error.code in _TRANSIENT or error.retry_after_ms is not None
 
@@ -110,10 +108,7 @@ class Credential:
         return self._token
 
     def scheme(self, accepted: Sequence[str]) -> Scheme:
-        """Return the configured scheme; without one, bearer or the first of the schemes that the server accepts.
-
-        Raises :class:`RequestRefused` if the server does not accept the configured scheme.
-        """
+        """Return the configured scheme, by default bearer or the first accepted one. Raises :class:`RequestRefused`."""
         if self._scheme is not None:
             if self._scheme not in accepted:
                 raise RequestRefused("auth_required", f"the server accepts {', '.join(accepted) or 'no token'} only")
@@ -177,8 +172,7 @@ class Connection:
         return self._manifest
 
     def _has_extension(self, name: str) -> bool:
-        extensions = self.manifest.extensions
-        return extensions is not UNSET and name in extensions
+        return name in (self.manifest.extensions or {})
 
     async def connect(self) -> None:
         """Connect, receive the manifest and, in a session, authenticate. The first request waits for readiness."""
@@ -221,8 +215,7 @@ class Connection:
                 _log.exception("the manifest callback failed")
 
     def _schemes(self) -> tuple[str, ...]:
-        schemes = self.manifest.auth.schemes
-        return () if schemes is UNSET else schemes
+        return self.manifest.auth.schemes or ()
 
     def _accepts_credentials(self) -> bool:
         return self.manifest.auth.required or bool(self._schemes())
@@ -259,10 +252,7 @@ class Connection:
         return self._checks
 
     async def _get_ready(self) -> None:
-        """Connect and authenticate if necessary, and wait until the server is ready.
-
-        Raises :class:`RequestRefused` if it is not ready after ``boot_seconds``.
-        """
+        """Connect if necessary, and wait until ready. Raises :class:`RequestRefused` after ``boot_seconds``."""
         if self._closed:
             raise RequestRefused("not_connected", "the client is closed; connect() opens it again")
         async with self._ready_lock:
@@ -273,10 +263,10 @@ class Connection:
                 raise RequestRefused("auth_required", "the server requires a credential: pass token")
 
     async def _wait_until_ready(self) -> None:
-        """Wait for a manifest that is neither ``booting`` nor ``draining`` (MANI-28, MANI-32); poll without a session.
+        """Wait for a manifest that is neither ``booting`` nor ``draining``; poll without a session.
 
         A session with a draining server is reconnected once its pending requests are done: another server may listen at
-        the same address (MANI-31).
+        the same address.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._boot_seconds
@@ -310,8 +300,8 @@ class Connection:
     ) -> ServerMessage:
         """Send a request and return its response. Raises :class:`ServerError` for an error.
 
-        ``make_request`` takes the request id, which is new for every attempt (OPEN-43). ``may_repeat`` returns whether
-        the request may be sent again after a lost connection, although the first attempt may have had its effect.
+        ``make_request`` takes the request id, new for every attempt. ``may_repeat`` returns whether the request may be
+        sent again after a lost connection, although the first attempt may have had its effect.
         """
         sent = False
 
@@ -326,10 +316,7 @@ class Connection:
         return await self._with_retries(attempt, lambda: not sent or may_repeat())
 
     async def _with_retries(self, attempt: Callable[[], Awaitable[T]], may_repeat: Callable[[], bool]) -> T:
-        """Return the result of ``attempt``, repeated as the retry policy allows.
-
-        ``may_repeat`` decides after a lost connection. A rejected token is renewed once.
-        """
+        """Return the result of ``attempt``, retried by the policy; after a lost connection only if ``may_repeat()``."""
         retries = 0
         renewed = False
         while True:
@@ -337,7 +324,7 @@ class Connection:
             retry_after_ms = None
             try:
                 return await attempt()
-            except ResponseTimeout:
+            except ResponseTimeout:  # the server may still be working on the request
                 raise
             except ConnectionLost as lost:
                 if not may_repeat():

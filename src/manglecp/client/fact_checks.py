@@ -3,8 +3,7 @@
 The manifest is less specific about a predicate than its declaration: the type ``string`` covers strings, names, times
 and others. Each type becomes a shape that accepts all of them, and the fact checker that servers use validates the
 facts, so that a client rejects nothing that the server would accept. A predicate that the manifest does not list is a
-warning (CLI-02); every other violation is an error, with the server's codes. docs/reference/requirements.md explains
-ids such as CLI-02.
+warning; every other violation is an error, with the server's codes.
 """
 
 from __future__ import annotations
@@ -47,10 +46,7 @@ _UPGRADE: Final = PublishedPredicate(Schema(UPGRADE, (Shape(STRING),), None), "i
 
 @dataclass(frozen=True, slots=True)
 class FactCheckResult:
-    """Facts that can be sent, with positional arguments where possible, and the violations of the others.
-
-    ``warnings`` are about facts that can be sent, although the manifest does not list their predicate.
-    """
+    """The facts that can be sent, warnings about those of unlisted predicates, and the violations of other facts."""
 
     facts: tuple[FactObject, ...]
     violations: tuple[Violation, ...] = ()
@@ -73,16 +69,15 @@ class FactChecks:
         return next((intent for intent in self._manifest.intents if intent.name == name), None)
 
     def is_listed(self, fact: Mapping[str, Any]) -> bool:
-        """Return whether the manifest lists the predicate, or lists none at all (OPEN-15)."""
+        """Return whether the manifest lists the predicate, or lists none at all."""
         return fact.get("pred") in self._vocabulary or not self._manifest.facts_profile.predicates
 
     def is_used_by(self, fact: Mapping[str, Any], intent: str) -> bool:
-        """Return whether the intent lists the predicate (SEC-30). An intent without a list may use all facts."""
+        """Return whether the intent lists the predicate. An intent without a list may use all facts."""
         description = self._find_intent(intent)
         if description is None or description.optional_facts is UNSET:
             return True
-        required = () if description.required_facts is UNSET else description.required_facts
-        return fact.get("pred") in {*required, *description.optional_facts, UPGRADE}
+        return fact.get("pred") in {*(description.required_facts or ()), *description.optional_facts, UPGRADE}
 
     def check(self, facts: Iterable[Mapping[str, Any]]) -> FactCheckResult:
         """Validate each fact on its own, up to ``MOST_VIOLATIONS`` violations."""
@@ -114,7 +109,7 @@ class FactChecks:
     def require(self, facts: Sequence[Mapping[str, Any]], intent: str, violations: Sequence[Violation] = ()) -> None:
         """Raise :class:`RequestRefused` if there are violations, or missing or too many facts for the intent."""
         description = self._find_intent(intent)
-        required = () if description is None or description.required_facts is UNSET else description.required_facts
+        required = () if description is None else description.required_facts or ()
         present = {fact.get("pred") for fact in facts}
         missing = [name for name in dict.fromkeys(required) if name not in present]
         if violations or missing:
@@ -124,7 +119,7 @@ class FactChecks:
             raise RequestRefused.of(too_many_facts(len(facts), limit))
 
     def _with_positional_args(self, fact: Any) -> Any:
-        """Convert named arguments to positional ones where the manifest names them (OPEN-10)."""
+        """Convert named arguments to positional ones where the manifest names them."""
         named_args = fact.get("named_args") if type(fact) is dict else None
         if type(named_args) is not dict or fact.get("args") is not None:
             return fact
@@ -137,7 +132,7 @@ class FactChecks:
 
 
 def check_arguments(args: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of the arguments. Raises :class:`RequestRefused` if they do not conform to the schema (CLI-04)."""
+    """Return a copy of the arguments. Raises :class:`RequestRefused` if they do not conform to the schema."""
     try:
         copied: dict[str, Any] = copy_json(args)
     except NotJson as error:
@@ -152,7 +147,7 @@ def check_arguments(args: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[
 
 
 def check_size(data: bytes, manifest: ManifestPayload) -> bytes:
-    """Return the encoded message. Raises :class:`RequestRefused` if it exceeds the server's limit (CLI-03)."""
+    """Return the encoded message. Raises :class:`RequestRefused` if it exceeds the server's limit."""
     limit = manifest.limits.max_message_bytes
     if len(data) > limit:
         raise RequestRefused.of(too_large(len(data), limit))

@@ -57,9 +57,8 @@ class Tool:
     @property
     def repeatable(self) -> bool:
         """Whether two calls with the same arguments have the effect of one."""
-        return self.effects == ("none",) or (
-            self.definition.safety is not UNSET and self.definition.safety.idempotent is True
-        )
+        safety = self.definition.safety
+        return self.effects == ("none",) or (safety is not UNSET and safety.idempotent is True)
 
     @property
     def score(self) -> float | None:

@@ -16,7 +16,6 @@ from typing import Any
 from manglecp.client.client import Client
 from manglecp.client.errors import ClientError, RequestRefused
 from manglecp.client.results import EvaluationResult, InvocationResult, Tool, unproven_tool_error
-from manglecp.wire.messages import UNSET
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +60,14 @@ class Router:
             self.clients[f"{id_}#{earlier + 1}" if earlier else id_] = client
 
     def choose(self, intent: str, categories: Collection[str] = ()) -> dict[str, Client]:
-        """Return the clients, by name, of the servers that are in one of the categories and list the intent.
+        """Return the clients, by name, of the servers in one of the categories (or in any) that list the intent.
 
-        Without categories, any category counts. If no server lists the intent, all in the categories are returned:
-        lists may be incomplete.
+        If no server lists the intent, all in the categories are returned: lists may be incomplete.
         """
         in_categories = {
             name: client
             for name, client in self.clients.items()
-            if not categories or not set(categories).isdisjoint(_categories(client))
+            if not categories or not set(categories).isdisjoint(client.manifest.domain.categories or ())
         }
         with_intent = {
             name: client
@@ -87,20 +85,22 @@ class Router:
         categories: Collection[str] = (),
         **options: Any,
     ) -> RoutedEvaluation:
-        """Evaluate the intent on all servers that :meth:`choose` returns, concurrently.
+        """Evaluate the intent on the servers that :meth:`choose` returns. Raises the first error if all of them fail.
 
-        ``options`` are keyword arguments of :meth:`Client.evaluate`. Raises the first error if all servers fail.
+        ``options`` are keyword arguments of :meth:`Client.evaluate`.
         """
         chosen = self.choose(intent, categories)
         if not chosen:
-            raise RequestRefused(
-                "no_server", f"no server has one of the categories {', '.join(sorted(categories)) or 'any'}"
-            )
-        all_facts = list(facts)
-        results = await asyncio.gather(
-            *(_evaluate(client, intent, params, all_facts, options) for client in chosen.values()),
-            return_exceptions=True,
-        )
+            names = ", ".join(sorted(categories)) or "any"
+            raise RequestRefused("no_server", f"no server has one of the categories {names}")
+        all_facts: list[Any] = list(facts)  # invalid ones, too: the client reports them
+
+        async def evaluate_on(client: Client) -> EvaluationResult:
+            listed = {schema.predicate for schema in client.manifest.facts_profile.predicates}
+            accepted = [f for f in all_facts if not listed or not isinstance(f, Mapping) or f.get("pred") in listed]
+            return await client.evaluate(intent, params, accepted, **options)
+
+        results = await asyncio.gather(*map(evaluate_on, chosen.values()), return_exceptions=True)
         evaluations: dict[str, EvaluationResult] = {}
         failures: dict[str, ClientError] = {}
         for name, result in zip(chosen, results, strict=True):
@@ -114,19 +114,6 @@ class Router:
             raise next(iter(failures.values()))
         tools = (RoutedTool(tool, chosen[name]) for name, result in evaluations.items() for tool in result)
         return RoutedEvaluation(_best_tools(tools), evaluations, failures)
-
-
-async def _evaluate(
-    client: Client, intent: str, params: Mapping[str, Any] | None, facts: list[Any], options: dict[str, Any]
-) -> EvaluationResult:
-    listed = {schema.predicate for schema in client.manifest.facts_profile.predicates}  # empty: all are accepted
-    accepted = [fact for fact in facts if not listed or not isinstance(fact, Mapping) or fact.get("pred") in listed]
-    return await client.evaluate(intent, params, accepted, **options)
-
-
-def _categories(client: Client) -> tuple[str, ...]:
-    categories = client.manifest.domain.categories
-    return () if categories is UNSET else categories
 
 
 def _best_tools(tools: Iterable[RoutedTool]) -> tuple[RoutedTool, ...]:

@@ -2,8 +2,7 @@
 
 A delta is applied as one transaction: every fact that a retraction matches is removed, then each new assertion is
 appended. Two facts are equal if predicate, arguments and time are equal, whatever their ``source`` and ``category``
-(DATA-42). In a retraction, null as an argument matches any value, null inside a value only null; ``t``, if present,
-must be equal (OPEN-46). docs/reference/requirements.md explains ids such as DATA-42.
+In a retraction, null as an argument matches any value, null inside a value only null; ``t``, if present, must be equal.
 """
 
 from __future__ import annotations
@@ -27,10 +26,7 @@ class NotJson(ValueError):
 
 
 def copy_json(value: Any, depth: int = 0) -> Any:
-    """Return a copy that consists of dicts, lists and JSON scalars. Raises :class:`NotJson`, also for NaN.
-
-    The encoder would write NaN as null, which matches any value.
-    """
+    """Return a copy as plain JSON. Raises :class:`NotJson`, also for NaN, which the encoder would write as null."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
@@ -75,7 +71,6 @@ class _FactKey:
     time: _Time
 
     def matches(self, fact: _FactKey) -> bool:
-        """Return whether a fact of the same signature matches this pattern."""
         return (self.time is None or self.time == fact.time) and all(
             arg is None or arg == fact_arg for arg, fact_arg in zip(self.args, fact.args, strict=True)
         )
@@ -198,7 +193,7 @@ def _time(t: Any) -> _Time:
 
 
 def _encode_value(value: Any) -> bytes:
-    """Encode equal values equally: the order of members does not count, and whole numbers may be wrapped (DATA-19)."""
+    """Encode equal values equally: the order of members does not count, and whole numbers may be wrapped."""
     return msgspec.json.encode(_unwrap_integers(copy_json(value)), order="sorted")
 
 

@@ -1,8 +1,8 @@
 """The HTTP transport: the manifest is fetched from its well-known address, each request is one POST.
 
 The size of a response is limited while it arrives, and no response is decompressed. Closing the connection cancels a
-request (TRANS-40 in docs/reference/requirements.md), except a run with a request key, which survives a lost connection:
-a message cancels it, if the server supports that.
+request, except a run with a request key, which survives a lost connection: a message cancels it, if the server supports
+that.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class HttpTransport:
             return self._manifest
         if response.status_code == 404:
             why = f"there is no manifest at {display_address(self._url)}: not a MangleCP server, or at another address"
-            raise RequestRefused("not_manglecp", why)  # TRANS-29
+            raise RequestRefused("not_manglecp", why)
         message = self._decode_response(response, data)
         if isinstance(message, ErrorMessage):
             raise ServerError.of(message.payload)
@@ -114,7 +114,7 @@ class HttpTransport:
             raise InvalidResponse("the server sent another message instead of its manifest")
         endpoints = message.payload.endpoints
         if endpoints is UNSET:
-            raise InvalidResponse("the manifest has no endpoints")  # MANI-11
+            raise InvalidResponse("the manifest has no endpoints")
         self._endpoints = {
             IntentRequest: self._resolve(url, endpoints.intent_eval),
             InvokeRequest: self._resolve(url, endpoints.macro_invoke),
@@ -132,7 +132,7 @@ class HttpTransport:
         message: Request,
         data: bytes,
         headers: dict[str, str],
-        on_progress: OnProgress | None = None,  # noqa: ARG002 - HTTP has none (PROG-04)
+        on_progress: OnProgress | None = None,  # noqa: ARG002 - HTTP has no progress
     ) -> ServerMessage:
         if self._endpoints is None:
             raise ConnectionLost("there is no manifest yet")
@@ -143,12 +143,9 @@ class HttpTransport:
         try:
             response, body, _ = await self._fetch("POST", url, headers=headers, content=data)
         except asyncio.CancelledError:
-            if (
-                isinstance(message, InvokeRequest)
-                and message.payload.request_key is not None
-                and self._supports_cancel()
-            ):
-                cancel = cancel_message(message.id, message.payload.request_key)
+            request_key = message.payload.request_key if isinstance(message, InvokeRequest) else None
+            if request_key is not None and self._supports_cancel():
+                cancel = cancel_message(message.id, request_key)
                 task = asyncio.create_task(self._send_quietly(url, headers, cancel))
                 self._cancel_tasks.add(task)
                 task.add_done_callback(self._cancel_tasks.discard)
@@ -171,7 +168,7 @@ class HttpTransport:
                 await self._fetch("POST", url, headers=headers, content=data)
 
     async def close(self) -> None:
-        if self._cancel_tasks:  # a cancelled run must not continue because the message was lost
+        if self._cancel_tasks:  # if a cancel message were lost, its run would continue
             await asyncio.wait(self._cancel_tasks)
         client, self._client = self._client, None
         self._endpoints = self._manifest = self._etag = None
@@ -219,7 +216,7 @@ class HttpTransport:
         return b"".join(parts)
 
     def _decode_response(self, response: httpx.Response, data: bytes) -> ServerMessage:
-        """Return the message, also that of an HTTP error (TRANS-14). A response of a proxy may have none."""
+        """Return the message, also that of an HTTP error. A response of a proxy may have none."""
         status = response.status_code
         if response.headers.get("content-type", "").split(";")[0].strip().lower() == _JSON:
             if status == 200:

@@ -1,9 +1,8 @@
 """The transport interface, and the base class of transports with a session.
 
-Responses arrive in any order and are matched by id (TRANS-33). Progress and responses for unknown ids are dropped
-(PROG-07): the request may have been cancelled. A message that cannot be decoded ends the connection, because it is
-unknown which request waits for it. After a reconnect nothing of the earlier connection remains (TRANS-08).
-docs/reference/requirements.md explains ids such as TRANS-33.
+Responses arrive in any order and are matched by id. Progress and responses for unknown ids are dropped: the request may
+have been cancelled. A message that cannot be decoded ends the connection, because it is unknown which request waits for
+it. After a reconnect nothing of the earlier connection remains.
 """
 
 from __future__ import annotations
@@ -98,7 +97,7 @@ def require_response(message: Request, response: ServerMessage) -> ServerMessage
 
 
 def cancel_message(request_id: str, request_key: str | None = None) -> bytes:
-    """Return the encoded message that cancels a request (TRANS-36)."""
+    """Return the encoded message that cancels a request."""
     return encode(Cancel(payload=CancelPayload(request_id=request_id, request_key=request_key)))
 
 
@@ -119,7 +118,7 @@ class SessionTransport(ABC):
         self.max_response_bytes = max_response_bytes
         self._connect_seconds = connect_seconds
         self._on_manifest: OnManifest | None = None
-        self._first_manifest: asyncio.Future[Manifest] | None = None  # no request is sent before it (TRANS-03)
+        self._first_manifest: asyncio.Future[Manifest] | None = None  # no request is sent before it
         self._end_reason: ClientError | None = ConnectionLost("there is no connection")  # None while connected
         self._pending: dict[str, _PendingRequest] = {}  # by request id
         self._reader: asyncio.Task[None] | None = None
@@ -180,7 +179,7 @@ class SessionTransport(ABC):
                 self._cancel(message.id)
 
     async def close(self) -> None:
-        if self._cancel_tasks and self.connected:  # a cancelled run must not continue because the message was lost
+        if self._cancel_tasks and self.connected:  # if a cancel message were lost, its run would continue
             await asyncio.wait(self._cancel_tasks, timeout=_CANCEL_SECONDS)
         self._end(ConnectionLost("the connection was closed"))
         reader, self._reader = self._reader, None
@@ -255,10 +254,7 @@ _MAX_SHOWN_LENGTH: Final = 200
 
 
 def check_address(url: str, schemes: Collection[str], *, insecure: bool) -> str:
-    """Return the URL. Raises :class:`RequestRefused` if it is malformed, has credentials or lacks TLS.
-
-    Without TLS, hosts other than this machine need ``insecure``.
-    """
+    """Return the URL. Raises :class:`RequestRefused` if it is malformed, has credentials, or lacks TLS on a network."""
     parts = _split(url)
     if parts.scheme not in schemes or not parts.hostname:
         raise RequestRefused(

@@ -24,10 +24,7 @@ _DRAIN_SECONDS: Final = 1.0  # time limit for reading the rest of a pipe, which 
 
 
 class StdioTransport(SessionTransport):
-    """A transport that starts ``command``, without a shell, and adds ``env`` to its inherited environment.
-
-    ``on_stderr`` is called with each chunk of its stderr.
-    """
+    """A transport that runs ``command`` without a shell, with ``env`` added to the environment of this process."""
 
     def __init__(
         self,
@@ -118,7 +115,7 @@ class StdioTransport(SessionTransport):
                 await _finish(self._stderr_task)
 
     async def _stderr_suffix(self) -> str:
-        """Return the last line on stderr, as the end of an error message; empty if there is no line."""
+        """Return the end of an error message with the last line on stderr; empty if there is no line."""
         if self._stderr_task is not None:
             await asyncio.wait([self._stderr_task], timeout=_DRAIN_SECONDS)
         lines = self.stderr.strip().splitlines()
