@@ -1,8 +1,7 @@
 """The error registry: every error of the protocol (MangleCP specification 09).
 
 Each code has its HTTP status, whether the client can recover from it, and the members of its ``details``. Custom codes
-begin with ``x-``. Text of a client is truncated, so that errors stay small. docs/reference/requirements.md explains ids
-such as WIRE-11.
+begin with ``x-``. Text of a client is truncated, so that errors stay small.
 """
 
 from __future__ import annotations
@@ -109,7 +108,7 @@ class WireError(Exception):
         self.row: Code = CODES.get(code) or row or _CUSTOM_ROW
 
     def payload(self) -> ErrorPayload:
-        """Return the payload. It has ``retry_after_ms`` only if the code is recoverable (ERR-03)."""
+        """Return the payload. It has ``retry_after_ms`` only if the code is recoverable."""
         return ErrorPayload(
             code=self.code,
             message=self.message,
@@ -142,7 +141,7 @@ def invalid_type(type_: str, known: Iterable[str], reason: str = "is not a messa
 
 
 def unsupported_version(requested: str) -> WireError:
-    """Return the error, with the client's version truncated to 64 characters (WIRE-11)."""
+    """Return the error, with the client's version truncated to 64 characters."""
     short = requested if len(requested) <= _MAX_VERSION_LENGTH else f"{requested[:_MAX_VERSION_LENGTH]}…"
     details = {"requested_version": short, "supported_versions": list(SUPPORTED_VERSIONS)}
     message = f"Version {truncate(requested, _MAX_VERSION_LENGTH)} is not supported"
@@ -176,18 +175,15 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def refused_facts(violations: Sequence[Violation], missing: Sequence[str] = ()) -> WireError:
-    """Return one error with all violations of a request, and the required predicates without a fact.
-
-    Its code is the issue that all violations share, if there is such a code, else ``invalid_facts`` (OPEN-04, OPEN-05).
-    """
+    """Return one error with all violations of a request. ``missing`` are required predicates without a fact."""
     issues = {violation.issue for violation in violations}
-    shared = next(iter(issues)) if len(issues) == 1 and not missing else ""
+    only_issue = next(iter(issues)) if len(issues) == 1 and not missing else ""
     details: dict[str, Any] = {"violations": msgspec.to_builtins(list(violations))}
     if missing:
         details["missing_facts"] = list(missing)
     count = len(violations) + len(missing)
     message = f"{count} fact validation error{'' if count == 1 else 's'}"
-    return WireError(shared if shared in _ISSUES_WITH_A_CODE else "invalid_facts", message, details)
+    return WireError(only_issue if only_issue in _ISSUES_WITH_A_CODE else "invalid_facts", message, details)
 
 
 def too_many_facts(actual: int, limit: int) -> WireError:
@@ -211,7 +207,7 @@ def refused_arguments(errors: Sequence[SchemaError]) -> WireError:
 
 
 def budget_exceeded(code: str, limit: float, consumed: float, unit: str, suggestion: str) -> WireError:
-    """Return the error for an evaluation that exceeded a limit; no partial results are sent (EVAL-24)."""
+    """Return the error for an evaluation that exceeded a limit; no partial results are sent."""
     budget = {"limit": limit, "consumed": consumed, "unit": unit}
     details = {"budget": budget, "partial_results_available": False, "suggestion": suggestion}
     return WireError(code, f"{CODES[code].meaning}: {consumed:,} of {limit:,} {unit.replace('_', ' ')}", details)

@@ -2,7 +2,6 @@
 
 ``_read_fast`` is the fast path for most valid facts. When it returns None, ``_check_members`` checks the fact again and
 reports violations. The fast path must never accept a fact that ``_check_members`` refuses.
-docs/reference/requirements.md explains ids such as OPEN-06.
 """
 
 from __future__ import annotations
@@ -65,7 +64,6 @@ class FactChecker:
         return fact if len(self.violations) == before else None
 
     def _report(self, issue: str, message: str, **members: Any) -> None:
-        """Add a violation; ``members`` are further members of it, of which those that are None are left out."""
         present = {name: value for name, value in members.items() if value is not None}
         self.violations.append(
             Violation(fact_index=self._index, predicate=self._predicate, issue=issue, message=message, **present)
@@ -172,7 +170,7 @@ class FactChecker:
             if any(entry.assertable for entry in by_arity.values()):
                 return by_arity
             self._report("direction_violation", f"Predicate '{name}' is derived by the server and cannot be asserted")
-        elif name.startswith(RESERVED_PREFIX):  # before the pattern, which no such name fits (OPEN-06)
+        elif name.startswith(RESERVED_PREFIX):  # before the pattern, which no such name matches
             message = f"Predicates starting with '{RESERVED_PREFIX}' are reserved for protocol use"
             self._report("reserved_predicate", message)
         elif not is_name(name):
@@ -184,7 +182,7 @@ class FactChecker:
         return None
 
     def _suggest(self, name: str) -> str | None:
-        """Return a suggestion, only of names that the manifest lists (OPEN-49)."""
+        """Return a suggestion, only of names that the manifest lists."""
         if name not in self._suggestions and len(self._suggestions) < _MAX_SUGGESTIONS:
             assertable = (n for n, entries in self.vocabulary.items() if any(e.assertable for e in entries.values()))
             self._suggestions[name] = did_you_mean(name, assertable)

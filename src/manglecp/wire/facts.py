@@ -69,10 +69,7 @@ def read_fact(data: JSON, schemas: Schemas, *, now: int | None = None, check: bo
 
 
 def write_fact(fact: Fact, schemas: Schemas, *, wildcards: bool = False) -> dict[str, Any]:
-    """Return the fact object that :func:`read_fact` reads back as the same fact.
-
-    With ``wildcards``, the fact is a retraction: ``WILDCARD`` becomes null.
-    """
+    """Return the fact object, which :func:`read_fact` reads back; ``wildcards`` writes ``WILDCARD`` as null."""
     schema = schemas.find(fact.predicate, len(fact.args))
     args = [
         None if wildcards and arg is WILDCARD else to_json(arg, shape)
@@ -95,10 +92,7 @@ class InvalidFact(Fault):
 
 
 def arguments(name: str, fact: dict[str, Any], by_arity: Mapping[int, Schema]) -> tuple[Schema, list[Any]]:
-    """Return the schema for a fact object, and the JSON of its arguments in order. Raises :class:`InvalidFact`.
-
-    ``by_arity`` are the schemas of the predicate ``name``.
-    """
+    """Return the schema for a fact object, and the JSON of its arguments in order. Raises :class:`InvalidFact`."""
     subject, args, named_args = f"Predicate '{name}'", fact.get("args"), fact.get("named_args")
     only = next(iter(by_arity.values())) if len(by_arity) == 1 else None
     if (args is None) == (named_args is None):

@@ -20,15 +20,7 @@ from manglecp.mangle import INT_MAX
 from manglecp.wire.clauses import StructuredClause
 from manglecp.wire.errors import SchemaError, Violation
 from manglecp.wire.facts import PROVENANCE_CATEGORIES, SOURCE_TYPES
-from manglecp.wire.messages import (
-    CLIENT_TYPES,
-    LEVEL_MEMBERS,
-    SERVER_TYPES,
-    SUPPORTED_VERSIONS,
-    VERSION,
-    LevelMembers,
-    Message,
-)
+from manglecp.wire.messages import CLIENT_TYPES, LEVEL_MEMBERS, SERVER_TYPES, SUPPORTED_VERSIONS, VERSION, Message
 from manglecp.wire.values import NS_PER_MS
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -172,7 +164,7 @@ def _components() -> dict[str, dict[str, Any]]:
     error["properties"]["details"] = {"anyOf": [{"$ref": f"{_DEFS}ErrorDetails"}, dict(_NULL)]}
     error["allOf"] = [copy.deepcopy(_UNSUPPORTED_VERSION_HAS_DETAILS)]
     components["Auth"]["allOf"] = [copy.deepcopy(_REQUIRED_AUTH_HAS_SCHEMES)]
-    components["MacroTool"]["allOf"] = [_level_condition(*item) for item in LEVEL_MEMBERS.items()]
+    components["MacroTool"]["allOf"] = [_level_condition(level, *members) for level, members in LEVEL_MEMBERS.items()]
     return components
 
 
@@ -199,13 +191,13 @@ def _simplify(node: Any) -> None:
             _simplify(part)
 
 
-def _level_condition(level: str, members: LevelMembers) -> dict[str, Any]:
+def _level_condition(level: str, required: frozenset[str], forbidden: frozenset[str]) -> dict[str, Any]:
     then: dict[str, Any] = {}
-    if members.required:
-        then["required"] = sorted(members.required)
-        then["properties"] = {name: {"not": dict(_NULL)} for name in sorted(members.required)}
-    if members.forbidden:
-        then["properties"] = {name: dict(_NULL) for name in sorted(members.forbidden)}
+    if required:
+        then["required"] = sorted(required)
+        then["properties"] = {name: {"not": dict(_NULL)} for name in sorted(required)}
+    if forbidden:
+        then["properties"] = {name: dict(_NULL) for name in sorted(forbidden)}
     return {"if": {"properties": {"disclosure_level": {"const": level}}}, "then": then}
 
 

@@ -3,7 +3,7 @@
 Checks run in this order: number of bytes, number of arrays and objects, UTF-8 and JSON, depth, envelope (type, version,
 direction, id, payload), payload against its struct. The first check that fails determines the error. The version comes
 early, so that a peer of another version gets ``unsupported_version``. :class:`.Profile` checks the facts later. Unknown
-members are skipped. docs/reference/requirements.md explains ids such as OPEN-09.
+members are skipped.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_PARTS: Final = 1_000_000  # arrays and objects in a message: three times tho
 
 _LONG_BYTES: Final = 65_536  # above it, the garbage collector is paused
 _BOM: Final = b"\xef\xbb\xbf"
-# What a client assumes if a manifest leaves them out (OPEN-09, OPEN-10); the structs have the values of this server.
+# What a client assumes if a manifest leaves them out; the structs have the values of this server.
 _MANIFEST_DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "protocol": {"conformance_level": 1},
     "capabilities": {"named_args": False},
@@ -51,7 +51,9 @@ def receive_from_server(data: bytes, max_bytes: int) -> ServerMessage:
     """Return the message of a server. Raises :class:`WireError`, which the client reports and never sends."""
     type_, envelope = _envelope(data, max_bytes, SERVER_TYPES, CLIENT_TYPES)
     if type_ == "manifest":
-        _set_defaults(envelope["payload"])
+        for name, defaults in _MANIFEST_DEFAULTS.items():
+            if type(part := envelope["payload"].get(name)) is dict:
+                part.update((member, value) for member, value in defaults.items() if part.get(member) is None)
     message = convert_message(envelope, SERVER_TYPES[type_])
     check_conditions(message)
     return message
@@ -60,10 +62,7 @@ def receive_from_server(data: bytes, max_bytes: int) -> ServerMessage:
 def _envelope(
     data: bytes, max_bytes: int, types: Mapping[str, type[Message]], other_direction: Mapping[str, type[Message]]
 ) -> tuple[str, dict[str, Any]]:
-    """Return the type and the object. Raises :class:`WireError`; the members of the payload are not checked.
-
-    ``types`` are the message types of the sender, ``other_direction`` those of the receiver.
-    """
+    """Return the type, which is one of ``types``, and the object, whose payload is not checked further."""
     if len(data) > max_bytes:
         raise too_large(len(data), max_bytes)
     envelope = _decode_object(data)
@@ -92,7 +91,7 @@ def _envelope(
 
 
 def _response_id(type_: Any, envelope: Mapping[str, Any]) -> str | None:
-    """Return the id of the error response. A cancel itself gets no response (OPEN-02, OPEN-59)."""
+    """Return the id of the error response. A cancel itself gets no response."""
     id_ = envelope.get("id")
     return id_ if type(id_) is str and id_ and type_ != "cancel" else None
 
@@ -123,9 +122,3 @@ def _decode_object(data: bytes) -> dict[str, Any]:
 
 def _problem(member: str, expected: str, envelope: dict[str, Any]) -> str:
     return f"{member} is not {expected}" if member in envelope else f"{member} is missing"
-
-
-def _set_defaults(payload: dict[str, Any]) -> None:
-    for name, defaults in _MANIFEST_DEFAULTS.items():
-        if type(part := payload.get(name)) is dict:
-            part.update((member, value) for member, value in defaults.items() if part.get(member) is None)

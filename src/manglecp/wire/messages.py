@@ -69,19 +69,18 @@ SideEffect: TypeAlias = Annotated[str, one_of_or_custom(*SIDE_EFFECTS)]
 
 
 class LevelMembers(NamedTuple):
-    """The members that a macro-tool of one disclosure level must have, and those that it must not have."""
+    """The members that a macro-tool of one disclosure level must have, and must not have (specification 06)."""
 
     required: frozenset[str] = frozenset()
     forbidden: frozenset[str] = frozenset()
 
 
 _ONLY_FULL: Final = frozenset({"input_schema", "output_schema", "context_injection", "safety", "validity"})
-LEVEL_MEMBERS: Final[Mapping[str, LevelMembers]] = {
+LEVEL_MEMBERS: Final[Mapping[str, LevelMembers]] = {  # by disclosure level
     "full": LevelMembers(required=frozenset({"description", "input_schema", "safety"})),
     "condensed": LevelMembers(forbidden=_ONLY_FULL),
     "minimal": LevelMembers(forbidden=_ONLY_FULL | {"description", "metadata"}),
 }
-"""By disclosure level (specification 06, section 2.2; OPEN-24)."""
 
 
 class SkillReference(Part, frozen=True, kw_only=True):

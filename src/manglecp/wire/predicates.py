@@ -103,7 +103,7 @@ UNTIMED_MEANINGS: Final = (("now",), ("always",))
 """The possible arguments of ``untimed``."""
 
 UPGRADE: Final = "disclosure_upgrade"
-"""A client requests a higher disclosure level with this predicate; no pack can declare it (OPEN-16)."""
+"""A client requests a higher disclosure level with this predicate; no pack can declare it."""
 RESERVED_PREFIX: Final = "_manglecp_"
 LONGEST_NAME: Final = 128
 
@@ -129,13 +129,12 @@ class PublishedPredicate:
         return self.direction != "output"
 
     def manifest_entry(self) -> PredicateSchema:
-        schema = self.schema
         return PredicateSchema(
-            predicate=schema.predicate,
-            arity=schema.arity,
+            predicate=self.schema.predicate,
+            arity=self.schema.arity,
             arg_types=self.arg_types,
-            arg_names=schema.arg_names or UNSET,
-            temporal=schema.temporal,
+            arg_names=self.schema.arg_names or UNSET,
+            temporal=self.schema.temporal,
             description=self.description or UNSET,
             direction=self.direction,
         )

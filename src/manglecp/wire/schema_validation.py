@@ -3,7 +3,7 @@
 Schemas are not trusted: references are not fetched, patterns run in linear time, and a schema that does not compile
 accepts no value. References that double at every step and large unions could still keep a validator busy, so
 :func:`validation_cost` estimates its work before it runs, in visits: a visit is the check of one value against one
-subschema. A value that needs more than ``MAX_VISITS`` is invalid.
+subschema. A value that needs too many is invalid.
 """
 
 from __future__ import annotations
@@ -225,10 +225,7 @@ def _parts(value: Any) -> list[Any]:
 
 
 def value_size(value: Any, limit: int) -> int:
-    """Return the number of visits of a value by one subschema at each level; counting stops above ``limit``.
-
-    The value, each value and key in it, and every 32 characters of a text count as one visit.
-    """
+    """Count a value, the values and keys in it, and every 32 characters of a text; stop above ``limit``."""
     count, stack = 0, [value]
     while stack and count <= limit:
         part = stack.pop()
@@ -290,7 +287,6 @@ class _ErrorSearch:
         self._validators: dict[int, Callable[[Any], bool]] = {}
 
     def errors(self, value: Any, schema: Mapping[str, Any], path: str) -> Iterator[SchemaError]:
-        """Yield the errors of a value, or of the part at ``path``, for the schema or its subschema for that part."""
         complete_schema = {**self._definitions, **schema}
         cost = validation_cost(value, complete_schema)
         if cost <= self._visits_left:
@@ -342,7 +338,6 @@ def _parts_with_schemas(value: Any, schema: Mapping[str, Any]) -> Iterator[tuple
 
 
 def _convert(error: Any, base_path: str) -> Iterator[SchemaError]:
-    """Yield an error of the validator as errors of the protocol."""
     path = base_path + "".join(f"/{escape_token(str(step))}" for step in error.instance_path)
     keyword = str(error.kind.name)
     if keyword == "required":

@@ -50,10 +50,7 @@ def _part(type_: type, name: str) -> cached_property[Shape]:
 
 
 class Shape:
-    """The bound of one argument, or of a part of one. ``members`` are its alternatives.
-
-    ``text``, ``number``, ``array`` and ``object`` are the kinds that plain JSON of these types means.
-    """
+    """The bound of one argument, or of a part of one. ``members`` are its alternatives."""
 
     def __init__(self, type_: Type) -> None:
         self.type = type_
@@ -67,6 +64,7 @@ class Shape:
         """The names of the allowed kinds."""
         return kinds_of(self.type) or ALL_KINDS
 
+    # The kinds that a plain JSON string, number, array and object mean.
     text = _plain_kind({"string", "name", "time", "duration", "bytes"}, "string")
     number = _plain_kind({"number", "float64", "time", "duration"}, "number")
     array = _plain_kind({"list", "pair"}, "list")

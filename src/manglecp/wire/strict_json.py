@@ -73,8 +73,7 @@ def decode(data: bytes) -> JSON:
     """Return the JSON value. Raises :class:`Fault`."""
     try:
         decoded: JSON = _decoder.decode(data)
-        unique = _has_all_keys(data, decoded)
-        duplicate = None if unique else _find_duplicate(json.loads(data, object_pairs_hook=_Object))
+        duplicate = None if _has_all_keys(data, decoded) else _find_duplicate(data)
     except UnicodeDecodeError as error:
         raise Fault(f"not UTF-8: byte {error.object[error.start]:#04x}") from None
     except RecursionError:
@@ -131,11 +130,11 @@ class _Object(dict[str, Any]):
         self.duplicates = [key for key, count in counts.items() if count > 1]
 
 
-def _find_duplicate(document: Any) -> DuplicateKey | None:
+def _find_duplicate(data: bytes) -> DuplicateKey | None:
     """Return the first duplicate key, those of outer objects before those in them; None if there is none."""
     path: list[str | int] = []
     iterators: list[Iterator[tuple[str | int, Any]]] = []  # one for each step of the path
-    value = document
+    value = document = json.loads(data, object_pairs_hook=_Object)
     while True:
         if isinstance(value, _Object) and value.duplicates:
             root = document if isinstance(document, _Object) else _Object([])

@@ -5,7 +5,6 @@ its path and in the terms of the protocol.
 
 Null counts as absent where a member is optional, and as missing where it is required, unless the struct allows null, as
 for the id of a manifest. Nulls are removed only from JSON that msgspec has refused.
-docs/reference/requirements.md explains ids such as MANI-15.
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ def _walk(value: Any, type_: Any, message: type[Message], path: tuple[str | int,
             if name in value:
                 yield from _walk(value[name], member.type, message, (*path, name))
             elif member.required:
-                yield _missing((*path, name))
+                yield _diagnostic((*path, name), " is missing")
     elif isinstance(value, list) and (item := item_of(type_)) is not None:
         for position, part in enumerate(value):
             yield from _walk(part, item, message, (*path, position))
@@ -111,7 +110,7 @@ def _diagnose(
     what, steps = split_error(error)
     path = (*base, *steps)
     if missing := _MISSING_MEMBER.fullmatch(what):
-        return _missing((*path, missing["name"]))
+        return _diagnostic((*path, missing["name"]), " is missing")
     if _UNKNOWN_CHOICE.match(what):
         from manglecp.wire.json_schemas import choices  # slow to import
 
@@ -122,10 +121,6 @@ def _diagnose(
         suggestion = did_you_mean(text, options) or f"One of: {', '.join(options)}."
         return _diagnostic(path, f" has an unknown value {quote(text)}", suggestion if options else None)
     return _diagnostic(path, f": {_in_words(what)}")
-
-
-def _missing(path: tuple[str | int, ...]) -> Diagnostic:
-    return _diagnostic(path, " is missing")
 
 
 def _diagnostic(path: tuple[str | int, ...], predicate: str, fix: str | None = None) -> Diagnostic:
@@ -153,10 +148,10 @@ def check_conditions(message: ServerMessage) -> None:
 def _contradictions(message: ServerMessage) -> Iterator[Diagnostic]:
     if isinstance(message, Manifest):
         payload = message.payload
-        if "rfc3339" not in payload.facts_profile.time_formats:  # MANI-15
+        if "rfc3339" not in payload.facts_profile.time_formats:
             path = ("payload", "facts_profile", "time_formats")
             yield _diagnostic(path, ": rfc3339 is missing, which every server takes")
-        if payload.auth.required and (payload.auth.schemes is UNSET or not payload.auth.schemes):  # MANI-26
+        if payload.auth.required and (payload.auth.schemes is UNSET or not payload.auth.schemes):
             path = ("payload", "auth", "schemes")
             yield _diagnostic(path, ": where authentication is required, its schemes are needed too")
     elif isinstance(message, IntentResponse):

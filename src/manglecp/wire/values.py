@@ -179,10 +179,7 @@ _COMPOUND_KINDS: Final = frozenset(KIND_NAMES[type_] for type_ in _COMPOUND_TYPE
 
 
 def to_value(data: JSON, shape: Shape = ANYTHING, depth: int = 0) -> Value:
-    """Return the value of ``data`` where ``shape`` is expected. Raises :class:`Fault`.
-
-    Whether the value conforms to the bound of the shape is not checked. ``depth`` is the nesting around ``data``.
-    """
+    """Return the value of ``data`` where ``shape`` is expected; its bound is not checked. Raises :class:`Fault`."""
     if type(data) is str:
         return READERS[shape.text](data)
     reader = _JSON_READERS.get(type(data))
