@@ -310,9 +310,12 @@ def test_a_rule_that_goes_on_in_time_is_halted() -> None:
         "tick(X)@[T, T] :- logged(X)@[T, T].\n"
         'tick(X)@[U, U] :- tick(X)@[T, T], U = fn:time:add(T, fn:duration:parse("1s")).\n'
     )
-    limits = PackLimits(max_intervals_per_atom=100, max_compute_ms=300_000)  # a loaded machine is slow
-    error = refusal(domain(rules, limits=limits), "observe", timed(1))
-    assert error.code in ("interval_limit_exceeded", "derivation_limit_exceeded")
+    known = domain(rules, limits=PackLimits(max_intervals_per_atom=100, max_compute_ms=300_000))
+    error = refusal(known, "observe", timed(1))
+    assert error.code == "interval_limit_exceeded"
+    error = refusal(known, "observe", timed(1), constraints={"max_intervals_per_atom": 10})
+    assert error.details is not None
+    assert error.details["budget"] == {"limit": 10, "consumed": 10, "unit": "intervals_per_atom"}
 
 
 @pytest.mark.req("EVAL-17", "EVAL-22", "MANI-24")

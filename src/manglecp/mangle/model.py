@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from itertools import chain, islice
 from typing import Final, Literal as LiteralType, Protocol, TypeAlias
@@ -10,7 +10,7 @@ from typing import Final, Literal as LiteralType, Protocol, TypeAlias
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.mangle import printer
 from manglecp.mangle.declarations import FunctionalDependency, Predicate
-from manglecp.mangle.errors import AnalysisError, EvalError, ValueFault
+from manglecp.mangle.errors import AnalysisError, EvalError, LimitError, ValueFault
 from manglecp.mangle.facts import Args, Fact, Interval, TimedArgs, coalesce, holds_somewhere
 from manglecp.mangle.matching import Row, head_interval
 from manglecp.mangle.printer import fact_text, value_text
@@ -90,6 +90,19 @@ class Relation:
 
     def __len__(self) -> int:
         return sum(map(len, self.facts.values()))  # intervals before coalescing
+
+
+def check_intervals(predicate: str, intervals: Mapping[Args, Collection[Interval | None]], limit: int) -> None:
+    """Raise LimitError if a temporal fact has more intervals, after coalescing, than ``limit``."""
+    counts = {
+        args: len(coalesce([interval for interval in of_fact if interval is not None]))
+        for args, of_fact in intervals.items()
+        if len(of_fact) > limit
+    }
+    exceeding = sorted((fact_text(predicate, args), count) for args, count in counts.items() if count > limit)
+    if exceeding:
+        fact, count = exceeding[0]
+        raise LimitError(limit, count, f"intervals of {fact}")
 
 
 class Facts(Protocol):

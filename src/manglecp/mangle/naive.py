@@ -27,8 +27,7 @@ from manglecp.mangle.errors import EvalError, LimitError, ValueFault
 from manglecp.mangle.externals import ExternalCalls, Externals, call_external, check_names
 from manglecp.mangle.facts import Args, Interval, TimedArgs, holds_somewhere
 from manglecp.mangle.matching import Matcher, Row, evaluate_term as value_of, head_interval, unify
-from manglecp.mangle.model import MAX_SKIPPED, Limits, Relation, Statistics
-from manglecp.mangle.printer import fact_text
+from manglecp.mangle.model import MAX_SKIPPED, Limits, Relation, Statistics, check_intervals
 from manglecp.mangle.program import Program, Rule, built_columns, count_parts
 from manglecp.mangle.stratify import Component
 from manglecp.mangle.syntax import Apply, Atom, Clause, Equality, Key, Literal, Premise, Term, Variable
@@ -84,9 +83,8 @@ class NaiveEvaluation:
 
     def _finish(self, key: Key) -> None:
         """Coalesce a finished relation and check the number of intervals."""
-        for args, intervals in self.relation(key).finish().items():
-            if len(intervals) > self.limits.intervals:
-                raise LimitError(self.limits.intervals, len(intervals), f"intervals of {fact_text(key[0], args)}")
+        self.relation(key).finish()
+        self._check_intervals([key])
 
     def evaluate_component(self, component: Component) -> None:
         """Evaluate mutually dependent predicates to the fixpoint."""
@@ -134,6 +132,7 @@ class NaiveEvaluation:
             derived_by_rule = [(rule, self._apply(rule)) for rule in plain_rules]
             changed = True in [self._add(rule, facts) for rule, facts in derived_by_rule]  # a list: add all
             self._check_derived(self._size(keys) - offset, limit)
+            self._check_intervals(keys)  # stops a recursion that shifts time without end
         return self._size(keys) - offset - self.derived
 
     def _size(self, keys: Iterable[Key]) -> int:
@@ -150,6 +149,11 @@ class NaiveEvaluation:
     def _check_derived(self, derived: int, limit: int) -> None:
         if derived > limit:
             raise LimitError(limit, derived, "derived facts")
+
+    def _check_intervals(self, keys: Iterable[Key]) -> None:
+        for key in keys:
+            if self.predicate(key).temporal:
+                check_intervals(key[0], self.relation(key).facts, self.limits.intervals)
 
     def _evaluate_merging(self, keys: list[Key], rules: list[Rule]) -> None:
         merged = [key for key in keys if self.predicate(key).merge is not None]

@@ -99,6 +99,31 @@ def test_intervals_of_one_fact() -> None:
         assert raised.value.unit == "intervals of up(/a)"
 
 
+AGAIN: Final = """
+Decl up(X) temporal bound [/name].
+Decl again(X) temporal bound [/name].
+again(X)@[S, E] :- up(X)@[S, E].
+"""
+
+
+@pytest.mark.req("EVAL-23")
+@pytest.mark.parametrize("step", [1, 10**9])
+def test_a_recursion_that_shifts_time_is_stopped_by_the_intervals(step: int) -> None:
+    """As soon as there is one interval too many: derived facts would stop it much later."""
+    shifting = f"again(X)@[U, U] :- again(X)@[T, T], U = fn:time:add(T, fn:duration:from_nanos({2 * step}))."
+    program = load(AGAIN + shifting)
+    given = [Fact("up", (Name("/a"),), (5 * step, 5 * step)), Fact("again", (Name("/a"),), (6 * step, 6 * step))]
+    limits = Limits(intervals=7, derived_facts=60)
+    for facts, more in ((given, []), ([], given)):
+        with pytest.raises(LimitError) as raised:
+            program.base(facts, limits=limits).evaluate(more, now=NOW, limits=limits)
+        expected = (60, "derived facts") if step == 1 else (7, "intervals of again(/a)")  # 5, 7 and 6, 8 touch
+        assert (raised.value.limit, raised.value.unit) == expected
+    with pytest.raises(LimitError) as raised:
+        naive.evaluate(load(AGAIN + "up(/a)@[2026-01-01T00:00:00Z]." + shifting), now=NOW, limits=limits)
+    assert raised.value.unit == "intervals of again(/a)"
+
+
 # --- time ----------------------------------------------------------------------------------------------------------
 
 MANY: Final = "Decl go(). Decl n(X) bound [/number].\n" + " ".join(f"n({i})." for i in range(400)) + "\n"

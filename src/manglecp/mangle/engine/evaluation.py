@@ -21,9 +21,8 @@ from manglecp.mangle.engine.views import NOTHING, FactTuple, Frozen, GroupedView
 from manglecp.mangle.engine.watch import watchdog
 from manglecp.mangle.errors import LimitError, ValueFault
 from manglecp.mangle.externals import ExternalCalls, Externals
-from manglecp.mangle.facts import coalesce
-from manglecp.mangle.model import MAX_SKIPPED, Limits, Statistics
-from manglecp.mangle.printer import fact_text
+from manglecp.mangle.facts import Interval, coalesce
+from manglecp.mangle.model import MAX_SKIPPED, Limits, Statistics, check_intervals
 from manglecp.mangle.values import Value, part_size
 
 
@@ -322,6 +321,7 @@ class Evaluation:
         """Evaluate in semi-naive rounds: apply ``first``, then the rules to the delta until it is empty."""
         views, now = self.views, self.now
         heads = [views[i] for i in component.heads]
+        intervals: dict[int, dict[FactTuple, list[Interval]]] = {i: {} for i in component.temporal}
         for view in heads:
             view.grow()
         self._set_bound(component)
@@ -341,11 +341,29 @@ class Evaluation:
                 self.too_many_facts()
             if not grown or not component.recursive:
                 break
+            for i, of_facts in intervals.items():
+                self._check_new_intervals(i, of_facts)
             if deltas is None:
                 deltas = self.compiled.functions(component, views, "delta")
             for function in deltas:
                 if function.source is not None and views[function.source].delta:
                     function.compiled.run(views, now, self, None)
+
+    def _check_new_intervals(self, i: int, intervals: dict[FactTuple, list[Interval]]) -> None:
+        """Add the intervals of the last round to ``intervals``, by arguments, and stop a recursion without end."""
+        raw = self.views[i]
+        new: dict[FactTuple, list[Interval]] = {}
+        for fact in raw.delta:
+            new.setdefault(fact[:-2], []).append(fact[-2:])
+        columns = tuple(range(self.compiled.keys[i][1]))
+        for args, of_fact in new.items():
+            if args in intervals:
+                of_fact += intervals[args]
+            else:  # the given ones too
+                facts = raw.matching(columns, args[0] if len(args) == 1 else args) if columns else raw
+                of_fact += [fact[-2:] for fact in facts]
+            intervals[args] = of_fact if len(of_fact) <= self.limits.intervals else list(coalesce(of_fact))
+        check_intervals(self.compiled.keys[i][0], new, self.limits.intervals)
 
     def _aggregate_into(self, function: RuleFunction, view: View) -> None:
         facts = self._aggregated(function, view)
@@ -425,15 +443,12 @@ class Evaluation:
             key = args[0] if len(args) == 1 else args
             if raw.base.facts:
                 in_base = raw.base.index(columns).get(key, ()) if columns else raw.base.facts
-                intervals = intervals + [fact[-2:] for fact in in_base if fact not in raw.removed]
-            coalesced = coalesce(intervals)
-            if len(coalesced) > self.limits.intervals:
-                unit = f"intervals of {fact_text(self.compiled.keys[i][0], args)}"
-                raise LimitError(self.limits.intervals, len(coalesced), unit)
-            holding = {(*args, *interval) for interval in coalesced}
+                intervals += [fact[-2:] for fact in in_base if fact not in raw.removed]
+            holding = {(*args, *interval) for interval in coalesce(intervals)}
             held = set(base.index(columns).get(key, ()) if columns else base.facts) if base.facts else set()
             added |= holding - held
             removed |= held - holding
+        check_intervals(self.compiled.keys[i][0], changed, self.limits.intervals)
         view.replace(added)
         view.removed = removed
         self.views[i] = view
