@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from manglecp.cli.servers import approval_lines
+from manglecp.cli.invocation import print_response
 from manglecp.wire import WireError
 from tests.cli.conftest import Run
 from tests.cli.letters import manglecp
@@ -293,9 +293,11 @@ def test_the_shell_of_an_approver_confirms_and_that_of_an_agent_does_not(
     assert "/api/users" in routes(guarded)
 
 
-def test_text_of_a_server_is_escaped() -> None:
+def test_text_of_a_server_is_escaped(capsys: pytest.CaptureFixture[str]) -> None:
     challenge = {"approval": "ap-1\x1b[2J", "roles": ["a\u202eb"], "four_eyes": False}
-    lines = list(approval_lines(WireError("confirmation_required", "m", {"challenge": challenge}), " --server u"))
+    error = WireError("confirmation_required", "m", {"challenge": challenge})
+    print_response(error, as_json=False, approval_options=" --server u")
+    lines = capsys.readouterr().err.splitlines()[1:]
     assert lines[0] == "  the approver needs the permission a\\u202eb"
     assert "ap-1\\u001b[2J --server u" in lines[1]
 

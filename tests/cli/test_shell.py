@@ -22,7 +22,7 @@ from typing import cast
 import pytest
 from click.testing import Result
 
-from manglecp.cli.intent_request import value_of
+from manglecp.cli.intent_request import decode_value
 from manglecp.cli.servers import Approver
 from manglecp.cli.shell_commands import LoopThread, Shell, candidates
 from manglecp.cli.tool_text import assignment
@@ -101,7 +101,7 @@ def test_from_an_intent_to_the_change_that_it_leads_to(say: Say, work: Path) -> 
 def test_what_is_shown_of_a_parameter_is_what_would_be_typed(value: object) -> None:
     (typed,) = shlex.split(assignment("n", value))
     name, _, text = typed.partition("=")
-    assert (name, value_of(text)) == ("n", value)
+    assert (name, decode_value(text)) == ("n", value)
 
 
 def test_reasons(say: Say) -> None:

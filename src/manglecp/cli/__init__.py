@@ -80,23 +80,23 @@ class _Verbs(click.Group):
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete verbs without importing them; click would import each one for its help."""
+        """Complete verbs without importing them; ``click.Group`` would import each one for its help."""
         from manglecp.cli.completion import verbs
 
         options = click.Command.shell_complete(self, ctx, incomplete)
-        return [*verbs(incomplete), *options] if not incomplete.startswith("-") else options
+        return options if incomplete.startswith("-") else [*verbs(incomplete), *options]
 
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         formatter.write_usage(ctx.command_path, "[-h] [--version] COMMAND ...")
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        width = max(len(verb) for verbs in GROUPS.values() for verb in verbs)
+        grouped = [verb for verbs in GROUPS.values() for verb in verbs]
+        width = max(map(len, grouped))
         formatter.write("\n")
         for heading, verbs in GROUPS.items():
             formatter.write(f"{heading}:\n")
             for verb in verbs:
                 formatter.write(f"  {verb:<{width}}  {VERBS[verb]}\n")
-        grouped = {verb for verbs in GROUPS.values() for verb in verbs}
         formatter.write(f"Also {', '.join(verb for verb in VERBS if verb not in grouped)}.\n")
         formatter.write("manglecp COMMAND -h describes a command.\n")
 

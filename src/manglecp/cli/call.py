@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -12,6 +13,7 @@ from manglecp.cli.options import (
     CallerOptions,
     IntentOptions,
     RuntimeOptions,
+    as_message,
     assignments,
     caller_options,
     intent_options,
@@ -25,12 +27,7 @@ from manglecp.cli.servers import ServerOptions, server_options, target_argument
 @target_argument
 @click.argument("tool", metavar="TOOL")
 @click.option(
-    "--intent",
-    "name",
-    metavar="NAME",
-    required=True,
-    shell_complete=intents,
-    help="The intent that the tool is proven for.",
+    "--intent", metavar="NAME", required=True, shell_complete=intents, help="The intent that the tool is proven for."
 )
 @intent_options
 @click.option(
@@ -44,7 +41,12 @@ from manglecp.cli.servers import ServerOptions, server_options, target_argument
 @click.option("--confirm", is_flag=True, help="Approve the call without a prompt.")
 @click.option("--approval", metavar="ID", help="The id of an approval request of this call that was approved.")
 @click.option(
-    "--wait", metavar="SECONDS", type=click.FloatRange(min=0), default=0.0, help="Wait for the approver at a server."
+    "--wait",
+    "wait_seconds",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    help="Wait for the approver at a server.",
 )
 @click.option(
     "--request-key",
@@ -54,23 +56,18 @@ from manglecp.cli.servers import ServerOptions, server_options, target_argument
 @caller_options
 @runtime_options
 @server_options
-@click.option("--json", "as_json", is_flag=True, help="Print the message of the protocol instead.")
+@as_message
 @click.pass_context
 def command(
     context: click.Context,
+    /,
     target: Path | str,
-    tool: str,
-    name: str,
-    intent_values: IntentOptions,
-    args: dict[str, str],
-    confirm: bool,
-    approval: str | None,
-    wait: float,
-    request_key: str | None,
+    intent: str,
+    inputs: IntentOptions,
     caller: CallerOptions,
     runtime: RuntimeOptions,
     server: ServerOptions,
-    as_json: bool,
+    **request_fields: Any,
 ) -> None:
     """Prove TOOL for an intent with the rules of PACK, invoke it, and print the result.
 
@@ -87,24 +84,16 @@ def command(
 
     The exit status is 0 if the tool succeeded, 1 if it was refused or failed, 130 if it was cancelled.
     """
-    from manglecp.cli.invocation import CallRequest, call, call_server
+    from manglecp.cli.invocation import CallRequest, call_locally, call_server
 
     server.check_options(context, target)
-    request = CallRequest(
-        intent=intent_values.of(name),
-        tool=tool,
-        args=args,
-        confirm=confirm,
-        approval=approval,
-        wait=wait,
-        request_key=request_key,
-        as_json=as_json,
-    )
+    # The other options have the names of the fields: tool, args, confirm, approval, wait_seconds, request_key, as_json.
+    request = CallRequest(payload=inputs.payload(intent), **request_fields)
     if isinstance(target, str):
         raise click.exceptions.Exit(call_server(target, server, request))
-    if wait:
+    if request.wait_seconds:
         raise click.UsageError("--wait is for a server: leave it out, or give the URL instead of the pack")
     identity = caller.identity
     with report_pack_errors():
-        status = asyncio.run(call(target, request, identity, runtime))
+        status = asyncio.run(call_locally(target, request, identity, runtime))
     raise click.exceptions.Exit(status)

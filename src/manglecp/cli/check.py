@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
 from manglecp.base.diagnostic import Diagnostic
-from manglecp.cli.files import STDIN, group, read_sources
+from manglecp.cli.files import DASH, group, read_sources
 from manglecp.cli.options import RuntimeOptions, cache_option, degrade_option, program_option, set_option
 from manglecp.cli.output import GeneratorProgress, ProgressLine, count, report, write_lines
 from manglecp.mangle import MangleError, Program
@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # rule files are checked without loading the pack package
     from manglecp.toolhost import FactGenerators
 
 _FILE_OR_PACK: Final = click.Path(exists=True, allow_dash=True)
-_FILE_OR_PACK.name = "file"
+_FILE_OR_PACK.name = "file"  # in click's errors, instead of "path"
 
 
 @click.command("check")
@@ -37,70 +37,67 @@ def command(files: tuple[str, ...], runtime: RuntimeOptions, strict: bool, as_js
     reported, and all warnings. The check of a pack covers settings, rules, fact files, skills, actions, references
     between them, and generated facts. The exit status is 1 if there is an error, or with --strict a warning.
     """
-    folders = [file for file in files if file != STDIN and Path(file).is_dir()]
+    folders = [file for file in files if file != DASH and Path(file).is_dir()]
     if folders and len(files) > 1:
         raise click.UsageError("a pack is checked on its own: give one folder, or files")
-    if runtime.settings and not folders:
+    if runtime.pack_params and not folders:
         raise click.UsageError("--set is for packs")
-    checked, about, found = _check_pack(folders[0], runtime) if folders else _check_files(files)
-    if not _print(checked, about, found, strict=strict, as_json=as_json):
+    result = _check_pack(folders[0], runtime) if folders else _check_files(files)
+    errors = sum(d.severity == "error" for d in result.diagnostics)
+    passed = not (result.diagnostics if strict else errors)
+    if as_json:
+        document = {"ok": passed, **result.pack_id, "diagnostics": list(map(_as_json, result.diagnostics))}
+        write_lines([json.dumps(document, indent=2)])
+    else:
+        report(result.diagnostics)
+        warnings = len(result.diagnostics) - errors
+        verdict = [count(errors, "error")] if errors else ["ok"] if passed else []
+        verdict += [count(warnings, "warning")] if warnings else []
+        write_lines([f"{result.summary}: {', '.join(verdict)}"])
+    if not passed:
         raise click.exceptions.Exit(1)
 
 
-def _check_files(files: tuple[str, ...]) -> tuple[str, dict[str, Any], Sequence[Diagnostic]]:
-    checked = count(len(files), "file")
-    diagnostics: tuple[Diagnostic, ...]
+class _Result(NamedTuple):
+    summary: str  # what was checked, such as "2 files, 3 rules, 1 fact"
+    diagnostics: Sequence[Diagnostic]
+    pack_id: dict[str, str]  # name, version and digest, for the JSON document; empty without a valid pack
+
+
+def _check_files(files: tuple[str, ...]) -> _Result:
+    summary = count(len(files), "file")
     try:
         with ProgressLine("checking"):
             program = Program.load(read_sources(files))
-        diagnostics = program.warnings
-        checked += f", {count(len(program.rules), 'rule')}, {count(len(program.facts), 'fact')}"
     except MangleError as error:
-        diagnostics = error.diagnostics
-    return checked, {}, diagnostics
+        return _Result(summary, error.diagnostics, {})
+    summary += f", {count(len(program.rules), 'rule')}, {count(len(program.facts), 'fact')}"
+    return _Result(summary, program.warnings, {})
 
 
-def _check_pack(folder: str, options: RuntimeOptions) -> tuple[str, dict[str, Any], Sequence[Diagnostic]]:
+def _check_pack(folder: str, options: RuntimeOptions) -> _Result:
     from manglecp.intent import survey
     from manglecp.invoke import check_policy_package
 
-    checked = Path(folder).resolve().name
-    about: dict[str, Any] = {}
+    serve = partial(_serve_generators, options)
     with ProgressLine("checking"):
-        domain, problems = survey(Path(folder), options.settings, partial(_serve, options), sandbox=options.sandbox)
-    if domain is not None:
-        pack = domain.pack
-        problems = (*problems, *check_policy_package(pack, pack.settings.sandbox))
-        rules = sum(
-            rule.head.span is not None and rule.head.span.source in pack.sources for rule in domain.program.rules
-        )
-        parts = [(rules, "rule"), (len(pack.actions), "action"), (len(pack.skills), "skill")]
-        if pack.generators:
-            parts.append((len(pack.generators), "generator"))
-        checked = f"{pack.name}, {', '.join(count(number, noun) for number, noun in parts)}"
-        about = {"pack": pack.name, "version": pack.settings.version, "digest": domain.digest}
-    return checked, about, problems
+        domain, diagnostics = survey(Path(folder), options.pack_params, serve, sandbox=options.sandbox)
+    if domain is None:
+        return _Result(Path(folder).resolve().name, diagnostics, {})
+    pack = domain.pack
+    spans = (rule.head.span for rule in domain.program.rules)
+    rules = sum(span is not None and span.source in pack.sources for span in spans)  # without those of the kernel
+    parts = [(rules, "rule"), (len(pack.actions), "action"), (len(pack.skills), "skill")]
+    if pack.generators:
+        parts.append((len(pack.generators), "generator"))
+    return _Result(
+        f"{pack.name}, {', '.join(count(number, noun) for number, noun in parts)}",
+        (*diagnostics, *check_policy_package(pack, pack.settings.sandbox)),
+        {"pack": pack.name, "version": pack.settings.version, "digest": domain.digest},
+    )
 
 
-def _print(
-    checked: str, about: dict[str, Any], diagnostics: Sequence[Diagnostic], *, strict: bool, as_json: bool
-) -> bool:
-    """Print the diagnostics and the verdict, and return whether the check passed."""
-    errors = sum(d.severity == "error" for d in diagnostics)
-    passed = not (diagnostics if strict else errors)
-    if as_json:
-        document = {"ok": passed, **about, "diagnostics": [_as_json(d) for d in diagnostics]}
-        write_lines([json.dumps(document, indent=2)])
-    else:
-        report(diagnostics)
-        warnings = len(diagnostics) - errors
-        verdict = [count(errors, "error")] if errors else ["ok"] if passed else []
-        verdict += [count(warnings, "warning")] if warnings else []
-        write_lines([f"{checked}: {', '.join(verdict)}"])
-    return passed
-
-
-def _serve(options: RuntimeOptions, pack: Pack) -> AbstractContextManager[FactGenerators | None]:
+def _serve_generators(options: RuntimeOptions, pack: Pack) -> AbstractContextManager[FactGenerators | None]:
     if not pack.generators:
         return nullcontext()
     from manglecp.toolhost import serve_facts

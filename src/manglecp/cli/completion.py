@@ -20,7 +20,7 @@ def verbs(incomplete: str) -> list[CompletionItem]:
     return [CompletionItem(verb, help=text) for verb, text in VERBS.items() if verb.startswith(incomplete)]
 
 
-def packs(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def pack_folders(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     return [CompletionItem(incomplete, type="dir")]
 
 
@@ -32,18 +32,20 @@ def intents(context: click.Context, _parameter: click.Parameter, incomplete: str
         return []
     # One line each: zsh would complete a second line as another word.
     return [
-        CompletionItem(one.name, help=" ".join(one.description.split()))
-        for one in settings.intents
-        if one.name.startswith(incomplete)
+        CompletionItem(intent.name, help=" ".join(intent.description.split()))
+        for intent in settings.intents
+        if intent.name.startswith(incomplete)
     ]
 
 
 def _settings(target: object) -> Settings | None:
+    """Return the settings of a pack; None if the target is not a valid pack."""
     from manglecp.pack import PackError, read_outline
 
     if not isinstance(target, str | Path):
         return None
     try:
+        # The shell does not expand ~ in a word that it completes.
         return read_outline(Path(os.path.expanduser(target)))  # noqa: PTH111 - an unknown home is no error
     except (PackError, OSError):
         return None

@@ -10,12 +10,12 @@ import click
 
 from manglecp.base.extras import missing_extra
 from manglecp.cli import VerbError
-from manglecp.cli.output import ProgressLine, json_text, write_lines
+from manglecp.cli.files import EXISTING_FILE
+from manglecp.cli.options import URL_SCHEMES
+from manglecp.cli.output import ProgressLine, print_result
 
 if TYPE_CHECKING:
     from manglecp.conformance import Report
-
-_SCHEMES = ("http://", "https://", "ws://", "wss://")
 
 
 @click.command("conformance")
@@ -28,7 +28,7 @@ _SCHEMES = ("http://", "https://", "ws://", "wss://")
     "--plan",
     "plan_file",
     metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=EXISTING_FILE,
     help="Intents, facts, credentials and the tools that may be invoked, in TOML.",
 )
 @click.option(
@@ -59,8 +59,8 @@ def command(
     """
     if (url is None) == (stdio is None):
         raise click.UsageError("Give either a URL or --stdio CMD.")
-    if url is not None and not url.startswith(_SCHEMES):
-        raise click.BadParameter(f"{url} does not begin with {', '.join(_SCHEMES)}.", param_hint="URL")
+    if url is not None and not url.startswith(URL_SCHEMES):
+        raise click.BadParameter(f"{url} does not begin with {', '.join(URL_SCHEMES)}.", param_hint="URL")
     try:
         words = [] if stdio is None else shlex.split(stdio)
     except ValueError as error:
@@ -79,14 +79,14 @@ def command(
         raise VerbError(str(error)) from None
     with ProgressLine("testing"):
         report = asyncio.run(run(url or words, level=level, plan=plan, seconds=timeout, rows=frozenset(rows) or None))
-    write_lines([json_text(report.document())] if as_json else _lines(report))
+    print_result(report.document(), _lines(report), as_json=as_json)
     ctx.exit(0 if report.conforms else 1)
 
 
 def _lines(report: Report) -> list[str]:
-    """Return the report, shortened if the server never responded."""
+    """Return the report; if the server never responded, with one sentence in place of the untested requirements."""
     lines = report.lines()
     if report.of("passed") or not any("the server did not answer" in row.reasons for row in report.rows):
         return lines
-    silent = "Nothing else was tested: the server did not answer. Is it running, and is the address right?"
-    return [*lines[: lines.index("Not tested:")], silent]
+    explanation = "Nothing else was tested: the server did not answer. Is it running, and is the address right?"
+    return [*lines[: lines.index("Not tested:")], explanation]

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from manglecp.cli.options import RuntimeOptions, pack_argument, runtime_options
-from manglecp.cli.serve import DEFAULT, address, announce, bind_socket, foreign_address_options, report_failures
+from manglecp.cli.output import print_stderr, report
+from manglecp.cli.serve import DEFAULT_ADDRESS, address_options, announce, bind_socket, report_failures
 from manglecp.server import ListenOptions, ServeError, configure_logging, is_loopback
 
 if TYPE_CHECKING:
     from manglecp.server import Core
 
-_MESSAGES: Final = {
+_RELOAD_MESSAGES: Final = {
     "swapped": "serving the new pack revision",
     "same": "serving the same pack revision, read again",
     "broken": "still serving the old pack revision",
@@ -24,47 +25,43 @@ _MESSAGES: Final = {
 
 @click.command("dev")
 @pack_argument
-@click.option("--http", "at", metavar="HOST:PORT", callback=address, help="The address; 127.0.0.1:8000 by default.")
-@foreign_address_options
+@address_options
 @runtime_options
-def command(folder: Path, at: tuple[str, int] | None, runtime: RuntimeOptions) -> None:
+def command(folder: Path, address: tuple[str, int] | None, runtime: RuntimeOptions) -> None:
     """Serve PACK on this machine, and reload it when a file is saved.
 
     Errors of an edit are printed, and the previous pack revision stays in service. Clients with a session receive the
     manifest of each new revision.
     """
     configure_logging("info", as_json=False)
-    report_failures(lambda: _serve(folder, at or DEFAULT, runtime))
+    with report_failures():
+        _serve(folder, *(address or DEFAULT_ADDRESS), runtime)
 
 
-def _serve(folder: Path, at: tuple[str, int], runtime: RuntimeOptions) -> None:
-    if not is_loopback(at[0]):
-        raise ServeError(f"{at[0]} can be reached from other machines; use `manglecp serve`")
-    bound = bind_socket(*at)
+def _serve(folder: Path, host: str, port: int, runtime: RuntimeOptions) -> None:
+    if not is_loopback(host):
+        raise ServeError(f"{host} can be reached from other machines; use `manglecp serve`")
+    bound = bind_socket(host, port)
 
     import uvloop
 
     from manglecp.pack import PackError
     from manglecp.server import AuthConfig, reload_on_change, serve_http
 
-    listening = ListenOptions(host=at[0], port=at[1])
+    listening = ListenOptions(host=host, port=port)
+
+    def on_reload(result: str) -> None:
+        print_stderr(_RELOAD_MESSAGES[result])
 
     async def watch(core: Core) -> None:
-        watching = asyncio.create_task(
-            reload_on_change(core.revisions, folder, on_reload=lambda how: _print(_MESSAGES[how]))
-        )
+        reload_task = asyncio.create_task(reload_on_change(core.revisions, folder, on_reload=on_reload))
         try:
             await core.revisions.ready()
         except PackError as error:
-            for problem in error.diagnostics:
-                _print(problem.render())
-            _print("waiting for a valid pack")
-        await watching
+            report(error.diagnostics)
+            print_stderr("waiting for a valid pack")
+        await reload_task
 
     with bound:
-        pack = runtime.of_pack(folder)
+        pack = runtime.for_pack(folder)
         uvloop.run(serve_http(pack, runtime.open_store, listening, AuthConfig(), bound, watch=watch, started=announce))
-
-
-def _print(text: str) -> None:
-    click.echo(text, err=True)

@@ -8,7 +8,7 @@ import click
 
 from manglecp.cli.evaluation import EvaluationOptions, TimedResult, evaluation_options, json_facts
 from manglecp.cli.files import files_argument
-from manglecp.cli.output import json_text, report, suggestion, write_text
+from manglecp.cli.output import json_text, refuse, report, suggestion, write_text
 from manglecp.mangle import MangleError, Program, Result, show_plan as plan_text
 from manglecp.mangle.explain import read_fact
 
@@ -63,16 +63,16 @@ def command(
     if explanations and (show_plan or pred is not None):
         raise click.UsageError(f"--show-plan and --pred are for all facts; leave them out with {explanations[0]}.")
 
-    def accept(program: Program) -> None:
-        """Raise an error for an invalid fact or predicate before the evaluation."""
+    def check(program: Program) -> None:
+        """Raise an error for an option with an invalid fact or predicate."""
         _check_predicate(program, "--pred", pred)
         _check_predicate(program, "--selector", selector)
         for fact in (explain, why_not):
             if fact is not None:
                 _check_fact(program, fact, options.now)
 
-    with options.evaluate(files, accept) as found:
-        result = found.result
+    with options.evaluate(files, check) as evaluated:
+        result = evaluated.result
         if explain is not None:
             output = _explain(result, explain, alternatives)
         elif why_not is not None:
@@ -86,12 +86,12 @@ def command(
             lines = json_facts(facts, result.program) if as_json else facts
             output = _Output("".join(f"{line}\n" for line in lines))
     if show_plan:
-        write_text(plan_text(found.compiled))
+        write_text(plan_text(evaluated.compiled))
     else:
         write_text(json_text(output.document) + "\n" if as_json and explanations else output.text)
-    report(found.warnings)
+    report(evaluated.warnings)
     if show_time:
-        _print_cost(found)
+        _print_cost(evaluated)
     if not output.ok:
         raise click.exceptions.Exit(1)
 
@@ -104,10 +104,10 @@ class _Output(NamedTuple):
     ok: bool = True
 
 
-def _check_predicate(program: Program, option: str, wanted: str | None) -> None:
-    known = {name for name, _ in program.predicates}
-    if wanted is not None and wanted not in known:
-        message = f"the program has no predicate {wanted!r}.{suggestion(wanted, known)}"
+def _check_predicate(program: Program, option: str, name: str | None) -> None:
+    names = {predicate for predicate, _ in program.predicates}
+    if name is not None and name not in names:
+        message = f"the program has no predicate {name!r}.{suggestion(name, names)}"
         raise click.BadParameter(message, param_hint=f"'{option}'")
 
 
@@ -115,11 +115,11 @@ def _check_fact(program: Program, fact: str, now: int) -> None:
     try:
         read_fact(fact, program, now)
     except MangleError as error:
-        report(error.diagnostics)
-        raise click.exceptions.Exit(2) from None
+        refuse(error, status=2)
 
 
 def _explain(result: Result, fact: str, alternatives: bool) -> _Output:
+    """Return a proof of the fact; with ``alternatives`` one from every minimal set of given facts."""
     proof = result.explainer.explain(fact)
     if proof is None:
         canonical = result.explainer.read(fact).text
@@ -127,29 +127,26 @@ def _explain(result: Result, fact: str, alternatives: bool) -> _Output:
         return _Output(text, {"fact": canonical, "proof": None}, False)
     document, text = proof.as_json(), proof.text()
     if alternatives:
-        others = result.explainer.alternatives(fact)
-        proofs = [result.explainer.explain(fact, using=leaves) for leaves in others.sets]
-        minimal_proofs = [one for one in proofs if one is not None]
-        document |= {"alternatives": [one.as_json()["proof"] for one in minimal_proofs], "complete": others.complete}
-        text = "\n".join(one.text() for one in minimal_proofs) + (
-            "" if others.complete else "\nthere may be other proofs\n"
-        )
+        minimal = result.explainer.alternatives(fact)
+        candidates = (result.explainer.explain(fact, using=leaves) for leaves in minimal.sets)
+        proofs = [candidate for candidate in candidates if candidate is not None]
+        document |= {"alternatives": [other.as_json()["proof"] for other in proofs], "complete": minimal.complete}
+        rest = "" if minimal.complete else "\nthere may be other proofs\n"
+        text = "\n".join(other.text() for other in proofs) + rest
     return _Output(text, document)
 
 
-def _print_cost(found: TimedResult) -> None:
-    statistics = found.result.statistics
+def _print_cost(evaluated: TimedResult) -> None:
+    statistics = evaluated.result.statistics
     rows = [
         ("given", f"{statistics.given:,}", "facts"),
         ("derived", f"{statistics.derived:,}", "facts"),
         ("strata", f"{statistics.strata:,}", ""),
         ("rounds", f"{statistics.rounds:,}", ""),
-        ("load", f"{found.load_seconds:.3f}", "s"),
-        ("evaluation", f"{found.evaluation_seconds:.3f}", "s"),
+        ("load", f"{evaluated.load_seconds:.3f}", "s"),
+        ("evaluation", f"{evaluated.evaluation_seconds:.3f}", "s"),
     ]
-    if statistics.skipped_inverted:
-        rows.insert(
-            2, ("skipped", f"{statistics.skipped_inverted:,}", "derivations whose interval ends before it starts")
-        )
+    if skipped := statistics.skipped_inverted:
+        rows.insert(2, ("skipped", f"{skipped:,}", "derivations whose interval ends before it starts"))
     for name, number, unit in rows:
         click.echo(f"{name:<10} {number:>12} {unit}".rstrip(), err=True)

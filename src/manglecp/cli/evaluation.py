@@ -5,20 +5,28 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+import click
+
 from manglecp.base.diagnostic import Diagnostic
-from manglecp.cli.files import (
-    bounds_option,
-    facts_option,
-    group,
-    limit_option,
-    now_option,
-    read_fact_files,
-    read_sources,
-)
+from manglecp.cli.files import group, read_sources
 from manglecp.cli.output import ProgressLine, json_text, refuse
-from manglecp.mangle import CompiledProgram, Limits, MangleError, Program, Result, Source, evaluate, parse_facts
+from manglecp.mangle import (
+    INT_MAX,
+    INT_MIN,
+    CompiledProgram,
+    Fact,
+    Limits,
+    MangleError,
+    Program,
+    Result,
+    Source,
+    evaluate,
+    parse_facts,
+    parse_rfc3339,
+)
 
 if TYPE_CHECKING:
     from manglecp.pack.factfiles import FactFile
@@ -29,12 +37,12 @@ def json_facts(texts: Iterable[str], program: Program) -> Iterator[str]:
     from manglecp.wire import Schemas, write_fact
 
     schemas = Schemas(program.predicates)
-    read = parse_facts(Source("facts", "".join(f"{text}.\n" for text in texts))).facts
-    return (json_text(write_fact(fact, schemas)) for fact in read)
+    facts = parse_facts(Source("facts", "".join(f"{text}.\n" for text in texts))).facts
+    return (json_text(write_fact(fact, schemas)) for fact in facts)
 
 
 class TimedResult(NamedTuple):
-    """The result of an evaluation, with its duration."""
+    """The result of an evaluation with its warnings, and the durations of loading and evaluation."""
 
     result: Result
     compiled: CompiledProgram
@@ -44,30 +52,32 @@ class TimedResult(NamedTuple):
 
 
 class EvaluationOptions(NamedTuple):
+    """The fact files, evaluation time, limit of derived facts, and check of type bounds."""
+
     fact_files: tuple[FactFile, ...]
-    now: int
+    now: int  # nanoseconds since the epoch
     limit: int
     bounds: Literal["error", "off"]
 
     @contextmanager
-    def evaluate(self, files: Sequence[str], accept: Callable[[Program], object]) -> Iterator[TimedResult]:
-        """Evaluate the program with the facts of the files; ``accept`` may raise before the evaluation.
+    def evaluate(self, files: Sequence[str], check: Callable[[Program], object]) -> Iterator[TimedResult]:
+        """Evaluate the program in ``files`` with the facts of the fact files; ``check`` may raise before that.
 
         An error of the program, also one raised in the ``with`` block, ends the verb with status 1.
         """
         warnings: tuple[Diagnostic, ...] = ()
-        check, limits = self.bounds == "error", Limits(derived_facts=self.limit)
+        check_bounds, limits = self.bounds == "error", Limits(derived_facts=self.limit)
         started = time.perf_counter()
         try:
             with ProgressLine("loading") as progress:
                 program = Program.load(read_sources(files), bounds=self.bounds)
                 warnings = program.warnings
-                accept(program)
-                facts = read_fact_files(self.fact_files, program, check=check) if self.fact_files else None
+                check(program)
+                facts = self._read_facts(program, check=check_bounds)
                 loaded = time.perf_counter()
                 progress.doing = "evaluating"
                 if facts is not None:
-                    base = program.base(facts, check=check, limits=limits)
+                    base = program.base(facts, check=check_bounds, limits=limits)
                     compiled = base.compiled
                     result = base.evaluate(now=self.now, limits=limits)
                 else:
@@ -79,5 +89,78 @@ class EvaluationOptions(NamedTuple):
         except MangleError as error:
             refuse(error, warnings)
 
+    def _read_facts(self, program: Program, *, check: bool) -> list[Fact] | None:
+        """Return the facts of the fact files, None without files; ``check`` compares them with the type bounds."""
+        if not self.fact_files:
+            return None
+        from manglecp.pack.factfiles import read_facts
 
-evaluation_options: Final = group("options", EvaluationOptions, facts_option, now_option, limit_option, bounds_option)
+        try:
+            return read_facts(self.fact_files, program, check=check)
+        except OSError as error:
+            name = click.format_filename(error.filename) if error.filename else "a fact file"
+            raise click.UsageError(f"cannot read {name}: {error.strerror or error}") from None
+
+
+def _evaluation_time(context: click.Context, parameter: click.Parameter, text: str | None) -> int:
+    """Return nanoseconds since the epoch."""
+    if text is None:
+        return time.time_ns()
+    ns = parse_rfc3339(text.strip().upper())
+    if ns is None:
+        example = "2026-01-31T12:00:00Z or 2026-01-31T13:00:00+01:00"
+        raise click.BadParameter(f"{text!r} is not a time such as {example}.", context, parameter)
+    if not INT_MIN < ns < INT_MAX:
+        message = f"{text!r} is out of range: use a time between 1677-09-21 and 2262-04-11."
+        raise click.BadParameter(message, context, parameter)
+    return ns
+
+
+def _fact_files(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[FactFile, ...]:
+    """Convert ``FILE``, or ``NAME=FILE`` for a file that is not named after its predicate."""
+    if not texts:
+        return ()
+    from manglecp.pack.factfiles import FactFile
+
+    fact_files = []
+    for text in texts:
+        name, equals, file = text.partition("=")
+        has_name = bool(equals) and not Path(text).exists()  # the name of a file may contain =
+        path = Path(file if has_name else text)
+        if not path.is_file():
+            raise click.BadParameter(f"there is no file {click.format_filename(path)!r}.", context, parameter)
+        fact_files.append(FactFile(path, name if has_name else None))
+    return tuple(fact_files)
+
+
+evaluation_options: Final = group(
+    "options",
+    EvaluationOptions,
+    click.option(
+        "--facts",
+        "fact_files",
+        metavar="[NAME=]FILE",
+        multiple=True,
+        callback=_fact_files,
+        help="A file of facts: .mg, .jsonl, .csv, .parquet or .sc, also with .gz. May be given several times.",
+    ),
+    click.option(
+        "--now",
+        metavar="TIME",
+        callback=_evaluation_time,
+        help="The evaluation time in RFC 3339; by default the current time.",
+    ),
+    click.option(
+        "--limit",
+        metavar="N",
+        type=click.IntRange(min=0),
+        default=10_000_000,
+        help="Maximum of derived facts; by default 10,000,000.",
+    ),
+    click.option(
+        "--bounds",
+        type=click.Choice(["error", "off"]),
+        default="error",
+        help="Whether type bounds are checked, and a violation is an error (error), or not checked (off).",
+    ),
+)

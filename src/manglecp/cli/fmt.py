@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
 from manglecp.base.diagnostic import Diagnostic
-from manglecp.cli.files import STDIN, files_argument, read, replace_file, source_name
+from manglecp.cli.files import DASH, files_argument, read, replace_file, source_name
 from manglecp.cli.output import ProgressLine, report, write_lines, write_text
 from manglecp.mangle import ParseError, decode, layout
 
 
-@dataclass(frozen=True, slots=True)
-class _Formatted:
+class _Formatted(NamedTuple):
     file: str
     text: str
     changed: bool
@@ -31,21 +30,21 @@ def command(files: tuple[str, ...], check: bool) -> None:
     Standard input (-) is formatted to standard output. A file with a syntax error is not changed.
     """
     formatted: list[_Formatted] = []
-    broken: list[Diagnostic] = []
+    errors: list[Diagnostic] = []
     with ProgressLine("formatting"):
         for file in dict.fromkeys(files):
             try:
                 formatted.append(_format(file))
             except ParseError as error:
-                broken += error.diagnostics
-    report(broken)
-    changed = [f for f in formatted if f.changed]
+                errors += error.diagnostics
+    report(errors)
+    changed = [result for result in formatted if result.changed]
     if check:
-        write_lines(source_name(f.file) for f in changed)
+        write_lines(source_name(result.file) for result in changed)
     else:
         for result in formatted:
             _write(result)
-    if broken or (check and changed):
+    if errors or (check and changed):
         raise click.exceptions.Exit(1)
 
 
@@ -56,7 +55,7 @@ def _format(file: str) -> _Formatted:
 
 
 def _write(result: _Formatted) -> None:
-    if result.file == STDIN:
+    if result.file == DASH:
         write_text(result.text)
     elif result.changed:
         path = Path(result.file).resolve()

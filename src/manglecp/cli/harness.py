@@ -1,22 +1,23 @@
-"""``manglecp harness``: turns from logs, and their verdicts."""
+"""``manglecp harness``: extract the turns of logs as evidence, and judge them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from manglecp.cli.files import FILE, STDIN, combine, open_binary, read_json, replace, source_name
+from manglecp.cli.files import DASH, FILE, OUTPUT_FILE, combine, open_binary, read, source_name, write_file
 from manglecp.cli.options import as_json
-from manglecp.cli.output import ProgressLine, count, json_text, print_json, write_lines
+from manglecp.cli.output import ProgressLine, count, json_text, print_json, print_result, print_stderr, write_lines
 
 if TYPE_CHECKING:
     from manglecp.harness import Judgement
 
 
-REJECTED: Final = 1
+REJECTED: Final = 1  # exit status
 INVALID: Final = 2
 MAX_EVIDENCE_BYTES: Final = 64 * 1024 * 1024
 SOURCES: Final = ("anthropic", "openai", "mcp", "jsonl")
@@ -47,12 +48,7 @@ def _log_options(*, required: bool) -> Callable[[_Command], _Command]:
 @command.command("ingest")
 @click.argument("log", metavar="LOG", type=FILE)
 @_log_options(required=True)
-@click.option(
-    "--out",
-    metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="The file; by default standard output.",
-)
+@click.option("--out", metavar="FILE", type=OUTPUT_FILE, help="The file; by default standard output.")
 def ingest(log: str, source: str, policy: str | None, strict: bool, out: Path | None) -> None:
     """Print the turns of LOG as evidence, one JSON document per line.
 
@@ -60,15 +56,13 @@ def ingest(log: str, source: str, policy: str | None, strict: bool, out: Path | 
     """
     import msgspec
 
-    lines = (msgspec.json.encode(document).decode() for document in documents(log, source, policy, strict))
-    try:
+    lines = map(msgspec.json.encode, _read_turns(log, source, policy, strict))
+    with _report_invalid_file(as_json=False):
         if out is None:
-            write_lines(lines)
+            write_lines(line.decode() for line in lines)
         else:
             with ProgressLine("reading"):
-                replace(out, (f"{line}\n".encode() for line in lines), mode=0o644)
-    except UnreadableFile as error:
-        error.report(as_json=False)
+                write_file(out, (line + b"\n" for line in lines), mode=0o644)
 
 
 @command.command("check")
@@ -78,7 +72,7 @@ def ingest(log: str, source: str, policy: str | None, strict: bool, out: Path | 
 @click.option(
     "--witness",
     metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=OUTPUT_FILE,
     help="A file to write the witness of the turn to, for `harness verify`.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document, or with --log one for each turn.")
@@ -94,7 +88,7 @@ def check(
     """Judge a turn, or every turn of a log."""
     if (file is None) == (log is None):
         raise click.UsageError("give either --input or --log")
-    try:
+    with _report_invalid_file(as_json=as_json):
         if log is not None:
             if source is None:
                 raise click.UsageError(f"--log needs --from, one of {', '.join(SOURCES)}")
@@ -105,17 +99,15 @@ def check(
             if source or policy or strict:
                 raise click.UsageError("--from, --policy and --strict go with --log")
             _check_turn(file, witness, as_json)
-    except UnreadableFile as error:
-        error.report(as_json=as_json)
 
 
 def _check_turn(file: str, witness: Path | None, as_json: bool) -> None:
-    judgement = judge_document(read_object(file), source_name(file))
+    judgement = _judge(_read_object(file), source_name(file))
     if witness is not None:
         from manglecp.harness import witness_of
 
-        replace(witness, [f"{json_text(witness_of(judgement))}\n".encode()], mode=0o644)
-    write_lines([json_text(judgement.as_json())] if as_json else _lines(judgement))
+        write_file(witness, [f"{json_text(witness_of(judgement))}\n".encode()], mode=0o644)
+    print_result(judgement.as_json(), _lines(judgement), as_json=as_json)
     if judgement.result == "rejected":
         raise click.exceptions.Exit(REJECTED)
 
@@ -131,34 +123,32 @@ def _lines(judgement: Judgement) -> Iterator[str]:
 
 
 def _check_log(log: str, source: str, policy: str | None, strict: bool, as_json: bool) -> None:
-    counted = {"accepted": 0, "rejected": 0, "invalid": 0}
+    verdicts = {"accepted": 0, "rejected": 0, "invalid": 0}
 
     def verdict_lines() -> Iterator[str]:
-        for document in documents(log, source, policy, strict):
+        for document in _read_turns(log, source, policy, strict):
             turn = document["turn"]
-            where = f"turn {turn['number']} (line {turn['line']})"
+            name = f"turn {turn['number']} (line {turn['line']})"
             try:
-                judgement = judge_document(document, where)
-            except UnreadableFile as error:  # of one turn; the others are judged
-                counted["invalid"] += 1
-                click.echo(f"error: {error}", err=True)
-                yield json_text({**turn, **error.as_json()}) if as_json else f"{where}: invalid"
+                judgement = _judge(document, name)
+            except InvalidFile as error:  # of one turn; the others are judged
+                verdicts["invalid"] += 1
+                print_stderr(f"error: {error}")
+                yield json_text({**turn, **error.as_json()}) if as_json else f"{name}: invalid"
                 continue
-            counted[judgement.result] += 1
+            verdicts[judgement.result] += 1
             if as_json:
                 yield json_text({**turn, **judgement.as_json()})
             else:
-                yield f"{where}: {' '.join([judgement.result, *judgement.failure_classes])}"
+                yield f"{name}: {' '.join([judgement.result, *judgement.failure_classes])}"
 
     try:
         write_lines(verdict_lines())
-    finally:
-        summary = [f"{number} {verdict}" for verdict, number in counted.items() if number]
-        click.echo(f"{count(sum(counted.values()), 'turn')}: {', '.join(summary) or 'nothing to check'}", err=True)
-    if counted["invalid"]:
-        raise click.exceptions.Exit(INVALID)
-    if counted["rejected"]:
-        raise click.exceptions.Exit(REJECTED)
+    finally:  # also after an error of the log, for the turns before it
+        summary = [f"{number} {verdict}" for verdict, number in verdicts.items() if number]
+        print_stderr(f"{count(sum(verdicts.values()), 'turn')}: {', '.join(summary) or 'nothing to check'}")
+    if verdicts["invalid"] or verdicts["rejected"]:
+        raise click.exceptions.Exit(INVALID if verdicts["invalid"] else REJECTED)
 
 
 @command.command("verify", short_help="Judge the rows of a witness again.")
@@ -169,26 +159,20 @@ def verify(file: str, as_json: bool) -> None:
 
     Exit status: 0 no difference, 1 at least one, 2 FILE is not a witness.
     """
-    from manglecp.harness import InvalidEvidence, verify as verify_witness
+    from manglecp.harness import verify as verify_witness
 
-    try:
-        outcome = verify_witness(read_object(file))
-    except InvalidEvidence as error:
-        UnreadableFile(source_name(file), error.path, error.message).report(as_json=as_json)
-    except UnreadableFile as error:
-        error.report(as_json=as_json)
-    if as_json:
-        print_json(outcome.as_json())
-    else:
-        lines = [f"{one.where}: {json_text(one.found)} is not {json_text(one.expected)}" for one in outcome.differences]
-        lines.append(f"{'holds' if outcome.holds else 'does not hold'}  {outcome.judgement.witness_id}")
-        write_lines([*lines, f"taken on record: {len(outcome.on_record)}"])
+    with _report_invalid_file(as_json=as_json), _invalid_evidence_of(source_name(file)):
+        outcome = verify_witness(_read_object(file))
+    lines = [f"{diff.where}: {json_text(diff.found)} is not {json_text(diff.expected)}" for diff in outcome.differences]
+    lines.append(f"{'holds' if outcome.holds else 'does not hold'}  {outcome.judgement.witness_id}")
+    lines.append(f"taken on record: {len(outcome.on_record)}")
+    print_result(outcome.as_json(), lines, as_json=as_json)
     if not outcome.holds:
         raise click.exceptions.Exit(REJECTED)
 
 
-class UnreadableFile(Exception):
-    """An error at a JSON pointer of a file, with a line number for logs."""
+class InvalidFile(Exception):
+    """An error at a JSON pointer of a file, of a turn, or of a line of a log; ``name`` is for the message."""
 
     def __init__(self, name: str, path: str, message: str, line: int | None = None) -> None:
         super().__init__(f"{name}: {'' if line is None else f'line {line}: '}{path or '/'}: {message}")
@@ -200,61 +184,76 @@ class UnreadableFile(Exception):
         place = {} if self.line is None else {"line": self.line}
         return {"result": "invalid", **place, "path": self.path, "message": self.message}
 
-    def report(self, *, as_json: bool) -> NoReturn:
-        """Print the error on standard error, with ``as_json`` also on standard output; end the verb with status 2."""
-        click.echo(f"error: {self}", err=True)
+
+@contextmanager
+def _report_invalid_file(*, as_json: bool) -> Iterator[None]:
+    """Print an ``InvalidFile``, with ``as_json`` also on standard output, and end the verb with status 2."""
+    try:
+        yield
+    except InvalidFile as error:
+        print_stderr(f"error: {error}")
         if as_json:
-            print_json(self.as_json())
-        raise click.exceptions.Exit(INVALID)
+            print_json(error.as_json())
+        raise click.exceptions.Exit(INVALID) from None
 
 
-def judge_document(document: Mapping[str, Any], name: str) -> Judgement:
-    from manglecp.harness import InvalidEvidence, judge
+@contextmanager
+def _invalid_evidence_of(name: str) -> Iterator[None]:
+    """Raise ``InvalidEvidence`` as ``InvalidFile`` with this name."""
+    from manglecp.harness import InvalidEvidence
 
     try:
-        return judge(document)
+        yield
     except InvalidEvidence as error:
-        raise UnreadableFile(name, error.path, error.message) from None
+        raise InvalidFile(name, error.path, error.message) from None
 
 
-def read_object(file: str) -> dict[str, Any]:
-    from manglecp.wire import Fault
+def _judge(document: Mapping[str, Any], name: str) -> Judgement:
+    from manglecp.harness import judge
+
+    with _invalid_evidence_of(name):
+        return judge(document)
+
+
+def _read_object(file: str) -> dict[str, Any]:
+    from manglecp.wire import Fault, decode
 
     try:
-        value = read_json(file, MAX_EVIDENCE_BYTES)
+        value = decode(read(file, MAX_EVIDENCE_BYTES))
     except Fault as fault:
-        raise UnreadableFile(source_name(file), "", fault.message) from None
+        raise InvalidFile(source_name(file), "", fault.message) from None
     if not isinstance(value, dict):
-        raise UnreadableFile(source_name(file), "", "expected an object")
+        raise InvalidFile(source_name(file), "", "expected an object")
     return value
 
 
-def documents(log: str, source: str, policy: str | None, strict: bool) -> Iterator[dict[str, Any]]:
-    from manglecp.adapters import LogError, LogLimits, ingest as turns_of
+def _read_turns(log: str, source: str, policy: str | None, strict: bool) -> Iterator[dict[str, Any]]:
+    """Yield the evidence of each turn of a log in the format ``source``. Raises ``InvalidFile``."""
+    from manglecp.adapters import LogError, LogLimits, ingest as ingest_log
 
     limits = LogLimits()
-    bound, pinned = _policy(policy)
+    turn_policy, pinned_digest = _load_policy(policy)
     try:
         with open_binary(log) as stream:
             # Bounded: of a line that is too long, one byte more than the limit arrives, and is refused.
             lines = iter(lambda: stream.readline(limits.line + 1), b"")
-            yield from turns_of(lines, source, bound, pinned=pinned, strict=strict, limits=limits)
+            yield from ingest_log(lines, source, turn_policy, pinned=pinned_digest, strict=strict, limits=limits)
     except LogError as error:
-        raise UnreadableFile(source_name(log), error.path, error.message, error.line) from None
+        raise InvalidFile(source_name(log), error.path, error.message, error.line) from None
 
 
-def _policy(name: str | None) -> tuple[Any, str | None]:
-    """Return a package and its pinned digest, or a mapping from a file."""
+def _load_policy(name: str | None) -> tuple[Any, str | None]:
+    """Return a policy package and its pinned digest, the object in a JSON file and None, or None twice."""
     if name is None:
         return None, None
-    if Path(name).is_file() or name == STDIN:
+    if Path(name).is_file() or name == DASH:
         from manglecp.adapters import CONSTRAINTS
 
-        given = read_object(name)
-        for member, value in given.items():
-            if member in CONSTRAINTS and not isinstance(value, dict):
-                raise UnreadableFile(source_name(name), f"/{member}", "expected an object")
-        return given, None
+        fields = _read_object(name)
+        for field, value in fields.items():
+            if field in CONSTRAINTS and not isinstance(value, dict):
+                raise InvalidFile(source_name(name), f"/{field}", "expected an object")
+        return fields, None
     from manglecp.cli.policy import default_pin, load_package, load_pin
     from manglecp.harness.policy import PolicyError
 
@@ -263,5 +262,5 @@ def _policy(name: str | None) -> tuple[Any, str | None]:
         pin = load_pin(default_pin(name))
     except PolicyError as error:
         first = error.diagnostics[0]
-        raise UnreadableFile(first.file, first.pointer, first.message) from None
+        raise InvalidFile(first.file, first.pointer, first.message) from None
     return package, None if pin is None else pin.digest

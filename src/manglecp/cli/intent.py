@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,17 +15,19 @@ from manglecp.cli.options import (
     CallerOptions,
     IntentOptions,
     RuntimeOptions,
+    as_message,
     bold,
     caller_options,
     intent_options,
     pack_options,
     refuse_request,
 )
-from manglecp.cli.output import ProgressLine, refuse, write_lines, write_text
+from manglecp.cli.output import ProgressLine, print_stderr, refuse, write_lines
 from manglecp.cli.servers import ServerOptions, run_with_client, server_options, target_argument
 
 if TYPE_CHECKING:  # the command line is checked before these packages are loaded
     from manglecp.intent import Domain, Identity
+    from manglecp.wire.messages import IntentResponse
 
 
 @click.command("intent")
@@ -41,28 +44,24 @@ if TYPE_CHECKING:  # the command line is checked before these packages are loade
 )
 @click.option("--why", is_flag=True, help="Also print why each tool is offered, and why others are not.")
 @click.option(
-    "--why-not",
-    "absent",
-    metavar="TOOL",
-    multiple=True,
-    help="Print what blocks this tool, and which facts would unlock it.",
+    "--why-not", metavar="TOOL", multiple=True, help="Print what blocks this tool, and which facts would unlock it."
 )
 @click.option("--coverage", is_flag=True, help="Also print for each rule whether it fired.")
 @caller_options
 @pack_options
 @server_options
-@click.option("--json", "as_json", is_flag=True, help="Print the message of the protocol instead.")
+@as_message
 @click.pass_context
 def command(
     context: click.Context,
     target: Path | str,
     name: str,
-    intent_values: IntentOptions,
+    inputs: IntentOptions,
     budget: int | None,
     max_tools: int | None,
     level: str,
     why: bool,
-    absent: tuple[str, ...],
+    why_not: tuple[str, ...],
     coverage: bool,
     caller: CallerOptions,
     runtime: RuntimeOptions,
@@ -75,13 +74,13 @@ def command(
 
     The exit status is 0, also without a tool, and 1 if the pack or the request is refused.
     """
-    server.check_options(context, target, "caller_name")
+    server.check_options(context, target)
     constraints = {"max_tokens_budget": budget, "max_tools_returned": max_tools}
     options: dict[str, Any] = {"include_proof_hints": why, "disclosure_preference": level, "x-rule_coverage": coverage}
-    if absent:
-        options["x-why_not"] = list(absent)
+    if why_not:
+        options["x-why_not"] = list(why_not)
     payload = {
-        **intent_values.of(name),
+        **inputs.payload(name),
         "constraints": {key: limit for key, limit in constraints.items() if limit is not None},
         "options": options,
     }
@@ -96,14 +95,14 @@ def _evaluate_at_server(url: str, server: ServerOptions, payload: dict[str, Any]
 
     from manglecp.client import Client, EvaluationResult
     from manglecp.intent import ANONYMOUS
-    from manglecp.wire import WireError, encode
+    from manglecp.wire import WireError
     from manglecp.wire.messages import Constraints, IntentResponse, Options
 
     async def evaluate(client: Client) -> EvaluationResult:
         intent = payload["intent"]
         announced = [one.name for one in client.manifest.intents]
         if announced and intent["name"] not in announced and not as_json:
-            _warn_of_intent("the server", intent["name"], announced)
+            print_stderr(f"warning: the server has no intent {intent['name']!r}, only {', '.join(announced)}")
         return await client.evaluate(
             intent["name"],
             intent["params"],
@@ -118,21 +117,9 @@ def _evaluate_at_server(url: str, server: ServerOptions, payload: dict[str, Any]
             evaluation = run_with_client(url, server, evaluate)
     except WireError as error:
         refuse_request(error, ANONYMOUS, as_json=as_json)
-    if as_json:
-        write_text(encode(IntentResponse(id="shell", payload=evaluation.result)).decode() + "\n")
-        return
-    from manglecp.base.text import escape_invisible
-    from manglecp.cli.tool_text import result_lines
-
-    for warning in evaluation.warnings:
-        click.echo(escape_invisible(f"warning: {warning.predicate}: {warning.message}"), err=True)
-    write_lines(result_lines(evaluation.result, why=payload["options"]["include_proof_hints"], bold=bold()))
-
-
-def _warn_of_intent(source: str, name: str, known: list[str]) -> None:
-    from manglecp.base.text import escape_invisible
-
-    click.echo(escape_invisible(f"warning: {source} has no intent {name!r}, only {', '.join(known)}"), err=True)
+    warnings = (f"warning: {one.predicate}: {one.message}" for one in evaluation.warnings)
+    why = payload["options"]["include_proof_hints"]
+    _print(IntentResponse(id="shell", payload=evaluation.result), warnings, as_json=as_json, why=why)
 
 
 def _evaluate_locally(
@@ -141,47 +128,54 @@ def _evaluate_locally(
     from manglecp.intent import describe_fully, request_message, respond
     from manglecp.invoke import load_domain
     from manglecp.pack import PackError
-    from manglecp.wire import WireError, encode
+    from manglecp.wire import WireError
 
     try:
-        with ProgressLine("loading") as progress, ExitStack() as hosts:
-            domain, _ = load_domain(runtime.of_pack(folder), hosts)
-            pack = domain.pack
+        with ProgressLine("loading") as progress, ExitStack() as host_stack:
+            domain, _ = load_domain(runtime.for_pack(folder), host_stack)
             progress.doing = "evaluating"
-            request = request_message("intent_request", payload, pack, "shell")
+            request = request_message("intent_request", payload, domain.pack, "shell")
             answer = respond(domain, request, identity, clock=time.time_ns)
     except PackError as error:
         refuse(error)
     except WireError as error:
         refuse_request(error, identity, as_json=as_json)
-    if as_json:
-        write_text(encode(answer.response).decode() + "\n")
-        return
-    from manglecp.base.text import escape_invisible
-    from manglecp.cli.tool_text import result_lines
-
-    name = payload["intent"]["name"]
-    known = [intent.name for intent in pack.settings.intents]
-    if known and name not in known:
-        _warn_of_intent("the pack", name, known)
-    elif not known and name not in (mentioned := _mentioned(domain)) and mentioned:
-        click.echo(
-            escape_invisible(f"warning: no rule names the intent {name!r}; rules name {', '.join(mentioned)}"), err=True
-        )
-    proven = {one.macro_id: describe_fully(one) for one in answer.definitions}
+    known = {definition.macro_id: describe_fully(definition) for definition in answer.definitions}
     why = payload["options"]["include_proof_hints"]
-    write_lines(result_lines(answer.response.payload, proven, why=why, bold=bold(), flaws=len(answer.flaws)))
+    warnings = _intent_warnings(domain, payload["intent"]["name"])
+    _print(answer.response, warnings, as_json=as_json, known=known, why=why, flaws=len(answer.flaws))
 
 
-def _mentioned(domain: Domain) -> list[str]:
+def _intent_warnings(domain: Domain, name: str) -> Iterator[str]:
+    """Yield a warning if the pack does not announce the intent, or announces none and no rule names this one."""
+    announced = [intent.name for intent in domain.pack.settings.intents]
+    if announced and name not in announced:
+        yield f"warning: the pack has no intent {name!r}, only {', '.join(announced)}"
+    if not announced and (named := _intents_of_rules(domain)) and name not in named:
+        yield f"warning: no rule names the intent {name!r}; rules name {', '.join(named)}"
+
+
+def _intents_of_rules(domain: Domain) -> list[str]:
     """Return the intents that rules of the pack name; none if a rule matches any intent."""
     from manglecp.mangle.syntax import Literal
 
-    own = {source.name for source in domain.pack.sources}
-    names = set()
+    pack_files = {source.name for source in domain.pack.sources}
+    first_args = set()
     for rule in domain.program.rules:
-        if rule.clause.span is not None and rule.clause.span.source.name in own:
-            atoms = (one.atom for one in rule.clause.premises if isinstance(one, Literal))
-            names |= {atom.args[0] for atom in atoms if atom.predicate == "intent"}
-    known = [name for name in names if isinstance(name, str)]
-    return sorted(known) if len(known) == len(names) else []
+        if rule.clause.span is not None and rule.clause.span.source.name in pack_files:
+            atoms = (premise.atom for premise in rule.clause.premises if isinstance(premise, Literal))
+            first_args |= {atom.args[0] for atom in atoms if atom.predicate == "intent"}
+    names = [arg for arg in first_args if isinstance(arg, str)]  # the others are variables
+    return sorted(names) if len(names) == len(first_args) else []
+
+
+def _print(response: IntentResponse, warnings: Iterable[str], *, as_json: bool, **details: Any) -> None:
+    """Print the response as a message, or as text after the warnings; ``details`` are passed to ``result_lines``."""
+    from manglecp.cli.tool_text import result_lines, styled
+    from manglecp.wire import encode
+
+    if as_json:
+        write_lines([encode(response).decode()])
+    else:
+        print_stderr(*warnings)
+        write_lines(styled(result_lines(response.payload, **details), bold()))

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import click
 
-from manglecp.cli.files import read, read_json_argument, source_name
-from manglecp.cli.output import report
+from manglecp.cli.files import read, read_json, source_name
+from manglecp.cli.output import refuse
 from manglecp.mangle import MangleError, decode, instant_text
 from manglecp.wire import (
     Fault,
@@ -20,10 +20,10 @@ from manglecp.wire import (
     read_instant,
 )
 
-_MILLISECOND: Final = 1_000_000
+_NS_PER_MS: Final = 1_000_000
 
 
-def value_of(text: str) -> Any:
+def decode_value(text: str) -> Any:
     """Decode JSON; return other text unchanged, so that ``depth=quick`` needs no quotes."""
     try:
         return decode_json(text.encode())
@@ -31,48 +31,53 @@ def value_of(text: str) -> Any:
         return text
 
 
-def clock_from(at: str) -> Callable[[], int]:
-    """Return a clock that starts at this time, for the replay of recorded facts."""
-    start, started = read_instant(at), time.monotonic_ns()
-    return lambda: start + time.monotonic_ns() - started
+def clock_starting_at(instant: str) -> Callable[[], int]:
+    """Return a clock in nanoseconds that starts at this time, for the replay of recorded facts."""
+    start_ns, created_ns = read_instant(instant), time.monotonic_ns()
+    return lambda: start_ns + time.monotonic_ns() - created_ns
 
 
-def given_facts(facts: Iterable[str], files: Iterable[str], now: str | None) -> tuple[str, list[Any]]:
-    """Return the evaluation time and the facts. ``now`` in a fact is that time."""
+def read_client_facts(facts: Iterable[str], files: Iterable[str], now: str | None) -> tuple[str, list[Any]]:
+    """Return the evaluation time, and the facts of ``files`` and ``facts`` as JSON objects.
+
+    The evaluation time is ``now``, else that of the first recorded request, else the current time. The word ``now`` in
+    a fact has the same value.
+    """
     objects: list[Any] = []
-    recorded_at: Any = None
-    programs = []
+    recorded_time: Any = None
+    rule_files = []  # parsed after the loop, when the evaluation time is known
     for file in files:
         if file.endswith(".mg"):
-            programs.append(file)
+            rule_files.append(file)
             continue
-        recorded, at = _read_recorded(file)
-        objects += recorded
-        recorded_at = recorded_at or at
-    instant = _instant(now or recorded_at or "now")
+        recorded_facts, eval_time = _read_recorded(file)
+        objects += recorded_facts
+        recorded_time = recorded_time or eval_time
+    now_ns = _read_time(now or recorded_time or "now")
     try:
-        for file in programs:
-            objects += parse_fact_objects(decode(source_name(file), read(file)), instant)
+        for file in rule_files:
+            objects += parse_fact_objects(decode(source_name(file), read(file)), now_ns)
         for text in facts:
-            objects += parse_fact_argument("--fact", text, instant)
+            objects += parse_fact_argument("--fact", text, now_ns)
     except MangleError as error:
-        report(error.diagnostics)
-        raise click.exceptions.Exit(2) from None
-    return instant_text(instant), objects
+        refuse(error, status=2)
+    return instant_text(now_ns), objects
 
 
-def _instant(at: Any) -> int:
-    if at == "now":
-        return time.time_ns() // _MILLISECOND * _MILLISECOND
+def _read_time(value: Any) -> int:
+    """Return the nanoseconds of an RFC 3339 text, of milliseconds since the epoch, or of ``now``."""
+    if value == "now":
+        return time.time_ns() // _NS_PER_MS * _NS_PER_MS  # requests have milliseconds
     try:
-        return instant_of_milliseconds(at) if type(at) is int else read_instant(str(at).strip().upper())
+        return instant_of_milliseconds(value) if type(value) is int else read_instant(str(value).strip().upper())
     except Fault:
-        message = f"{at!r} is not a time such as 2026-01-31T12:00:00Z."
+        message = f"{value!r} is not a time such as 2026-01-31T12:00:00Z."
         raise click.BadParameter(message, param_hint="'--now'") from None
 
 
 def _read_recorded(file: str) -> tuple[list[Any], Any]:
-    document = read_json_argument(file)
+    """Return the facts of a JSON array; of an ``intent_request`` the facts and the evaluation time."""
+    document = read_json(file)
     payload = document.get("payload") if isinstance(document, dict) else None
     facts = payload.get("facts", []) if isinstance(payload, dict) else document
     if not isinstance(facts, list):

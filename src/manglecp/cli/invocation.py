@@ -16,24 +16,23 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import click
-
-from manglecp.base.text import escape_invisible
 from manglecp.cli import INTERRUPTED
-from manglecp.cli.intent_request import clock_from, value_of
+from manglecp.cli.intent_request import clock_starting_at, decode_value
 from manglecp.cli.options import LOCAL, RuntimeOptions, bold
-from manglecp.cli.output import ProgressLine, write_lines, write_text
-from manglecp.cli.servers import (
-    Approver,
-    ServerOptions,
-    approval_lines,
-    prompt_for_approval,
-    run_with_client,
+from manglecp.cli.output import ProgressLine, print_stderr, write_lines
+from manglecp.cli.servers import Approver, ServerOptions, approval_lines, prompt_for_approval, run_with_client
+from manglecp.cli.tool_text import (
+    answer_lines,
+    argument_schemas,
+    blocked_tool_lines,
+    failure_lines,
+    missing_fact_lines,
+    styled,
 )
-from manglecp.cli.tool_text import answer_lines, argument_schemas, failure_lines, missing_fact_lines
 from manglecp.client import Client, Tool
 from manglecp.intent import Identity, request_message
 from manglecp.invoke import (
@@ -46,9 +45,8 @@ from manglecp.invoke import (
     progress_reporter,
 )
 from manglecp.store import RunState, StoreError
-from manglecp.wire import WireError, encode, read_instant, why_not_lines
+from manglecp.wire import WireError, encode, read_instant
 from manglecp.wire.messages import (
-    UNSET,
     IntentResponse,
     InvokeResponse,
     InvokeResult,
@@ -60,73 +58,78 @@ from manglecp.wire.messages import (
 )
 
 _POLL_SECONDS: Final = 1.0  # for a run that an earlier call began
-_MAX_HOST_LINES: Final = 20
-_NO_FOLDER: Final = re.compile(r"\[Errno (?:2|13|30)\]")  # not found, not permitted, read-only
+_MAX_HOST_LINES: Final = 20  # of each failed call
+_FOLDER_ERROR: Final = re.compile(r"\[Errno (?:2|13|30)\]")  # not found, not permitted, read-only
+_NOT_VALID_NOW: Final = frozenset({"macro_expired", "x-macro_not_yet_valid"})
+_CLOCK_SKEW_NS: Final = 60_000_000_000  # clocks that differ by more are treated as different times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRequest:
     """The command line of ``manglecp call``."""
 
-    intent: Mapping[str, Any]
+    payload: Mapping[str, Any]  # the members intent, facts and eval_time of an intent_request
     tool: str
     args: Mapping[str, str]
     confirm: bool
-    approval: str | None
-    wait: float
+    approval: str | None  # the id of an approval request that was approved
+    wait_seconds: float
     request_key: str | None
     as_json: bool
 
 
-async def call(folder: Path, request: CallRequest, identity: Identity, runtime: RuntimeOptions) -> int:
-    host_lines: list[str] = []
-    on_failure = keep_failures(host_lines) if identity.trust == LOCAL else None
-    clock = clock_from(request.intent["eval_time"])
-    with contextlib.ExitStack() as loading:
-        progress = loading.enter_context(ProgressLine("loading"))
-        opening = open_packs([runtime.of_pack(folder)], runtime.open_store, clock=clock, on_failure=on_failure)
+async def call_locally(folder: Path, request: CallRequest, identity: Identity, runtime: RuntimeOptions) -> int:
+    """Invoke a tool of the pack in this process, print the result, and return the exit status."""
+    host_lines: list[str] = []  # may contain secrets: only for the owner of the machine
+    on_failure = append_failures_to(host_lines) if identity.trust == LOCAL else None
+    clock = clock_starting_at(request.payload["eval_time"])
+    with ExitStack() as progress_stack:
+        progress = progress_stack.enter_context(ProgressLine("loading"))
+        opening = open_packs([runtime.for_pack(folder)], runtime.open_store, clock=clock, on_failure=on_failure)
         async with opening as opened:
             progress.doing = "evaluating"
-            session = _Session(request, identity, opened)
+            session = _LocalSession(request, identity, opened)
             try:
-                tool = await session.find()
-                loading.close()  # the progress line would overwrite a prompt
-                answer: RunResponse = await session.invoke(tool)
+                tool = await session.prove()
+                progress_stack.close()  # the progress line would overwrite a prompt
+                response: RunResponse = await session.invoke(tool)
             except WireError as error:
-                answer = error
-    print_answer(
-        answer,
+                response = error
+    print_response(
+        response,
         as_json=request.as_json,
         host_lines=host_lines,
-        workspace=bool(runtime.workspace),
-        approvals=store_options(runtime, clock),
+        has_workspace=bool(runtime.workspace),
+        approval_options=local_approval_options(runtime, clock),
     )
-    return status_of(answer)
+    return exit_status(response)
 
 
-def store_options(runtime: RuntimeOptions, clock: Callable[[], int]) -> str | None:
+def local_approval_options(runtime: RuntimeOptions, clock: Callable[[], int]) -> str | None:
     """Return the options of ``manglecp approvals``; None if that process has another store or another clock."""
-    if runtime.where == ":memory:" or abs(clock() - time.time_ns()) > _CLOCK_SKEW_NS:
+    if runtime.location == ":memory:" or abs(clock() - time.time_ns()) > _CLOCK_SKEW_NS:
         return None
-    return "" if runtime.where is None else f" --store {shlex.quote(runtime.where)}"
+    return "" if runtime.location is None else f" --store {shlex.quote(runtime.location)}"
 
 
-def keep_failures(lines: list[str]) -> Callable[[str, str], None]:
-    """Return a callback that appends the last lines which hosts write about failed calls."""
+def append_failures_to(lines: list[str]) -> Callable[[str, str], None]:
+    """Return a callback that appends the last lines which a host wrote about a failed call."""
 
-    def keep(action: str, detail: str) -> None:
-        lines.extend(escape_invisible(f"  {action}: {line}") for line in detail.strip().splitlines()[-_MAX_HOST_LINES:])
+    def append(action: str, detail: str) -> None:
+        lines.extend(f"  {action}: {line}" for line in detail.strip().splitlines()[-_MAX_HOST_LINES:])
 
-    return keep
+    return append
 
 
-def status_of(answer: RunResponse) -> int:
-    if isinstance(answer, InvokeResult):
+def exit_status(response: RunResponse) -> int:
+    if isinstance(response, InvokeResult):
         return 0
-    return INTERRUPTED if answer.code == "cancelled" else 1
+    return INTERRUPTED if response.code == "cancelled" else 1
 
 
-class _Session:
+class _LocalSession:
+    """One invocation of a tool of an open pack, by the owner of this machine in the role of ``identity``."""
+
     def __init__(self, request: CallRequest, identity: Identity, opened: OpenPacks) -> None:
         self._request = request
         self._identity = identity
@@ -134,8 +137,8 @@ class _Session:
         self._invoker: Invoker = opened.invokers[0]
         self._approver = Approver(OperatorApprovals(self._invoker.approvals), self._approve)
 
-    async def find(self) -> MacroTool:
-        """Return the tool. Raises :class:`NotProven` with the reasons."""
+    async def prove(self) -> MacroTool:
+        """Return the requested tool. Raises :class:`NotProven` with the reasons."""
         answer = await self._evaluate({"disclosure_preference": "full"})
         tools = answer.payload.macro_tools
         for tool in tools:
@@ -146,12 +149,12 @@ class _Session:
 
     async def _evaluate(self, options: Mapping[str, Any]) -> IntentResponse:
         pack = self._invoker.domain.pack
-        request = request_message("intent_request", {**self._request.intent, "options": options}, pack, "shell")
+        request = request_message("intent_request", {**self._request.payload, "options": options}, pack, "shell")
         return await self._invoker.offers.evaluate(request, self._identity)
 
     async def invoke(self, tool: MacroTool) -> InvokeResult:
-        """Invoke the tool; a second time with the approval request that was stored for it."""
-        payload: dict[str, Any] = {"macro_id": tool.macro_id, "args": arguments(self._request.args, tool)}
+        """Invoke the tool; if it needs approval, again with the approval request that the first call stored."""
+        payload: dict[str, Any] = {"macro_id": tool.macro_id, "args": decode_arguments(self._request.args, tool)}
         if self._request.request_key is not None:
             payload["x-request_key"] = self._request.request_key
         approval = self._request.approval
@@ -161,7 +164,7 @@ class _Session:
             except WireError as error:
                 if error.code != "confirmation_required" or not error.details:
                     raise
-                approval = await self._approver.decided(error.details["challenge"]["approval"])
+                approval = await self._approver.settle(error.details["challenge"]["approval"])
             if approval is None:
                 raise WireError("x-confirmation_declined", f"{self._request.tool} was not approved")
         return await self._send({**payload, "confirmation_token": approval})
@@ -171,20 +174,20 @@ class _Session:
 
     async def _send(self, payload: Mapping[str, Any]) -> InvokeResult:
         request = request_message("invoke_request", payload, self._invoker.domain.pack, "shell")
-        with ProgressLine("running") as progress, interruptible() as cancel:
-            resuming = asyncio.create_task(self._resume_earlier_run())
+        with ProgressLine("running") as progress, cancel_on_interrupt() as cancel:
+            resume_task = asyncio.create_task(self._resume_earlier_run())
             try:
                 observer = RunObserver(cancelled=cancel, progress=progress_reporter(progress_callback(progress)))
                 return (await self._invoker.invoke(request, self._identity, observer)).payload
             finally:
-                resuming.cancel()
+                resume_task.cancel()
 
     async def _resume_earlier_run(self) -> None:
-        """Resume the run of an earlier call with this key if its process ended; a worker may not exist."""
+        """Resume the run of an earlier call with this key if its process ended; there may be no worker."""
         key = self._request.request_key
         while key is not None:
             await asyncio.sleep(_POLL_SECONDS)
-            with contextlib.suppress(StoreError):  # polled again
+            with contextlib.suppress(StoreError):  # the next poll retries
                 with self._opened.store.read_transaction() as tx:
                     run = self._opened.store.runs.by_key(tx, self._identity.name, key)
                 if run is not None and run.state == RunState.RUNNING:
@@ -192,151 +195,146 @@ class _Session:
 
 
 class NotProven(WireError):
-    """The error of a tool that is not proven; ``why`` are lines of text with the reasons."""
+    """The error of a tool that is not proven; ``proven`` are the names of other tools, ``why`` lines with reasons."""
 
     def __init__(self, request: CallRequest, proven: Sequence[str], hints: ProofHints | UnsetType) -> None:
         others = f"; proven are {', '.join(proven)}" if proven else ""
-        intent = request.intent["intent"]["name"]
+        intent = request.payload["intent"]["name"]
         super().__init__("macro_not_found", f"No tool {request.tool} is proven for the intent {intent}{others}")
-        blocked = () if hints is UNSET or hints.why_not is UNSET else hints.why_not
-        self.why = tuple(escape_invisible(line) for one in blocked for line in ("", *why_not_lines(one)))
+        self.why = tuple(blocked_tool_lines(hints))
 
 
-def arguments(given: Mapping[str, str], tool: MacroTool) -> dict[str, Any]:
-    """Decode arguments. An argument of type string is not decoded, even if it is valid JSON."""
-    textual = {name for name, schema in argument_schemas(tool).items() if schema.get("type") == "string"}
-    values = {name: value_of(text) for name, text in given.items()}
-    return {n: given[n] if n in textual and not isinstance(value, str) else value for n, value in values.items()}
+def decode_arguments(texts: Mapping[str, str], tool: MacroTool) -> dict[str, Any]:
+    """Decode arguments as JSON or text. If the schema requires a string, ``id=42`` is the text ``42``."""
+    schemas = argument_schemas(tool)
+    values = {name: decode_value(text) for name, text in texts.items()}
+    for name, value in values.items():
+        if schemas.get(name, {}).get("type") == "string" and not isinstance(value, str):
+            values[name] = texts[name]
+    return values
 
 
-def progress_callback(progress: ProgressLine) -> Callable[[ProgressPayload], None]:
+def progress_callback(line: ProgressLine) -> Callable[[ProgressPayload], None]:
+    """Return a callback that shows the progress of a run on the line."""
+
     def show(payload: ProgressPayload) -> None:
-        doing = payload.detail or "finishing"
-        progress.doing = f"{doing}, {payload.percent} %"
+        line.doing = f"{payload.detail or 'finishing'}, {payload.percent} %"
 
     return show
 
 
 @contextlib.contextmanager
-def interruptible() -> Iterator[asyncio.Event]:
+def cancel_on_interrupt() -> Iterator[asyncio.Event]:
     """Yield an event that Ctrl-C sets. A second Ctrl-C ends the process; the run can be resumed from its journal."""
     cancel = asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def interrupt() -> None:
         if cancel.is_set():
-            click.echo("\nended; `manglecp runs list` lists unfinished runs", err=True)
+            print_stderr("\nended; `manglecp runs list` lists unfinished runs")
             os._exit(INTERRUPTED)
         cancel.set()
-        click.echo("\ncancelling after the current step; press Ctrl-C again to exit immediately", err=True)
+        print_stderr("\ncancelling after the current step; press Ctrl-C again to exit immediately")
 
-    try:
+    with contextlib.suppress(ValueError, RuntimeError):  # not in the main thread, which gets the signals
         loop.add_signal_handler(signal.SIGINT, interrupt)
-    except (ValueError, RuntimeError):  # not in the main thread, which gets the signals
-        yield cancel
-        return
     try:
         yield cancel
     finally:
         loop.remove_signal_handler(signal.SIGINT)
 
 
-def print_answer(
-    answer: RunResponse,
+def print_response(
+    response: RunResponse,
     *,
     as_json: bool,
     host_lines: Sequence[str] = (),
-    workspace: bool | None = None,
-    approvals: str | None = None,
+    has_workspace: bool = True,
+    approval_options: str | None = None,
 ) -> None:
-    """Print the result or the error. ``workspace`` is whether the run had one; None if unknown.
+    """Print the result or the error of an invocation.
 
-    ``approvals`` are the options of ``manglecp approvals`` for the store or the server.
+    ``host_lines`` are lines that hosts wrote about failed calls, ``approval_options`` the options with which
+    ``manglecp approvals`` reaches the approval request; None if no other process can approve.
     """
     if as_json:
-        if isinstance(answer, WireError):
-            message = encode(answer.answering("shell"))
-        else:
-            message = encode(InvokeResponse(id="shell", payload=answer))
-        write_text(message.decode() + "\n")
+        message = encode(
+            response.answering("shell")
+            if isinstance(response, WireError)
+            else InvokeResponse(id="shell", payload=response)
+        )
+        write_lines([message.decode()])
         return
-    if isinstance(answer, InvokeResult):
-        write_lines(answer_lines(answer, bold=bold()))
+    if isinstance(response, InvokeResult):
+        write_lines(styled(answer_lines(response), bold()))
         return
-    why = answer.why if isinstance(answer, NotProven) else ()
-    lines = (*failure_lines(answer, host_lines), *missing_fact_lines(answer), *why)
-    for line in (*lines, *approval_lines(answer, approvals)):
-        click.echo(line, err=True)
-    if answer.code == "schema_validation_failed":
-        for name in _missing(answer):
-            click.echo(escape_invisible(f"  add --arg {name}=VALUE"), err=True)
-    if workspace is False and any(_NO_FOLDER.search(line) for line in host_lines):
-        click.echo("  the run has no workspace: give one with --workspace DIR", err=True)
+    why = response.why if isinstance(response, NotProven) else ()
+    print_stderr(*failure_lines(response, host_lines), *missing_fact_lines(response), *why)
+    print_stderr(*approval_lines(response, approval_options), *_missing_argument_lines(response))
+    if not has_workspace and any(_FOLDER_ERROR.search(line) for line in host_lines):
+        print_stderr("  the run has no workspace: give one with --workspace DIR")
 
 
-def _missing(error: WireError) -> Iterator[str]:
-    for wrong in (error.details or {}).get("schema_errors", ()):
-        if wrong.get("keyword") == "required" and wrong["path"].count("/") == 1:
-            yield wrong["path"].removeprefix("/")
-
-
-_NOT_NOW: Final = frozenset({"macro_expired", "x-macro_not_yet_valid"})
-_CLOCK_SKEW_NS: Final = 60_000_000_000
+def _missing_argument_lines(error: WireError) -> Iterator[str]:
+    schema_errors = (error.details or {}).get("schema_errors", ()) if error.code == "schema_validation_failed" else ()
+    for wrong in schema_errors:
+        if wrong.get("keyword") == "required" and wrong["path"].count("/") == 1:  # not a member of an argument
+            yield f"  add --arg {wrong['path'].removeprefix('/')}=VALUE"
 
 
 def call_server(url: str, server: ServerOptions, request: CallRequest) -> int:
-    at, options = request.intent["eval_time"], f" --server {shlex.quote(url)}"
+    """Invoke a tool at the server, print the result, and return the exit status."""
+    eval_time, approval_options = request.payload["eval_time"], f" --server {shlex.quote(url)}"
 
     async def work(client: Client) -> InvokeResult:
-        tool = await _find(client, request)
-        with ExitStack() as line:
-            progress = line.enter_context(ProgressLine("running"))
+        tool = await _prove_at_server(client, request)
+        with ExitStack() as progress_stack:
+            progress = progress_stack.enter_context(ProgressLine("running"))
 
             def decide(text: str) -> bool | None:
-                line.close()  # the progress line would overwrite a prompt
+                progress_stack.close()  # the progress line would overwrite a prompt
                 return prompt_for_approval(text, confirmed=request.confirm)
 
-            def wait(approval: str) -> None:
-                if request.wait:
+            def on_pending(approval: str) -> None:
+                if request.wait_seconds:
                     progress.doing = "waiting for the approval"
-                    how = escape_invisible(f"manglecp approvals approve {approval}{options}")
-                    click.echo(f"waiting {request.wait:g} s for the approval: {how}", err=True)
+                    command = f"manglecp approvals approve {approval}{approval_options}"
+                    print_stderr(f"waiting {request.wait_seconds:g} s for the approval: {command}")
 
             outcome = await client.invoke(
                 tool,
-                arguments(request.args, tool.definition),
+                decode_arguments(request.args, tool.definition),
                 request_key=request.request_key,
-                eval_time=at,
+                eval_time=eval_time,
                 approval=request.approval,
-                wait_for_approval=request.wait,
+                wait_for_approval=request.wait_seconds,
                 on_progress=progress_callback(progress),
-                on_confirm=None if request.approval else Approver(client, decide, wait).on_confirm,
+                on_confirm=None if request.approval else Approver(client, decide, on_pending).on_confirm,
             )
         return outcome.response
 
     try:
-        answer: RunResponse = run_with_client(url, server, work)
+        response: RunResponse = run_with_client(url, server, work)
     except WireError as error:
-        answer = _explain_expiry(error, at)
-    print_answer(answer, as_json=request.as_json, approvals=options)
-    return status_of(answer)
+        response = _explain_validity(error, eval_time)
+    print_response(response, as_json=request.as_json, approval_options=approval_options)
+    return exit_status(response)
 
 
-def _explain_expiry(error: WireError, at: str) -> WireError:
-    """Extend the error of an expired tool: an evaluation uses the time of the request, an invocation the clock."""
-    if error.code not in _NOT_NOW or abs(read_instant(at) - time.time_ns()) < _CLOCK_SKEW_NS:
+def _explain_validity(error: WireError, eval_time: str) -> WireError:
+    """Add the reason to the error of a tool that was proven for another time than the server's clock."""
+    if error.code not in _NOT_VALID_NOW or abs(read_instant(eval_time) - time.time_ns()) < _CLOCK_SKEW_NS:
         return error
-    why = f"it was proven for {at}, and an invocation is proven again at the server's clock: leave --now out"
+    why = f"it was proven for {eval_time}, and an invocation is proven again at the server's clock: leave --now out"
     return WireError(error.code, f"{error.message}; {why}, or use facts without a recorded time", error.details)
 
 
-async def _find(client: Client, request: CallRequest) -> Tool:
-    """Return the tool. Raises :class:`NotProven` with the reasons that the server discloses."""
-    intent, at = request.intent["intent"], request.intent["eval_time"]
-    inputs = (intent["name"], intent["params"], request.intent["facts"])
-    evaluation = await client.evaluate(*inputs, eval_time=at, options=Options(disclosure_preference="full"))
+async def _prove_at_server(client: Client, request: CallRequest) -> Tool:
+    """Return the requested tool. Raises :class:`NotProven` with the reasons that the server discloses."""
+    intent, eval_time = request.payload["intent"], request.payload["eval_time"]
+    evaluate = partial(client.evaluate, intent["name"], intent["params"], request.payload["facts"], eval_time=eval_time)
+    evaluation = await evaluate(options=Options(disclosure_preference="full"))
     if request.tool in evaluation:
         return evaluation[request.tool]
-    options = Options(why_not=(request.tool,), disclosure_preference="minimal")
-    hints = (await client.evaluate(*inputs, eval_time=at, options=options)).result.proof_hints
-    raise NotProven(request, [tool.name for tool in evaluation], hints)
+    why_not = await evaluate(options=Options(why_not=(request.tool,), disclosure_preference="minimal"))
+    raise NotProven(request, [tool.name for tool in evaluation], why_not.result.proof_hints)

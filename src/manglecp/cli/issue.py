@@ -7,17 +7,18 @@ findings), 2 the command line or a file is wrong.
 from __future__ import annotations
 
 from io import BytesIO
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
 import msgspec
 
 from manglecp.cli import files, issue_memory as options, issue_text as text
-from manglecp.cli.issue_memory import Gate, IssueOptions, actor_options, database, gated, issue_options
+from manglecp.cli.issue_memory import IssueOptions, actor_options, database, gated, issue_options
 from manglecp.cli.options import read_head
-from manglecp.cli.output import ProgressLine, count, write_lines
-from manglecp.issues import EDGE_TYPES, Add, AddDependency, Close, Discover, Issue, RemoveDependency, Status, Update
+from manglecp.cli.output import ProgressLine, count, print_stderr
+from manglecp.issues import EDGE_TYPES, Add, AddDependency, Close, Discover, RemoveDependency, Status, Update
+
+_lease_fence = click.option("--fence", metavar="N", type=int, required=True, help="The fencing token of the lease.")
 
 
 @click.group("issue")
@@ -58,8 +59,10 @@ def ready(as_of: int | None, issues: IssueOptions) -> None:
 def blocked(as_of: int | None, issues: IssueOptions) -> None:
     """Print the blocked issues, each with its blockers."""
     with issues.view(as_of) as view:
-        waiting = view.blocked()
-    issues.print(lambda: [text.blocked_document(one) for one in waiting], lambda: map(text.blocked_line, waiting))
+        blocked_issues = view.blocked()
+    issues.print(
+        lambda: list(map(text.blocked_document, blocked_issues)), lambda: map(text.blocked_line, blocked_issues)
+    )
 
 
 @command.command("show")
@@ -80,7 +83,7 @@ def history(issue: str | None, issues: IssueOptions) -> None:
     """Print the events of one issue, or of all."""
     with issues.view() as view:
         events = view.history(issue)
-        issues.print(lambda: [msgspec.to_builtins(one) for one in events], lambda: map(text.event_line, events))
+        issues.print(lambda: list(map(msgspec.to_builtins, events)), lambda: map(text.event_line, events))
 
 
 @command.command("add")
@@ -117,7 +120,7 @@ def claim(issue: str | None, next_: bool, ttl: int, issues: IssueOptions) -> Non
 
 @command.command("renew")
 @click.argument("issue", metavar="ID")
-@click.option("--fence", metavar="N", type=int, required=True, help="The fencing token of the lease.")
+@_lease_fence
 @options.ttl
 @actor_options
 def renew(issue: str, fence: int, ttl: int, issues: IssueOptions) -> None:
@@ -129,21 +132,13 @@ def renew(issue: str, fence: int, ttl: int, issues: IssueOptions) -> None:
 
 @command.command("release")
 @click.argument("issue", metavar="ID")
-@click.option("--fence", metavar="N", type=int, required=True, help="The fencing token of the lease.")
+@_lease_fence
 @actor_options
 def release(issue: str, fence: int, issues: IssueOptions) -> None:
     """End the lease of an issue."""
     with issues.memory() as memory:
         released = memory.release(issues.actor, issue, fence)
     issues.print_issue(released)
-
-
-_dependency_options = files.combine(
-    click.argument("issue", metavar="ID"),
-    click.argument("depends_on", metavar="ON"),
-    click.option("--type", "edge", type=click.Choice(sorted(EDGE_TYPES)), default="blocks", help="blocks by default."),
-    options.fence,
-)
 
 
 @command.command("update")
@@ -157,30 +152,14 @@ _dependency_options = files.combine(
 @options.note
 @options.fence
 @gated
-def update(
-    gate: Gate,
-    issue: str,
-    title: str | None,
-    description: str | None,
-    status: Literal["open", "blocked"] | None,
-    priority: int | None,
-    labels: tuple[str, ...],
-    assignee: str | None,
-    note: str,
-    fence: int | None,
-) -> Issue:
+def update(labels: tuple[str, ...], assignee: str | None, **values: Any) -> Update:
     """Change an issue, on the evidence of a turn."""
-    change = Update(
-        title=msgspec.UNSET if title is None else title,
-        description=msgspec.UNSET if description is None else description,
-        status=msgspec.UNSET if status is None else status,
-        priority=msgspec.UNSET if priority is None else priority,
-        labels=tuple(sorted(set(labels) - {""})) if labels else msgspec.UNSET,
-        assignee=msgspec.UNSET if assignee is None else assignee or None,
-        note=note,
-        fence=fence,
-    )
-    return gate.memory.mutate(gate.right, gate.actor, issue, change)
+    fields = {name: value for name, value in values.items() if value is not None}  # the others stay as they are
+    if labels:
+        fields["labels"] = tuple(sorted(set(labels) - {""}))
+    if assignee is not None:
+        fields["assignee"] = assignee or None
+    return Update(**fields)
 
 
 @command.command("discover", short_help="Add an issue that was found while working on another.")
@@ -189,9 +168,9 @@ def update(
 @options.issue_id
 @options.new_issue_options
 @gated
-def discover(gate: Gate, parent: str, title: str, issue: str | None, fields: dict[str, Any]) -> Issue:
+def discover(parent: str, title: str, fields: dict[str, Any]) -> Discover:
     """Add an issue that was found while working on PARENT, on the evidence of that turn."""
-    return gate.memory.mutate(gate.right, gate.actor, issue, Discover(parent=parent, title=title, **fields))
+    return Discover(parent=parent, title=title, **fields)
 
 
 @command.command("close")
@@ -199,9 +178,9 @@ def discover(gate: Gate, parent: str, title: str, issue: str | None, fields: dic
 @options.note
 @options.fence
 @gated
-def close(gate: Gate, issue: str, note: str, fence: int | None) -> Issue:
+def close(note: str, fence: int | None) -> Close:
     """Close an issue, on the evidence of a turn."""
-    return gate.memory.mutate(gate.right, gate.actor, issue, Close(note=note, fence=fence))
+    return Close(note=note, fence=fence)
 
 
 @command.group("dep")
@@ -209,37 +188,39 @@ def dep() -> None:
     """Add or remove a dependency of an issue, on the evidence of a turn."""
 
 
+_dependency_options = files.combine(
+    click.argument("issue", metavar="ID"),
+    click.argument("depends_on", metavar="ON"),
+    click.option("--type", "edge", type=click.Choice(sorted(EDGE_TYPES)), default="blocks", help="blocks by default."),
+    options.fence,
+)
+
+
 @dep.command("add")
 @_dependency_options
 @gated
-def dep_add(gate: Gate, issue: str, depends_on: str, edge: str, fence: int | None) -> Issue:
+def dep_add(depends_on: str, edge: str, fence: int | None) -> AddDependency:
     """Make ID depend on ON."""
-    change = AddDependency(edge=edge, depends_on=depends_on, fence=fence)
-    return gate.memory.mutate(gate.right, gate.actor, issue, change)
+    return AddDependency(edge=edge, depends_on=depends_on, fence=fence)
 
 
 @dep.command("remove")
 @_dependency_options
 @gated
-def dep_remove(gate: Gate, issue: str, depends_on: str, edge: str, fence: int | None) -> Issue:
+def dep_remove(depends_on: str, edge: str, fence: int | None) -> RemoveDependency:
     """Remove the dependency of ID on ON."""
-    change = RemoveDependency(edge=edge, depends_on=depends_on, fence=fence)
-    return gate.memory.mutate(gate.right, gate.actor, issue, change)
+    return RemoveDependency(edge=edge, depends_on=depends_on, fence=fence)
 
 
 @command.command("export")
-@click.argument("file", metavar="[FILE]", type=click.Path(dir_okay=False, allow_dash=True), default="-")
+@files.export_argument
 @database
 def export(file: str, db: str | None) -> None:
     """Write the events to FILE, one per line; - is standard output."""
     from manglecp.issues import export_log
 
-    with IssueOptions(False, db).store() as store:
-        lines = export_log(store)
-        if file == files.STDIN:
-            write_lines(line.decode().removesuffix("\n") for line in lines)
-        else:
-            files.replace(Path(file), lines)
+    with IssueOptions(as_json=False, db=db).store() as store:
+        files.write_export(file, export_log(store))
 
 
 @command.command("import")
@@ -256,9 +237,8 @@ def import_(file: str, issues: IssueOptions) -> None:
     with issues.store(create=True) as store, ProgressLine("importing"):
         try:
             head = import_log(store, lines)
-        except InvalidLog as bad:
-            for line, problem in bad.problems:
-                click.echo(f"{files.source_name(file)}:{line}: {problem}", err=True)
+        except InvalidLog as error:
+            print_stderr(*(f"{files.source_name(file)}:{line}: {problem}" for line, problem in error.problems))
             raise click.exceptions.Exit(2) from None
     issues.print(
         lambda: {"events": head.seq, "head": head.row_hash},
@@ -280,11 +260,11 @@ def verify(head: str | None, issues: IssueOptions) -> None:
         result = audit(store, None if head is None else read_head("--head", head))
     last, differences = result.head, result.problems
     verdict = count(len(differences), "difference") if differences else "ok"
-    counted = f"{count(last.seq, 'event')}, {count(result.issues, 'issue')}"
-    about = {"events": last.seq, "head": last.row_hash, "issues": result.issues}
+    counts = f"{count(last.seq, 'event')}, {count(result.issues, 'issue')}"
+    summary = {"events": last.seq, "head": last.row_hash, "issues": result.issues}
     issues.print(
-        lambda: {"ok": not differences, **about, "findings": differences},
-        lambda: [*differences, f"{counted}, head {last.seq}:{last.row_hash}: {verdict}"],
+        lambda: {"ok": not differences, **summary, "findings": differences},
+        lambda: [*differences, f"{counts}, head {last.seq}:{last.row_hash}: {verdict}"],
     )
     if differences:
         raise click.exceptions.Exit(1)

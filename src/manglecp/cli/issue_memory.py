@@ -1,4 +1,4 @@
-"""The issue memory of a verb: its options, where it is stored, and the gate before each change."""
+"""What the verbs of ``manglecp issue`` share: options, the location of the memory, and the gate before a change."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import click
 import msgspec
 
 from manglecp.cli import issue_text as text
-from manglecp.cli.files import group
+from manglecp.cli.files import EXISTING_FILE, FILE, group, read_json, source_name
 from manglecp.cli.options import as_json, report_store_errors, user_name
-from manglecp.cli.output import json_text, write_lines
+from manglecp.cli.output import json_text, print_stderr, write_lines
 from manglecp.issues import DEFAULT_PRIORITY, DEFAULT_TTL, StoredIssues, open_issues, system_clock
 from manglecp.store import parse_location
 
@@ -44,7 +44,7 @@ ttl = click.option(
     "--ttl", metavar="SECONDS", type=int, default=DEFAULT_TTL, help="The duration of the lease; 3,600 by default."
 )
 issue_id = click.option("--id", "issue", metavar="ID", help="The id of the new issue; by default a random one.")
-new_issue_options = group(
+new_issue_options = group(  # the fields of ``Add`` and ``Discover``
     "fields",
     lambda labels, **fields: {**fields, "labels": tuple(sorted(set(labels)))},
     click.option("--description", metavar="TEXT", default="", help="The description of the issue."),
@@ -55,9 +55,8 @@ new_issue_options = group(
 )
 note = click.option("--note", metavar="TEXT", default="", help="A text to append to the notes.")
 
-
-PLACE: Final = Path(".manglecp", "issues.db")
-_ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"  # no letters that look like others
+DEFAULT_PATH: Final = Path(".manglecp", "issues.db")
+_ID_ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"  # no letters that look like others
 
 
 class IssueOptions(NamedTuple):
@@ -79,6 +78,7 @@ class IssueOptions(NamedTuple):
 
     @contextmanager
     def memory(self, *, create: bool = False) -> Iterator[IssueMemory]:
+        """Open the memory, which must exist unless ``create``. A store error ends the verb."""
         from manglecp.issues import IssueMemory
 
         with self.store(create=create) as store:
@@ -86,17 +86,19 @@ class IssueOptions(NamedTuple):
 
     @contextmanager
     def view(self, as_of: int | None = None) -> Iterator[IssueView]:
+        """Yield the state of the memory after the event ``as_of``, or its current state."""
         with self.memory() as memory, memory.view(as_of) as view:
             yield view
 
     def print(self, document: Callable[[], object], lines: Callable[[], Iterable[str]]) -> None:
+        """Print a result; only the requested form is built."""
         write_lines([json_text(document())] if self.as_json else lines())
 
     def print_issue(self, issue: Issue) -> None:
         self.print(lambda: msgspec.to_builtins(issue), lambda: [text.issue_line(issue)])
 
     def print_issues(self, issues: Iterable[Issue]) -> None:
-        self.print(lambda: [msgspec.to_builtins(one) for one in issues], lambda: map(text.issue_line, issues))
+        self.print(lambda: list(map(msgspec.to_builtins, issues)), lambda: map(text.issue_line, issues))
 
     def print_lease(self, lease: Lease) -> None:
         self.print(lambda: text.lease_document(lease), lambda: [text.lease_line(lease)])
@@ -107,6 +109,7 @@ actor_options: Final = group("issues", IssueOptions, actor, as_json, database)
 
 
 def _locate(db: str | None, *, create: bool) -> str | Path:
+    """Return the URL or the path of the memory. Raises ``UsageError`` for a missing file, unless ``create``."""
     if db is not None:
         path = parse_location(db)
         if not isinstance(path, Path):
@@ -115,11 +118,11 @@ def _locate(db: str | None, *, create: bool) -> str | Path:
             raise click.UsageError(f"there is no issue memory {click.format_filename(path)}")
     else:
         here = Path.cwd()
-        path = next((place for folder in (here, *here.parents) if (place := folder / PLACE).is_file()), here / PLACE)
+        candidates = [folder / DEFAULT_PATH for folder in (here, *here.parents)]
+        path = next(filter(Path.is_file, candidates), candidates[0])
         if not create and not path.exists():
-            raise click.UsageError(
-                f"there is no {PLACE} in this folder or above; create one with `manglecp issue add`, or give --db"
-            )
+            remedy = "create one with `manglecp issue add`, or give --db"
+            raise click.UsageError(f"there is no {DEFAULT_PATH} in this folder or above; {remedy}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -129,7 +132,7 @@ def _locate(db: str | None, *, create: bool) -> str | Path:
 
 def _new_id() -> str:
     """Return an id of eight random characters, one of about 10^12; the memory retries if it is taken."""
-    return "i-" + "".join(secrets.choice(_ALPHABET) for _ in range(8))
+    return "i-" + "".join(secrets.choice(_ID_ALPHABET) for _ in range(8))
 
 
 _evidence = click.option(
@@ -137,7 +140,7 @@ _evidence = click.option(
     "evidence_file",
     metavar="FILE",
     required=True,
-    type=click.Path(exists=True, dir_okay=False, allow_dash=True),
+    type=FILE,
     help="The evidence of the turn, in the format of `manglecp harness check --input`; - is standard input.",
 )
 _active_policy = click.option(
@@ -151,39 +154,41 @@ _pin = click.option(
     "pin_file",
     metavar="FILE",
     envvar="MANGLECP_PIN",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=EXISTING_FILE,
     help="The pin of the policy package in force, instead of --active-policy.",
 )
 
 
-def gated(change: Callable[..., Issue]) -> Callable[..., None]:
-    """Return a verb that judges the evidence, applies the change, and prints the changed issue."""
+def gated(make_change: Callable[..., Any]) -> Callable[..., None]:
+    """Return a verb that judges the evidence of a turn, applies the change, and prints the changed issue.
+
+    ``make_change`` returns the change from the other options of the verb, without ``issue``.
+    """
 
     @_evidence
     @_active_policy
     @_pin
     @actor_options
-    @wraps(change)
+    @wraps(make_change)
     def verb(
-        *, evidence_file: str, active_policy: str | None, pin_file: Path | None, issues: IssueOptions, **given: Any
+        *,
+        evidence_file: str,
+        active_policy: str | None,
+        pin_file: Path | None,
+        issues: IssueOptions,
+        issue: str | None,
+        **fields: Any,
     ) -> None:
-        in_force = _in_force(active_policy, pin_file)
+        active_digest = _active_digest(active_policy, pin_file)
         with issues.memory() as memory:
-            changed = change(Gate(memory, _right(evidence_file, in_force), issues.actor), **given)
+            authorisation = _authorise(evidence_file, active_digest)
+            changed = memory.mutate(authorisation, issues.actor, issue, make_change(**fields))
         issues.print_issue(changed)
 
     return verb
 
 
-class Gate(NamedTuple):
-    """The memory, the right to change it, and the actor. Created only from accepted evidence."""
-
-    memory: IssueMemory
-    right: MutationReady
-    actor: str
-
-
-def _in_force(active_policy: str | None, pin_file: Path | None) -> str:
+def _active_digest(active_policy: str | None, pin_file: Path | None) -> str:
     """Return the digest of the mutation policy in force. Not taken from the evidence, which could choose its own."""
     from manglecp.cli.policy import load_pin
     from manglecp.harness.policy import PolicyError
@@ -198,25 +203,23 @@ def _in_force(active_policy: str | None, pin_file: Path | None) -> str:
     try:
         pin = load_pin(pin_file)
     except PolicyError as error:
-        raise click.UsageError("\n".join(f"{one.place}: {one.message}" for one in error.diagnostics)) from None
-    assert pin is not None  # the file is there
+        raise click.UsageError("\n".join(f"{d.place}: {d.message}" for d in error.diagnostics)) from None
+    assert pin is not None  # None only for a missing file, which EXISTING_FILE refuses
     return pin.package.digests["mutation"]
 
 
-def _right(file: str, active_policy: str) -> MutationReady:
-    """Return the right to mutate that the evidence proves, or print all findings and end the verb."""
-    from manglecp.cli.files import read_json_argument, source_name
+def _authorise(evidence_file: str, active_digest: str) -> MutationReady:
+    """Return the authorisation that the evidence proves, or print all findings and end the verb."""
     from manglecp.harness import InvalidEvidence, TurnBlocked, replay_turn
 
     try:
-        return replay_turn(read_json_argument(file), active_policy)
+        return replay_turn(read_json(evidence_file), active_digest)
     except InvalidEvidence as error:
-        raise click.UsageError(f"{source_name(file)}: {error}") from None
+        raise click.UsageError(f"{source_name(evidence_file)}: {error}") from None
     except TurnBlocked as blocked:
         for finding in blocked.findings:
-            click.echo(
-                f"  {finding.failure.name} at {finding.where}: {finding.message}; {finding.failure.remedy}", err=True
-            )
+            place = f"{finding.failure.name} at {finding.where}"
+            print_stderr(f"  {place}: {finding.message}; {finding.failure.remedy}")
         why = "the evidence does not prove the change" if blocked.findings else "the turn requests no mutation"
-        click.echo(f"error[blocked]: {blocked.state.title} is not reached: {why}", err=True)
+        print_stderr(f"error[blocked]: {blocked.state.title} is not reached: {why}")
         raise click.exceptions.Exit(1) from None

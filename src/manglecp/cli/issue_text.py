@@ -28,10 +28,10 @@ def blocked_document(blocked: BlockedIssue) -> Any:
 
 
 def blocked_line(blocked: BlockedIssue) -> str:
-    reasons = [f"{edge.depends_on} ({edge.type}, {end.status})" for edge, end in blocked.blockers]
+    reasons = [f"{edge.depends_on} ({edge.type}, {blocker.status})" for edge, blocker in blocked.blockers]
     if blocked.issue.status == "blocked":
         reasons.append("an update of its status")
-    return f"{issue_line(blocked.issue)}\n    waits for {', '.join(reasons)}" if reasons else issue_line(blocked.issue)
+    return issue_line(blocked.issue) + (f"\n    waits for {', '.join(reasons)}" if reasons else "")
 
 
 def detail_document(detail: IssueDetail) -> Any:
@@ -56,8 +56,8 @@ def detail_lines(detail: IssueDetail) -> Iterator[str]:
         yield f"  depends on {edge.depends_on} ({edge.type})"
     for edge in detail.dependents:
         yield f"  {edge.issue} depends on it ({edge.type})"
-    for edge, end in detail.blockers:
-        yield f"  waits for {edge.depends_on}, which is {end.status}"
+    for edge, blocker in detail.blockers:
+        yield f"  waits for {edge.depends_on}, which is {blocker.status}"
     yield f"  issue://{issue.id}@{detail.snapshot}"
     for name, text in (("description", issue.description), ("notes", issue.notes)):
         if text:
@@ -66,13 +66,13 @@ def detail_lines(detail: IssueDetail) -> Iterator[str]:
 
 
 def event_line(event: IssueEvent) -> str:
-    why = "" if event.mutation is None else f"  by {event.mutation.witness_id}"
-    return f"{event.seq}  {event.at}  {event.action} {event.issue}  {event.actor}{why}"
+    witness = "" if event.mutation is None else f"  by {event.mutation.witness_id}"
+    return f"{event.seq}  {event.at}  {event.action} {event.issue}  {event.actor}{witness}"
 
 
 def lease_line(lease: Lease) -> str:
     return f"{lease.issue}  fence {lease.fence}  {lease.owner}  until {lease.expires_at}"
 
 
-def _blockers(what: BlockedIssue | IssueDetail) -> list[dict[str, str]]:
-    return [{"type": edge.type, "issue": end.id, "status": end.status.value} for edge, end in what.blockers]
+def _blockers(issue: BlockedIssue | IssueDetail) -> list[dict[str, str]]:
+    return [{"type": edge.type, "issue": other.id, "status": other.status.value} for edge, other in issue.blockers]

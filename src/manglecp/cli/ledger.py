@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from manglecp.cli.files import FILE, STDIN, open_binary, replace
+from manglecp.base.text import escape_invisible
+from manglecp.cli.files import FILE, export_argument, open_binary, write_export
 from manglecp.cli.options import as_json, open_existing_store, read_head, store_option
-from manglecp.cli.output import ProgressLine, count, json_text, print_json, write_lines
+from manglecp.cli.output import ProgressLine, count, print_result, print_stderr
 
 if TYPE_CHECKING:
     from manglecp.store import LedgerEntry, Store, Transaction
 
-_PAGE = 1_000
+_PAGE_ROWS: Final = 1_000
 
 
 @click.group("ledger")
@@ -36,13 +36,7 @@ def command() -> None:
 @as_json
 @store_option
 def list_(
-    since: int | None,
-    limit: int,
-    kind: str | None,
-    run: str | None,
-    identity: str | None,
-    as_json: bool,
-    where: str | None,
+    since: int | None, limit: int, kind: str | None, as_json: bool, location: str | None, **filters: str | None
 ) -> None:
     """List entries in their order: by default the newest, with --since the first after a number."""
     import msgspec
@@ -51,19 +45,19 @@ def list_(
 
     if kind is not None and kind not in KINDS:
         raise click.BadParameter(f"choose one of {', '.join(sorted(KINDS))}.", param_hint="'--kind'")
-    wanted = {"kind": kind, "run": run, "identity": identity}
-    with open_existing_store(where) as store, store.read_transaction() as tx:
+    filters["kind"] = kind
+    with open_existing_store(location) as store, store.read_transaction() as tx:
         if since is not None:
-            entries = store.ledger.rows(tx, since, limit, **wanted)
+            entries = store.ledger.rows(tx, since, limit, **filters)
         else:
-            entries = list(deque(_matching(store, tx, limit, wanted), maxlen=limit))
-    write_lines([json_text([msgspec.to_builtins(entry) for entry in entries])] if as_json else map(_line, entries))
+            entries = list(deque(_matching(store, tx, limit, filters), maxlen=limit))
+    print_result(list(map(msgspec.to_builtins, entries)), map(_line, entries), as_json=as_json)
 
 
-def _matching(store: Store, tx: Transaction, limit: int, wanted: dict[str, str | None]) -> Iterator[LedgerEntry]:
-    """Yield the entries that match; without conditions only those that can be among the last ``limit``."""
-    since = 0 if any(wanted.values()) else max(store.ledger.head(tx).seq - limit, 0)
-    while page := store.ledger.rows(tx, since, _PAGE, **wanted):
+def _matching(store: Store, tx: Transaction, limit: int, filters: dict[str, str | None]) -> Iterator[LedgerEntry]:
+    """Yield the entries that match; without filters only those that can be among the last ``limit``."""
+    since = 0 if any(filters.values()) else max(store.ledger.head(tx).seq - limit, 0)
+    while page := store.ledger.rows(tx, since, _PAGE_ROWS, **filters):
         yield from page
         since = page[-1].seq
 
@@ -72,25 +66,21 @@ def _matching(store: Store, tx: Transaction, limit: int, wanted: dict[str, str |
 @click.argument("number", metavar="N", type=click.IntRange(min=1))
 @as_json
 @store_option
-def show(number: int, as_json: bool, where: str | None) -> None:
+def show(number: int, as_json: bool, location: str | None) -> None:
     """Show all members of entry N."""
     import json
 
     import msgspec
 
-    with open_existing_store(where) as store, store.read_transaction() as tx:
+    with open_existing_store(location) as store, store.read_transaction() as tx:
         entry = store.ledger.entry(tx, number)
         last = store.ledger.head(tx).seq
     if entry is None:
-        click.echo(f"error[no_entry]: there is no entry {number}; the last one is {last}", err=True)
+        print_stderr(f"error[no_entry]: there is no entry {number}; the last one is {last}")
         raise click.exceptions.Exit(1)
-    if as_json:
-        print_json(msgspec.to_builtins(entry))
-        return
-    body = json.dumps(entry.body, ensure_ascii=True, indent=2).splitlines()
-    write_lines(
-        [_line(entry), f"  before {entry.prev_hash}", f"  hash   {entry.row_hash}", *(f"  {one}" for one in body)]
-    )
+    body = (f"  {line}" for line in json.dumps(entry.body, ensure_ascii=True, indent=2).splitlines())
+    lines = [_line(entry), f"  before {entry.prev_hash}", f"  hash   {entry.row_hash}", *body]
+    print_result(msgspec.to_builtins(entry), lines, as_json=as_json)
 
 
 @command.command("verify", short_help="Verify the hash chain.")
@@ -98,7 +88,7 @@ def show(number: int, as_json: bool, where: str | None) -> None:
 @click.option("--expect", metavar="N:HASH", help="A head of an earlier verification, which must be in the ledger.")
 @as_json
 @store_option
-def verify(file: str | None, expect: str | None, as_json: bool, where: str | None) -> None:
+def verify(file: str | None, expect: str | None, as_json: bool, location: str | None) -> None:
     """Verify the hash chain of the ledger, or of an export in FILE, and print each difference.
 
     A writer of the database can replace the whole chain. To detect that, store the printed head elsewhere, and pass
@@ -111,44 +101,35 @@ def verify(file: str | None, expect: str | None, as_json: bool, where: str | Non
         with open_binary(file) as lines, ProgressLine("verifying"):
             result = verify_export(lines, expect=head)
     else:
-        with open_existing_store(where) as store, store.read_transaction() as tx, ProgressLine("verifying"):
+        with open_existing_store(location) as store, store.read_transaction() as tx, ProgressLine("verifying"):
             result = store.ledger.verify(tx, expect=head)
     last = f"{result.head.seq}:{result.head.row_hash}"
-    if as_json:
-        print_json({"ok": result.sound, "entries": result.entries, "head": last, "findings": result.findings})
-    else:
-        verdict = "ok" if result.sound else count(len(result.findings), "difference")
-        entries = f"{result.entries:,} {'entry' if result.entries == 1 else 'entries'}"
-        write_lines([*result.findings, f"{entries}, head {last}: {verdict}"])
+    document = {"ok": result.sound, "entries": result.entries, "head": last, "findings": result.findings}
+    verdict = "ok" if result.sound else count(len(result.findings), "difference")
+    entries = f"{result.entries:,} {'entry' if result.entries == 1 else 'entries'}"
+    print_result(document, [*result.findings, f"{entries}, head {last}: {verdict}"], as_json=as_json)
     if not result.sound:
         raise click.exceptions.Exit(1)
 
 
 @command.command("export", short_help="Write the entries to a file, one JSON document per line.")
-@click.argument("file", metavar="[FILE]", type=click.Path(dir_okay=False, allow_dash=True), default=STDIN)
+@export_argument
 @store_option
-def export(file: str, where: str | None) -> None:
+def export(file: str, location: str | None) -> None:
     """Write the entries to FILE, one JSON document per line; - is standard output."""
-    with open_existing_store(where) as store, store.read_transaction() as tx:
-        lines = store.ledger.export(tx)
-        if file == STDIN:
-            write_lines(line.decode().removesuffix("\n") for line in lines)
-        else:
-            with ProgressLine("exporting"):
-                replace(Path(file), lines)
+    with open_existing_store(location) as store, store.read_transaction() as tx:
+        write_export(file, store.ledger.export(tx))
 
 
 def _line(entry: LedgerEntry) -> str:
-    from manglecp.base.text import escape_invisible
     from manglecp.mangle import instant_text
 
-    about = [part for part in (entry.run, entry.identity, _gist(entry.body)) if part]
-    return escape_invisible(
-        f"{entry.seq:>5}  {instant_text(entry.at_ms * 1_000_000):<24}  {entry.kind:<12}  {'  '.join(about)}"
-    ).rstrip()
+    about = "  ".join(part for part in (entry.run, entry.identity, _summary(entry.body)) if part)
+    time = instant_text(entry.at_ms * 1_000_000)
+    return escape_invisible(f"{entry.seq:>5}  {time:<24}  {entry.kind:<12}  {about}").rstrip()
 
 
-def _gist(body: dict[str, Any]) -> str:
+def _summary(body: dict[str, Any]) -> str:
     parts = [f"step {body['step']}"] if "step" in body else []
     names = ("tool", "event", "action", "verdict", "status", "state", "code")
     parts += [str(body[name]) for name in names if body.get(name)]

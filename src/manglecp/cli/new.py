@@ -22,8 +22,8 @@ def command(pack: Path) -> None:
     try:
         files = write_scaffold(pack)
     except PackError as error:
-        messages = (f"{one.message}; {one.fix}" if one.fix else one.message for one in error.diagnostics)
+        messages = (f"{d.message}; {d.fix}" if d.fix else d.message for d in error.diagnostics)
         raise VerbError("; ".join(messages)) from None
-    shown = click.format_filename(pack)
-    write_lines(f"{shown}/{file}" for file in files)
-    click.echo(f"try: manglecp check {shown} && manglecp intent {shown} {INTENT}", err=True)
+    folder = click.format_filename(pack)
+    write_lines(f"{folder}/{file}" for file in files)
+    click.echo(f"try: manglecp check {folder} && manglecp intent {folder} {INTENT}", err=True)

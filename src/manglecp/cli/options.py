@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
-from manglecp.cli.files import FILE, group
-from manglecp.cli.output import GeneratorProgress, refuse, suggestion, write_text
+from manglecp.cli.files import EXISTING_FILE, FILE, group, read
+from manglecp.cli.output import GeneratorProgress, print_stderr, refuse, suggestion, write_lines
 
 if TYPE_CHECKING:
     from manglecp.base.hash_chain import Head
@@ -29,21 +29,21 @@ _KEY_BYTES: Final = 32
 
 store_option: Final = click.option(
     "--store",
-    "where",
+    "location",
     metavar="URL",
     envvar="MANGLECP_STORE",
     help="A path, sqlite:///PATH, postgresql://… or :memory:; by default $MANGLECP_STORE, or a file of this user.",
 )
 key_option: Final = click.option(
     "--store-key",
-    "key",
     metavar="FILE",
     envvar="MANGLECP_STORE_KEY_FILE",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    callback=lambda _context, _parameter, file: _store_key(file),
+    type=EXISTING_FILE,
+    callback=lambda _context, _parameter, file: _read_store_key(file),
     help="A file with the key that seals the values of runs: 32 bytes, or 64 hexadecimal digits.",
 )
 as_json: Final = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+as_message: Final = click.option("--json", "as_json", is_flag=True, help="Print the message of the protocol instead.")
 
 
 def user_name() -> str:
@@ -55,6 +55,7 @@ def user_name() -> str:
 
 operator_option: Final = click.option(
     "--by",
+    "operator",
     metavar="NAME",
     envvar="MANGLECP_ACTOR",
     default=user_name,
@@ -62,14 +63,11 @@ operator_option: Final = click.option(
 )
 
 
-def _store_key(file: Path | None) -> bytes | None:
+def _read_store_key(file: Path | None) -> bytes | None:
     """Read the 32 bytes of the key, raw or as hexadecimal digits. Raises ``UsageError`` for other content."""
     if file is None:
         return None
-    try:
-        key = file.read_bytes()
-    except OSError as error:
-        raise click.UsageError(f"cannot read {click.format_filename(file)}: {error.strerror}") from None
+    key = read(str(file))
     if len(key) == _KEY_BYTES:
         return key
     try:
@@ -88,27 +86,25 @@ def report_store_errors() -> Iterator[None]:
 
     try:
         yield
-    except ChangeRefused as error:
-        click.echo(f"error[{error.code}]: {error}", err=True)
-        if error.code == "no_run":
-            click.echo("  `manglecp runs list` lists the runs", err=True)
-        raise click.exceptions.Exit(1) from None
     except Invalid as error:
         raise click.UsageError(str(error)) from None
     except StoreError as error:
-        click.echo(f"error[store]: {error}", err=True)
+        code = error.code if isinstance(error, ChangeRefused) else "store"
+        remedy = ["  `manglecp runs list` lists the runs"] if code == "no_run" else []
+        print_stderr(f"error[{code}]: {error}", *remedy)
         raise click.exceptions.Exit(1) from None
 
 
 @contextmanager
-def open_existing_store(where: str | None, key: bytes | None = None) -> Iterator[Store]:
+def open_existing_store(location: str | None, store_key: bytes | None = None) -> Iterator[Store]:
+    """Open the store at a location; None is the file of this user. A store error ends the verb."""
     from manglecp.store import Unusable, open_store, parse_location
 
     with report_store_errors():
-        path = parse_location(where)
+        path = parse_location(location)
         if isinstance(path, Path) and not path.exists():
             raise Unusable(f"there is no store {path}; `manglecp call` creates it, --store selects another")
-        store = open_store(where, key=key)
+        store = open_store(location, key=store_key)
         try:
             yield store
         finally:
@@ -116,20 +112,23 @@ def open_existing_store(where: str | None, key: bytes | None = None) -> Iterator
 
 
 def read_head(option: str, text: str) -> Head:
-    """Parse ``N:HASH``, the head of a hash chain."""
+    """Parse ``N:HASH``, the head of a hash chain. ``option`` is the name of the option in the error."""
     from manglecp.base.hash_chain import Head
 
     number, colon, row_hash = text.partition(":")
-    if not colon or not number.isascii() or not number.isdecimal() or len(number) > 18:
+    if not colon or not number.isascii() or not number.isdecimal() or len(number) > 18:  # fits in 64 bits
         raise click.UsageError(f"{option} takes a number and a hash, such as 12:sha256:4f53…")
     return Head(int(number), row_hash)
 
 
-_ADDRESSES: Final = "http://, https://, ws:// or wss://"
+URL_SCHEMES: Final = ("http://", "https://", "ws://", "wss://")
 
 
 class PackFolder(click.Path):
-    """The type of an existing folder. The loader of packs checks whether it is a pack."""
+    """The type of an existing folder; its content is checked when the pack is loaded.
+
+    With ``or_url`` the verb also takes the URL of a server, and the error names the valid schemes.
+    """
 
     def __init__(self, *, or_url: bool = False) -> None:
         super().__init__(file_okay=False, path_type=Path)
@@ -138,32 +137,32 @@ class PackFolder(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         path = Path(value)
         if not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a folder without access
-            self.fail(self._explain(os.fspath(value), path), param, ctx)
+            self.fail(self._error_text(os.fspath(value), path), param, ctx)
         return path
 
-    def _explain(self, text: str, path: Path) -> str:
+    def _error_text(self, text: str, path: Path) -> str:
         shown = click.format_filename(path)
         if "://" in text:
-            server = f"the address of a server begins with {_ADDRESSES}."
+            server = f"the address of a server begins with {', '.join(URL_SCHEMES[:-1])} or {URL_SCHEMES[-1]}."
             return server if self._or_url else "give a folder of this machine."
         if os.path.isfile(path):  # noqa: PTH113 - as above
-            parent = next((str(one) for one in path.absolute().parents if (one / "rules").is_dir()), None)
-            pack = "" if parent is None else f" Did you mean {click.format_filename(os.path.relpath(parent))!r}?"
-            return f"{shown!r} is a file, and a pack is a folder.{pack}"
+            pack = next((folder for folder in path.absolute().parents if (folder / "rules").is_dir()), None)
+            hint = "" if pack is None else f" Did you mean {click.format_filename(os.path.relpath(pack))!r}?"
+            return f"{shown!r} is a file, and a pack is a folder.{hint}"
+        similar = ""
         with suppress(OSError):
-            similar = suggestion(path.name, [one.name for one in path.parent.iterdir() if one.is_dir()])
-            return f"there is no folder {shown!r}.{similar} `manglecp new {shown}` creates an example pack."
-        return f"there is no folder {shown!r}. `manglecp new {shown}` creates an example pack."
+            similar = suggestion(path.name, [other.name for other in path.parent.iterdir() if other.is_dir()])
+        return f"there is no folder {shown!r}.{similar} `manglecp new {shown}` creates an example pack."
 
 
 PACK: Final = PackFolder()
-LOCAL: Final = "local"
+LOCAL: Final = "local"  # the name and the trust level of the owner of this machine
 _EXPLAIN_POLICY: Final = "explain_policy"
 _ALL_PROGRAMS: Final = "*"  # toolhost's wildcard for the programs that the pack names
 
 
 def assignments(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
-    """Parse ``NAME=VALUE``, each name once."""
+    """Parse ``NAME=VALUE`` texts. Raises ``BadParameter`` for another form, and for a name that is given twice."""
     values: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -187,17 +186,17 @@ class IntentOptions:
     fact_files: tuple[str, ...]
     now: str | None
 
-    def of(self, intent: str) -> dict[str, Any]:
-        """Return the members of an ``intent_request`` payload."""
-        from manglecp.cli.intent_request import given_facts, value_of
+    def payload(self, intent: str) -> dict[str, Any]:
+        """Return the members ``intent``, ``facts`` and ``eval_time`` of an ``intent_request`` payload."""
+        from manglecp.cli.intent_request import decode_value, read_client_facts
 
-        at, facts = given_facts(self.facts, self.fact_files, self.now)
-        params = {key: value_of(text) for key, text in self.params.items()}
-        return {"intent": {"name": intent, "params": params}, "facts": facts, "eval_time": at}
+        eval_time, facts = read_client_facts(self.facts, self.fact_files, self.now)
+        params = {key: decode_value(text) for key, text in self.params.items()}
+        return {"intent": {"name": intent, "params": params}, "facts": facts, "eval_time": eval_time}
 
 
 intent_options: Final = group(
-    "intent_values",
+    "inputs",
     IntentOptions,
     click.option(
         "--param",
@@ -235,7 +234,7 @@ class CallerOptions:
 
     @property
     def identity(self) -> Identity:
-        """The caller: by default the owner of the machine, with full disclosure."""
+        """The caller: by default the owner of the machine, who may see all explanations."""
         from manglecp.intent import ANONYMOUS, Identity
 
         if self.caller_name is None:
@@ -278,7 +277,7 @@ cache_option: Final = click.option(
     help="The cache folder of generated facts; by default in your cache directory.",
 )
 set_option: Final = click.option(
-    "--set", "settings", metavar="NAME=VALUE", multiple=True, callback=assignments, help="A parameter of the pack."
+    "--set", "pack_params", metavar="NAME=VALUE", multiple=True, callback=assignments, help="A parameter of the pack."
 )
 
 
@@ -286,14 +285,14 @@ set_option: Final = click.option(
 class RuntimeOptions:
     """The options of a verb that loads a pack; only verbs that call actions have a workspace and a store."""
 
-    settings: dict[str, str]
+    pack_params: dict[str, str]
     programs: tuple[str, ...]
-    cache: Path | bool
+    cache: Path | bool  # a folder, True for the user's cache folder, or False
     degrade: bool
     allow_weaker: bool = False
     workspace: tuple[Path, ...] = ()
-    where: str | None = None
-    key: bytes | None = field(default=None, repr=False)
+    location: str | None = None  # of the store; None for the file of this user
+    store_key: bytes | None = field(default=None, repr=False)
 
     @property
     def sandbox(self) -> SandboxPolicy:
@@ -301,21 +300,21 @@ class RuntimeOptions:
 
         return SandboxPolicy(degrade=self.degrade, allow_weaker=self.allow_weaker)
 
-    def of_pack(self, folder: Path) -> PackOptions:
+    def for_pack(self, folder: Path) -> PackOptions:
         from manglecp.invoke import PackOptions
 
         progress = GeneratorProgress()
         return PackOptions(
-            folder, self.settings, self.workspace, self.programs, self.sandbox, self.cache, on_progress=progress
+            folder, self.pack_params, self.workspace, self.programs, self.sandbox, self.cache, on_progress=progress
         )
 
     def open_store(self) -> Store:
         from manglecp.store import open_store
 
-        return open_store(self.where, key=self.key)
+        return open_store(self.location, key=self.store_key)
 
 
-_pack_options: Final = (
+_PACK_OPTIONS: Final = (
     set_option,
     degrade_option,
     click.option(
@@ -326,7 +325,7 @@ _pack_options: Final = (
     program_option,
     cache_option,
 )
-pack_options: Final = group("runtime", RuntimeOptions, *_pack_options)
+pack_options: Final = group("runtime", RuntimeOptions, *_PACK_OPTIONS)
 runtime_options: Final = group(
     "runtime",
     RuntimeOptions,
@@ -339,7 +338,7 @@ runtime_options: Final = group(
     ),
     store_option,
     key_option,
-    *_pack_options,
+    *_PACK_OPTIONS,
 )
 
 
@@ -352,13 +351,13 @@ def _programs(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _cache(folder: str | None) -> Path | bool:
-    return folder != "none" if folder in (None, "none") else Path(folder or "")
+    return Path(folder) if folder not in (None, "none") else folder is None
 
 
 def bold() -> Callable[[str], str]:
     """Return a function that makes text bold on a terminal without NO_COLOR, and elsewhere returns it unchanged."""
-    wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    if sys.stdout is not None and sys.stdout.isatty() and wanted:
+    styled = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    if sys.stdout is not None and sys.stdout.isatty() and styled:
         return lambda text: click.style(text, bold=True)
     return str
 
@@ -376,6 +375,7 @@ def report_pack_errors() -> Iterator[None]:
 
 
 def refuse_request(error: WireError, identity: Identity, *, as_json: bool) -> NoReturn:
+    """Print the error of an evaluation for the caller ``identity``, and end the verb with status 1."""
     from manglecp.cli.tool_text import missing_fact_lines, wire_error_lines
     from manglecp.mangle import MangleError
     from manglecp.wire import encode
@@ -383,8 +383,7 @@ def refuse_request(error: WireError, identity: Identity, *, as_json: bool) -> No
     if identity.trust == LOCAL and isinstance(error.__cause__, MangleError):
         click.echo(error.__cause__.render(), err=True)  # only the owner of the machine may see the rule
     if as_json:
-        write_text(encode(error.answering(error.id or "shell")).decode() + "\n")
+        write_lines([encode(error.answering(error.id or "shell")).decode()])
     else:
-        for line in (*wire_error_lines(error), *missing_fact_lines(error)):
-            click.echo(line, err=True)
+        print_stderr(*wire_error_lines(error), *missing_fact_lines(error))
     raise click.exceptions.Exit(1)

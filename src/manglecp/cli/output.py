@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, NoReturn, Self
 
 import click
 
+from manglecp.base.text import escape_invisible
 from manglecp.cli import VerbError
 
 if TYPE_CHECKING:
@@ -33,8 +34,19 @@ def write_lines(lines: Iterable[str]) -> None:
     _write(f"{line}\n" for line in lines)
 
 
+def print_stderr(*lines: str) -> None:
+    """Print lines on standard error, with invisible characters escaped."""
+    for line in lines:
+        click.echo(escape_invisible(line), err=True)
+
+
 def print_json(document: object) -> None:
-    _write([json_text(document) + "\n"])
+    write_lines([json_text(document)])
+
+
+def print_result(document: object, lines: Iterable[str], *, as_json: bool) -> None:
+    """Print the result of a verb: ``document`` as one line of JSON, or the lines of text."""
+    write_lines([json_text(document)] if as_json else lines)
 
 
 def _write(texts: Iterable[str]) -> None:
@@ -69,41 +81,36 @@ class _Encoded(str):
 def json_text(document: object) -> str:
     """Encode on one line. ``json.dumps`` would recurse: a proof may be nested deeper than Python's limit."""
     out: list[str] = []
-    work = [document]
-    while work:
-        value = work.pop()
+    stack = [document]
+    while stack:
+        value = stack.pop()
         if isinstance(value, _Encoded):
             out.append(value)
         elif isinstance(value, Mapping):
-            members = ((_Encoded(f", {_scalar(key)}: "), part) for key, part in value.items())
-            work += _reversed("{", [item for member in members for item in member], "}")
+            out.append("{")
+            stack.append(_Encoded("}"))
+            for index, (key, member) in reversed(list(enumerate(value.items()))):
+                stack += (member, _Encoded(f"{', ' if index else ''}{json.dumps(key, ensure_ascii=False)}: "))
         elif isinstance(value, list | tuple):
-            work += _reversed("[", [item for part in value for item in (_Encoded(", "), part)], "]")
+            out.append("[")
+            stack.append(_Encoded("]"))
+            for index, item in reversed(list(enumerate(value))):
+                stack += (item, _Encoded(", " if index else ""))
         else:
-            out.append(_scalar(value))
+            out.append(json.dumps(value, ensure_ascii=False))
     return "".join(out)
 
 
-def _reversed(start: str, items: list[object], end: str) -> list[object]:
-    """Return the items between brackets, the last one first; the comma before the first item is removed."""
-    if items:
-        items[0] = _Encoded(str(items[0]).removeprefix(", "))
-    return [_Encoded(end), *items[::-1], _Encoded(start)]
-
-
-def _scalar(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)
-
-
 def report(diagnostics: Iterable[Diagnostic]) -> None:
+    """Print diagnostics on standard error, the errors before the warnings."""
     for diagnostic in sorted(diagnostics, key=lambda d: d.severity != "error"):
         click.echo(diagnostic.render(), err=True)
 
 
-def refuse(error: DiagnosticError, warnings: Iterable[Diagnostic] = ()) -> NoReturn:
-    """Report the errors, then the warnings, and end the verb with status 1."""
+def refuse(error: DiagnosticError, warnings: Iterable[Diagnostic] = (), *, status: int = 1) -> NoReturn:
+    """Report the diagnostics of the error, then the warnings, and end the verb."""
     report([*error.diagnostics, *warnings])
-    raise click.exceptions.Exit(1)
+    raise click.exceptions.Exit(status)
 
 
 def count(number: int, noun: str) -> str:
@@ -119,6 +126,12 @@ def columns(rows: Sequence[Sequence[str]], right: int | None = None) -> Iterator
         yield "  ".join(cells).rstrip()
 
 
+def table(headings: tuple[str, ...], rows: Iterable[tuple[str, ...]], *, empty: str) -> Iterator[str]:
+    """Lay out rows under headings, with invisible characters escaped. Without rows yield only the text ``empty``."""
+    cells = [headings, *rows]
+    return map(escape_invisible, columns(cells) if len(cells) > 1 else [empty])
+
+
 def suggestion(word: str, known: Iterable[str]) -> str:
     """Return " Did you mean …?" if a known word is similar, else an empty text."""
     from manglecp.base.suggestions import closest_match
@@ -128,13 +141,13 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 
 
 class ProgressLine:
-    """A context manager that shows the current activity on the terminal after a while, and removes it at the end."""
+    """A context manager that shows ``doing`` and the seconds on a terminal, from ``PROGRESS_DELAY`` to its end."""
 
     active: ClassVar[ProgressLine | None] = None  # the one on the terminal; GeneratorProgress sets its ``about``
 
     def __init__(self, doing: str) -> None:
         self.doing = doing
-        self.about = ""
+        self.about = ""  # shown instead of ``doing``, unless empty
         self._done = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -157,31 +170,33 @@ class ProgressLine:
             return
         while True:
             seconds = round(time.monotonic() - started)
-            sys.stderr.write(f"\r{self.about or self.doing} … {seconds} s\x1b[K")
-            sys.stderr.flush()
+            _rewrite_line(f"{self.about or self.doing} … {seconds} s")
             if self._done.wait(1.0):
                 break
-        sys.stderr.write("\r\x1b[K")
-        sys.stderr.flush()
+        _rewrite_line("")
 
 
-def generator_text(looking: PassProgress, *, bar: bool = True) -> str:
+def _rewrite_line(text: str) -> None:
+    """Replace the line of the terminal's cursor."""
+    sys.stderr.write(f"\r{text}\x1b[K")  # \x1b[K clears the rest of the line
+    sys.stderr.flush()
+
+
+def generator_text(progress: PassProgress, *, bar: bool = True) -> str:
     """Return, for example, ``scan: [######..................] 1,250 of 5,000 files``."""
-    from manglecp.base.text import escape_invisible
-
-    if looking.done is None:
-        return escape_invisible(f"{looking.generator}: {looking.facts:,} facts")
-    what = f" {looking.what}" if looking.what else ""
-    if not looking.total:
-        return escape_invisible(f"{looking.generator}: {looking.done:,}{what}")
-    done = min(max(looking.done, 0), looking.total)
-    filled = _BAR_WIDTH * done // looking.total
-    shown_bar = f"[{'#' * filled}{'.' * (_BAR_WIDTH - filled)}] " if bar else ""
-    return escape_invisible(f"{looking.generator}: {shown_bar}{done:,} of {looking.total:,}{what}")
+    if progress.done is None:
+        return escape_invisible(f"{progress.generator}: {progress.facts:,} facts")
+    what = f" {progress.what}" if progress.what else ""
+    if not progress.total:
+        return escape_invisible(f"{progress.generator}: {progress.done:,}{what}")
+    done = min(max(progress.done, 0), progress.total)
+    filled = _BAR_WIDTH * done // progress.total
+    bar_text = f"[{'#' * filled}{'.' * (_BAR_WIDTH - filled)}] " if bar else ""
+    return escape_invisible(f"{progress.generator}: {bar_text}{done:,} of {progress.total:,}{what}")
 
 
 class GeneratorProgress:
-    """Shows the progress of fact generators, from any thread: a bar on a terminal, else a line every few seconds."""
+    """Show the progress of fact generators, from any thread: a bar on a terminal, else a line every few seconds."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -189,36 +204,33 @@ class GeneratorProgress:
         self._last_line_at = 0.0
         self._bar_visible = False
 
-    def __call__(self, looking: PassProgress) -> None:
+    def __call__(self, progress: PassProgress) -> None:
         with self._lock:
             last = self._last
-            if looking.done is None and last is not None and last.generator == looking.generator:
-                looking = looking._replace(done=last.done, total=last.total, what=last.what)
-            self._last = None if looking.over else looking
-            if looking.seconds >= PROGRESS_DELAY or self._bar_visible:
-                self._show(looking)
+            if progress.done is None and last is not None and last.generator == progress.generator:
+                progress = progress._replace(done=last.done, total=last.total, what=last.what)  # only facts are new
+            self._last = None if progress.over else progress
+            if progress.seconds >= PROGRESS_DELAY or self._bar_visible:
+                self._show(progress)
 
-    def _show(self, looking: PassProgress) -> None:
-        progress = ProgressLine.active
-        if progress is not None:
-            progress.about = "" if looking.over else generator_text(looking)
+    def _show(self, progress: PassProgress) -> None:
+        line = ProgressLine.active
+        if line is not None:
+            line.about = "" if progress.over else generator_text(progress)
         elif sys.stderr.isatty():
-            self._bar_visible = not looking.over
-            sys.stderr.write("\r\x1b[K" if looking.over else f"\r{generator_text(looking)}\x1b[K")
-            sys.stderr.flush()
-        elif looking.over or time.monotonic() - self._last_line_at >= _LINE_INTERVAL:
+            self._bar_visible = not progress.over
+            _rewrite_line("" if progress.over else generator_text(progress))
+        elif progress.over or time.monotonic() - self._last_line_at >= _LINE_INTERVAL:
             self._last_line_at = time.monotonic()
-            text = generator_text(looking, bar=False)
-            if looking.over:
-                text = f"{looking.generator}: {looking.facts:,} facts in {looking.seconds:.1f} s"
-            _log_or_echo(text)
+            total = f"{progress.generator}: {progress.facts:,} facts in {progress.seconds:.1f} s"
+            _log_or_echo(total if progress.over else generator_text(progress, bar=False))
 
 
 def _log_or_echo(text: str) -> None:
     import logging
 
     log = logging.getLogger("manglecp.facts")
-    if log.hasHandlers():
+    if log.hasHandlers():  # of a server or a worker; other verbs configure no logging
         log.info("%s", text)
     else:
         click.echo(text, err=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import wraps
@@ -14,9 +14,9 @@ from typing import Any, Final, NoReturn, ParamSpec
 
 import click
 
-from manglecp.cli.files import FILE, read, replace, source_name
+from manglecp.cli.files import FILE, OUTPUT_FILE, read, source_name, write_file
 from manglecp.cli.options import as_json
-from manglecp.cli.output import columns, count, json_text, print_json, write_lines
+from manglecp.cli.output import columns, count, json_text, print_json, print_result, print_stderr
 from manglecp.harness import TurnBlocked
 from manglecp.harness.policy import (
     ENDINGS,
@@ -41,8 +41,7 @@ def load_package(name: str) -> PolicyPackage:
     if not folder.is_dir():
         if name == "observe":
             return observe_package()
-        shown = click.format_filename(name)
-        raise click.UsageError(f"there is no folder {shown}; the built-in package is `observe`")
+        raise click.UsageError(f"there is no folder {click.format_filename(name)}; the built-in package is `observe`")
     files = sorted(path for path in folder.iterdir() if path.suffix in ENDINGS)
     return read_package({path.name: read(str(path)) for path in files})
 
@@ -50,7 +49,7 @@ def load_package(name: str) -> PolicyPackage:
 def default_pin(package: str) -> Path:
     """Return the path of the pin, beside the folder: a package must not contain its own pin."""
     folder = Path(package)
-    if folder.name in ("", ".."):  # such as . or ..
+    if folder.name in ("", ".."):  # Path(".").name is empty
         folder = folder.resolve()
     if not folder.name:
         raise click.UsageError("give the path of the pin with --pin")
@@ -58,10 +57,11 @@ def default_pin(package: str) -> Path:
 
 
 def load_pin(path: Path) -> Pin | None:
+    """Return the pin in a file, None if the file does not exist. Raises :class:`.PolicyError`."""
     return read_pin(read(str(path)), str(path)) if path.exists() else None
 
 
-def _existing_pin(path: Path) -> Pin:
+def _load_existing_pin(path: Path) -> Pin:
     pin = load_pin(path)
     if pin is None:
         raise click.UsageError(f"{click.format_filename(path)} does not exist; `manglecp policy pin` creates it")
@@ -69,27 +69,26 @@ def _existing_pin(path: Path) -> Pin:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on the folder of the pin."""
+def _pin_lock(path: Path) -> Iterator[None]:
+    """Hold an exclusive lock on the folder of the pin; the file itself is replaced."""
     try:
-        folder = os.open(path.absolute().parent, os.O_RDONLY | os.O_DIRECTORY)
+        folder_fd = os.open(path.absolute().parent, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
         raise click.UsageError(f"cannot write {click.format_filename(path)}: {error.strerror}") from None
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
+        fcntl.flock(folder_fd, fcntl.LOCK_EX)
         yield
     finally:
-        os.close(folder)  # releases the lock
+        os.close(folder_fd)  # releases the lock
 
 
 def write_pin(path: Path, pin: Pin) -> None:
     text = json.dumps(pin.as_json(), ensure_ascii=False, indent=2, sort_keys=True) + "\n"
-    replace(path, [text.encode()], mode=0o644)
+    write_file(path, [text.encode()], mode=0o644)
 
 
-REFUSED: Final = 1
+REFUSED: Final = 1  # exit status
 INVALID: Final = 2
-
 P = ParamSpec("P")
 
 
@@ -107,13 +106,13 @@ _pin = click.option(
     "--pin",
     "pin_file",
     metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=OUTPUT_FILE,
     help="The pin; by default PACKAGE.pin.json, beside the folder.",
 )
 
 
 def _report_invalid_files(verb: Callable[P, None]) -> Callable[P, None]:
-    """Return the verb with errors of files printed, and exit status 2."""
+    """Return a verb that prints a ``PolicyError`` and ends with status 2."""
 
     @wraps(verb)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -137,13 +136,15 @@ def _report_invalid_files(verb: Callable[P, None]) -> Callable[P, None]:
 def show(package: str, as_json: bool) -> None:
     """Print the digest of PACKAGE and of each of its documents."""
     content = load_package(package)
-    documents = {
+    document = {
+        "result": "valid",
+        **_package_id(content),
         "documents": content.digests,
         "policyDocuments": content.documents(),
         "constraints": content.constraints(),
     }
     rows = [(content.ref, content.digest), *((f"  {kind}", digest) for kind, digest in content.digests.items())]
-    write_lines([json_text({"result": "valid", **_named(content), **documents})] if as_json else columns(rows))
+    print_result(document, columns(rows), as_json=as_json)
 
 
 @command.command("diff", short_help="Compare a package with the pinned one, or with another.")
@@ -159,13 +160,16 @@ def diff(package: str, other: str | None, pin_file: Path | None, as_json: bool) 
     if other is not None:
         before, after = load_package(package), load_package(other)
     else:
-        before, after = _existing_pin(pin_file or default_pin(package)).package, load_package(package)
+        before, after = _load_existing_pin(pin_file or default_pin(package)).package, load_package(package)
     differences = compare_packages(before, after)
-    if as_json:
-        result = "differs" if differences else "same"
-        print_json({"result": result, "before": _named(before), "after": _named(after), **_as_json(differences)})
-    else:
-        write_lines(_differing(differences) or [f"{after.ref} {after.digest}: nothing differs"])
+    document = {
+        "result": "differs" if differences else "same",
+        "before": _package_id(before),
+        "after": _package_id(after),
+        "differences": _as_json(differences),
+    }
+    lines = _difference_lines(differences) or [f"{after.ref} {after.digest}: nothing differs"]
+    print_result(document, lines, as_json=as_json)
     if differences:
         raise click.exceptions.Exit(REFUSED)
 
@@ -182,7 +186,7 @@ def pin(package: str, pin_file: Path | None, as_json: bool) -> None:
     """
     path = pin_file or default_pin(package)
     content = load_package(package)
-    with locked(path):
+    with _pin_lock(path):
         pinned = load_pin(path)
         if pinned is None:
             pinned = Pin.first(content, at=_now())
@@ -197,13 +201,11 @@ def pin(package: str, pin_file: Path | None, as_json: bool) -> None:
 
 
 def _refuse_changed(path: Path, pinned: Pin, changed: Sequence[DocumentDifference], *, as_json: bool) -> NoReturn:
-    if as_json:
-        print_json({"result": "refused", "pinned": _named(pinned.package), **_as_json(changed)})
-    else:
-        write_lines(_differing(changed))
-        documents = count(len(changed), "document")
-        message = f"{documents} not as in {click.format_filename(path)}; a changed package needs `policy promote`"
-        click.echo(f"refused: {message}", err=True)
+    document = {"result": "refused", "pinned": _package_id(pinned.package), "differences": _as_json(changed)}
+    print_result(document, _difference_lines(changed), as_json=as_json)
+    if not as_json:
+        documents = f"{count(len(changed), 'document')} not as in {click.format_filename(path)}"
+        print_stderr(f"refused: {documents}; a changed package needs `policy promote`")
     raise click.exceptions.Exit(REFUSED)
 
 
@@ -231,9 +233,9 @@ def promote_command(
     """
     path = pin_file or default_pin(package)
     candidate = load_package(package)
-    reports = read_reports(_named_bytes(evaluation), _named_bytes(red_team), [_named_bytes(file) for file in evidence])
-    with locked(path):
-        pinned = _existing_pin(path)
+    reports = read_reports(_read_named(evaluation), _read_named(red_team), [_read_named(file) for file in evidence])
+    with _pin_lock(path):
+        pinned = _load_existing_pin(path)
         try:
             promoted = promote(pinned, candidate, reports, at=_now())
         except PackageUnchanged:
@@ -251,10 +253,8 @@ def _refuse_promotion(blocked: TurnBlocked, notes: Sequence[str], *, as_json: bo
         findings = [finding.as_json() for finding in blocked.findings]
         print_json({"result": "rejected", "failureClasses": classes, "findings": findings, "notes": notes})
     else:
-        for finding in blocked.findings:
-            click.echo(f"refused: {finding.failure.name}: {finding.message}; {finding.failure.remedy}", err=True)
-        for note in notes:
-            click.echo(f"note: {note}", err=True)
+        print_stderr(*(f"refused: {f.failure.name}: {f.message}; {f.failure.remedy}" for f in blocked.findings))
+        print_stderr(*(f"note: {note}" for note in notes))
     raise click.exceptions.Exit(REFUSED)
 
 
@@ -262,40 +262,39 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def _named_bytes(file: str) -> tuple[str, bytes]:
+def _read_named(file: str) -> tuple[str, bytes]:
     return source_name(file), read(file)
 
 
-def _named(package: PolicyPackage) -> dict[str, str]:
+def _package_id(package: PolicyPackage) -> dict[str, str]:
     return {"packageRef": package.ref, "version": package.version, "packageDigest": package.digest}
 
 
 def _print_pin(result: str, path: Path, pinned: Pin, *, as_json: bool) -> None:
-    document = {"result": result, "pin": str(path), **_named(pinned.package), "head": pinned.head}
+    document = {"result": result, "pin": str(path), **_package_id(pinned.package), "head": pinned.head}
     lines = [f"{result}: {pinned.package.ref} {pinned.digest}", f"  in {path}, head {pinned.head}"]
-    write_lines([json_text(document)] if as_json else lines)
+    print_result(document, lines, as_json=as_json)
 
 
-def _as_json(differences: Iterable[DocumentDifference]) -> dict[str, Any]:
-    rows = [
+def _as_json(differences: Sequence[DocumentDifference]) -> list[dict[str, Any]]:
+    return [
         {
-            "document": one.document,
-            "before": one.before,
-            "after": one.after,
-            "changes": [{"pointer": c.pointer, "before": c.before, "after": c.after} for c in one.changes],
+            "document": difference.document,
+            "before": difference.before,
+            "after": difference.after,
+            "changes": [{"pointer": c.pointer, "before": c.before, "after": c.after} for c in difference.changes],
         }
-        for one in differences
+        for difference in differences
     ]
-    return {"differences": rows}
 
 
-def _differing(differences: Iterable[DocumentDifference]) -> list[str]:
+def _difference_lines(differences: Sequence[DocumentDifference]) -> list[str]:
     lines = []
-    for one in differences:
-        what = "added" if one.before is None else "removed" if one.after is None else "changed"
-        lines.append(f"{one.document}: {what}")
-        if what == "changed":
-            lines += [f"  {c.pointer}: {_value_text(c.before)} -> {_value_text(c.after)}" for c in one.changes]
+    for difference in differences:
+        change = "added" if difference.before is None else "removed" if difference.after is None else "changed"
+        lines.append(f"{difference.document}: {change}")
+        if change == "changed":
+            lines += [f"  {c.pointer}: {_value_text(c.before)} -> {_value_text(c.after)}" for c in difference.changes]
     return lines
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from manglecp.cli.evaluation import EvaluationOptions, evaluation_options, json_facts
-from manglecp.cli.files import FILE, STDIN
+from manglecp.cli.files import DASH, FILE
 from manglecp.cli.output import report, write_lines
 from manglecp.mangle import read_query
 
@@ -23,12 +23,12 @@ def command(files: tuple[str, ...], query: str, options: EvaluationOptions, as_j
     QUERY is an atom such as 'p(X, _)'. All occurrences of a variable must match the same value; _ matches any value.
     Facts are printed in canonical text, sorted, one per line; without a match the output is empty.
     """
-    if query == STDIN or Path(query).is_file():
+    if query == DASH or Path(query).is_file():
         raise click.UsageError(f"{query!r} is a file, and the last argument is the query, such as 'p(X, _)'.")
     if not files:
         raise click.UsageError("Missing argument 'FILE...' in front of the query.")
-    with options.evaluate(files, lambda program: read_query(query, program.predicates)) as found:
-        facts = found.result.query(query)
-        lines = list(json_facts(facts, found.result.program)) if as_json else facts
+    with options.evaluate(files, lambda program: read_query(query, program.predicates)) as evaluated:
+        facts = evaluated.result.query(query)
+        lines = list(json_facts(facts, evaluated.result.program)) if as_json else facts
     write_lines(lines)
-    report(found.warnings)
+    report(evaluated.warnings)

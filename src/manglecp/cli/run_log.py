@@ -7,17 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, Any, Final, NoReturn
+from typing import IO, Any, Final, NoReturn
 
 import click
 
 from manglecp.cli import files
-from manglecp.cli.files import combine
 from manglecp.cli.options import as_json
-from manglecp.cli.output import ProgressLine, count, json_text, print_json, write_lines
-
-if TYPE_CHECKING:
-    from manglecp.runner import VerifiedLog
+from manglecp.cli.output import ProgressLine, count, json_text, print_json, print_result, print_stderr
 
 _MAX_KEY_BYTES: Final = 4_096
 _MAX_LOG_BYTES: Final = 1 << 30  # the records are held in memory
@@ -28,7 +24,7 @@ def command() -> None:
     """Verify and replay the log of a run. No action is executed."""
 
 
-_log_options = combine(
+_log_options = files.combine(
     click.argument("file", metavar="FILE", type=files.FILE),
     click.option("--head", metavar="HASH", help="The expected last hash, from a copy stored elsewhere."),
     click.option("--key-file", metavar="FILE", type=files.FILE, help="A file with the key that sealed the log."),
@@ -45,15 +41,19 @@ def verify(file: str, head: str | None, key_file: str | None, as_json: bool, no_
     A writer of the file can replace the whole chain. Detect that with --key-file, or with --head and a hash that is
     stored elsewhere.
     """
-    from manglecp.runner import BrokenLog, verify as verified
+    from manglecp.runner import BrokenLog, verify as verify_log
 
     try:
-        with _lines(file) as lines, ProgressLine("verifying"):
-            log = verified(lines, key=_key(key_file), head=head, end_required=not no_end)
-    except BrokenLog as broken:
-        _refuse(file, broken.line, broken.reason, as_json)
-    document = {"ok": True, **_summary(log)}
-    write_lines([json_text(document) if as_json else _line(document)])
+        with _open_lines(file) as lines, ProgressLine("verifying"):
+            log = verify_log(lines, key=_read_key(key_file), head=head, end_required=not no_end)
+    except BrokenLog as error:
+        _refuse(file, error.line, error.reason, as_json)
+    end = log.records[-1].payload
+    counts = {"records": len(log.records), "steps": end.get("steps"), "reason": end.get("reason"), "head": log.head}
+    document = {"ok": True, **log.header.members(), **counts}
+    reason = "" if document["reason"] is None else f", {document['reason']}"
+    line = f"ok: run {document['run_id']}, {count(len(log.records), 'record')}{reason}, head {log.head}"
+    print_result(document, [line], as_json=as_json)
 
 
 @command.command("replay")
@@ -65,33 +65,32 @@ def replay(file: str, head: str | None, key_file: str | None, as_json: bool) -> 
     """
     import asyncio
 
-    from manglecp.runner import BrokenLog, replay as played
+    from manglecp.runner import BrokenLog, replay as replay_log
 
     try:
-        with _lines(file) as lines, ProgressLine("replaying"):
-            outcome = asyncio.run(played(lines, key=_key(key_file), head=head))
-    except BrokenLog as broken:
-        _refuse(file, broken.line, broken.reason, as_json)
+        with _open_lines(file) as lines, ProgressLine("replaying"):
+            outcome = asyncio.run(replay_log(lines, key=_read_key(key_file), head=head))
+    except BrokenLog as error:
+        _refuse(file, error.line, error.reason, as_json)
     if outcome.result is None:
-        different = outcome.divergence
-        assert different is not None
-        more = {"step": different.step, "recorded": different.recorded, "replayed": different.replayed}
-        _refuse(file, different.line, "the replay differs from the record", as_json, **more)
-    document = {"ok": True, **outcome.result.members()}
-    steps = count(outcome.result.steps, "step")
-    write_lines([json_text(document) if as_json else f"ok: {outcome.result.reason} after {steps}"])
+        diverged = outcome.divergence
+        assert diverged is not None
+        details = {"step": diverged.step, "recorded": diverged.recorded, "replayed": diverged.replayed}
+        _refuse(file, diverged.line, "the replay differs from the record", as_json, **details)
+    line = f"ok: {outcome.result.reason} after {count(outcome.result.steps, 'step')}"
+    print_result({"ok": True, **outcome.result.members()}, [line], as_json=as_json)
 
 
 @contextmanager
-def _lines(file: str) -> Iterator[Iterator[bytes]]:
-    """Yield the lines of a log lazily, with a limit on the length of each and of all."""
+def _open_lines(file: str) -> Iterator[Iterator[bytes]]:
+    """Yield an iterator that reads the lines of a log. It raises ``UsageError`` after ``_MAX_LOG_BYTES``."""
     from manglecp.runner import LONGEST
 
     def read(stream: IO[bytes]) -> Iterator[bytes]:
-        left = _MAX_LOG_BYTES
-        while line := stream.readline(LONGEST + 1):
-            left -= len(line)
-            if left < 0:
+        bytes_left = _MAX_LOG_BYTES
+        while line := stream.readline(LONGEST + 1):  # one byte too many: the verifier refuses a longer line
+            bytes_left -= len(line)
+            if bytes_left < 0:
                 raise click.UsageError(f"{files.source_name(file)} has more than {_MAX_LOG_BYTES:,} bytes")
             yield line
 
@@ -99,7 +98,7 @@ def _lines(file: str) -> Iterator[Iterator[bytes]]:
         yield read(stream)
 
 
-def _key(file: str | None) -> bytes | None:
+def _read_key(file: str | None) -> bytes | None:
     if file is None:
         return None
     key = files.read(file, _MAX_KEY_BYTES)
@@ -108,28 +107,11 @@ def _key(file: str | None) -> bytes | None:
     return key
 
 
-def _summary(log: VerifiedLog) -> dict[str, Any]:
-    last = log.records[-1]
-    return {
-        **log.header.members(),
-        "records": len(log.records),
-        "steps": last.payload.get("steps"),
-        "reason": last.payload.get("reason"),
-        "head": log.head,
-    }
-
-
-def _line(document: dict[str, Any]) -> str:
-    ended = "" if document["reason"] is None else f", {document['reason']}"
-    return f"ok: run {document['run_id']}, {count(document['records'], 'record')}{ended}, head {document['head']}"
-
-
-def _refuse(file: str, line: int, reason: str, as_json: bool, **more: Any) -> NoReturn:
+def _refuse(file: str, line: int, reason: str, as_json: bool, **details: Any) -> NoReturn:
+    """Print why the log is not sound, and end the verb with status 1."""
     if as_json:
-        print_json({"ok": False, "line": line, "error": reason, **more})
+        print_json({"ok": False, "line": line, "error": reason, **details})
     else:
-        click.echo(f"{files.source_name(file)}:{line}: {reason}", err=True)
-        for name in ("recorded", "replayed"):
-            if name in more:
-                click.echo(f"  {name}: {json_text(more[name])}", err=True)
+        print_stderr(f"{files.source_name(file)}:{line}: {reason}")
+        print_stderr(*(f"  {name}: {json_text(details[name])}" for name in ("recorded", "replayed") if name in details))
     raise click.exceptions.Exit(1)

@@ -1,18 +1,20 @@
-"""``manglecp runs``: runs with effects as their journal has them, and their decisions."""
+"""``manglecp runs``: list, show, decide and resume runs with effects, as their journal records them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from manglecp.cli.files import FILE, read_json_argument
+from manglecp.base.text import escape_invisible
+from manglecp.cli.files import FILE, read_json
 from manglecp.cli.options import (
     PACK,
     RuntimeOptions,
     as_json,
+    as_message,
     key_option,
     open_existing_store,
     operator_option,
@@ -20,7 +22,7 @@ from manglecp.cli.options import (
     runtime_options,
     store_option,
 )
-from manglecp.cli.output import columns, count, json_text, print_json, write_lines
+from manglecp.cli.output import count, print_result, table
 
 if TYPE_CHECKING:
     import asyncio
@@ -44,29 +46,31 @@ def command() -> None:
 @click.option("--limit", metavar="N", type=click.IntRange(min=1), default=20, help="Maximum of runs; 20 by default.")
 @as_json
 @store_option
-def list_(state: str | None, limit: int, as_json: bool, where: str | None) -> None:
+def list_(state: str | None, limit: int, as_json: bool, location: str | None) -> None:
     """List runs, the newest first."""
     from manglecp.store import RunState
 
-    with open_existing_store(where) as store, store.read_transaction() as tx:
+    with open_existing_store(location) as store, store.read_transaction() as tx:
         runs = store.runs.list(tx, None if state is None else RunState(state), limit)
-        shown = [one for run in runs if (one := store.runs.show(tx, run.run_id)) is not None]
-    write_lines([json_text([_document(one) for one in shown])] if as_json else _table(shown))
+        views = [view for run in runs if (view := store.runs.show(tx, run.run_id)) is not None]
+    headings = ("RUN", "STATE", "TOOL", "FOR", "SINCE", "ABOUT")
+    lines = table(headings, map(_row, views), empty="No such runs.")
+    print_result([_document(view) for view in views], lines, as_json=as_json)
 
 
 @command.command("show", short_help="Show one run: its steps, and the decision it needs.")
 @click.argument("run", metavar="RUN")
 @as_json
 @store_option
-def show(run: str, as_json: bool, where: str | None) -> None:
+def show(run: str, as_json: bool, location: str | None) -> None:
     """Show one run: its steps with their outcomes, and the decision it needs."""
     from manglecp.store import NoRun
 
-    with open_existing_store(where) as store, store.read_transaction() as tx:
+    with open_existing_store(location) as store, store.read_transaction() as tx:
         view = store.runs.show(tx, run)
         if view is None:
             raise NoRun(run)
-    write_lines([json_text(_document(view, steps=True))] if as_json else _detail(view))
+    print_result(_document(view, steps=True), _detail_lines(view), as_json=as_json)
 
 
 @command.command("decide")
@@ -87,10 +91,10 @@ def decide(
     did_not: bool,
     abort: bool,
     file: str | None,
-    by: str,
+    operator: str,
     as_json: bool,
-    where: str | None,
-    key: bytes | None,
+    location: str | None,
+    store_key: bytes | None,
 ) -> None:
     """Decide a run that waits for a decision.
 
@@ -110,18 +114,15 @@ def decide(
         raise click.UsageError("give the step with --step N; `manglecp runs show` lists the steps")
     if file is not None and verdict != "happened":
         raise click.UsageError("--output goes with --happened only")
-    output = None if file is None else msgspec.json.encode(read_json_argument(file))
-    with open_existing_store(where, key) as store:
-        state = decide_run(store, run, verdict, by, step=step, output=output)
-    if as_json:
-        print_json({"run": run, "verdict": verdict, "state": state.value})
-        return
+    output = None if file is None else msgspec.json.encode(read_json(file))
+    with open_existing_store(location, store_key) as store:
+        state = decide_run(store, run, verdict, operator, step=step, output=output)
     lines = [f"run {run}: {state.value}"]
     if state.value == "running":
         lines.append(f"a worker of its pack resumes it, or: manglecp runs resume {run} PACK")
     elif state.value == "needs_decision":
         lines.append(f"another step is in doubt: manglecp runs show {run}")
-    write_lines(lines)
+    print_result({"run": run, "verdict": verdict, "state": state.value}, lines, as_json=as_json)
 
 
 @command.command("resume", short_help="Execute a run that has no owner.")
@@ -129,8 +130,8 @@ def decide(
 @click.argument("folder", metavar="PACK", type=PACK)
 @operator_option
 @runtime_options
-@click.option("--json", "as_json", is_flag=True, help="Print the message of the protocol instead.")
-def resume(run: str, folder: Path, by: str, runtime: RuntimeOptions, as_json: bool) -> None:
+@as_message
+def resume(run: str, folder: Path, operator: str, runtime: RuntimeOptions, as_json: bool) -> None:
     """Execute RUN in this process, with the PACK that it belongs to, if it has no owner; print the result.
 
     A run that waits for a decision without a step in doubt continues: that decision is recorded in the ledger under
@@ -140,40 +141,41 @@ def resume(run: str, folder: Path, by: str, runtime: RuntimeOptions, as_json: bo
     import asyncio
 
     with report_pack_errors():
-        status = asyncio.run(_resume(run, folder, by, runtime, as_json=as_json))
+        status = asyncio.run(_resume(run, folder, operator, runtime, as_json=as_json))
     raise click.exceptions.Exit(status)
 
 
-async def _resume(run: str, folder: Path, by: str, runtime: RuntimeOptions, *, as_json: bool) -> int:
+async def _resume(run: str, folder: Path, operator: str, runtime: RuntimeOptions, *, as_json: bool) -> int:
+    """Execute the run, print its result, and return the exit status."""
     import asyncio
 
-    from manglecp.cli.invocation import interruptible, keep_failures, print_answer, status_of
+    from manglecp.cli.invocation import append_failures_to, cancel_on_interrupt, exit_status, print_response
     from manglecp.cli.output import ProgressLine
     from manglecp.invoke import decode_response, open_packs
 
     host_lines: list[str] = []
-    opening = open_packs([runtime.of_pack(folder)], runtime.open_store, on_failure=keep_failures(host_lines))
+    opening = open_packs([runtime.for_pack(folder)], runtime.open_store, on_failure=append_failures_to(host_lines))
     with ProgressLine("loading") as progress:
         async with opening as opened:
             (invoker,) = opened.invokers
-            identity = _ready(opened.store, run, invoker.domain.digest, by)
+            identity = _prepare(opened.store, run, invoker.domain.digest, operator)
             progress.doing = "running"
-            with interruptible() as cancel:
-                cancelling = asyncio.create_task(_forward_cancel(cancel, opened.store, run, identity))
+            with cancel_on_interrupt() as cancel:
+                cancel_task = asyncio.create_task(_forward_cancel(cancel, opened.store, run, identity))
                 try:
-                    taken = await invoker.take_over(run)
+                    outcome = await invoker.take_over(run)
                 finally:
-                    cancelling.cancel()
-            if taken is None:
-                _ready(opened.store, run, invoker.domain.digest, by)
+                    cancel_task.cancel()
+            if outcome is None:
+                _prepare(opened.store, run, invoker.domain.digest, operator)  # raises if the reason is known
                 raise click.ClickException(f"another process has just resumed run {run}")
             with opened.store.read_transaction() as tx:
                 stored = opened.store.runs.answer(tx, run)
     if stored is None:
         raise click.ClickException(f"run {run} is over, and its result is no longer stored")
-    answer = decode_response(stored)
-    print_answer(answer, as_json=as_json, host_lines=host_lines)
-    return status_of(answer)
+    response = decode_response(stored)
+    print_response(response, as_json=as_json, host_lines=host_lines)
+    return exit_status(response)
 
 
 async def _forward_cancel(cancel: asyncio.Event, store: Store, run: str, identity: str) -> None:
@@ -183,8 +185,11 @@ async def _forward_cancel(cancel: asyncio.Event, store: Store, run: str, identit
         store.runs.request_cancel(tx, run, identity)
 
 
-def _ready(store: Store, run: str, digest: str, by: str) -> str:
-    """Return the identity of a run that this process can own. Raises ``NotOpen`` with what to do otherwise."""
+def _prepare(store: Store, run: str, digest: str, operator: str) -> str:
+    """Return the identity whose run this process can take over; record the decision of a run that needs one.
+
+    Raises ``NoRun``, or ``NotOpen`` with what to do if the run is over, owned, in doubt, or not of the pack ``digest``.
+    """
     from manglecp.invoke import decide, find_undecided_step
     from manglecp.store import NoRun, NotOpen, RunState
 
@@ -202,87 +207,77 @@ def _ready(store: Store, run: str, digest: str, by: str) -> str:
             "Restore the files of that revision, and give the same --set"
         )
     if stored.state == RunState.NEEDS_DECISION:
-        doubted = find_undecided_step(view)
-        if doubted is not None:
-            raise NotOpen(f"step {doubted} of run {run} is in doubt; see `manglecp runs show {run}`, and decide first")
-        decide(store, run, "resume", by)
+        step = find_undecided_step(view)
+        if step is not None:
+            raise NotOpen(f"step {step} of run {run} is in doubt; see `manglecp runs show {run}`, and decide first")
+        decide(store, run, "resume", operator)
     elif stored.claim_until_ms > now_ms:
-        seconds = -(-(stored.claim_until_ms - now_ms) // 1_000)
+        seconds = -(-(stored.claim_until_ms - now_ms) // 1_000)  # rounded up
         raise NotOpen(f"run {run} is owned by {stored.owner}; if that process has ended, retry in {seconds} s")
     return stored.identity
 
 
-def _time(at_ms: int) -> str:
+def _time_text(at_ms: int) -> str:
     from manglecp.mangle import instant_text
 
     return instant_text(at_ms * 1_000_000)
 
 
-def _document(shown: RunView, *, steps: bool = False) -> dict[str, Any]:
+def _document(view: RunView, *, steps: bool = False) -> dict[str, Any]:
+    """Return a run as JSON, with its ``steps`` if they are requested."""
     import msgspec
 
-    document: dict[str, Any] = {"tool": _tool(shown), **msgspec.to_builtins(shown.run)}
+    document: dict[str, Any] = {"tool": _tool(view), **msgspec.to_builtins(view.run)}
     for name in ("created_ms", "touched_ms", "ended_ms"):
         at_ms = document.pop(name)
-        document[name.removesuffix("_ms") + "_at"] = None if at_ms is None else _time(at_ms)
+        document[name.removesuffix("_ms") + "_at"] = None if at_ms is None else _time_text(at_ms)
     if steps:
-        hidden = ("input", "output", "note")
-        rows = map(msgspec.to_builtins, shown.steps)
+        hidden = ("input", "output", "note")  # sealed: always None in a view
+        rows = map(msgspec.to_builtins, view.steps)
         document["steps"] = [{name: value for name, value in row.items() if name not in hidden} for row in rows]
     return document
 
 
-def _table(runs: Sequence[RunView]) -> Iterable[str]:
-    headings = ("RUN", "STATE", "TOOL", "FOR", "SINCE", "ABOUT")
-    return _columns(headings, map(_row, runs)) if runs else ["No such runs."]
-
-
-def _row(shown: RunView) -> tuple[str, ...]:
-    run = shown.run
+def _row(view: RunView) -> tuple[str, ...]:
+    run = view.run
     about = run.code or "-" if run.step is None else f"step {run.step}: {run.code}"
-    return (run.run_id, run.state.value, _tool(shown), run.identity, _time(run.created_ms), about)
+    return (run.run_id, run.state.value, _tool(view), run.identity, _time_text(run.created_ms), about)
 
 
-def _detail(shown: RunView) -> Iterator[str]:
-    from manglecp.base.text import escape_invisible
+def _detail_lines(view: RunView) -> Iterator[str]:
     from manglecp.cli.tool_text import decision_lines
     from manglecp.invoke import find_undecided_step
     from manglecp.store import RunState
 
-    run = shown.run
+    run = view.run
     yield escape_invisible(f"run {run.run_id}: {run.state.value}{f', {run.code}' if run.code else ''}")
-    yield escape_invisible(f"  {_tool(shown)} for {run.identity}, admitted {_time(run.created_ms)}")
+    yield escape_invisible(f"  {_tool(view)} for {run.identity}, admitted {_time_text(run.created_ms)}")
     yield f"  pack {run.pack_digest}"
     if run.ended_ms is not None:
-        yield f"  ended {_time(run.ended_ms)}"
+        yield f"  ended {_time_text(run.ended_ms)}"
     elif run.owner is not None:
-        yield escape_invisible(f"  owned by {run.owner} until {_time(run.claim_until_ms)}")
+        yield escape_invisible(f"  owned by {run.owner} until {_time_text(run.claim_until_ms)}")
     elif run.state == RunState.RUNNING:
         yield "  without an owner; a worker of its pack resumes it"
     if run.takeovers:
         yield f"  taken over {count(run.takeovers, 'time')} since its last completed step"
     if run.cancel:
         yield "  cancellation requested"
-    if shown.steps:
+    if view.steps:
         yield ""
-        yield from _columns(("STEP", "ACTION", "STATE", "CODE", "BY"), map(_step_row, shown.steps))
+        yield from table(("STEP", "ACTION", "STATE", "CODE", "BY"), map(_step_row, view.steps), empty="")
     if run.state == RunState.NEEDS_DECISION:
         yield ""
-        yield from (line.removeprefix("  ") for line in decision_lines(run.run_id, find_undecided_step(shown)))
+        yield from (line.removeprefix("  ") for line in decision_lines(run.run_id, find_undecided_step(view)))
 
 
 def _step_row(step: StepRecord) -> tuple[str, ...]:
-    number = f"{step.number}{' undo' if step.kind == 'undo' else ''}{f' #{step.attempt}' if step.attempt > 1 else ''}"
+    attempt = f" #{step.attempt}" if step.attempt > 1 else ""
+    number = f"{step.number}{' undo' if step.kind == 'undo' else ''}{attempt}"
     return (number, step.action, step.state.value, step.code or "-", step.decided_by or "-")
 
 
-def _tool(shown: RunView) -> str:
+def _tool(view: RunView) -> str:
     import json
 
-    return str(json.loads(shown.admission)["tool"])
-
-
-def _columns(headings: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    from manglecp.base.text import escape_invisible
-
-    return map(escape_invisible, columns([headings, *rows]))
+    return str(json.loads(view.admission)["tool"])

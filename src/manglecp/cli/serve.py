@@ -14,7 +14,7 @@ import click
 
 from manglecp.base.extras import missing_extra
 from manglecp.cli import VerbError
-from manglecp.cli.files import group
+from manglecp.cli.files import EXISTING_FILE, combine, group
 from manglecp.cli.options import RuntimeOptions, pack_argument, report_pack_errors, runtime_options
 from manglecp.server import ListenOptions, ServeError, check_exposure
 
@@ -24,33 +24,40 @@ if TYPE_CHECKING:
     from manglecp.server import AuthConfig, Network, ServerSettings
 
 
-_REMEDIES: Final = {
+_BIND_REMEDIES: Final = {
     errno.EADDRINUSE: "; another process uses this port. Choose another with --http HOST:PORT (port 0 is a free one)",
     errno.EACCES: "; ports below 1024 are for administrators. Choose a higher one with --http HOST:PORT",
     errno.EADDRNOTAVAIL: "; this machine does not have this address. Use 127.0.0.1, or 0.0.0.0 for all addresses",
 }
-DEFAULT: Final = ("127.0.0.1", 8_000)
-FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
+DEFAULT_ADDRESS: Final = ("127.0.0.1", 8_000)
 
 
-def address(context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[str, int] | None:
+def _parse_address(context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[str, int] | None:
+    """Parse ``HOST:PORT``, also ``[::1]:8000``, and ``:8000`` for the default host."""
     if text is None:
         return None
     host, colon, port = text.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65_535:
         raise click.BadParameter(f"{text!r} is not HOST:PORT, such as 127.0.0.1:8000.", context, parameter)
     host = host.removeprefix("[").removesuffix("]") if host.startswith("[") else host
-    return host or DEFAULT[0], int(port)
+    return host or DEFAULT_ADDRESS[0], int(port)
 
 
-def _refuse_foreign(context: click.Context, _parameter: click.Parameter, text: str | None) -> None:
+def _name_http_option(context: click.Context, _parameter: click.Parameter, text: str | None) -> None:
     if text is not None:
         raise click.UsageError("host and port are one option: use --http HOST:PORT", context)
 
 
-# Names of the option in other servers; the error names --http.
-foreign_address_options: Final = click.option(
-    "--port", "--host", "--bind", hidden=True, expose_value=False, callback=_refuse_foreign
+address_options: Final = combine(
+    click.option(
+        "--http",
+        "address",
+        metavar="HOST:PORT",
+        callback=_parse_address,
+        help="The address; 127.0.0.1:8000 by default.",
+    ),
+    # Names of the option in other servers.
+    click.option("--port", "--host", "--bind", hidden=True, expose_value=False, callback=_name_http_option),
 )
 
 
@@ -64,13 +71,15 @@ def bind_socket(host: str, port: int) -> socket.socket:
         return bind(host, port)
     except OSError as error:
         shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        remedy = _REMEDIES.get(error.errno or 0, "")
+        remedy = _BIND_REMEDIES.get(error.errno or 0, "")
         if isinstance(error, socket.gaierror):
             remedy = "; use a name or an address of this machine"
         raise click.ClickException(f"cannot listen at {shown}: {error.strerror}{remedy}") from None
 
 
 class LogOptions(NamedTuple):
+    """The level and the format of the log on standard error."""
+
     log_level: str
     log_format: str
 
@@ -101,10 +110,10 @@ log_options: Final = group(
 
 
 class AuthOptions(NamedTuple):
-    """The accepted credentials: a file of tokens, or the settings of access tokens."""
+    """The accepted credentials: a file of tokens, and access tokens; no authentication if both are None."""
 
     tokens: Path | None
-    jwt: dict[str, Any] | None
+    jwt: dict[str, Any] | None  # arguments of AuthConfig.of
 
     def load(self) -> AuthConfig:
         """Return the authentication of the server. Raises ``UsageError`` for invalid tokens or keys."""
@@ -121,6 +130,7 @@ class AuthOptions(NamedTuple):
 
 
 def _auth(tokens: Path | None, algorithms: tuple[str, ...], **jwt: str | None) -> AuthOptions:
+    """Return the options; ``jwt`` are those of access tokens, which are given all or not at all."""
     if not any(jwt.values()) and not algorithms:
         return AuthOptions(tokens, None)
     if not all(jwt.values()):
@@ -132,7 +142,7 @@ auth_options: Final = group(
     "auth",
     _auth,
     click.option(
-        "--tokens", metavar="FILE", type=FILE, envvar="MANGLECP_TOKENS", help="Hashes of the accepted tokens."
+        "--tokens", metavar="FILE", type=EXISTING_FILE, envvar="MANGLECP_TOKENS", help="Hashes of the accepted tokens."
     ),
     click.option("--jwt-issuer", "issuer", metavar="URL", help="The issuer of the accepted access tokens."),
     click.option(
@@ -163,6 +173,7 @@ class LimitOptions(NamedTuple):
     drain_seconds: int | None
 
     def settings(self, *, processes: int = 1) -> ServerSettings:
+        """Return the settings of one of several server processes, which share the rate limits."""
         from dataclasses import replace
 
         from manglecp.server import ServerSettings, load_server_settings
@@ -170,14 +181,16 @@ class LimitOptions(NamedTuple):
         settings = ServerSettings() if self.config is None else load_server_settings(self.config)
         if self.drain_seconds is not None:
             settings = replace(settings, grace=float(self.drain_seconds))
-        trusted = (*settings.trusted_proxies, *self.proxies)
-        return replace(settings, trusted_proxies=trusted).divide_rates(processes)
+        trusted_proxies = (*settings.trusted_proxies, *self.proxies)
+        return replace(settings, trusted_proxies=trusted_proxies).divide_rates(processes)
 
 
 limit_options: Final = group(
     "limits",
     LimitOptions,
-    click.option("--config", metavar="FILE", type=FILE, help="The limits and timeouts of the server: server.toml."),
+    click.option(
+        "--config", metavar="FILE", type=EXISTING_FILE, help="The limits and timeouts of the server: server.toml."
+    ),
     click.option(
         "--trusted-proxy",
         "proxies",
@@ -201,31 +214,35 @@ def announce(url: str) -> None:
 
 def announce_callback(log_format: str) -> Callable[[str], None]:
     """Return the callback that announces the address: as text, or as a JSON record if logs are JSON."""
-    at_terminal = sys.stderr is not None and sys.stderr.isatty()
-    return _log_address if log_format == "json" and not at_terminal else announce
-
-
-def _log_address(url: str) -> None:
+    if log_format != "json" or (sys.stderr is not None and sys.stderr.isatty()):
+        return announce
     import logging
 
-    at = ("manglecp.server", logging.INFO, "", 0, "serving at %s", (url,), None)
-    logging.getLogger("manglecp.server").handle(logging.getLogger().makeRecord(*at, extra={"url": url}))
+    def log_address(url: str) -> None:
+        # Not logger.info(): the address is announced at every --log-level.
+        fields = ("manglecp.server", logging.INFO, "", 0, "serving at %s", (url,), None)
+        logging.getLogger("manglecp.server").handle(logging.getLogger().makeRecord(*fields, extra={"url": url}))
+
+    return log_address
 
 
-def report_failures(work: Callable[[], None]) -> None:
+@contextlib.contextmanager
+def report_failures() -> Iterator[None]:
+    """Print an error of the pack, the store, the address or a missing package, and end the verb."""
     with report_pack_errors():
         try:
-            work()
+            yield
         except ServeError as error:
             raise click.UsageError(str(error)) from None
         except ModuleNotFoundError as error:
             raise click.ClickException(missing_extra(error.name, "server")) from None
 
 
-def exit_status(work: Callable[[], None]) -> int:
+def _run_in_child(work: Callable[[], None]) -> int:
     """Run ``work`` in a forked process: print an error, and return the exit status."""
     try:
-        work()
+        with report_failures():
+            work()
     except click.exceptions.Exit as end:
         return end.exit_code
     except click.ClickException as error:
@@ -235,34 +252,35 @@ def exit_status(work: Callable[[], None]) -> int:
 
 
 @contextlib.contextmanager
-def shared_metrics() -> Iterator[Callable[[int], None]]:
+def _shared_metrics() -> Iterator[Callable[[int], None]]:
     """Share metrics between processes in a folder. Yield a function to call with the pid of a process that ended."""
     import tempfile
 
-    variable = "PROMETHEUS_MULTIPROC_DIR"
+    variable = "PROMETHEUS_MULTIPROC_DIR"  # read by prometheus_client, which also names the files
     with tempfile.TemporaryDirectory(prefix="manglecp-metrics-") as folder:
         os.environ[variable] = folder
 
-        def forget(pid: int) -> None:
-            for left in Path(folder).glob(f"gauge_live*_{pid}.db"):
-                left.unlink(missing_ok=True)
+        def remove_gauges(pid: int) -> None:
+            for file in Path(folder).glob(f"gauge_live*_{pid}.db"):
+                file.unlink(missing_ok=True)
 
         try:
-            yield forget
+            yield remove_gauges
         finally:
             del os.environ[variable]
 
 
 @click.command("serve")
 @pack_argument
-@click.option("--http", "at", metavar="HOST:PORT", callback=address, help="The address; 127.0.0.1:8000 by default.")
-@foreign_address_options
+@address_options
 @click.option("--stdio", is_flag=True, help="Serve the parent process on the standard streams instead.")
 @click.option("--workers", metavar="N", type=click.IntRange(1, 256), default=1, help="The number of server processes.")
 @click.option("--host-name", "hosts", metavar="NAME", multiple=True, help="A name of this server in Host headers.")
 @click.option("--origin", "origins", metavar="URL", multiple=True, help="An origin whose web pages may send requests.")
-@click.option("--tls-cert", "certificate", metavar="FILE", type=FILE, help="The certificate, with its chain.")
-@click.option("--tls-key", metavar="FILE", type=FILE, help="The key of the certificate, if it is in another file.")
+@click.option("--tls-cert", "certificate", metavar="FILE", type=EXISTING_FILE, help="The certificate, with its chain.")
+@click.option(
+    "--tls-key", "key", metavar="FILE", type=EXISTING_FILE, help="The key of the certificate, if it is in another file."
+)
 @auth_options
 @click.option("--open-demo", is_flag=True, help="Accept all clients without authentication.")
 @click.option("--max-age", metavar="SECONDS", type=click.IntRange(0), help="The max-age of the manifest.")
@@ -271,19 +289,14 @@ def shared_metrics() -> Iterator[Callable[[int], None]]:
 @runtime_options
 def command(
     folder: Path,
-    at: tuple[str, int] | None,
+    address: tuple[str, int] | None,
     stdio: bool,
     workers: int,
-    hosts: tuple[str, ...],
-    origins: tuple[str, ...],
-    certificate: Path | None,
-    tls_key: Path | None,
     auth: AuthOptions,
-    open_demo: bool,
-    max_age: int | None,
     limits: LimitOptions,
     log: LogOptions,
     runtime: RuntimeOptions,
+    **listen_fields: Any,
 ) -> None:
     """Serve PACK: HTTP and WebSocket (at /ws) on one address, or the standard streams.
 
@@ -292,30 +305,23 @@ def command(
     SIGTERM and Ctrl-C drain the server: no new requests, current ones are finished; a second signal exits immediately.
     SIGHUP reloads the pack and the tokens; after an error the previous ones stay in service.
     """
-    if stdio and (at is not None or workers > 1):
+    if stdio and (address is not None or workers > 1):
         raise click.UsageError("--stdio has one client and no address: leave --http and --workers out.")
-    if workers > 1 and runtime.where == ":memory:":
+    if workers > 1 and runtime.location == ":memory:":
         raise click.UsageError("Several processes need a shared store; :memory: is not shared.")
-    if tls_key is not None and certificate is None:
+    host, port = address or DEFAULT_ADDRESS
+    # The other options have the names of the fields: hosts, origins, certificate, key, open_demo, max_age.
+    listening = ListenOptions(host=host, port=port, **listen_fields)
+    if listening.key is not None and listening.certificate is None:
         raise click.UsageError("--tls-key needs --tls-cert.")
-    listening = ListenOptions(
-        host=(at or DEFAULT)[0],
-        port=(at or DEFAULT)[1],
-        hosts=hosts,
-        origins=origins,
-        certificate=certificate,
-        key=tls_key,
-        open_demo=open_demo,
-        max_age=max_age,
-    )
-    if stdio:
-        report_failures(lambda: _streams(folder, runtime, auth, limits, log))
-    else:
-        log.configure()
-        report_failures(lambda: _listen(folder, runtime, listening, workers, auth, limits, log))
+    with report_failures():
+        if stdio:
+            _serve_streams(folder, runtime, auth, limits, log)
+        else:
+            _serve_address(folder, runtime, listening, workers, auth, limits, log)
 
 
-def _listen(
+def _serve_address(
     folder: Path,
     runtime: RuntimeOptions,
     listening: ListenOptions,
@@ -324,11 +330,13 @@ def _listen(
     limits: LimitOptions,
     log: LogOptions,
 ) -> None:
+    log.configure()
     check_exposure(listening, auth=auth != (None, None))
     if listening.certificate is not None:
         from manglecp.server import Tls
 
-        Tls(listening.certificate, listening.key or listening.certificate).context()  # raises for an invalid file
+        # Raises for an invalid file before processes are forked.
+        Tls(listening.certificate, listening.key or listening.certificate).context()
     bound = bind_socket(listening.host, listening.port)
 
     def serve() -> None:
@@ -336,22 +344,25 @@ def _listen(
 
         from manglecp.server import serve_http
 
-        pack, config, settings = runtime.of_pack(folder), auth.load(), limits.settings(processes=workers)
+        pack, config, settings = runtime.for_pack(folder), auth.load(), limits.settings(processes=workers)
         started = announce_callback(log.log_format)
         uvloop.run(serve_http(pack, runtime.open_store, listening, config, bound, settings=settings, started=started))
 
-    if workers == 1:
-        with bound:
+    with bound:
+        if workers == 1:
             serve()
-        return
-    from manglecp.server import run_workers
+            return
+        from manglecp.server import run_workers
 
-    with bound, shared_metrics() as forget:
-        raise click.exceptions.Exit(run_workers(workers, lambda: exit_status(lambda: report_failures(serve)), forget))
+        with _shared_metrics() as remove_gauges:
+            status = run_workers(workers, lambda: _run_in_child(serve), remove_gauges)
+    raise click.exceptions.Exit(status)
 
 
-def _streams(folder: Path, runtime: RuntimeOptions, auth: AuthOptions, limits: LimitOptions, log: LogOptions) -> None:
-    """Serve the standard streams. The manifest is written before the engine is loaded."""
+def _serve_streams(
+    folder: Path, runtime: RuntimeOptions, auth: AuthOptions, limits: LimitOptions, log: LogOptions
+) -> None:
+    """Serve the standard streams. The manifest is written first: loading asyncio, the store and the rules is slow."""
     from manglecp.pack import outline_manifest, read_outline
     from manglecp.server import Streams, describe_auth
     from manglecp.wire import encode
@@ -367,21 +378,12 @@ def _streams(folder: Path, runtime: RuntimeOptions, auth: AuthOptions, limits: L
         raise click.exceptions.Exit(1) from None  # the parent process is gone
     except OSError as error:
         raise VerbError(f"cannot write the manifest: {error.strerror}") from None
-
     log.configure()
 
     import asyncio
 
     from manglecp.server import serve_streams
 
-    asyncio.run(
-        serve_streams(
-            runtime.of_pack(folder),
-            runtime.open_store,
-            config,
-            streams,
-            outline=outline,
-            sent_manifest=manifest,
-            settings=limits.settings(),
-        )
-    )
+    pack, store, settings = runtime.for_pack(folder), runtime.open_store, limits.settings()
+    serving = serve_streams(pack, store, config, streams, outline=outline, sent_manifest=manifest, settings=settings)
+    asyncio.run(serving)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import re
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
@@ -14,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from manglecp.base.text import escape_invisible
-from manglecp.cli.completion import packs
+from manglecp.cli.completion import pack_folders
 from manglecp.cli.files import group
-from manglecp.cli.options import PackFolder
+from manglecp.cli.options import URL_SCHEMES, PackFolder
+from manglecp.cli.output import print_stderr
 
 if TYPE_CHECKING:
     from manglecp.client import ApprovalRequest, Client
@@ -26,25 +25,25 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-_ADDRESS: Final = re.compile(r"(?:https?|wss?)://", re.IGNORECASE)
 _PACK: Final = PackFolder(or_url=True)
-_PACK_OPTIONS: Final = (
-    *("caller_name", "permissions", "workspace", "programs", "where", "key"),
-    *("settings", "degrade", "cache", "allow_weaker"),
+_PACK_OPTIONS: Final = (  # parameters of caller_options and runtime_options
+    *("caller_name", "permissions", "workspace", "programs", "location", "store_key"),
+    *("pack_params", "degrade", "cache", "allow_weaker"),
 )
-_CREDENTIALS: Final = {
+_CREDENTIAL_REMEDIES: Final = {
     "auth_required": ": set MANGLECP_TOKEN, or give --token",
     "auth_invalid": "; get a token from the operator of the server, and pass it in MANGLECP_TOKEN or --token",
 }
 
 
 def _target(context: click.Context, parameter: click.Parameter, text: str) -> Path | str:
-    if _ADDRESS.match(text) or context.resilient_parsing:  # during completion
+    """Return the URL of a server as ``str``, or the folder of a pack as ``Path``."""
+    if text.lower().startswith(URL_SCHEMES) or context.resilient_parsing:  # the latter during completion
         return text
     return _PACK.convert(text, parameter, context)
 
 
-target_argument: Final = click.argument("target", metavar="PACK|URL", callback=_target, shell_complete=packs)
+target_argument: Final = click.argument("target", metavar="PACK|URL", callback=_target, shell_complete=pack_folders)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +52,16 @@ class ServerOptions:
 
     token: str | None = field(default=None, repr=False)
 
-    def check_options(self, context: click.Context, target: Path | str, *local: str) -> None:
-        """Refuse options of packs for a server, and the reverse; ``local`` are further options of packs only."""
+    def check_options(self, context: click.Context, target: Path | str) -> None:
+        """Refuse the options of packs if the target is a server, and the token if it is a pack."""
         if isinstance(target, str):
-            refuse_given(context, "The server decides this itself", *_PACK_OPTIONS, *local)
+            refuse_options(context, "The server decides this itself", *_PACK_OPTIONS)
         else:
-            refuse_given(context, "A pack on this machine needs no credential", "token")
+            refuse_options(context, "A pack on this machine needs no credential", "token")
 
 
-def refuse_given(context: click.Context, why: str, *names: str) -> None:
+def refuse_options(context: click.Context, why: str, *names: str) -> None:
+    """Raise ``UsageError`` if a parameter of ``names`` is on the command line; its environment variable may be set."""
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")
         if parameter.name in names and source is click.core.ParameterSource.COMMANDLINE:
@@ -80,16 +80,18 @@ def is_at_terminal() -> bool:
 
 
 def prompt_for_approval(text: str, *, confirmed: bool = False) -> bool | None:
-    """Print the text of an approval request and prompt, unless it is confirmed. Return None without a terminal."""
-    for line in text.split("\n"):
-        click.echo(escape_invisible(line), err=True)
+    """Print the text of an approval request, and return the decision: None without a terminal for the prompt.
+
+    With ``confirmed`` it is True without a prompt.
+    """
+    print_stderr(text)
     if confirmed or not is_at_terminal():
         return confirmed or None
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # Ctrl-C interrupts the prompt at once
+    previous_handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # Ctrl-C interrupts the prompt at once
     try:
         return click.confirm("Approve?", default=False, err=True)
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, previous_handler)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,17 +106,17 @@ class Approver:
     decide: Callable[[str], bool | Awaitable[bool | None] | None]
     on_pending: Callable[[str], object] = lambda _: None
 
-    async def on_confirm(self, question: ApprovalRequest) -> str | bool | None:
-        """Return the decision about an invocation at a server."""
-        if question.refusal is not None:
-            raise question.refusal
-        if question.approval is None:  # a server without approval requests
-            args = json.dumps(dict(question.args), ensure_ascii=False)
-            return await self._decision(f"{question.tool.name} {args}\nEffects: {', '.join(question.effects)}")
-        return await self.decided(question.approval)
+    async def on_confirm(self, call: ApprovalRequest) -> str | bool | None:
+        """Return the decision about a call at a server: the id of its approval request, or an answer without one."""
+        if call.refusal is not None:
+            raise call.refusal
+        if call.approval is None:  # a server without approval requests
+            args = json.dumps(dict(call.args), ensure_ascii=False)
+            return await self._decision(f"{call.tool.name} {args}\nEffects: {', '.join(call.effects)}")
+        return await self.settle(call.approval)
 
-    async def decided(self, approval: str) -> str | None:
-        """Decide about a request, if this approver may. Return its id to invoke with, or None if it was denied."""
+    async def settle(self, approval: str) -> str | None:
+        """Decide an approval request, if this approver may. Return its id to invoke with, or None if it was denied."""
         from manglecp.client import Client, ServerError
         from manglecp.wire import WireError
 
@@ -123,20 +125,20 @@ class Approver:
         except (ServerError, WireError) as error:
             if error.code not in ("auth_required", "auth_insufficient"):
                 raise
-            click.echo(escape_invisible(f"  you cannot approve this call: {error.message}"), err=True)
+            print_stderr(f"  you cannot approve this call: {error.message}")
             request = None
         if request is not None and request.state != "pending":
             return approval
-        # The operator is also the person who requests.
+        # An operator who decides without a server also requested the call, which four eyes forbid.
         if request is None or (request.four_eyes and not isinstance(self.approvals, Client)):
-            verdict = None
+            approved = None
         else:
-            verdict = await self._decision(request.text or "")
-        if verdict is None:
+            approved = await self._decision(request.text or "")
+        if approved is None:
             self.on_pending(approval)
         else:
-            await (self.approvals.approve if verdict else self.approvals.deny)(approval)
-        return None if verdict is False else approval
+            await (self.approvals.approve if approved else self.approvals.deny)(approval)
+        return None if approved is False else approval
 
     async def _decision(self, text: str) -> bool | None:
         decision = self.decide(text)
@@ -146,27 +148,27 @@ class Approver:
 def approval_lines(
     error: WireError, options: str | None, *, again: str = "repeat the call with --approval {}"
 ) -> Iterator[str]:
-    """Yield how to get the approval that an invocation needs.
+    """Yield how to get the approval that an invocation needs; nothing for other errors.
 
     ``options`` are those of ``manglecp approvals`` for the server or the store; None if no other process can approve.
+    ``again`` is how to repeat the call, with ``{}`` for the id of the approval request.
     """
     challenge = (error.details or {}).get("challenge")
     if error.code != "confirmation_required" or not isinstance(challenge, dict):
         return
     if roles := challenge.get("roles"):
-        yield escape_invisible(f"  the approver needs the permission {' and '.join(map(str, roles))}")
+        yield f"  the approver needs the permission {' and '.join(map(str, roles))}"
     if challenge.get("four_eyes"):
         yield "  four eyes: the approver must not be the requester, so --confirm cannot approve this call"
     if options is not None:
-        approval = escape_invisible(str(challenge.get("approval")))
-        yield f"  approve it with: manglecp approvals approve {approval}{options}"
-        yield f"  then {again.format(approval)}"
+        yield f"  approve it with: manglecp approvals approve {challenge.get('approval')}{options}"
+        yield f"  then {again.format(challenge.get('approval'))}"
     if not challenge.get("four_eyes") and "--server" not in (options or ""):
         yield "  add --confirm to approve this call" if options is None else "  or add --confirm to approve it now"
 
 
 def run_with_client(url: str, server: ServerOptions, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
-    """Return the result of ``work`` with a connected client. Raises ``WireError``, also without a connection."""
+    """Return the result of ``work`` with a connected client. Raises ``WireError``, also if the connection fails."""
     import asyncio  # slow to import
 
     from manglecp.client import Client, ClientError
@@ -182,12 +184,13 @@ def run_with_client(url: str, server: ServerOptions, work: Callable[[Client], Co
 
 
 def as_wire_error(error: Exception) -> WireError:
-    """Return the server's own error, or ``x-no_answer``."""
+    """Return the error of a server or of the client with a remedy; ``x-no_answer`` if the server did not respond."""
     from manglecp.client import RequestRefused, ServerError
     from manglecp.wire import CODES, WireError
 
     if not isinstance(error, ServerError | RequestRefused):
         return WireError("x-no_answer", str(error) or "the server did not respond")
-    known = error.code in CODES or error.code.startswith("x-")
-    message = f"{error.message.removesuffix(': give token')}{_CREDENTIALS.get(error.code, '')}"
-    return WireError(error.code if known else f"x-{error.code}", message, dict(error.details))
+    code = error.code if error.code in CODES or error.code.startswith("x-") else f"x-{error.code}"
+    # The client's remedy is for Python code.
+    message = f"{error.message.removesuffix(': give token')}{_CREDENTIAL_REMEDIES.get(error.code, '')}"
+    return WireError(code, message, dict(error.details))

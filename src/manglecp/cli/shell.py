@@ -22,7 +22,16 @@ from manglecp.cli.options import (
     report_pack_errors,
     runtime_options,
 )
-from manglecp.cli.servers import ServerOptions, prompt_for_approval, server_options, target_argument
+from manglecp.cli.output import ProgressLine, print_stderr, report, write_lines
+from manglecp.cli.servers import (
+    Approver,
+    ServerOptions,
+    approval_lines,
+    as_wire_error,
+    prompt_for_approval,
+    server_options,
+    target_argument,
+)
 
 if TYPE_CHECKING:
     from manglecp.cli.shell_commands import Shell
@@ -58,61 +67,51 @@ def command(
     At a terminal the tab key completes names, Ctrl-C cancels the current command, and Ctrl-D exits. Without a terminal
     the shell executes the lines of standard input until one fails. The exit status is 0 if all succeeded, else 1.
     """
-    server.check_options(context, target)
-    with report_pack_errors():
-        status = _run_shell(target, server, runtime, caller, now, confirm=confirm)
-    raise click.exceptions.Exit(status)
-
-
-def _run_shell(
-    target: Path | str,
-    server: ServerOptions,
-    runtime: RuntimeOptions,
-    caller: CallerOptions,
-    now: str | None,
-    *,
-    confirm: bool,
-) -> int:
-    from manglecp.cli.invocation import store_options
-    from manglecp.cli.output import ProgressLine
-    from manglecp.cli.servers import Approver
+    from manglecp.cli.invocation import local_approval_options
     from manglecp.cli.shell_commands import LoopThread, Shell
     from manglecp.client import ClientError
 
-    interactive = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
+    server.check_options(context, target)
     clock = _clock(now)
 
     def approve(text: str) -> bool | None:
+        # Confirmed calls of a pack are approved silently; for a server the text is printed.
         return (confirm and not isinstance(target, str)) or prompt_for_approval(text, confirmed=confirm)
 
-    with LoopThread() as loop:
+    with report_pack_errors(), LoopThread() as loop:
         if isinstance(target, str):
-            opening: Any = _remote(target, server)
-            options: str | None = f" --server {shlex.quote(target)}"
+            opening: Any = _connect(target, server)
+            approval_options: str | None = f" --server {shlex.quote(target)}"
         else:
-            opening, options = _local(target, runtime, caller.identity, clock), store_options(runtime, clock)
+            opening = _serve_here(target, runtime, caller.identity, clock)
+            approval_options = local_approval_options(runtime, clock)
         try:
             with ProgressLine("connecting" if isinstance(target, str) else "loading"):
                 client, approvals = loop.wait(loop.stack.enter_async_context(opening))
         except ClientError as error:
             _print_error(error)
-            return 1
+            raise click.exceptions.Exit(1) from None
         approver = Approver(approvals, loop.request_approval)
         shell = Shell(client, loop, approver, approve, clock=clock, timed=now is not None, bold=bold())
-        shell.approval_options = options
-        return _interact(shell) if interactive else _run_lines(shell)
+        shell.approval_options = approval_options
+        is_interactive = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
+        status = _interact(shell) if is_interactive else _run_lines(shell)
+    raise click.exceptions.Exit(status)
 
 
 def _clock(now: str | None) -> Callable[[], int]:
+    """Return a clock in nanoseconds that starts at the value of ``--now``, or the clock of this machine."""
     if now is None:
         return time.time_ns
-    from manglecp.cli.intent_request import clock_from, given_facts
+    from manglecp.cli.intent_request import clock_starting_at, read_client_facts
 
-    return clock_from(given_facts((), (), now)[0])
+    eval_time, _ = read_client_facts((), (), now)
+    return clock_starting_at(eval_time)
 
 
 @asynccontextmanager
-async def _remote(url: str, server: ServerOptions) -> AsyncIterator[tuple[Client, Client]]:
+async def _connect(url: str, server: ServerOptions) -> AsyncIterator[tuple[Client, Client]]:
+    """Yield a client of the server, which also decides approval requests."""
     from manglecp.client import Client
 
     async with Client(url, token=server.token) as client:
@@ -120,20 +119,20 @@ async def _remote(url: str, server: ServerOptions) -> AsyncIterator[tuple[Client
 
 
 @asynccontextmanager
-async def _local(
+async def _serve_here(
     folder: Path, runtime: RuntimeOptions, identity: Identity, clock: Callable[[], int]
 ) -> AsyncIterator[tuple[Client, OperatorApprovals]]:
-    """Yield a client of a server in this process that serves the pack to ``identity``, and its approval requests."""
+    """Serve the pack to ``identity`` in this process; yield a client, and the operator's view of approval requests."""
     from manglecp.client import Client
     from manglecp.invoke import OperatorApprovals
     from manglecp.server import AuthConfig, open_core
 
     auth = AuthConfig(_FixedIdentity(identity))
-    async with open_core(runtime.of_pack(folder), runtime.open_store, auth, clock=clock) as core:
+    async with open_core(runtime.for_pack(folder), runtime.open_store, auth, clock=clock) as core:
         await core.revisions.ready()
         with core.revisions.use() as revision:
             approvals = OperatorApprovals(revision.invoker.approvals)
-        async with Client(core, token="here") as client:
+        async with Client(core, token="here") as client:  # any token is accepted
             yield client, approvals
 
 
@@ -190,8 +189,7 @@ def _run_lines(shell: Shell) -> int:
 
 
 def _run_line(shell: Shell, line: str) -> bool:
-    """Run one line and return whether it succeeded."""
-    from manglecp.cli.output import report, write_lines
+    """Run one line, print its result or its error, and return whether it succeeded. Raises ``Quit``."""
     from manglecp.cli.shell_commands import CommandError
     from manglecp.client import ClientError
     from manglecp.mangle import MangleError
@@ -213,13 +211,11 @@ def _run_line(shell: Shell, line: str) -> bool:
     return False
 
 
-def _print_error(error: Exception, options: str | None = None) -> None:
-    from manglecp.cli.servers import approval_lines, as_wire_error
+def _print_error(error: Exception, approval_options: str | None = None) -> None:
     from manglecp.cli.tool_text import failure_lines
 
     wire_error = as_wire_error(error)
-    for line in (*failure_lines(wire_error), *approval_lines(wire_error, options, again="invoke it again")):
-        click.echo(line, err=True)
+    print_stderr(*failure_lines(wire_error), *approval_lines(wire_error, approval_options, again="invoke it again"))
 
 
 HISTORY_FILE: Final = "shell_history"
@@ -229,17 +225,29 @@ _MAX_HISTORY_LINES: Final = 1_000
 @contextmanager
 def readline_session(shell: Shell, folder: Path) -> Iterator[None]:
     """Set up completion and history if readline is installed. Only the owner can read the history file."""
+    from manglecp.cli.shell_commands import candidates
+
     try:
         import readline
     except ImportError:
         yield
         return
+
+    def complete(word: str, number: int) -> str | None:
+        """Return a candidate; readline calls this with 0, 1, … until the result is None."""
+        try:
+            words = candidates(shell, readline.get_line_buffer()[: readline.get_begidx()], word)
+        except Exception:  # readline would swallow it
+            return None
+        return words[number] if number < len(words) else None
+
     file = folder / HISTORY_FILE
     with contextlib.suppress(OSError):
         readline.read_history_file(file)
     readline.set_history_length(_MAX_HISTORY_LINES)
     readline.set_completer_delims(" \t\n")
-    readline.set_completer(_completer(shell, readline.get_line_buffer, readline.get_begidx))
+    readline.set_completer(complete)
+    # macOS has libedit in place of GNU readline, with another syntax.
     readline.parse_and_bind("bind ^I rl_complete" if "libedit" in (readline.__doc__ or "") else "tab: complete")
     try:
         yield
@@ -248,16 +256,3 @@ def readline_session(shell: Shell, folder: Path) -> Iterator[None]:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             os.close(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600))
             readline.write_history_file(file)
-
-
-def _completer(shell: Shell, line: Callable[[], str], begins: Callable[[], int]) -> Callable[[str, int], str | None]:
-    from manglecp.cli.shell_commands import candidates
-
-    def complete(word: str, number: int) -> str | None:
-        try:
-            words = candidates(shell, line()[: begins()], word)
-        except Exception:  # readline would swallow it
-            return None
-        return words[number] if number < len(words) else None
-
-    return complete

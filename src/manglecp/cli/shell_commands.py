@@ -14,56 +14,65 @@ from typing import Any, Final, Self, TypeAlias, TypeVar
 from msgspec.structs import replace
 
 from manglecp.base.background_loop import background_loop
-from manglecp.base.text import escape_invisible
-from manglecp.cli.intent_request import given_facts, value_of
-from manglecp.cli.invocation import arguments, progress_callback
+from manglecp.cli.intent_request import decode_value, read_client_facts
+from manglecp.cli.invocation import decode_arguments, progress_callback
 from manglecp.cli.output import ProgressLine, count
 from manglecp.cli.servers import Approver
-from manglecp.cli.tool_text import answer_lines, argument_schemas, assignment, result_lines, tool_lines
+from manglecp.cli.tool_text import (
+    answer_lines,
+    argument_schemas,
+    blocked_tool_lines,
+    result_lines,
+    styled,
+    suggestion_text,
+    tool_lines,
+)
 from manglecp.client import Client, EvaluationResult, InvocationResult
 from manglecp.mangle import instant_text
-from manglecp.wire import coverage_lines, derivation_lines, fact_text, parse_fact_argument, why_not_lines
+from manglecp.wire import coverage_lines, derivation_lines, fact_text, parse_fact_argument
 from manglecp.wire.messages import UNSET
 
 T = TypeVar("T")
-_Pending: TypeAlias = tuple[str, "asyncio.Future[bool | None]"]
+_PendingApproval: TypeAlias = tuple[str, "asyncio.Future[bool | None]"]  # the text of a request, and its decision
 
 
 class LoopThread:
     """An event loop in a thread, so that the main thread can read lines and receive Ctrl-C.
 
-    A context manager: ``stack`` is closed on the loop at the end. :meth:`wait` blocks the main thread, and handles the
-    approval requests of the loop meanwhile.
+    A context manager: ``stack`` is closed on the loop at the end.
     """
 
     def __init__(self) -> None:
         self.stack = AsyncExitStack()
-        self._end = ExitStack()
-        self._events: SimpleQueue[_Pending | None] = SimpleQueue()
+        self._thread_stack = ExitStack()  # ends the loop and its thread
+        self._pending: SimpleQueue[_PendingApproval | None] = SimpleQueue()
 
     def __enter__(self) -> Self:
-        self._loop = self._end.enter_context(background_loop("manglecp-shell"))
+        self._loop = self._thread_stack.enter_context(background_loop("manglecp-shell"))
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._end:
+        with self._thread_stack:
             self.wait(self.stack.aclose())
 
     async def request_approval(self, text: str) -> bool | None:
         """Pass the text of an approval request to the main thread, and return its decision. Called on the loop."""
         decision: asyncio.Future[bool | None] = self._loop.create_future()
-        self._events.put((text, decision))
+        self._pending.put((text, decision))
         return await decision
 
     def wait(self, work: Coroutine[Any, Any, T], approve: Callable[[str], bool | None] = lambda _: None) -> T:
-        """Return the result of ``work``; an exception in the main thread cancels it."""
-        events: SimpleQueue[_Pending | None] = SimpleQueue()
-        self._events = events
+        """Block until ``work`` ends on the loop, and return its result; call ``approve`` for its approval requests.
+
+        An exception in this thread, such as ``KeyboardInterrupt``, cancels the work.
+        """
+        pending: SimpleQueue[_PendingApproval | None] = SimpleQueue()  # without the requests of cancelled work
+        self._pending = pending
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        future.add_done_callback(lambda _: events.put(None))
+        future.add_done_callback(lambda _: pending.put(None))
         try:
-            while (event := events.get()) is not None:
-                text, decision = event
+            while (request := pending.get()) is not None:
+                text, decision = request
                 self._loop.call_soon_threadsafe(_settle, decision, approve(text))
             return future.result()
         except BaseException:
@@ -76,7 +85,7 @@ def _settle(decision: asyncio.Future[bool | None], approved: bool | None) -> Non
         decision.set_result(approved)
 
 
-COMMANDS: Final = {
+COMMANDS: Final = {  # the arguments in the help, and the description
     "intents": ("", "list the intents of the server"),
     "predicates": ("", "list the predicates that clients may assert"),
     "intent": ("NAME [KEY=VALUE]...", "evaluate an intent with the working facts"),
@@ -110,7 +119,8 @@ class Quit(Exception):
 class Shell:
     """The last evaluation, the last outcome, and the client's working facts.
 
-    ``clock`` is ``now`` in facts. With ``timed`` it is also the evaluation time; otherwise that is the server's clock.
+    ``approve`` shows the text of an approval request in the main thread and returns the decision. ``clock`` is ``now``
+    in facts. With ``timed`` it is also the evaluation time; otherwise that is the server's clock.
     """
 
     def __init__(
@@ -144,250 +154,230 @@ class Shell:
         name = _ALIASES.get(word, word)
         if name not in COMMANDS:
             raise CommandError(f"there is no command {word}; `help` lists them")
-        takes: bool = bool(COMMANDS[name][0])
-        if rest.strip() and not takes:
+        if rest.strip() and not COMMANDS[name][0]:
             raise CommandError(f"{name} takes no arguments")
         method: Callable[[str], Iterable[str]] = getattr(self, f"_{name}")
-        return iter(method(rest.strip()))
+        return styled(method(rest.strip()), self._bold)
 
     def _intents(self, _: str) -> Iterator[str]:
         for intent in self.client.manifest.intents:
             needs = () if intent.required_facts is UNSET else intent.required_facts
-            yield escape_invisible(
-                f"{intent.name}: {intent.description}" + (f" (needs {', '.join(needs)})" if needs else "")
-            )
+            yield f"{intent.name}: {intent.description}" + (f" (needs {', '.join(needs)})" if needs else "")
 
     def _predicates(self, _: str) -> Iterator[str]:
-        for one in self.client.manifest.facts_profile.predicates:
-            names = [f"_{n}" for n in range(one.arity)] if one.arg_names is UNSET else one.arg_names
-            timed = "@[…]" if one.temporal else ""
-            description = "" if one.description is UNSET else f": {one.description}"
-            yield escape_invisible(f"{one.predicate}({', '.join(names)}){timed}{description}")
+        for declared in self.client.manifest.facts_profile.predicates:
+            names = [f"_{n}" for n in range(declared.arity)] if declared.arg_names is UNSET else declared.arg_names
+            interval = "@[…]" if declared.temporal else ""
+            description = "" if declared.description is UNSET else f": {declared.description}"
+            yield f"{declared.predicate}({', '.join(names)}){interval}{description}"
 
     def _server(self, _: str) -> Iterator[str]:
         manifest, identity = self.client.manifest, self.client.identity
-        yield escape_invisible(
-            f"{manifest.server_name} {manifest.server_version}, {manifest.status}: {manifest.domain.description}"
-        )
+        yield f"{manifest.server_name} {manifest.server_version}, {manifest.status}: {manifest.domain.description}"
         if identity is not None:
             permissions = f", with {', '.join(identity.permissions)}" if identity.permissions else ""
-            yield escape_invisible(f"you are {identity.identity} ({identity.trust_level}){permissions}")
+            yield f"you are {identity.identity} ({identity.trust_level}){permissions}"
 
     def _help(self, name: str) -> Iterator[str]:
         name = _ALIASES.get(name, name)
         if name and name not in COMMANDS:
             raise CommandError(f"there is no command {name}; `help` lists them")
-        usages = {word: f"{word} {takes}".rstrip() for word, (takes, _) in COMMANDS.items()}
+        usages = {command: f"{command} {arguments}".rstrip() for command, (arguments, _) in COMMANDS.items()}
         width = max(map(len, usages.values()))
-        for word, usage in usages.items():
-            if name in ("", word):
-                yield f"{usage:<{width}}  {COMMANDS[word][1]}"
+        for command, usage in usages.items():
+            if name in ("", command):
+                yield f"{usage:<{width}}  {COMMANDS[command][1]}"
 
     def _quit(self, _: str) -> Iterator[str]:
         raise Quit
 
     def _intent(self, rest: str) -> Iterator[str]:
         name, params = _parse_words(rest, "an intent")
-        yield from self._unannounced(name)
-        given = {key: value_of(text) for key, text in params.items()}
-        self.evaluation = self._wait(self.client.evaluate(name, given, eval_time=self._at()))
-        yield from self._tools("")
-
-    def _unannounced(self, name: str) -> Iterator[str]:
         announced = [intent.name for intent in self.client.manifest.intents]
         if announced and name not in announced:
-            yield escape_invisible(f"(the server has no intent {name}, only {', '.join(announced)})")
+            yield f"(the server has no intent {name}, only {', '.join(announced)})"
+        values = {key: decode_value(text) for key, text in params.items()}
+        self.evaluation = self._wait(self.client.evaluate(name, values, eval_time=self._eval_time()))
+        yield from self._tools("")
 
     def _tools(self, _: str) -> Iterator[str]:
-        return result_lines(self._evaluated().result, bold=self._bold)
+        return result_lines(self._last_evaluation().result)
 
     def _show(self, name: str) -> Iterator[str]:
-        tool = self._wait(self.client.upgrade(self._tool(name)))
-        return tool_lines(tool.definition, bold=self._bold)
+        return tool_lines(self._wait(self.client.upgrade(self._tool_id(name))).definition)
 
-    def _why(self, rest: str) -> Iterator[str]:
+    def _why(self, rest: str) -> Iterable[str]:
         first, _, name = rest.partition(" ")
         if first == "not" and name.strip():
-            hints = self._repeat(why_not=(name.strip(),)).result.proof_hints
-            blocked = () if hints is UNSET or hints.why_not is UNSET else hints.why_not
-            lines = [line for one in blocked for line in why_not_lines(one)]
+            lines = list(blocked_tool_lines(self._repeat(why_not=(name.strip(),)).result.proof_hints))[1:]
         else:
-            tool = self._tool(rest)
+            tool_id = self._tool_id(rest)
             hints = self._repeat(include_proof_hints=True).result.proof_hints
-            found = () if hints is UNSET else hints.derivations
-            lines = [line for one in found if one.macro_id == tool for line in derivation_lines(rest, one)]
+            derivations = () if hints is UNSET else hints.derivations
+            lines = [line for one in derivations if one.macro_id == tool_id for line in derivation_lines(rest, one)]
         if not lines:
             raise CommandError("the server does not disclose it")
-        return map(escape_invisible, lines)
+        return lines
 
-    def _coverage(self, _: str) -> Iterator[str]:
+    def _coverage(self, _: str) -> Iterable[str]:
         diagnostics = self._repeat(rule_coverage=True).result.diagnostics
         if diagnostics is UNSET or diagnostics.rule_coverage is UNSET:
             raise CommandError("the server does not disclose it")
-        return map(escape_invisible, coverage_lines(diagnostics.rule_coverage))
+        return coverage_lines(diagnostics.rule_coverage)
 
     def _repeat(self, **options: Any) -> EvaluationResult:
         """Repeat the last evaluation with other options."""
-        last = self._evaluated().request
+        last = self._last_evaluation().request
         evaluation = self.client.evaluate(
             last.intent.name,
             last.intent.params,
             last.facts,
             eval_time=last.eval_time,
             options=replace(last.options, **options),
-            from_state="none",
+            from_state="none",  # the facts of that request, not the current ones
         )
         return self._wait(evaluation)
 
     def _invoke(self, rest: str) -> Iterator[str]:
-        name, given = _parse_words(rest, "a tool")
-        macro_id = self._tool(name)
-        with ExitStack() as line:
-            progress = line.enter_context(ProgressLine("running"))
+        name, texts = _parse_words(rest, "a tool")
+        tool_id = self._tool_id(name)
+        with ExitStack() as progress_stack:
+            progress = progress_stack.enter_context(ProgressLine("running"))
 
             def approve(text: str) -> bool | None:
-                line.close()  # the progress line would overwrite a prompt
+                progress_stack.close()  # the progress line would overwrite a prompt
                 return self._approve(text)
 
-            async def invoked() -> InvocationResult:
-                tool = await self.client.upgrade(macro_id)
+            async def invoke() -> InvocationResult:
+                tool = await self.client.upgrade(tool_id)
                 return await self.client.invoke(
                     tool,
-                    arguments(given, tool.definition),
+                    decode_arguments(texts, tool.definition),
                     on_progress=progress_callback(progress),
                     on_confirm=self._approver.on_confirm,
                 )
 
-            self.outcome = self._loop.wait(invoked(), approve)
-        return answer_lines(self.outcome.response, bold=self._bold)
+            self.outcome = self._loop.wait(invoke(), approve)
+        return answer_lines(self.outcome.response)
 
     def _next(self, _: str) -> Iterator[str]:
-        for number, one in enumerate(self._ended().suggestions, 1):
-            params = {} if one.params is UNSET else one.params
-            given = "".join(f" {assignment(name, value)}" for name, value in params.items())
-            why = "" if one.description is UNSET else f": {one.description}"
-            yield escape_invisible(f"{number}  {one.name}{given}{why}")
-        yield from (escape_invisible(f"   with {fact_text(fact)}") for fact in self._ended().continuation_facts)
+        for number, intent in enumerate(self._last_outcome().suggestions, 1):
+            yield f"{number}  {suggestion_text(intent)}"
+        yield from (f"   with {fact_text(fact)}" for fact in self._last_outcome().continuation_facts)
 
     def _follow(self, which: str) -> Iterator[str]:
-        outcome = self._ended()
-        place: int | str = int(which or 1) - 1 if which.isdecimal() or not which else which
-        self.evaluation = self._wait(self.client.follow(outcome, place, eval_time=self._at()))
+        outcome = self._last_outcome()
+        suggestion: int | str = int(which or 1) - 1 if which.isdecimal() or not which else which
+        self.evaluation = self._wait(self.client.follow(outcome, suggestion, eval_time=self._eval_time()))
         return self._tools("")
 
     def _facts(self, _: str) -> Iterator[str]:
-        return (
-            escape_invisible(f"{number}  {fact_text(fact)}") for number, fact in enumerate(self.client.state.facts, 1)
-        )
+        return (f"{number}  {fact_text(fact)}" for number, fact in enumerate(self.client.state.facts, 1))
 
-    def _add(self, text: str) -> Iterator[str]:
+    def _add(self, text: str) -> Iterable[str]:
         if not text:
             raise CommandError("a fact is missing: `add FACT`, and `predicates` lists the predicates")
         self.client.state.add(parse_fact_argument("fact", text, self._clock()))
-        return iter(())
+        return ()
 
     def _load(self, file: str) -> Iterator[str]:
         if not file:
             raise CommandError("a file is missing: `load FILE`")
-        _, facts = given_facts((), (file,), instant_text(self._clock()))
+        _, facts = read_client_facts((), (file,), instant_text(self._clock()))
         self.client.state.add(facts)
         yield count(len(facts), "fact")
 
     def _drop(self, text: str) -> Iterator[str]:
         facts = self.client.state.facts
         if text.isdecimal():
-            wanted: list[Any] = list(facts[int(text) - 1 : int(text)]) if int(text) else []
+            patterns: list[Any] = list(facts[int(text) - 1 : int(text)]) if int(text) else []
         elif text.isidentifier():
-            wanted = [fact for fact in facts if fact["pred"] == text]
+            patterns = [fact for fact in facts if fact["pred"] == text]
         else:
-            wanted = parse_fact_argument("fact", text, self._clock(), wildcards=True) if text else []
-        removed = self.client.state.retract(wanted)
+            patterns = parse_fact_argument("fact", text, self._clock(), wildcards=True) if text else []
+        removed = self.client.state.retract(patterns)
         if not removed:
             raise CommandError("there is no such fact; `facts` lists them")
-        return (escape_invisible(f"- {fact_text(fact)}") for fact in removed)
+        return (f"- {fact_text(fact)}" for fact in removed)
 
-    def _clear(self, _: str) -> Iterator[str]:
+    def _clear(self, _: str) -> Iterable[str]:
         self.client.state.clear()
-        return iter(())
+        return ()
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         with ProgressLine("waiting for the server"):
             return self._loop.wait(work)
 
-    def _at(self) -> str | None:
+    def _eval_time(self) -> str | None:
         return instant_text(self._clock()) if self._timed else None
 
-    def _evaluated(self) -> EvaluationResult:
+    def _last_evaluation(self) -> EvaluationResult:
         if self.evaluation is None:
             raise CommandError("evaluate an intent first: `intent NAME`, and `intents` lists them")
         return self.evaluation
 
-    def _ended(self) -> InvocationResult:
+    def _last_outcome(self) -> InvocationResult:
         if self.outcome is None:
             raise CommandError("invoke a tool first: `invoke TOOL`, and `tools` lists them")
         return self.outcome
 
-    def _tool(self, name: str) -> str:
-        for tool in self._evaluated():
+    def _tool_id(self, name: str) -> str:
+        for tool in self._last_evaluation():
             if tool.name == name:
                 return tool.macro_id
-        raise CommandError(
-            f"the last intent has no tool {name}; `why not {name}` explains why"
-            if name
-            else "a tool is missing; `tools` lists them"
-        )
+        missing = "a tool is missing; `tools` lists them"
+        raise CommandError(f"the last intent has no tool {name}; `why not {name}` explains why" if name else missing)
 
 
 def _parse_words(rest: str, expected: str) -> tuple[str, Mapping[str, str]]:
-    """Split a name and ``KEY=VALUE`` pairs, quoted as in a shell."""
+    """Split a name and ``KEY=VALUE`` pairs, quoted as in a shell; the error for no words names ``expected``."""
     try:
         words = shlex.split(rest)
     except ValueError as error:
         raise CommandError(str(error).lower()) from None
     if not words:
         raise CommandError(f"{expected} is missing; `help` shows the syntax")
-    given: dict[str, str] = {}
+    values: dict[str, str] = {}
     for word in words[1:]:
-        name, equals, value = word.partition("=")
-        if not name or not equals:
+        key, equals, value = word.partition("=")
+        if not key or not equals:
             raise CommandError(f"{word!r} is not KEY=VALUE")
-        given[name] = value
-    return words[0], given
+        values[key] = value
+    return words[0], values
 
 
 def candidates(shell: Shell, before: str, word: str) -> list[str]:
-    """Return the completions of ``word`` after ``before``, without a request."""
+    """Return the completions of ``word``, the end of a line that begins with ``before``, without a request."""
     words = before.split()
-    if not words:
-        return _starting(word, (f"{name} " for name in COMMANDS))
-    return _starting(word, _candidates(shell, words[0], words[1:], word))
+    texts = _candidates(shell, words[0], words[1:], word) if words else (f"{name} " for name in COMMANDS)
+    return [text for text in texts if text.startswith(word)]
 
 
-def _candidates(shell: Shell, command: str, given: list[str], word: str) -> Iterable[str]:
+def _candidates(shell: Shell, command: str, arguments: list[str], word: str) -> Iterable[str]:
+    """Return what may follow the command and its arguments, also texts that do not begin with ``word``."""
     manifest = shell.client.manifest
     tools = {} if shell.evaluation is None else {tool.name: tool.definition for tool in shell.evaluation}
     if command == "help":
         return COMMANDS
-    if command == "intent" and not given:
+    if arguments:
+        if command in ("invoke", "call") and arguments[0] in tools:
+            return (f"{name}=" for name in argument_schemas(tools[arguments[0]]))
+        return ()
+    if command == "intent":
         return (f"{intent.name} " for intent in manifest.intents)
     if command in ("invoke", "call", "show", "why"):
-        if not given:
-            return [*(f"{name} " for name in tools), *(["not "] if command == "why" else [])]
-        if command in ("invoke", "call") and given[0] in tools:
-            return (f"{name}=" for name in argument_schemas(tools[given[0]]))
-        return ()
-    if command == "follow" and not given:
-        return () if shell.outcome is None else (one.name for one in shell.outcome.suggestions)
-    if command == "add" and not given:
-        return (f"{one.predicate}(" for one in manifest.facts_profile.predicates)
-    if command == "drop" and not given:
+        return [*(f"{name} " for name in tools), *(["not "] if command == "why" else [])]
+    if command == "follow":
+        return () if shell.outcome is None else (intent.name for intent in shell.outcome.suggestions)
+    if command == "add":
+        return (f"{declared.predicate}(" for declared in manifest.facts_profile.predicates)
+    if command == "drop":
         return sorted({str(fact["pred"]) for fact in shell.client.state.facts})
-    if command == "load" and not given:
-        return _files(word)
-    return ()
+    return _fact_files(word) if command == "load" else ()
 
 
-def _files(word: str) -> Iterator[str]:
+def _fact_files(word: str) -> Iterator[str]:
+    """Yield the folders and fact files of the folder that ``word`` names."""
     folder = Path(word).parent if word and not word.endswith("/") else Path(word or ".")
     with contextlib.suppress(OSError):
         for path in sorted(folder.iterdir()):
@@ -395,7 +385,3 @@ def _files(word: str) -> Iterator[str]:
                 yield f"{path}/"
             elif path.suffix in (".mg", ".json"):
                 yield str(path)
-
-
-def _starting(word: str, names: Iterable[str]) -> list[str]:
-    return [name for name in names if name.startswith(word)]

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from manglecp.base.text import escape_invisible
+from manglecp.cli.files import OUTPUT_FILE
 from manglecp.cli.options import as_json
-from manglecp.cli.output import columns, count, print_json, write_lines
+from manglecp.cli.output import count, print_result, table, write_lines
 
 if TYPE_CHECKING:
     from manglecp.server import TokenEditor
 
-_SHOWN: Final = 12  # digits of a hash
+_HASH_DIGITS: Final = 12  # shown of each hash
 _file: Final = click.option(
     "--file",
     metavar="FILE",
     envvar="MANGLECP_TOKENS",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=OUTPUT_FILE,
     default="tokens.toml",
     help="The file of `manglecp serve --tokens`; by default $MANGLECP_TOKENS or tokens.toml.",
 )
@@ -38,6 +38,7 @@ def command() -> None:
 
 @contextmanager
 def _editor(file: Path, *, create: bool = False) -> Iterator[TokenEditor]:
+    """Yield an editor of the file, which must exist unless ``create``. A ``TokensError`` ends the verb."""
     from manglecp.server import TokenEditor, TokensError
 
     if not create and not file.exists():
@@ -49,15 +50,17 @@ def _editor(file: Path, *, create: bool = False) -> Iterator[TokenEditor]:
 
 
 def _expiry(context: click.Context, parameter: click.Parameter, text: str | None) -> datetime | None:
+    if text is None:
+        return None
     try:
-        at = None if text is None else datetime.fromisoformat(text)
+        expiry = datetime.fromisoformat(text)
     except ValueError:
         message = f"{text!r} is not a time such as 2030-01-31 or 2030-01-31T12:00:00Z."
         raise click.BadParameter(message, context, parameter) from None
-    at = at.replace(tzinfo=UTC) if at is not None and at.tzinfo is None else at
-    if at is not None and at <= datetime.now(UTC):
+    expiry = expiry.replace(tzinfo=UTC) if expiry.tzinfo is None else expiry
+    if expiry <= datetime.now(UTC):
         raise click.BadParameter(f"{text} is in the past.", context, parameter)
-    return at
+    return expiry
 
 
 @command.command("new", short_help="Make a token, and add its hash to the file.")
@@ -85,20 +88,16 @@ def list_(as_json: bool, file: Path) -> None:
     with _editor(file) as editor:
         tokens = [
             {
-                "hash": one["sha256"][:_SHOWN],
-                "identity": one["identity"],
-                "permissions": sorted(one.get("permissions", ())),
-                "expires": None if (at := one.get("expires")) is None else at.isoformat().replace("+00:00", "Z"),
+                "hash": entry["sha256"][:_HASH_DIGITS],
+                "identity": entry["identity"],
+                "permissions": sorted(entry.get("permissions", ())),
+                "expires": None if (at := entry.get("expires")) is None else at.isoformat().replace("+00:00", "Z"),
             }
-            for one in editor.entries()
+            for entry in editor.entries()
         ]
-    if as_json:
-        return print_json(tokens)
-    rows = [
-        (one["hash"], one["identity"], ", ".join(one["permissions"]) or "-", one["expires"] or "-") for one in tokens
-    ]
-    table = columns([("HASH", "IDENTITY", "PERMISSIONS", "EXPIRES"), *rows])
-    return write_lines(map(escape_invisible, table) if rows else ["No tokens."])
+    rows = [(t["hash"], t["identity"], ", ".join(t["permissions"]) or "-", t["expires"] or "-") for t in tokens]
+    headings = ("HASH", "IDENTITY", "PERMISSIONS", "EXPIRES")
+    print_result(tokens, table(headings, rows, empty="No tokens."), as_json=as_json)
 
 
 @command.command("revoke", short_help="Remove tokens from the file.")
@@ -107,5 +106,5 @@ def list_(as_json: bool, file: Path) -> None:
 def revoke(name: str, file: Path) -> None:
     """Remove all tokens of the identity NAME, or the one whose hash begins with HASH (6 digits or more)."""
     with _editor(file) as editor:
-        gone = editor.revoke(name)
-    write_lines([f"revoked {count(len(gone), 'token')} of {gone[0]['identity']}"])
+        revoked = editor.revoke(name)
+    write_lines([f"revoked {count(len(revoked), 'token')} of {revoked[0]['identity']}"])

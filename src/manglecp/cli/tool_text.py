@@ -1,4 +1,7 @@
-"""Tools, results and errors as text."""
+"""Tools, results and errors as lines of text.
+
+The lines may contain any characters of clients and servers: pass results to :func:`styled`, errors to ``print_stderr``.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +13,27 @@ from typing import Any, Final
 import msgspec
 
 from manglecp.base.text import escape_invisible
-from manglecp.cli.intent_request import value_of
+from manglecp.cli.intent_request import decode_value
 from manglecp.cli.output import columns, count
 from manglecp.wire import Heading, WireError, coverage_lines, derivation_lines, error_lines, fact_text, why_not_lines
-from manglecp.wire.messages import UNSET, IntentResult, InvokeResult, MacroTool, ProofHints, UnsetType
+from manglecp.wire.messages import UNSET, IntentResult, InvokeResult, MacroTool, ProofHints, SuggestedIntent, UnsetType
 
 _UNKNOWN: Final = "-"
+_COLUMNS: Final = ("TOOL", "LEVEL", "SCORE", "PHASE", "EFFECTS", "EXPIRES")
+
+
+def styled(lines: Iterable[str], bold: Callable[[str], str]) -> Iterator[str]:
+    """Escape invisible characters, and apply ``bold`` to headings."""
+    for line in lines:
+        yield bold(escape_invisible(line)) if isinstance(line, Heading) else escape_invisible(line)
 
 
 def argument_schemas(tool: MacroTool) -> dict[str, Mapping[str, Any]]:
-    """Return the arguments and their schemas. A server may send any JSON for a schema, such as true."""
-    given = None if tool.input_schema is UNSET else tool.input_schema.get("properties")
-    if not isinstance(given, Mapping):
+    """Return the schema of each argument; an empty one if the server sent no object, such as true."""
+    properties = None if tool.input_schema is UNSET else tool.input_schema.get("properties")
+    if not isinstance(properties, Mapping):
         return {}
-    return {name: one if isinstance(one, Mapping) else {} for name, one in given.items()}
+    return {name: schema if isinstance(schema, Mapping) else {} for name, schema in properties.items()}
 
 
 def _score(tool: MacroTool) -> int | float | None:
@@ -35,54 +45,28 @@ def _text(text: str | UnsetType, default: str = "") -> str:
     return default if text is UNSET else text
 
 
-HEADINGS: Final = ("TOOL", "LEVEL", "SCORE", "PHASE", "EFFECTS", "EXPIRES")
-_RIGHT: Final = 2
-
-
 def result_lines(
-    result: IntentResult,
-    known: Mapping[str, MacroTool] | None = None,
-    *,
-    why: bool = False,
-    bold: Callable[[str], str] = str,
-    flaws: int = 0,
+    result: IntentResult, known: Mapping[str, MacroTool] | None = None, *, why: bool = False, flaws: int = 0
 ) -> Iterator[str]:
     """Render a result message; ``known`` are full definitions of tools by id, beyond what the message discloses.
 
     ``why`` adds derivations, exclusions and unused facts. ``flaws`` counts proven tools with an invalid definition.
-    Facts may contain any text, such as a page's console output, so invisible characters are escaped.
     """
-    sent = {tool.macro_id: tool for tool in result.macro_tools}
-    return _styled(_result_lines(result, {**sent, **(known or {})}, why, flaws), bold)
-
-
-def tool_lines(tool: MacroTool, *, bold: Callable[[str], str] = str) -> Iterator[str]:
-    return _styled(_described(tool), bold)
-
-
-def _styled(lines: Iterable[str], bold: Callable[[str], str]) -> Iterator[str]:
-    for line in lines:
-        yield bold(escape_invisible(line)) if isinstance(line, Heading) else escape_invisible(line)
-
-
-def _result_lines(result: IntentResult, known: Mapping[str, MacroTool], why: bool, flaws: int) -> Iterator[str]:
     tools = result.macro_tools
+    definitions = {**{tool.macro_id: tool for tool in tools}, **(known or {})}
     if tools:
-        headings, *rows = columns([HEADINGS, *(_row(tool, known[tool.macro_id]) for tool in tools)], right=_RIGHT)
+        rows = (_row(tool, definitions[tool.macro_id]) for tool in tools)
+        headings, *lines = columns([_COLUMNS, *rows], right=_COLUMNS.index("SCORE"))
         yield Heading(headings)
-        yield from rows
-        best = max(tools, key=lambda tool: _score(known[tool.macro_id]) or 0)  # the first of equals
+        yield from lines
+        best = max(tools, key=lambda tool: _score(definitions[tool.macro_id]) or 0)  # the first of equals
         yield ""
-        yield from _described(known[best.macro_id])
+        yield from tool_lines(definitions[best.macro_id])
     else:
         yield _no_tools_text(result, flaws)
-    hints = result.proof_hints
-    if hints is not UNSET:
-        if why:
-            yield from _why(hints, known)
-        for blocked in hints.why_not if hints.why_not is not UNSET else ():
-            yield ""
-            yield from why_not_lines(blocked)
+    if why and result.proof_hints is not UNSET:
+        yield from _why_lines(result.proof_hints, definitions)
+    yield from blocked_tool_lines(result.proof_hints)
     if result.diagnostics is UNSET:
         return
     if result.diagnostics.rule_coverage is not UNSET:
@@ -109,8 +93,16 @@ def _no_tools_text(result: IntentResult, flaws: int) -> str:
     return f"{count(proven, 'tool')} proven for this intent, but none fits the budget, --max-tools and the scores."
 
 
-def _row(tool: MacroTool, known: MacroTool) -> tuple[str, ...]:
-    metadata, safety, validity, score = known.metadata, known.safety, known.validity, _score(known)
+def blocked_tool_lines(hints: ProofHints | UnsetType) -> Iterator[str]:
+    """Yield what blocks each tool of a why-not query, after an empty line."""
+    for blocked_tool in () if hints is UNSET or hints.why_not is UNSET else hints.why_not:
+        yield ""
+        yield from why_not_lines(blocked_tool)
+
+
+def _row(tool: MacroTool, definition: MacroTool) -> tuple[str, ...]:
+    """Return the cells of a tool as it was sent; its full definition has more members."""
+    metadata, safety, validity, score = definition.metadata, definition.safety, definition.validity, _score(definition)
     return (
         tool.name,
         tool.disclosure_level,
@@ -121,15 +113,16 @@ def _row(tool: MacroTool, known: MacroTool) -> tuple[str, ...]:
     )
 
 
-def _kind(schema: Mapping[str, Any]) -> str:
+def _type_text(schema: Mapping[str, Any]) -> str:
     declared = schema.get("type")
-    if declared is None and isinstance(options := schema.get("anyOf"), list):
-        declared = [one.get("type") for one in options if isinstance(one, Mapping)]
-    kinds = declared if isinstance(declared, list) else [declared]
-    return " or ".join(dict.fromkeys(kind for kind in kinds if isinstance(kind, str) and kind != "null")) or "any"
+    if declared is None and isinstance(alternatives := schema.get("anyOf"), list):
+        declared = [schema.get("type") for schema in alternatives if isinstance(schema, Mapping)]
+    types = declared if isinstance(declared, list) else [declared]
+    return " or ".join(dict.fromkeys(name for name in types if isinstance(name, str) and name != "null")) or "any"
 
 
-def _described(tool: MacroTool) -> Iterator[str]:
+def tool_lines(tool: MacroTool) -> Iterator[str]:
+    """Describe a tool: its instructions, arguments, skills, resources, and whether it needs approval."""
     description, context = _text(tool.description), tool.context_injection
     yield Heading(f"{tool.name}: {description}" if description else tool.name)
     if context is not UNSET:
@@ -137,145 +130,138 @@ def _described(tool: MacroTool) -> Iterator[str]:
     required = () if tool.input_schema is UNSET else tool.input_schema.get("required", ())
     for name, schema in sorted(argument_schemas(tool).items()):
         optional = "" if name in required else ", optional"
-        argument = f": {schema['description']}" if "description" in schema else ""
-        yield f"  {name} ({_kind(schema)}{optional}){argument}"
+        meaning = f": {schema['description']}" if "description" in schema else ""
+        yield f"  {name} ({_type_text(schema)}{optional}){meaning}"
     if context is not UNSET and context.skills is not UNSET:
-        yield f"  skills: {', '.join(one.skill_id for one in context.skills)}"
+        yield f"  skills: {', '.join(skill.skill_id for skill in context.skills)}"
     if context is not UNSET and context.context_resources is not UNSET:
-        yield from (f"  read {one.uri}: {_text(one.relevance)}" for one in context.context_resources)
+        yield from (f"  read {resource.uri}: {_text(resource.relevance)}" for resource in context.context_resources)
     if tool.safety is not UNSET and tool.safety.requires_user_confirmation:
         yield "  needs approval"
 
 
-def _why(hints: ProofHints, known: Mapping[str, MacroTool]) -> Iterator[str]:
+def _why_lines(hints: ProofHints, definitions: Mapping[str, MacroTool]) -> Iterator[str]:
     for derivation in hints.derivations:
         yield ""
-        tool = known.get(derivation.macro_id)
+        tool = definitions.get(derivation.macro_id)
         yield from derivation_lines(derivation.macro_id if tool is None else tool.name, derivation)
     if hints.excluded:
         yield ""
         yield Heading("excluded")
-        yield from (f"  {each.candidate}, {each.excluded_by}: {each.reason}" for each in hints.excluded)
+        yield from (f"  {tool.candidate}, {tool.excluded_by}: {tool.reason}" for tool in hints.excluded)
     if hints.unmatched_facts:
         yield ""
         yield Heading("facts that were not used")
         yield from (f"  {fact.pred}: {fact.reason}" for fact in hints.unmatched_facts)
 
 
-def wire_error_lines(error: WireError) -> Iterator[str]:
-    yield from map(escape_invisible, error_lines(error.code, error.message, error.details))
+def wire_error_lines(error: WireError) -> Iterable[str]:
+    return error_lines(error.code, error.message, error.details)
 
 
 def missing_fact_lines(error: WireError) -> Iterator[str]:
     """Yield the options that supply missing facts."""
-    for name in (error.details or {}).get("missing_facts", ()):
-        yield escape_invisible(f"  add --fact '{name}(…)'")
+    return (f"  add --fact '{name}(…)'" for name in (error.details or {}).get("missing_facts", ()))
 
 
-_MAX_WIDTH: Final = 100
-_DECIDE: Final = "manglecp runs decide"
+_MAX_WIDTH: Final = 100  # characters of JSON on one line
+_EFFECT_TEXT: Final = {"done": "it happened", "undone": "it happened and was undone", "unknown": "it may have happened"}
 
 
-def answer_lines(answer: InvokeResult, *, bold: Callable[[str], str] = str) -> Iterator[str]:
-    observed = answer.observability
-    yield bold(escape_invisible(observed.summary or "Done."))
+def answer_lines(answer: InvokeResult) -> Iterator[str]:
+    """Render the result of an invocation."""
+    yield Heading(answer.observability.summary or "Done.")
     if answer.result:
         yield ""
-        yield bold("result")
+        yield Heading("result")
         for name, value in answer.result.items():
-            yield from _value(name, value)
-    yield from _events(msgspec.to_builtins(observed.events), bold)
-    yield from _delta(answer.state_delta.asserts, answer.state_delta.retract, bold)
+            yield from _value_lines(name, value)
+    yield from _event_lines(msgspec.to_builtins(answer.observability.events))
+    yield from _delta_lines(answer.state_delta.asserts, answer.state_delta.retract)
     following = answer.next
     if following.suggested_intents or following.continuation_facts:
         yield ""
-        yield bold("next")
-    for intent in following.suggested_intents:
-        params = {} if intent.params is UNSET else intent.params
-        given = "".join(f" --param {assignment(name, value)}" for name, value in params.items())
-        why = "" if intent.description is UNSET else f": {intent.description}"
-        yield escape_invisible(f"  {intent.name}{given}{why}")
-    for fact in following.continuation_facts:
-        yield escape_invisible(f"  with {fact_text(fact)}")
+        yield Heading("next")
+    yield from (f"  {suggestion_text(intent, '--param ')}" for intent in following.suggested_intents)
+    yield from (f"  with {fact_text(fact)}" for fact in following.continuation_facts)
 
 
-def failure_lines(error: WireError, host_lines: Sequence[str] = ()) -> Iterator[str]:
+def suggestion_text(intent: SuggestedIntent, option: str = "") -> str:
+    """Return the intent with its parameters as on a command line, each after ``option``, and its description."""
+    params = {} if intent.params is UNSET else intent.params
+    given = "".join(f" {option}{assignment(name, value)}" for name, value in params.items())
+    return f"{intent.name}{given}" + ("" if intent.description is UNSET else f": {intent.description}")
+
+
+def failure_lines(error: WireError, host_lines: Iterable[str] = ()) -> Iterator[str]:
     """Render the error of an invocation. ``host_lines`` are lines that hosts wrote about failed calls."""
     yield from wire_error_lines(error)
     details: Mapping[str, Any] = error.details or {}
-    for wrong in details.get("schema_errors", ()):
-        yield escape_invisible(f"  {wrong['path'] or '/'}: {wrong['message']}")
+    effects = details.get("effects", ())
+    yield from (f"  {wrong['path'] or '/'}: {wrong['message']}" for wrong in details.get("schema_errors", ()))
     if details.get("failure_classes"):
-        yield escape_invisible(f"  {', '.join(details['failure_classes'])}")
-    for effect in details.get("effects", ()):
-        yield escape_invisible(f"  step {effect['step']}, {effect['action']}: {_EFFECT_TEXT[effect['status']]}")
+        yield f"  {', '.join(details['failure_classes'])}"
+    for effect in effects:
+        yield f"  step {effect['step']}, {effect['action']}: {_EFFECT_TEXT[effect['status']]}"
     for event in details.get("events", ()):
         if event["status"] == "failure" and "detail" in event:
-            yield escape_invisible(f"  {event['action']}: {event['detail']}")
+            yield f"  {event['action']}: {event['detail']}"
     yield from host_lines
     delta = details.get("state_delta") or {}
-    yield from _delta(delta.get("assert", ()), delta.get("retract", ()), str)
+    yield from _delta_lines(delta.get("assert", ()), delta.get("retract", ()))
     run = details.get("run_id")
     if run is not None:
         yield f"  run {run}"
         if details.get("reason") == "needs_decision":
-            doubted = {one["step"] for one in details.get("effects", ()) if one["status"] == "unknown"}
-            yield from decision_lines(run, next(iter(sorted(doubted)), None))
-
-
-_EFFECT_TEXT: Final = {"done": "it happened", "undone": "it happened and was undone", "unknown": "it may have happened"}
+            steps_in_doubt = [effect["step"] for effect in effects if effect["status"] == "unknown"]
+            yield from decision_lines(run, min(steps_in_doubt, default=None))
 
 
 def decision_lines(run: str, step: int | None) -> Iterator[str]:
     """Yield the commands that decide a run; ``step`` is the step in doubt, if there is one."""
+    decide = f"    manglecp runs decide {run}"
     if step is not None:
         yield f"  Find out whether step {step} happened. Then decide with one of"
-        yield f"    {_DECIDE} {run} --step {step} --happened [--output FILE]"
-        yield f"    {_DECIDE} {run} --step {step} --did-not"
+        yield f"{decide} --step {step} --happened [--output FILE]"
+        yield f"{decide} --step {step} --did-not"
     else:
         yield "  No step is in doubt. Resume the run, or end it, with one of"
         yield f"    manglecp runs resume {run} PACK"
-    yield f"    {_DECIDE} {run} --abort"
+    yield f"{decide} --abort"
 
 
-def _value(name: str, value: Any) -> Iterator[str]:
-    if isinstance(value, str) and "\n" in value:
-        yield escape_invisible(f"  {name}:")
-        yield from (f"    {escape_invisible(line)}" for line in value.splitlines())
-        return
+def _value_lines(name: str, value: Any) -> Iterator[str]:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    if len(text) <= _MAX_WIDTH or isinstance(value, str):
-        yield escape_invisible(f"  {name}: {text}")
-        return
-    yield escape_invisible(f"  {name}:")
-    yield from (
-        f"    {escape_invisible(line)}" for line in json.dumps(value, ensure_ascii=False, indent=2).splitlines()
-    )
+    if not isinstance(value, str) and len(text) > _MAX_WIDTH:
+        text = json.dumps(value, ensure_ascii=False, indent=2)
+    if "\n" in text:
+        yield f"  {name}:"
+        yield from (f"    {line}" for line in text.splitlines())
+    else:
+        yield f"  {name}: {text}"
 
 
-def _events(events: Sequence[Mapping[str, Any]], bold: Callable[[str], str]) -> Iterator[str]:
+def _event_lines(events: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if not events:
         return
     yield ""
-    yield bold("events")
+    yield Heading("events")
     width = max(len(event["action"]) for event in events)
     for event in events:
-        took = f"{event['duration_ms']} ms" if "duration_ms" in event else ""
+        duration = f"{event['duration_ms']} ms" if "duration_ms" in event else ""
         detail = f"  {event['detail']}" if "detail" in event else ""
-        yield escape_invisible(f"  {event['status']:<7}  {event['action']:<{width}}  {took}{detail}").rstrip()
+        yield f"  {event['status']:<7}  {event['action']:<{width}}  {duration}{detail}".rstrip()
 
 
-def _delta(
-    asserted: Sequence[Mapping[str, Any]], retracted: Sequence[Mapping[str, Any]], bold: Callable[[str], str]
-) -> Iterator[str]:
+def _delta_lines(asserted: Sequence[Mapping[str, Any]], retracted: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if asserted or retracted:
         yield ""
-        yield bold("delta")
-    yield from (escape_invisible(f"  + {fact_text(fact)}") for fact in asserted)
-    yield from (escape_invisible(f"  - {fact_text(fact)}") for fact in retracted)
+        yield Heading("delta")
+    yield from (f"  + {fact_text(fact)}" for fact in asserted)
+    yield from (f"  - {fact_text(fact)}" for fact in retracted)
 
 
 def assignment(name: str, value: Any) -> str:
     """Return ``NAME=VALUE`` quoted for a shell. Text that is valid JSON is encoded, so that it decodes to itself."""
-    plain = isinstance(value, str) and value_of(value) == value
-    return shlex.quote(f"{name}={value if plain else json.dumps(value, ensure_ascii=False)}")
+    is_plain = isinstance(value, str) and decode_value(value) == value
+    return shlex.quote(f"{name}={value if is_plain else json.dumps(value, ensure_ascii=False)}")

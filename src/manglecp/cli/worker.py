@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from manglecp.base.text import escape_invisible
 from manglecp.cli.options import PACK, RuntimeOptions, report_pack_errors, runtime_options
+from manglecp.cli.output import ProgressLine, count, print_stderr
 
 if TYPE_CHECKING:
     from manglecp.invoke import OpenPacks
     from manglecp.store import Store
 
-_MAX_LISTED: Final = 100
+_MAX_COUNTED_RUNS: Final = 100
 _MAX_DETAIL: Final = 2_000  # characters of a failure's detail, from its end
 
 
@@ -36,12 +38,12 @@ def command(folders: tuple[Path, ...], at_once: int, once: bool, runtime: Runtim
     resumes only runs of the pack revisions that it has loaded. After SIGTERM or Ctrl-C it finishes its current runs;
     a second signal ends it immediately, and another worker resumes them.
     """
-    with _logged(), report_pack_errors():
+    with _log_to_stderr(), report_pack_errors():
         asyncio.run(_work(folders, runtime, at_once=at_once, once=once))
 
 
 @contextlib.contextmanager
-def _logged() -> Iterator[None]:
+def _log_to_stderr() -> Iterator[None]:
     logger, handler = logging.getLogger("manglecp"), logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     level = logger.level
@@ -55,12 +57,11 @@ def _logged() -> Iterator[None]:
 
 
 async def _work(folders: tuple[Path, ...], runtime: RuntimeOptions, *, at_once: int, once: bool) -> None:
-    from manglecp.cli.output import ProgressLine, count
     from manglecp.invoke import Worker, open_packs
 
     async with contextlib.AsyncExitStack() as stack:
         with ProgressLine("loading"):
-            packs = list(map(runtime.of_pack, folders))
+            packs = list(map(runtime.for_pack, folders))
             opening = open_packs(packs, runtime.open_store, on_failure=_log_failure)
             opened = await stack.enter_async_context(opening)
         worker = Worker(opened.invokers, at_once=at_once)
@@ -68,56 +69,56 @@ async def _work(folders: tuple[Path, ...], runtime: RuntimeOptions, *, at_once: 
         if once:
             drained = await asyncio.gather(*(worker.drain() for _ in range(at_once)))
             taken = {run for runs in drained for run in runs}
-            waiting = await asyncio.to_thread(_undecided, opened.store, taken)
-            click.echo(f"{count(len(taken - waiting), 'run')} resumed", err=True)
-            if waiting:
-                click.echo(f"{count(len(waiting), 'run')} in needs_decision: {', '.join(sorted(waiting))}", err=True)
+            undecided = await asyncio.to_thread(_find_undecided, opened.store, taken)
+            print_stderr(f"{count(len(taken - undecided), 'run')} resumed")
+            if undecided:
+                print_stderr(f"{count(len(undecided), 'run')} in needs_decision: {', '.join(sorted(undecided))}")
             elif not taken and (owned := await asyncio.to_thread(_count_owned, opened)):
-                click.echo(f"{count(owned, 'run')} still owned, until 15 s without a heartbeat", err=True)
+                print_stderr(f"{count(owned, 'run')} still owned, until 15 s without a heartbeat")
             return
-        names = ", ".join(f"{one.domain.pack.name} {one.domain.digest}" for one in opened.invokers)
-        click.echo(f"waiting for runs of {names}", err=True)
+        domains = [invoker.domain for invoker in opened.invokers]
+        print_stderr(f"waiting for runs of {', '.join(f'{domain.pack.name} {domain.digest}' for domain in domains)}")
         await worker.run()
 
 
 def _log_failure(action: str, detail: str) -> None:
     """Log the detail of a failed action, which clients do not get."""
-    from manglecp.base.text import escape_invisible
-
     logging.getLogger("manglecp.worker").warning(
         "%s: %s", action, escape_invisible(" ".join(detail.split())[-_MAX_DETAIL:])
     )
 
 
-def _undecided(store: Store, runs: Collection[str]) -> set[str]:
+def _find_undecided(store: Store, runs: Collection[str]) -> set[str]:
+    """Return those of the runs that wait for a decision."""
     from manglecp.store import RunState
 
     with store.read_transaction() as tx:
         views = [store.runs.show(tx, run) for run in runs]
-    return {one.run.run_id for one in views if one is not None and one.run.state == RunState.NEEDS_DECISION}
+    return {view.run.run_id for view in views if view is not None and view.run.state == RunState.NEEDS_DECISION}
 
 
 def _count_owned(opened: OpenPacks) -> int:
-    """Count the runs of these packs that have an owner, whose process may have ended."""
+    """Count the runs of these packs that no process has ended yet; an owner may be dead. The count is limited."""
     from manglecp.store import RunState
 
-    digests = {one.domain.digest for one in opened.invokers}
+    digests = {invoker.domain.digest for invoker in opened.invokers}
     with opened.store.read_transaction() as tx:
-        return sum(run.pack_digest in digests for run in opened.store.runs.list(tx, RunState.RUNNING, _MAX_LISTED))
+        runs = opened.store.runs.list(tx, RunState.RUNNING, _MAX_COUNTED_RUNS)
+    return sum(run.pack_digest in digests for run in runs)
 
 
 def _stop_on_signals(stop: Callable[[], None]) -> None:
-    """Drain on the first signal; the second has its default effect."""
+    """Call ``stop`` on the first signal; the second ends the process."""
     loop = asyncio.get_running_loop()
     signals = (signal.SIGTERM, signal.SIGINT)
 
     def drain() -> None:
-        click.echo("stopping after the current runs", err=True)
-        for one in signals:
-            loop.remove_signal_handler(one)
-            signal.signal(one, signal.SIG_DFL)
+        print_stderr("stopping after the current runs")
+        for number in signals:
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
         stop()
 
     with contextlib.suppress(ValueError, RuntimeError):  # not in the main thread, which gets the signals
-        for one in signals:
-            loop.add_signal_handler(one, drain)
+        for number in signals:
+            loop.add_signal_handler(number, drain)
