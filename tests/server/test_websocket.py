@@ -151,7 +151,7 @@ async def test_a_client_authenticates_before_it_asks() -> None:
 
 
 async def test_connections_are_not_for_those_who_never_say_who_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(websocket, "UNKNOWN_SECONDS", 1.0)
+    monkeypatch.setattr(websocket, "AUTHENTICATION_SECONDS", 1.0)
     ann = Identity("ann", frozenset(), "user")
     async with house(auth=Tokens({"good": ann})) as h, h.websocket() as known, h.websocket() as unknown:
         shown = await h.websocket(additional_headers={"authorization": "Bearer good"})
@@ -247,7 +247,7 @@ async def test_everybody_hears_their_answers_before_the_end(monkeypatch: pytest.
 async def test_a_server_does_not_wait_for_a_client_that_does_not_read_its_last_messages(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(websocket, "_LAST_MESSAGES", 0.2)
+    monkeypatch.setattr(websocket, "_LAST_MESSAGES_SECONDS", 0.2)
     monkeypatch.setattr(listener, "_LINGER", 100 * round(PATIENCE))  # the end does not come from uvicorn's time limit
     settings = ServerSettings(worker=False, outbox_bytes=65_536, send_timeout=100 * PATIENCE, peer_rate=None)
     async with house(settings=settings) as h:

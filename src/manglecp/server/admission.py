@@ -1,6 +1,6 @@
 """Rate limits, and the limit of concurrent invocations.
 
-A refusal is immediate and contains the delay before the next attempt (``rate_limited``, ERR-30).
+A refusal is immediate and contains the time after which the client may retry (``rate_limited``, ERR-30).
 :mod:`manglecp.server.evaluation` limits concurrent evaluations.
 """
 
@@ -20,12 +20,12 @@ from manglecp.wire import WireError
 
 __all__ = ["Admission", "Buckets", "rate_limited"]
 
-_MIN_WAIT_MS: Final = 50
-_MAX_WAIT_MS: Final = 10_000
+_MIN_RETRY_MS: Final = 50
+_MAX_RETRY_MS: Final = 10_000
 
 
 class Buckets:
-    """Token buckets by key. The least recently used ones are evicted, so that memory is bounded."""
+    """Token buckets by key, all with the same rate. The least recently used ones are evicted to bound memory."""
 
     MAX_KEYS: Final = 16_384
 
@@ -40,9 +40,9 @@ class Buckets:
         rate = self._rate
         if rate is None:
             return 0.0
-        now, most = self._clock(), float(rate.burst)
-        level, changed_at = self._levels.get(key) or (most, now)
-        level = min(most, level + max(0.0, now - changed_at) * rate.per_second)
+        now, capacity = self._clock(), float(rate.burst)
+        level, changed_at = self._levels.get(key) or (capacity, now)
+        level = min(capacity, level + max(0.0, now - changed_at) * rate.per_second)
         if level < 1.0 - 1e-6:  # a rounding error must not make a client wait twice
             return (1.0 - level) / rate.per_second
         self._levels.put(key, (level - 1.0, now))
@@ -61,21 +61,21 @@ class Admission:
         """The number of running invocations."""
 
     def charge_peer(self, peer: str | None) -> None:
-        """Count a message. Raises ``rate_limited``."""
+        """Count a message from a network address; None is a local client. Raises ``rate_limited``."""
         if peer is not None:
-            _refuse(self._peers.take(_source(peer)), "Too many messages from this address")
+            _raise_if_limited(self._peers.take(_source(peer)), "Too many messages from this address")
 
     def charge(self, identity: Identity) -> None:
         """Count a request of an authenticated client. Raises ``rate_limited``.
 
-        The local user has no limit, and the limit of anonymous clients is that of their address.
+        The local user has no limit; anonymous clients have only that of their address (:meth:`charge_peer`).
         """
         if identity.trust not in ("local", "anonymous"):
-            _refuse(self._identities.take(identity.name), "Too many requests")
+            _raise_if_limited(self._identities.take(identity.name), "Too many requests")
 
     def charge_failed_attempt(self, peer: str | None) -> None:
-        """Count an invalid credential. Raises ``rate_limited``. Valid ones from the same address are not affected."""
-        _refuse(self._attempts.take(_source(peer or "")), "Too many invalid credentials")
+        """Count an invalid credential. Raises ``rate_limited``, which does not affect valid ones from this address."""
+        _raise_if_limited(self._attempts.take(_source(peer or "")), "Too many invalid credentials")
 
     def begin(self) -> None:
         """Count an invocation until :meth:`end`. Raises ``rate_limited``."""
@@ -89,7 +89,7 @@ class Admission:
 
 @lru_cache(maxsize=1_024)
 def _source(peer: str) -> str:
-    """Return the address, for IPv6 its /64 network: a single client has that many addresses."""
+    """Return the address, or for IPv6 its /64 network, because a client may have all addresses of one."""
     try:
         address = ipaddress.ip_address(peer)
     except ValueError:
@@ -99,12 +99,12 @@ def _source(peer: str) -> str:
     return str(address.ipv4_mapped or ipaddress.IPv6Network((peer, 64), strict=False))
 
 
-def _refuse(seconds: float, message: str) -> None:
+def _raise_if_limited(seconds: float, message: str) -> None:
     if seconds > 0.0:
         raise rate_limited(message, seconds)
 
 
 def rate_limited(message: str, seconds: float) -> WireError:
-    """Return the refusal of a request that the client may repeat after about ``seconds``."""
-    milliseconds = min(max(math.ceil(seconds * 1_000), _MIN_WAIT_MS), _MAX_WAIT_MS)
+    """Return the refusal of a request that the client may retry after about ``seconds``."""
+    milliseconds = min(max(math.ceil(seconds * 1_000), _MIN_RETRY_MS), _MAX_RETRY_MS)
     return WireError("rate_limited", message, retry_after_ms=milliseconds)

@@ -1,8 +1,8 @@
 """The ASGI application: HTTP and WebSocket on one message core.
 
-An HTTP request is a session of its own, and its task does the work. Every refusal is an error message (TRANS-14). The
-checks run in this order: upgrade, host and origin, path, method, media types, size, and those of the message core. A
-client cancels its request by closing the connection (TRANS-40).
+An HTTP request is a session of its own, and the task that uvicorn starts for it does the work. Every refusal is an
+error message (TRANS-14). The checks run in this order: upgrade, host and origin, path, method, media types, size, and
+those of the message core. A client cancels its request by closing the connection (TRANS-40).
 """
 
 from __future__ import annotations
@@ -47,17 +47,18 @@ if TYPE_CHECKING:
 __all__ = ["App", "Disconnected", "read_body", "trusted_hosts"]
 
 _METRICS_PERMISSION: Final = "read_metrics"
-_BODY_SECONDS: Final = 30.0
+_BODY_SECONDS: Final = 30.0  # time limit for reading a body
 _READ_FACTOR: Final = 4
 """Bodies up to this multiple of the size limit are read to their end, so that the client receives the refusal."""
-_EXPOSED_HEADERS: Final = ("ETag", "Retry-After", "WWW-Authenticate")
+_EXPOSED_HEADERS: Final = ("ETag", "Retry-After", "WWW-Authenticate")  # of responses, for CORS
 _ALLOWED_HEADERS: Final = ("Accept", "Authorization", "Content-Type", "If-None-Match", "X-MangleCP-API-Key")
 _ZERO_WEIGHT: Final = re.compile(rb"q=0(?:\.0*)?")
+# Errors of HTTP only: status, whether a client may retry, and description.
 _NOT_FOUND: Final = Code(404, False, "there is nothing at this path")
-_METHOD: Final = Code(405, False, "the path does not support this method")
-_UPGRADE: Final = Code(426, False, "the path serves WebSockets only")
-_MEDIA_TYPE: Final = Code(415, False, "the body is not plain JSON")
-_ACCEPT: Final = Code(406, False, "the client does not accept JSON")
+_METHOD_NOT_ALLOWED: Final = Code(405, False, "the path does not support this method")
+_UPGRADE_REQUIRED: Final = Code(426, False, "the path serves WebSockets only")
+_NOT_JSON: Final = Code(415, False, "the body is not plain JSON")
+_NOT_ACCEPTABLE: Final = Code(406, False, "the client does not accept JSON")
 
 
 class App:
@@ -72,31 +73,31 @@ class App:
         metadata: tuple[str, bytes] | None = None,
         max_age: int | None = None,
     ) -> None:
-        """Create the routes, on the event loop that serves them.
+        """Create the routes; call this on the event loop that serves them.
 
-        ``metadata`` is the address and the content of the resource's metadata document (RFC 9728). ``max_age`` is the
-        number of seconds that the manifest may be cached; None if it may change at any time (MANI-35).
+        ``metadata`` is the URL and the content of the resource's metadata document (RFC 9728). ``max_age`` is the
+        number of seconds that clients may cache the manifest; None if it may change at any time (MANI-35).
         """
         guards = guards or Guards(auth=core.auth.required)
         self.core = core
         self._metadata_url = None if metadata is None else metadata[0]
         self._websockets = WebSocketEndpoint(core)
-        base, get = core.settings.base, ("GET", "HEAD")
+        base, read = core.settings.base, ("GET", "HEAD")
         routes = [
             self._route(f"{base}/invoke", partial(self._message, "invoke_request"), "POST"),
             self._route(f"{base}/evaluate", partial(self._message, "intent_request"), "POST"),
             self._route(f"{base}/approvals", partial(self._message, "x-approval_request"), "POST"),
-            self._route(MANIFEST_PATH, partial(self._manifest, max_age), *get),
-            self._route("/health", partial(self._status, False), *get),
-            self._route("/ready", partial(self._status, True), *get),
-            self._route(f"{base}/skills/{{skill:path}}", self._skill, *get),
-            self._route(f"{base}/ws", self._require_websocket, *get),
+            self._route(MANIFEST_PATH, partial(self._manifest, max_age), *read),
+            self._route("/health", partial(self._status, must_be_ready=False), *read),
+            self._route("/ready", partial(self._status, must_be_ready=True), *read),
+            self._route(f"{base}/skills/{{skill:path}}", self._skill, *read),
+            self._route(f"{base}/ws", self._require_websocket, *read),
             *(WebSocketRoute(path, self._websockets) for path in {f"{base}/ws", f"{base}/", base or "/"}),
         ]
         if metrics is not None:
-            routes.append(self._route("/metrics", partial(self._metrics, metrics), *get))
+            routes.append(self._route("/metrics", partial(self._metrics, metrics), *read))
         if metadata is not None:
-            routes.append(self._route(urlsplit(metadata[0]).path, partial(self._metadata, metadata[1]), *get))
+            routes.append(self._route(urlsplit(metadata[0]).path, partial(self._metadata, metadata[1]), *read))
         app: ASGIApp = Router(routes, redirect_slashes=False, default=_not_found)
         if guards.origins:
             app = CORSMiddleware(
@@ -115,12 +116,12 @@ class App:
         await self._app(scope, receive, send)
 
     async def drain(self, grace: float | None = None) -> bool:
-        """Drain the core, then close all WebSockets. Returns whether all requests ended in time."""
+        """Drain the core, then close all WebSockets. Returns whether all requests ended within ``grace`` seconds."""
         drained = await self.core.drain(grace)
         await self._websockets.end()
         return drained
 
-    def _route(self, path: str, handler: Callable[[_Request], Awaitable[None]], *methods: str) -> Route:
+    def _route(self, path: str, handler: _Handler, *methods: str) -> Route:
         return Route(path, _Endpoint(handler, self._reply, methods))
 
     async def _message(self, type_: str, request: _Request) -> None:
@@ -134,13 +135,13 @@ class App:
             self.core.handled(session, None, began_ns, reply)
             await self._reply(request, reply)
             return
-        watch = asyncio.create_task(_cancel_on_disconnect(request.receive, session))
+        disconnect_watch = asyncio.create_task(_cancel_on_disconnect(request.receive, session))
         try:
             with use_trace_context(request.headers):
                 response = await session.handle(body, (type_,))
         finally:
-            watch.cancel()
-        if response is None:  # a cancel message by request key: the reply goes to the request that it cancels
+            disconnect_watch.cancel()
+        if response is None:  # a cancel message by request key: the request that it cancels gets a reply
             await request.send(204, b"", NOT_CACHED)
         else:
             await self._reply(request, response)
@@ -167,7 +168,7 @@ class App:
             raise WireError("auth_insufficient", f"The permission {permission} is missing")
 
     async def _require_websocket(self, request: _Request) -> None:
-        error = WireError("x-upgrade_required", "Connect with a WebSocket here: ws:// or wss://", row=_UPGRADE)
+        error = WireError("x-upgrade_required", "Connect with a WebSocket here: ws:// or wss://", row=_UPGRADE_REQUIRED)
         await self._reply(request, failure(error, None), (b"upgrade", b"websocket"), (b"connection", b"upgrade"))
 
     async def _manifest(self, max_age: int | None, request: _Request) -> None:
@@ -185,14 +186,14 @@ class App:
             raise WireError("x-not_found", "There is no skill with that id", row=_NOT_FOUND)
         body = skill.content.encode()
         etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'.encode()
-        kind = (b"content-type", f"{skill.content_type}; charset=utf-8".encode("latin-1", "replace"))
+        content_type = (b"content-type", f"{skill.content_type}; charset=utf-8".encode("latin-1", "replace"))
         headers = ((b"cache-control", b"private, no-cache"), (b"x-content-type-options", b"nosniff"))
-        await request.send_document(body, kind, etag, *headers)
+        await request.send_document(body, content_type, etag, *headers)
 
     async def _metadata(self, document: bytes, request: _Request) -> None:
         await request.send(200, document, JSON, (b"cache-control", b"max-age=300"))
 
-    async def _status(self, must_be_ready: bool, request: _Request) -> None:
+    async def _status(self, request: _Request, *, must_be_ready: bool) -> None:
         status = self.core.revisions.status
         code = 503 if must_be_ready and status not in ("ready", "degraded") else 200
         await request.send(code, b'{"status":"%s"}' % status.encode(), JSON, NOT_CACHED)
@@ -204,6 +205,8 @@ class App:
 
 
 class _Request:
+    """An HTTP request, and the means to respond to it. ``peer`` is the client's network address."""
+
     __slots__ = ("_scope", "_send", "headers", "peer", "receive")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -221,22 +224,20 @@ class _Request:
 
     async def send_document(self, body: bytes, content_type: Header, etag: bytes, *headers: Header) -> None:
         """Send the document, or 304 if the client has it already."""
-        cached = self.headers.get(b"if-none-match", b"")
+        cached = self.headers.get(b"if-none-match", b"")  # ETags, separated by commas
         if cached == b"*" or etag in (tag.strip().removeprefix(b"W/") for tag in cached.split(b",")):
             await self.send(304, b"", (b"etag", etag), *headers)
         else:
             await self.send(200, body, content_type, (b"etag", etag), *headers)
 
 
+_Handler = Callable[[_Request], Awaitable[None]]
+
+
 class _Endpoint:
     """A handler as an ASGI application that checks the method and turns a WireError into a reply."""
 
-    def __init__(
-        self,
-        handler: Callable[[_Request], Awaitable[None]],
-        reply: Callable[..., Awaitable[None]],
-        methods: tuple[str, ...],
-    ) -> None:
+    def __init__(self, handler: _Handler, reply: Callable[..., Awaitable[None]], methods: tuple[str, ...]) -> None:
         self._handler = handler
         self._reply = reply
         self._methods = methods
@@ -251,7 +252,7 @@ class _Endpoint:
                 await request.send(204, b"", allow)
             else:
                 text = f"This path supports {allow[1].decode()}"
-                refusal = WireError("x-method_not_allowed", text, row=_METHOD)
+                refusal = WireError("x-method_not_allowed", text, row=_METHOD_NOT_ALLOWED)
                 await self._reply(request, failure(refusal, None), allow)
         except WireError as error:
             await self._reply(request, failure(error, None))
@@ -278,13 +279,13 @@ class Disconnected(Exception):
 
 
 async def read_body(receive: Receive, headers: Mapping[bytes, bytes], limit: int, seconds: float) -> bytes:
-    """Read at most ``limit`` bytes within ``seconds``.
+    """Read a body of at most ``limit`` bytes within ``seconds``.
 
     Raises ``message_too_large``, ``malformed_message`` for a body that does not arrive in time, and Disconnected.
     """
-    announced = headers.get(b"content-length", b"")
-    if announced.isdigit() and int(announced) > _READ_FACTOR * limit:
-        raise too_large(int(announced), limit)
+    content_length = headers.get(b"content-length", b"")
+    if content_length.isdigit() and int(content_length) > _READ_FACTOR * limit:
+        raise too_large(int(content_length), limit)
     body, length, more = bytearray(), 0, True
     try:
         async with asyncio.timeout(seconds):
@@ -307,22 +308,23 @@ async def read_body(receive: Receive, headers: Mapping[bytes, bytes], limit: int
 
 def _check_media_types(headers: Mapping[bytes, bytes]) -> None:
     """Raise unless the message is JSON and the client accepts JSON (TRANS-13)."""
-    kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-    if kind != b"application/json":
-        raise WireError("x-unsupported_media_type", "A message has the content type application/json", row=_MEDIA_TYPE)
+    media_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    if media_type != b"application/json":
+        raise WireError("x-unsupported_media_type", "A message has the content type application/json", row=_NOT_JSON)
     if headers.get(b"content-encoding", b"identity").strip().lower() != b"identity":
-        raise WireError("x-unsupported_media_type", "Send the message uncompressed", row=_MEDIA_TYPE)
+        raise WireError("x-unsupported_media_type", "Send the message uncompressed", row=_NOT_JSON)
     accept = headers.get(b"accept")
     if accept is not None and not any(map(_accepts_json, accept.lower().split(b","))):
-        raise WireError("x-not_acceptable", "Responses have the content type application/json", row=_ACCEPT)
+        raise WireError("x-not_acceptable", "Responses have the content type application/json", row=_NOT_ACCEPTABLE)
 
 
 def _accepts_json(media_range: bytes) -> bool:
-    kind, *params = (part.strip() for part in media_range.split(b";"))
-    return kind in (b"application/json", b"application/*", b"*/*") and not any(map(_ZERO_WEIGHT.fullmatch, params))
+    media_type, *params = (part.strip() for part in media_range.split(b";"))
+    matches = media_type in (b"application/json", b"application/*", b"*/*")
+    return matches and not any(map(_ZERO_WEIGHT.fullmatch, params))
 
 
 def trusted_hosts(networks: tuple[Network, ...]) -> list[str]:
-    """Return the networks for the proxy middleware, also as IPv4-mapped ones: a dual-stack socket has such peers."""
+    """Return the networks for the proxy middleware, and their IPv4-mapped forms: a dual-stack socket has such peers."""
     mapped = [f"::ffff:{net.network_address}/{96 + net.prefixlen}" for net in networks if net.version == 4]
     return [*map(str, networks), *mapped]

@@ -1,6 +1,7 @@
 """The configuration of authentication.
 
-The first manifest lists the accepted schemes before the server is loaded, so implementations are imported when used.
+The first manifest is sent before the server is imported, and lists the accepted schemes. So this module imports the
+implementations only when they are used.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ class AuthConfig:
     auth: Auth | None = None
     auto_confirm: AutoConfirm | None = None
     metadata: tuple[str, bytes] | None = None
+    """The URL and the content of the resource's metadata document (RFC 9728), for access tokens."""
     tokens: TokensFile | None = None
 
     @classmethod
     def of(cls, tokens: Path | None, jwt: dict[str, object] | None) -> AuthConfig:
-        """Authenticate by a file of tokens, by access tokens with these settings, or by both; one is required."""
+        """Authenticate by a file of tokens, by access tokens (fields of JwtSettings), or both; one is required."""
         from manglecp.server.auth import CombinedAuth
         from manglecp.server.auth.tokens import TokensFile
 
@@ -44,17 +46,13 @@ class AuthConfig:
             settings = JwtSettings(**jwt)  # type: ignore[arg-type]
             metadata = settings.metadata
             methods.append(JwtAuth(settings, reserved_names=() if file is None else file.names))
-        return cls(
-            methods[0] if len(methods) == 1 else CombinedAuth(methods),
-            None if file is None else file.auto_confirm(),
-            metadata,
-            file,
-        )
+        auth = methods[0] if len(methods) == 1 else CombinedAuth(methods)
+        return cls(auth, None if file is None else file.auto_confirm(), metadata, file)
 
     def current(self, identity: Identity) -> Identity:
         """Return the identity without the permissions that its credentials have lost.
 
-        Access tokens carry their permissions, so an identity of an access token keeps them.
+        Access tokens contain their permissions, so an identity that has only access tokens keeps its permissions.
         """
         return identity if self.tokens is None else self.tokens.current(identity, exclusive=self.auth is self.tokens)
 

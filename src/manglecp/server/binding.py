@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ListenOptions", "ServeError", "bind", "check_exposure", "is_loopback"]
 
-_BACKLOG: Final = 2_048
+_BACKLOG: Final = 2_048  # connections that wait to be accepted
 _UNREAD_MS: Final = 40_000
 """The kernel ends a connection whose client does not acknowledge data for this long."""
 
@@ -32,16 +32,16 @@ class ListenOptions:
     host: str = "127.0.0.1"
     port: int = 8_000
     hosts: Sequence[str] = ()
-    """Further names of the server in the Host header."""
+    """Names of the server that clients may send in the Host header, besides ``host``."""
     origins: Sequence[str] = ()
     """Origins whose web pages may send requests."""
     certificate: Path | None = None
     key: Path | None = None
-    """The file of the private key; None if it is in the file of the certificate."""
+    """The file of the private key; None if the file of the certificate has it."""
     open_demo: bool = False
     """Whether other machines may send requests without authentication."""
     max_age: int | None = None
-    """The number of seconds that the manifest may be cached."""
+    """The number of seconds that clients may cache the manifest."""
 
 
 def is_loopback(host: str) -> bool:
@@ -55,7 +55,7 @@ def is_loopback(host: str) -> bool:
 
 
 def check_exposure(listening: ListenOptions, *, auth: bool) -> None:
-    """Raise ServeError for options that would expose the server without authentication."""
+    """Raise ServeError for options that would expose the server. ``auth``: whether it requires authentication."""
     if not auth and not is_loopback(listening.host) and not listening.open_demo:
         raise ServeError(
             f"other machines can reach {listening.host}, and no credential is required; "
@@ -74,7 +74,7 @@ def bind(host: str, port: int) -> socket.socket:
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if hasattr(socket, "TCP_USER_TIMEOUT"):  # accepted connections inherit it
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # on Linux; accepted connections inherit it
             bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_MS)
         bound.bind((host, port))
         bound.listen(_BACKLOG)

@@ -1,4 +1,4 @@
-"""Settings of a server process, and the file ``server.toml``, which overrides defaults. Settings of packs are apart.
+"""Settings of a server process, from defaults and the file ``server.toml``. Packs have settings of their own.
 
 Times in the file are whole milliseconds. A rate of 0 per second means no limit.
 """
@@ -17,10 +17,10 @@ from manglecp.pack import PackError, Problems, TomlTable, read_toml
 __all__ = ["Network", "Rate", "ServerSettings", "load_server_settings", "parse_network", "parse_server_settings"]
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-_MAX_BYTES: Final = 65_536
+_MAX_FILE_BYTES: Final = 65_536
 _HOUR_MS: Final = 3_600_000
 _MIN_CLAIM_MS: Final = 1_000
-"""Ownership is renewed three times in this period; on a busy machine, a shorter one could lose runs."""
+"""Three heartbeats renew the ownership of a run within a claim: on a busy machine, a shorter claim could lose runs."""
 _WORD: Final = re.compile(r"\S{1,64}")
 _BASE: Final = re.compile(r"(?:/[A-Za-z0-9._~-]+)*")
 
@@ -44,15 +44,15 @@ class ServerSettings:
     attempt_rate: Rate | None = Rate(1, 20)
     """Invalid credentials from each network address."""
     evaluations: int = 2
-    """Threads that evaluate. More than there are processors make each evaluation slower."""
+    """Threads that evaluate. If there are more threads than processors, each evaluation is slower."""
     waiting: int = 256
-    """Queued evaluations."""
+    """Evaluations in the queue for a thread, at most."""
     longest_wait: float = 5.0
     """The time after which a queued evaluation is refused with ``rate_limited``."""
     invocations: int = 256
-    """Concurrent invocations."""
+    """Concurrent invocations, at most."""
     pending: int = 64
-    """Pending requests of one session."""
+    """Pending requests of one session, at most."""
     outbox_bytes: int = 4 << 20
     """Unsent bytes of one session, above which no further messages are read from it."""
     send_timeout: float = 30.0
@@ -66,15 +66,15 @@ class ServerSettings:
     grace: float = 30.0
     """The time limit for pending requests when the server drains."""
     worker: bool = True
-    """Whether to resume runs that other processes left behind."""
+    """Whether to resume runs whose process has ended."""
     worker_pause: float = 1.0
-    """The interval of searching for such runs."""
+    """The interval of the search for such runs."""
     claim: float = 15.0
     """The time after which the ownership of a run ends, unless its worker renews it with a heartbeat."""
     probe: float = 5.0
     """The interval of checking whether the store responds."""
     base: str = ""
-    """The prefix of the paths ``/evaluate`` and ``/invoke``."""
+    """The prefix of the paths of messages, such as ``/evaluate``."""
     trusted_proxies: tuple[Network, ...] = ()
     """Proxies whose ``X-Forwarded-For`` and ``X-Forwarded-Proto`` are trusted."""
 
@@ -93,7 +93,7 @@ class ServerSettings:
 
 
 def parse_network(text: str) -> Network:
-    """Parse an IP address or a network. Raises ValueError."""
+    """Parse an IP address or a network of proxies. Raises ValueError, also for all addresses."""
     try:
         network = ipaddress.ip_network(text)
     except ValueError:
@@ -107,9 +107,9 @@ def load_server_settings(path: Path) -> ServerSettings:
     """Read the settings of a file. Raises PackError with all problems of the file."""
     try:
         with path.open("rb") as file:
-            data = file.read(_MAX_BYTES + 1)
-        if len(data) > _MAX_BYTES:
-            raise PackError.at(path.name, f"has more than {_MAX_BYTES:,} bytes")
+            data = file.read(_MAX_FILE_BYTES + 1)
+        if len(data) > _MAX_FILE_BYTES:
+            raise PackError.at(path.name, f"has more than {_MAX_FILE_BYTES:,} bytes")
         text = data.decode()
     except OSError as error:
         raise PackError.at(path.name, f"cannot be read: {error.strerror}") from None
@@ -117,12 +117,12 @@ def load_server_settings(path: Path) -> ServerSettings:
         raise PackError.at(path.name, "not UTF-8") from None
     problems = Problems()
     settings = parse_server_settings(path.name, text, problems)
-    problems.refuse()
+    problems.raise_if_errors()
     return settings
 
 
 def parse_server_settings(file: str, text: str, problems: Problems) -> ServerSettings:
-    """Return the settings of the text, with defaults for the others. Errors are added to ``problems``."""
+    """Return the settings in ``text``, and defaults for missing ones. Errors are added to ``problems``."""
     default = ServerSettings()
     root = read_toml(file, text, problems)
     rates, load, sessions = root.section("rates"), root.section("load"), root.section("sessions")
@@ -154,8 +154,9 @@ def parse_server_settings(file: str, text: str, problems: Problems) -> ServerSet
     return settings
 
 
-def _seconds(section: TomlTable, key: str, default: float, least_ms: int = 1) -> float:
-    return section.number(key, round(default * 1_000), least_ms, _HOUR_MS) / 1_000
+def _seconds(section: TomlTable, key: str, default: float, min_ms: int = 1) -> float:
+    """Return the setting ``key``, which is in milliseconds, in seconds."""
+    return section.number(key, round(default * 1_000), min_ms, _HOUR_MS) / 1_000
 
 
 def _networks(section: TomlTable, key: str) -> tuple[Network, ...]:
@@ -171,7 +172,7 @@ def _networks(section: TomlTable, key: str) -> tuple[Network, ...]:
 def _rate(rates: TomlTable, name: str, default: Rate | None) -> Rate | None:
     """Return a rate such as ``identity = { per_second = 200, burst = 400 }``."""
     if name not in rates:
-        rates.section(name)
+        rates.section(name)  # registers the name as known
         return default
     rate = rates.section(name)
     per_second = rate.number("per_second", 0, 0, 1_000_000)

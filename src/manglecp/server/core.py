@@ -1,7 +1,4 @@
-"""The message core of all transports.
-
-It has the persistent sessions and the pending requests, sends new manifests to sessions, and drains.
-"""
+"""The message core of all transports: sessions, pending requests, the manifest, and draining."""
 
 from __future__ import annotations
 
@@ -30,9 +27,10 @@ from manglecp.wire.messages import ClientMessage, Endpoints, IntentRequest, Stat
 
 __all__ = ["Core", "HandledRequest"]
 
-_MAX_LOGGED_ID: Final = 128
-_LAST_REPLIES: Final = 5.0
-"""Seconds to wait for the replies of requests that did not end within the grace period."""
+_LOGGED_FIELDS: Final = ("session", "peer", "identity", "intent", "tool", "code")
+_MAX_LOGGED_ID: Final = 128  # characters
+_LAST_REPLIES_SECONDS: Final = 5.0
+"""How long a drain waits for the replies to requests that did not end within the grace period."""
 _log = logging.getLogger(__name__)
 
 
@@ -45,7 +43,7 @@ class ManifestDocument(NamedTuple):
 
 
 class HandledRequest(NamedTuple):
-    """A message with its reply, for logs, metrics and traces. It contains no text of the payload but known names."""
+    """A message and its reply, for logs, metrics and traces. Of the payload it has only names that the pack knows."""
 
     session: str
     transport: Transport
@@ -58,10 +56,12 @@ class HandledRequest(NamedTuple):
     tool: str | None
     """The name of the tool that was invoked."""
     id: str | None
+    """The id of the request, truncated."""
     identity: str | None
     code: str | None
     """The error code; None for a success."""
     status: int
+    """The status code of HTTP."""
     began_ns: int
     ended_ns: int
 
@@ -81,8 +81,8 @@ class Core:
     ) -> None:
         """Serve the current revision of ``revisions``.
 
-        ``auto_confirm`` is that of the invokers; the reply to ``authenticate`` contains it (SEC-23). ``observers`` are
-        called with every handled request.
+        ``auto_confirm`` has the effects that need no approval, by identity; the reply to ``authenticate`` lists them
+        (SEC-23). ``observers`` are called with every handled request.
         """
         self.revisions = revisions
         self.settings = revisions.settings
@@ -95,16 +95,16 @@ class Core:
         """Decodes long messages, one at a time."""
         self._observers = tuple(observers)
         self._manifests: dict[bool, tuple[Any, ManifestDocument]] = {}
-        """The encoded manifests, with and without endpoints, and the state that each of them describes."""
+        """The cached manifests, by whether they are for HTTP, each with the state that it describes."""
         self.sessions: set[Session] = set()
         """The persistent sessions, which receive new manifests."""
         self.pending: set[PendingRequest] = set()
-        self._numbers = itertools.count(1)
+        self._session_numbers = itertools.count(1)
         revisions.on_change = self._send_manifests
 
     def session(self, transport: Transport, *, peer: str | None = None, send: Send | None = None) -> Session:
-        """Create a session; ``peer`` is the client's network address, ``send`` sends messages of a persistent one."""
-        return Session(self, transport, peer, send, f"{transport}-{next(self._numbers)}")
+        """Create a session; ``peer``: the client's network address; ``send``: for messages of a persistent session."""
+        return Session(self, transport, peer, send, f"{transport}-{next(self._session_numbers)}")
 
     def manifest(self, *, http: bool = False) -> ManifestDocument:
         """Return the current manifest; for HTTP it has the endpoints (MANI-11).
@@ -125,8 +125,8 @@ class Core:
         if revision is None:
             message = outline_manifest(revisions.outline, revisions.status, endpoints, auth)
         else:
-            more = {"x-degraded": dict(revisions.troubles)} if revisions.troubles else None
-            message = manifest(revision.domain, revisions.status, endpoints, auth, more)
+            extensions = {"x-degraded": dict(revisions.troubles)} if revisions.troubles else None
+            message = manifest(revision.domain, revisions.status, endpoints, auth, extensions)
         data = encode(message)
         document = ManifestDocument(data, f'"{hashlib.sha256(data).hexdigest()[:32]}"', revisions.status)
         self._manifests[http] = (state, document)
@@ -134,7 +134,7 @@ class Core:
 
     @property
     def max_message_bytes(self) -> int:
-        """The limit of the current pack revision; before it is loaded, that of the outline."""
+        """The limit of the current pack revision; while booting, that of the pack's settings file."""
         revision = self.revisions.current
         return (self.revisions.outline if revision is None else revision.domain.pack.settings).limits.max_message_bytes
 
@@ -149,7 +149,7 @@ class Core:
         for session in tuple(self.sessions):
             try:
                 await session.recheck()
-            except Exception as error:  # it is checked again with the next request
+            except Exception as error:  # the next request or recheck tries again
                 _log.warning("a credential could not be checked again: %s", type(error).__name__)
 
     async def drain(self, grace: float | None = None) -> bool:
@@ -161,7 +161,7 @@ class Core:
         self.revisions.drain()
         try:
             async with asyncio.timeout(self.settings.grace if grace is None else grace):
-                await self._ended()
+                await self._wait_until_idle()
         except TimeoutError:
             pass
         else:
@@ -170,19 +170,19 @@ class Core:
             pending.abandon(self.revisions.not_ready())
         self.revisions.leave()
         if replies := [pending.reply for pending in self.pending]:
-            await asyncio.wait(replies, timeout=_LAST_REPLIES)
+            await asyncio.wait(replies, timeout=_LAST_REPLIES_SECONDS)
         return False
 
-    async def _ended(self) -> None:
+    async def _wait_until_idle(self) -> None:
         """Wait for all replies, and for abandoned evaluations, which still run in their threads."""
-        while replies := [request.reply for request in self.pending]:
+        while replies := [pending.reply for pending in self.pending]:
             await asyncio.wait(replies)
         await self.evaluations.drained()
 
     async def close(self) -> None:
-        """Close the core after the transports. Waits for pending requests."""
+        """Wait for pending requests and close the core; close the transports before."""
         self.revisions.on_change = None
-        await self._ended()
+        await self._wait_until_idle()
         await self.revisions.end()
         self.evaluations.shutdown()
         self.readers.shutdown(wait=False)
@@ -200,7 +200,7 @@ class Core:
         if not logged and not self._observers:
             return
         identity = session.identity
-        request = None if message is None or message.id is None else message.id[:_MAX_LOGGED_ID]
+        request_id = None if message is None or message.id is None else message.id[:_MAX_LOGGED_ID]
         event = HandledRequest(
             session=session.name,
             transport=session.transport,
@@ -208,7 +208,7 @@ class Core:
             type=None if message is None else str(message.__struct_config__.tag),
             intent=self._declared_intent(message) if isinstance(message, IntentRequest) else None,
             tool=tool,
-            id=request,
+            id=request_id,
             identity=None if identity is None else identity.name,
             code=reply.code,
             status=reply.status,
@@ -220,16 +220,8 @@ class Core:
                 "%s answered with %s",
                 event.type or "a message",
                 event.code or "a result",
-                extra={
-                    "session": event.session,
-                    "peer": event.peer,
-                    "request_id": event.id,
-                    "identity": event.identity,
-                    "intent": event.intent,
-                    "tool": event.tool,
-                    "code": event.code,
-                    "milliseconds": (event.ended_ns - event.began_ns) / 1e6,
-                },
+                extra={name: getattr(event, name) for name in _LOGGED_FIELDS}
+                | {"request_id": event.id, "milliseconds": (event.ended_ns - event.began_ns) / 1e6},
             )
         for observer in self._observers:
             try:

@@ -45,7 +45,7 @@ class Server:
         degrade: bool = False,
         allow_weaker: bool = False,
     ) -> None:
-        """Take the options of ``manglecp serve``. Without ``tokens`` no credential is required."""
+        """Take the options that ``manglecp serve`` has too. Without ``tokens`` clients need no credential."""
         self._options = PackOptions(
             Path(folder),
             params=dict(params or {}),
@@ -71,7 +71,7 @@ class Server:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Drain, then close the core."""
+        """Drain, and close the core."""
         try:
             await self.core.drain()
             for app in self._apps:
@@ -97,8 +97,8 @@ class Server:
     def app(self, *, hosts: Sequence[str] = (), origins: Sequence[str] = ()) -> App:
         """Return an ASGI application.
 
-        ``hosts`` are further names of the server, besides those of this machine. Web pages of ``origins`` may send
-        requests.
+        ``hosts`` are the names of the server in the Host header, besides those of the loopback address. Web pages of
+        ``origins`` may send requests.
         """
         from manglecp.server.app import App
         from manglecp.server.middleware import Guards

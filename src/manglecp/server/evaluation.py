@@ -28,10 +28,11 @@ class EvaluationScheduler:
         self._settings = settings
         self._pool = ThreadPoolExecutor(settings.evaluations, thread_name_prefix="manglecp-evaluation")
         self._free_threads = asyncio.Semaphore(settings.evaluations)
-        self._jobs: set[asyncio.Future[Any]] = set()
+        self._jobs: set[asyncio.Future[Any]] = set()  # those in threads
         self._average_seconds = 0.005
         """The moving average of the duration of an evaluation."""
         self.waiting = 0
+        """The length of the queue."""
 
     @property
     def running(self) -> int:
@@ -40,19 +41,19 @@ class EvaluationScheduler:
     async def run(self, work: Callable[..., T], *args: Any, done: Callable[[], None]) -> T:
         """Run ``work`` in a thread and return its result. Cancellation removes an evaluation that has not started.
 
-        ``done`` is called when the thread has finished the work, even after a cancellation, or if it never starts.
-        Raises ``rate_limited``.
+        ``done`` is called exactly once: when the thread has finished, even after a cancellation, or when it is certain
+        that the work will not start. Raises ``rate_limited``.
         """
         try:
             await self._acquire_thread()
         except BaseException:
             done()
             raise
-        began = time.monotonic()
+        began_at = time.monotonic()
 
         def end(job: asyncio.Future[T] | None) -> None:
             self._jobs.discard(job)
-            self._average_seconds += 0.1 * (time.monotonic() - began - self._average_seconds)
+            self._average_seconds += 0.1 * (time.monotonic() - began_at - self._average_seconds)
             self._free_threads.release()
             done()
 
@@ -78,16 +79,16 @@ class EvaluationScheduler:
             await self._free_threads.acquire()
             return
         if self.waiting >= self._settings.waiting:
-            raise self._overload()
+            raise self._overload_error()
         self.waiting += 1
         try:
             async with asyncio.timeout(self._settings.longest_wait):
                 await self._free_threads.acquire()
         except TimeoutError:
-            raise self._overload() from None
+            raise self._overload_error() from None
         finally:
             self.waiting -= 1
 
-    def _overload(self) -> WireError:
+    def _overload_error(self) -> WireError:
         seconds = self._average_seconds * (self.waiting + 1) / self._settings.evaluations
         return rate_limited("The server is busy", seconds)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from manglecp.intent import Identity
 from manglecp.invoke import ApprovalService, OnProgress, progress_reporter
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 async def respond(core: Core, session: str, pending: PendingRequest, progress: OnProgress | None) -> Reply:
-    """Handle the request and return the reply. Raises only if this task is cancelled."""
+    """Handle the request and return the reply; ``session`` is its name, for logs. Raises only CancelledError."""
     message, log_fields = pending.message, {"session": session, "request_id": pending.id}
     try:
         if isinstance(message, IntentRequest):
@@ -41,8 +41,8 @@ async def respond(core: Core, session: str, pending: PendingRequest, progress: O
     except WireError as error:
         return failure(error, pending.id)
     except Busy:
-        retry = WireError("rate_limited", "The store is busy", retry_after_ms=core.settings.retry_after_ms)
-        return failure(retry, pending.id)
+        busy = WireError("rate_limited", "The store is busy", retry_after_ms=core.settings.retry_after_ms)
+        return failure(busy, pending.id)
     except StoreError as error:
         core.revisions.store_failed(error, log_fields)
     except Exception:
@@ -62,7 +62,7 @@ async def _evaluate(core: Core, pending: PendingRequest, message: IntentRequest)
     except asyncio.CancelledError:
         if pending.refusal is None or task is None:
             raise
-        task.uncancel()  # the request was abandoned, not the task
+        task.uncancel()  # PendingRequest.abandon cancelled this wait; the task continues with the refusal
         raise pending.refusal from None
     finally:
         pending.evaluating = None
@@ -71,31 +71,29 @@ async def _evaluate(core: Core, pending: PendingRequest, message: IntentRequest)
 async def _invoke(
     core: Core, pending: PendingRequest, message: InvokeRequest, progress: OnProgress | None
 ) -> InvokeResponse:
-    handle = core.revisions.acquire()
-    try:
+    with core.revisions.use() as revision:
         core.admission.begin()
         try:
-            invoker, observer = handle.revision.invoker, pending.observer
-            assert observer is not None  # the request is an invocation
-            observer.progress = progress_reporter(progress)
-            return await invoker.invoke(message, pending.identity, observer)
+            assert pending.observer is not None  # the request is an invocation
+            pending.observer.progress = progress_reporter(progress)
+            return await revision.invoker.invoke(message, pending.identity, pending.observer)
         finally:
             core.admission.end()
-    finally:
-        handle.release()
 
 
 def handle_approval(approvals: ApprovalService, approver: Identity, payload: ApprovalPayload) -> ApprovalResult:
-    """Do what the approver requests, and return the requests. Blocks. Raises WireError."""
+    """List, show, approve or deny approval requests, and return them. Blocks. Raises WireError."""
     if payload.operation == "list":
-        return ApprovalResult(approvals=tuple(approvals.view(one, text=False) for one in approvals.pending(approver)))
+        pending = approvals.pending(approver)
+        return ApprovalResult(approvals=tuple(approvals.view(request, text=False) for request in pending))
     if payload.approval is None:
         raise malformed("approval is missing: the id of the request", "$.payload.approval")
     if payload.operation == "show":
-        found = approvals.show(approver, payload.approval)
+        request = approvals.show(approver, payload.approval)
     else:
-        found = approvals.decide(approver, payload.approval, "approved" if payload.operation == "approve" else "denied")
-    return ApprovalResult(approvals=(approvals.view(found),))
+        decision: Literal["approved", "denied"] = "approved" if payload.operation == "approve" else "denied"
+        request = approvals.decide(approver, payload.approval, decision)
+    return ApprovalResult(approvals=(approvals.view(request),))
 
 
 def internal_error() -> WireError:

@@ -23,29 +23,29 @@ _KEEP_ALIVE: Final = 75
 """Seconds until an idle connection is closed: longer than proxies wait, so that none uses a closing connection."""
 _MAX_HEADER_BYTES: Final = 64 << 10
 """The limit of what is kept of an incomplete header section, trailer or chunk extension."""
-_WATCH_SECONDS: Final = 1.0
-_LARGEST_BUFFER: Final = 64 << 20
+_WATCH_SECONDS: Final = 1.0  # between two looks at all connections
+_MAX_BUFFER_BYTES: Final = 64 << 20  # unsent bytes of a connection
 _LINGER: Final = 10
 """The time limit, in seconds, for connections to close after the last reply."""
-_NO_HANDSHAKE: Final = (
+_HANDSHAKE_REFUSAL: Final = (
     b"HTTP/1.1 426 Upgrade Required\r\nupgrade: websocket\r\nconnection: upgrade, close\r\ncontent-length: 0\r\n\r\n"
 )
 
 
 def _is_server_error(record: logging.LogRecord) -> bool:
-    """Return False for a text frame that is not UTF-8: uvicorn logs this mistake of a client as an error."""
+    """Return False for a text frame that is not UTF-8, a mistake of a client that uvicorn logs as an error."""
     return not (record.exc_info and isinstance(record.exc_info[1], UnicodeDecodeError))
 
 
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals to the caller, which drains first."""
+        """Capture no signals: the caller handles them, because it drains first."""
         yield
 
 
 class Listener:
-    """Serve an application on a socket from :meth:`begin` until :meth:`end`."""
+    """Serves an application on a socket from :meth:`begin` until :meth:`end`; ``ping``: seconds between pings."""
 
     def __init__(self, app: App, bound: socket.socket, *, tls: Tls | None = None, ping: float = PING_SECONDS) -> None:
         self._app = app
@@ -79,7 +79,7 @@ class Listener:
         self._watching: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
-        """Start; returns when connections are accepted."""
+        """Start the server, and return when it accepts connections."""
         self._task = asyncio.create_task(self._server.serve(sockets=[self._socket]))
         self._watching = asyncio.create_task(self._watch_connections())
         while not self._server.started:
@@ -89,7 +89,7 @@ class Listener:
             await asyncio.sleep(0.001)
 
     async def end(self, grace: float | None = None) -> bool:
-        """Drain, then close the socket. Returns whether all requests ended in time."""
+        """Drain, then close the socket. Returns whether all requests ended within ``grace`` seconds."""
         drained = await self._app.drain(grace)
         self._server.should_exit = True
         if self._task is not None:
@@ -99,14 +99,14 @@ class Listener:
         return drained
 
     async def _watch_connections(self) -> None:
-        """Abort connections that fill their write buffer, and answer handshakes that uvicorn drops without a word."""
+        """Abort connections with too many unsent bytes, and respond to handshakes to which uvicorn does not respond."""
         while True:
             await asyncio.sleep(_WATCH_SECONDS)
             for connection in tuple(self._server.server_state.connections):
                 transport: asyncio.WriteTransport = connection.transport
-                handshake = getattr(connection, "conn", None)  # refused by websockets if it has a body or long headers
-                if transport.get_write_buffer_size() > _LARGEST_BUFFER:
+                handshake = getattr(connection, "conn", None)  # websockets refuses one with a body or long headers
+                if transport.get_write_buffer_size() > _MAX_BUFFER_BYTES:
                     transport.abort()
                 elif isinstance(handshake, ServerProtocol) and handshake.handshake_exc and not transport.is_closing():
-                    transport.write(b"".join(handshake.data_to_send()) or _NO_HANDSHAKE)
+                    transport.write(b"".join(handshake.data_to_send()) or _HANDSHAKE_REFUSAL)
                     transport.close()

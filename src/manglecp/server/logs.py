@@ -1,6 +1,6 @@
 """Logs as JSON lines on standard error.
 
-Only fields that this server sets are written, and no messages or credentials of clients.
+Of the additional fields of a record only known ones are written. The server logs no messages and no credentials.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ __all__ = ["JsonLines", "configure_logging"]
 _FIELDS: Final = (
     *("session", "peer", "request_id", "identity", "intent", "tool", "code", "milliseconds", "run_id", "action", "url"),
 )
-_MAX_LENGTH: Final = 4_096
+_MAX_LENGTH: Final = 4_096  # characters of a message or traceback
 
 
 class JsonLines(logging.Formatter):
-    """Format records as JSON, with long messages and tracebacks truncated."""
+    """Formats records as JSON, with long messages and tracebacks truncated."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return one line of ASCII with the known fields of the record."""
+        """Return one line of ASCII."""
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -40,7 +40,7 @@ class JsonLines(logging.Formatter):
 
 
 def configure_logging(level: str = "info", *, as_json: bool = True, stream: TextIO | None = None) -> None:
-    """Replace the handlers of the root logger with one that writes to ``stream``, by default standard error."""
+    """Log to ``stream`` (by default standard error) only: manglecp from ``level`` on, other packages warnings."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(
         JsonLines() if as_json else logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%H:%M:%S")

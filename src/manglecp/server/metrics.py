@@ -1,7 +1,7 @@
 """Metrics for Prometheus: durations and kinds of replies, and the current load.
 
-Labels have a bounded number of values, which clients cannot extend: declared intents, and a limited number of tools.
-Several processes that serve one address share a folder of metrics, and each of them can report the sums.
+Clients cannot create any number of label values: intents are those that the pack declares, and the number of tools is
+limited. Several processes that serve one address share a folder of metrics, and each of them can report the sums.
 """
 
 from __future__ import annotations
@@ -23,38 +23,32 @@ FOLDER_VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
 _STATUSES: Final = ("booting", "ready", "degraded", "draining")
 _OTHER: Final = "other"
 _MAX_TOOLS: Final = 100
-_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
+_BUCKET_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 
 
 class Metrics:
     """The metrics of a process; an observer of the core."""
 
     def __init__(self) -> None:
-        self._shared = FOLDER_VARIABLE in os.environ
+        self._is_multiprocess = FOLDER_VARIABLE in os.environ
         self._registry = CollectorRegistry()
         self._duration = Histogram(
             "manglecp_server_operation_duration_seconds",
             "Time from a message to its reply.",
             ("transport", "message_type", "error_type", "intent", "tool"),
-            buckets=_BUCKETS,
+            buckets=_BUCKET_SECONDS,
             registry=self._registry,
         )
-        self._tools: set[str] = set()
+        self._tools: set[str] = set()  # those with a label of their own
         self._sessions = self._gauge("manglecp_server_sessions", "Open sessions.")
         self._pending = self._gauge("manglecp_server_pending_requests", "Requests without a reply.")
         self._evaluating = self._gauge("manglecp_server_evaluations", "Running evaluations.")
         self._waiting = self._gauge("manglecp_server_waiting_evaluations", "Queued evaluations.")
         self._invoking = self._gauge("manglecp_server_invocations", "Running invocations.")
-        self._status = Gauge(
-            "manglecp_server_status",
-            "Processes with this status.",
-            ("status",),
-            registry=self._registry,
-            multiprocess_mode="livesum",
-        )
+        self._status = self._gauge("manglecp_server_status", "Processes with this status.", ("status",))
 
-    def _gauge(self, name: str, text: str) -> Gauge:
-        return Gauge(name, text, registry=self._registry, multiprocess_mode="livesum")
+    def _gauge(self, name: str, description: str, labels: tuple[str, ...] = ()) -> Gauge:
+        return Gauge(name, description, labels, registry=self._registry, multiprocess_mode="livesum")
 
     def __call__(self, event: HandledRequest) -> None:
         code = event.code if event.code is None or event.code in CODES else _OTHER
@@ -63,7 +57,7 @@ class Metrics:
         self._duration.labels(*labels).observe((event.ended_ns - event.began_ns) / 1e9)
 
     def _tool_label(self, name: str) -> str:
-        """Return the name, or ``other`` for too many: rules can derive names of tools from facts of a client."""
+        """Return the name, or ``other`` after too many names: rules can derive them from facts of a client."""
         if len(self._tools) < _MAX_TOOLS:
             self._tools.add(name)
         return name if name in self._tools else _OTHER
@@ -78,7 +72,7 @@ class Metrics:
         for status in _STATUSES:
             self._status.labels(status).set(core.revisions.status == status)
         registry = self._registry
-        if self._shared:
+        if self._is_multiprocess:
             registry = CollectorRegistry()
             MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
         return CONTENT_TYPE_LATEST, generate_latest(registry)

@@ -2,8 +2,8 @@
 
 They protect a local server from web pages of other sites, and a server behind a proxy from smuggled requests. A page
 that uses DNS rebinding sends a foreign Host header, and a cross-origin page sends a foreign Origin header. Programs
-send no Origin, and an IP address cannot be rebound. Starlette's TrustedHostMiddleware does not fit: it does not parse
-IPv6 hosts, has no "any IP address", and refuses without a message (TRANS-14).
+send no Origin, and an IP address cannot be rebound. Starlette's TrustedHostMiddleware does not parse IPv6 hosts, cannot
+accept all IP addresses, and refuses without an error message (TRANS-14).
 """
 
 from __future__ import annotations
@@ -25,29 +25,30 @@ __all__ = ["HEADERS", "JSON", "NOT_CACHED", "GuardMiddleware", "Guards", "refuse
 
 Header = tuple[bytes, bytes]
 HEADERS: Final = "manglecp.headers"
-"""The key of the ASGI scope for the headers as a mapping."""
+"""The key in the ASGI scope under which the middleware puts the headers by name."""
 JSON: Final = (b"content-type", b"application/json")
 NOT_CACHED: Final = (b"cache-control", b"no-store")
+# Errors of HTTP only: status, whether a client may retry, and description.
 _MISDIRECTED: Final = Code(421, False, "the request is for another host")
-_FOREIGN: Final = Code(403, False, "pages of this origin may not send requests")
+_FOREIGN_ORIGIN: Final = Code(403, False, "pages of this origin may not send requests")
 _UPGRADE: Final = Code(426, False, "connections are upgraded to WebSocket only, and only at its path")
-_HEADERS: Final = Code(431, False, "the request has too many headers")
+_TOO_MANY_HEADERS: Final = Code(431, False, "the request has too many headers")
 _MAX_HEADERS: Final = 128
 _CLOSE: Final = (b"connection", b"close")
 _UPGRADE_HEADERS: Final = ((b"upgrade", b"websocket"), (b"connection", b"upgrade"), _CLOSE)
-_LENGTHS: Final = (b"content-length", b"transfer-encoding")
+_BODY_HEADERS: Final = (b"content-length", b"transfer-encoding")
 _LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _ANY: Final = "*"
 _MAX_HOST_LENGTH: Final = 262
 """A name of 253 characters, brackets or a final dot, and a port."""
-_CLOSE_SECONDS: Final = 5.0
+_CLOSE_SECONDS: Final = 5.0  # time limit for the end of a refused connection
 
 
 class GuardMiddleware:
     """Apply :class:`Guards` to every request, and refuse upgrades to other protocols and bodies with two lengths.
 
-    The connection is closed after such a refusal, and after each response to a request whose body was not read to its
-    end: proxies may frame these differently, and nothing behind them is executed.
+    The connection is closed after these refusals, and after each response to a request whose body was not read to its
+    end: a proxy may see the end of such a request elsewhere, so nothing that follows it is executed.
     """
 
     def __init__(self, app: ASGIApp, guards: Guards) -> None:
@@ -58,7 +59,7 @@ class GuardMiddleware:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        if scope["type"] == "http" and any(name in _LENGTHS and value != b"0" for name, value in scope["headers"]):
+        if scope["type"] == "http" and any(name in _BODY_HEADERS and value != b"0" for name, value in scope["headers"]):
             receive, send = _close_if_unread(receive, send)
         try:
             headers = scope[HEADERS] = _join_headers(scope)
@@ -77,16 +78,16 @@ class GuardMiddleware:
 
 
 def _close_if_unread(receive: Receive, send: Send) -> tuple[Receive, Send]:
-    """Return both with ``Connection: close`` in a response that is sent before the end of the request's body."""
-    last: Message = {"more_body": True}
+    """Wrap both: a response that starts before the end of the request's body gets ``Connection: close``."""
+    last_received: Message = {"more_body": True}
 
     async def read() -> Message:
-        nonlocal last
-        last = await receive()
-        return last
+        nonlocal last_received
+        last_received = await receive()
+        return last_received
 
     async def respond(event: Message) -> None:
-        if last.get("more_body") and event["type"] == "http.response.start" and _CLOSE not in event["headers"]:
+        if last_received.get("more_body") and event["type"] == "http.response.start" and _CLOSE not in event["headers"]:
             event["headers"] = [*event["headers"], _CLOSE]
         await send(event)
 
@@ -94,9 +95,9 @@ def _close_if_unread(receive: Receive, send: Send) -> tuple[Receive, Send]:
 
 
 def _join_headers(scope: Scope) -> dict[bytes, bytes]:
-    """Return the headers by lower-case name. Values of repeated headers are joined, so that none of them is lost."""
+    """Return the headers by lower-case name; values of a repeated header are joined. Raises WireError for too many."""
     if len(scope["headers"]) > _MAX_HEADERS:
-        raise WireError("x-headers_too_large", f"Send at most {_MAX_HEADERS} headers", row=_HEADERS)
+        raise WireError("x-headers_too_large", f"Send at most {_MAX_HEADERS} headers", row=_TOO_MANY_HEADERS)
     headers: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
         headers[name] = value if name not in headers else headers[name] + b", " + value
@@ -105,10 +106,10 @@ def _join_headers(scope: Scope) -> dict[bytes, bytes]:
 
 async def send_response(scope: Scope, send: Send, status: int, body: bytes, headers: Iterable[Header]) -> None:
     """Send a response; to a HEAD request only its headers."""
-    empty = status in (204, 304)
-    length = [] if empty else [(b"content-length", b"%d" % len(body))]
+    has_no_body = status in (204, 304)
+    length = [] if has_no_body else [(b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": status, "headers": [*headers, *length]})
-    await send({"type": "http.response.body", "body": b"" if empty or scope["method"] == "HEAD" else body})
+    await send({"type": "http.response.body", "body": b"" if has_no_body or scope["method"] == "HEAD" else body})
 
 
 async def send_error(scope: Scope, send: Send, error: WireError, *headers: Header) -> None:
@@ -123,7 +124,7 @@ async def refuse_websocket(receive: Receive, send: Send, error: WireError) -> No
     headers = [JSON, (b"content-length", b"%d" % len(reply.data))]
     await send({"type": "websocket.http.response.start", "status": reply.status, "headers": headers})
     await send({"type": "websocket.http.response.body", "body": reply.data})
-    # uvicorn logs an error if the application returns before the second event, which is the end of the connection.
+    # uvicorn logs an error if the application returns before it has received the end of the connection, two events.
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_CLOSE_SECONDS):
             await receive()
@@ -141,16 +142,16 @@ class Guards:
         origins: Collection[str] = (),
         auth: bool = False,
     ) -> None:
-        """Accept the address ``bound`` and ``hosts`` as hosts, and pages of ``origins``.
+        """Accept requests to ``hosts`` and to ``bound``, the address that the server listens on, from ``origins``.
 
-        ``*`` accepts all; it raises ValueError as an origin if ``auth`` is required (TRANS-22).
+        ``*`` accepts all; as an origin it raises ValueError if the server requires authentication (TRANS-22).
         """
         if auth and _ANY in origins:
             raise ValueError("a server that requires authentication accepts named origins only")
         self.origins = frozenset({_ANY} if _ANY in origins else (origin.lower().rstrip("/") for origin in origins))
         """The origins whose pages may read responses, for CORS."""
         self._hosts = {host.lower() for host in hosts}
-        # A server that listens on all interfaces does not know its own addresses.
+        # A server that listens on all interfaces does not know its own addresses, so it accepts all addresses.
         self._any_address = not bound or ((address := _parse_address(bound)) is not None and address.is_unspecified)
         if self._any_address or is_loopback(bound):
             self._hosts |= _LOOPBACK_NAMES
@@ -166,7 +167,7 @@ class Guards:
         if _ANY not in self._hosts and (name is None or not self._is_own_host(name)):
             raise WireError("x-misdirected_request", "This server does not serve that host", row=_MISDIRECTED)
         if origin is not None and not self._accepts_origin(origin.decode("latin-1").lower(), host, scheme):
-            raise WireError("x-origin_refused", "Pages of this origin may not send requests here", row=_FOREIGN)
+            raise WireError("x-origin_refused", "Pages of this origin may not send requests here", row=_FOREIGN_ORIGIN)
 
     def _is_own_host(self, name: str) -> bool:
         return name in self._hosts or (self._any_address and _parse_address(name) is not None)
@@ -176,18 +177,18 @@ class Guards:
             return True
         # A page of this server. On a TLS connection an http origin is refused: an attacker on the network could have
         # replaced that page. Without TLS an https origin is accepted: the request may come through an unlisted proxy.
-        own = ("https",) if scheme in ("https", "wss") else ("http", "https")
-        kind, _, rest = origin.partition("://")
-        return kind in own and host is not None and rest == host.decode("latin-1").lower()
+        own_schemes = ("https",) if scheme in ("https", "wss") else ("http", "https")
+        origin_scheme, _, origin_host = origin.partition("://")
+        return origin_scheme in own_schemes and host is not None and origin_host == host.decode("latin-1").lower()
 
 
 def _parse_host(header: str) -> str | None:
     """Return the host name of a Host header without the port; None if it is malformed."""
-    if not header or len(header) > _MAX_HOST_LENGTH or any(sign in header for sign in "/@?#\\ ,"):
+    if not header or len(header) > _MAX_HOST_LENGTH or any(character in header for character in "/@?#\\ ,"):
         return None
     try:
         parts = urlsplit(f"//{header}")
-        _ = parts.port  # raises ValueError if it is not a number
+        _ = parts.port  # raises ValueError if it is no number
         return parts.hostname
     except ValueError:
         return None

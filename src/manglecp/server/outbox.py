@@ -1,8 +1,8 @@
 """The bounded queue of a session's unsent messages.
 
-Replies are never dropped: while too many bytes are unsent, no further requests are read. Progress may be dropped
-(PROG-01), and a new manifest replaces an unsent one (MANI-34). A client that reads nothing within the time limit loses
-its session.
+Replies are never dropped: while too many bytes are unsent, the session reads no further requests. Progress may be
+dropped (PROG-01), and a new manifest replaces an unsent one (MANI-34). A client that does not read a message within the
+time limit loses its session.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class _Message:
 
 
 class Outbox:
-    """Sends messages in order, in a task that runs while there are any."""
+    """Sends messages in order, in a task that runs while there are any. ``timeout``: seconds for each message."""
 
     def __init__(self, send: Send, max_bytes: int, timeout: float) -> None:
         self._send = send
         self._max_bytes = max_bytes
         self._timeout = timeout
         self._messages: deque[_Message] = deque()
-        self._bytes = 0
+        self._unsent_bytes = 0
         self._sending: asyncio.Task[None] | None = None
         self.has_room = asyncio.Event()
         """Set while further requests may be read."""
@@ -50,12 +50,12 @@ class Outbox:
         if kind == "manifest":
             for message in self._messages:
                 if message.kind == "manifest":
-                    self._bytes += len(data) - len(message.data)
+                    self._unsent_bytes += len(data) - len(message.data)
                     message.data = data
                     return
         self._messages.append(_Message(kind, data))
-        self._bytes += len(data)
-        if self._bytes >= self._max_bytes:
+        self._unsent_bytes += len(data)
+        if self._unsent_bytes >= self._max_bytes:
             self.has_room.clear()
         if self._sending is None or self._sending.done():
             self._sending = asyncio.create_task(self._send_all())
@@ -66,9 +66,9 @@ class Outbox:
             await asyncio.wait((self._sending,))
 
     def abort(self) -> None:
-        """Discard all messages."""
+        """Discard all messages, and accept no more."""
         self._messages.clear()
-        self._bytes = 0
+        self._unsent_bytes = 0
         self.broken.set()
         self.has_room.set()
         if self._sending is not None:
@@ -80,10 +80,10 @@ class Outbox:
             try:
                 async with asyncio.timeout(self._timeout):
                     await self._send(message.data)
-            except Exception as error:  # also the time limit
+            except Exception as error:  # TimeoutError, or an error of the connection
                 _log.info("the session of a client that does not read is closed: %s", type(error).__name__)
                 self.abort()
                 return
-            self._bytes -= len(message.data)
-            if self._bytes < self._max_bytes:
+            self._unsent_bytes -= len(message.data)
+            if self._unsent_bytes < self._max_bytes:
                 self.has_room.set()

@@ -16,7 +16,7 @@ __all__ = ["PendingRequest", "Reply", "failure", "success"]
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """An encoded terminal message."""
+    """An encoded message that ends a request: a response or an error."""
 
     data: bytes
     status: int = 200
@@ -31,6 +31,7 @@ def success(message: Message) -> Reply:
 
 
 def failure(error: WireError, request_id: str | None) -> Reply:
+    """Return the error message for a request; ``request_id`` is None if the request is not known."""
     error.__traceback__ = error.__context__ = None  # its frames would keep the message alive
     retry_after_ms = error.retry_after_ms if error.row.recoverable else None
     return Reply(encode(error.answering(request_id)), error.row.status, error.code, retry_after_ms)
@@ -49,11 +50,11 @@ class PendingRequest:
         self.observer = RunObserver() if isinstance(message, InvokeRequest) else None
         """The observer of the run; None for an evaluation."""
         self.evaluating: asyncio.Task[Any] | None = None
-        """The task that waits for the evaluation."""
+        """The task that waits for the evaluation; None before and after."""
         self.refusal: WireError | None = None
         """The reply to an abandoned evaluation."""
         self.task: asyncio.Task[Reply] | None = None
-        """The task of a request in a persistent session, referenced here so that it is not garbage-collected."""
+        """The task that handles a request of a persistent session. This reference keeps it from garbage collection."""
 
     @property
     def id(self) -> str:
@@ -62,7 +63,7 @@ class PendingRequest:
 
     @property
     def keyed(self) -> bool:
-        """Whether the request has an idempotency key: the client may repeat it to get the reply."""
+        """Whether the request has an idempotency key, with which the client may repeat it to get the reply."""
         return isinstance(self.message, InvokeRequest) and self.message.payload.request_key is not None
 
     @property
@@ -71,19 +72,19 @@ class PendingRequest:
         return None if self.observer is None else self.observer.tool
 
     def cancel(self) -> None:
-        """Abandon an evaluation now; stop a run before its next step. A run may still succeed (TRANS-39)."""
+        """Abandon an evaluation at once; stop a run before its next step, so that it may still succeed (TRANS-39)."""
         if self.observer is not None:
             self.observer.cancelled.set()
         else:
             self.abandon(WireError("cancelled", "The request was cancelled"))
 
     def abandon(self, refusal: WireError) -> None:
-        """Reply to an evaluation with this error. Has no effect on runs."""
+        """Reply to an evaluation with this error at once. Has no effect on runs."""
         if self.observer is None and self.refusal is None:
             self.refusal = refusal
             if self.evaluating is not None:
                 self.evaluating.cancel()
 
     def progress(self, payload: ProgressPayload) -> bytes | None:
-        """Return the encoded message; None once there is a reply (PROG-08)."""
+        """Return the encoded progress message; None once there is a reply (PROG-08)."""
         return None if self.reply.done() else encode(ProgressMessage(id=self.id, payload=payload))

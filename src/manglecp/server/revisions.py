@@ -2,7 +2,7 @@
 
 A server is reachable before it has loaded its pack (``booting``), while it loads a new revision, and while it drains.
 If a new revision cannot be loaded, the previous one stays current and the status is ``degraded``. Each revision has a
-task that closes it after it was replaced and its last user has released it.
+task that closes it once it is replaced and all requests have released it.
 """
 
 from __future__ import annotations
@@ -25,35 +25,36 @@ from manglecp.wire.messages import Status
 __all__ = ["STORE", "ReloadResult", "RevisionHandle", "RevisionManager"]
 
 ReloadResult = Literal["swapped", "same", "broken"]
-_RELOAD: Final = "pack"
+# Parts of the server that may degrade it.
+_PACK: Final = "pack"
 STORE: Final = "store"
 _STORE_FAILS: Final = "The store fails; requests that need it fail too"
 _log = logging.getLogger(__name__)
-Opening = Callable[[], AbstractAsyncContextManager[PackRuntime]]
+OpenRevision = Callable[[], AbstractAsyncContextManager[PackRuntime]]
 
 
 class RevisionHandle:
     """A revision, the number of its users, and the task that closes it."""
 
-    def __init__(self, opening: Opening, settings: ServerSettings) -> None:
-        self._opening = opening
+    def __init__(self, open_revision: OpenRevision, settings: ServerSettings) -> None:
+        self._open_revision = open_revision
         self._settings = settings
         self._users = 0
         self._retired = False
         self._worker: Worker | None = None
         self._resumes_runs = settings.worker
-        self._unused = asyncio.Event()
-        self._open: asyncio.Future[PackRuntime] = asyncio.get_running_loop().create_future()
+        self._closing = asyncio.Event()
+        self._opened: asyncio.Future[PackRuntime] = asyncio.get_running_loop().create_future()
         self.task = asyncio.create_task(self._run())
 
     async def opened(self) -> None:
         """Wait until the revision is open. Raises the exception of opening it."""
-        await asyncio.shield(self._open)
+        await asyncio.shield(self._opened)
 
     @property
     def revision(self) -> PackRuntime:
         """The revision, which must be open."""
-        return self._open.result()
+        return self._opened.result()
 
     def acquire(self) -> None:
         """Keep the revision open until :meth:`release`."""
@@ -64,15 +65,15 @@ class RevisionHandle:
         self._close_if_unused()
 
     def retire(self) -> None:
-        """Close the revision as soon as it has no users."""
+        """Close the revision as soon as no request uses it."""
         self._retired = True
         self._close_if_unused()
 
     @property
     def invoker(self) -> Invoker | None:
         """The invoker; None unless the revision is open."""
-        opened = self._open.done() and self._open.exception() is None
-        return self._open.result().invoker if opened else None
+        is_open = self._opened.done() and self._opened.exception() is None
+        return self._opened.result().invoker if is_open else None
 
     def stop_resuming(self) -> None:
         """Take over no more runs of other processes."""
@@ -82,32 +83,32 @@ class RevisionHandle:
 
     def _close_if_unused(self) -> None:
         if self._retired and not self._users:
-            self._unused.set()
+            self._closing.set()
 
     async def _run(self) -> None:
         try:
-            async with self._opening() as revision:
+            async with self._open_revision() as revision:
                 worker = self._worker = Worker([revision.invoker], pause=self._settings.worker_pause)
                 resuming = asyncio.create_task(self._resume_runs(worker))
-                self._open.set_result(revision)
-                await self._unused.wait()
+                self._opened.set_result(revision)
+                await self._closing.wait()
                 worker.stop()
                 await resuming
         except Exception as error:
-            if self._open.done():
+            if self._opened.done():
                 _log.exception("closing a pack revision failed")
             else:
-                self._open.set_exception(error)
+                self._opened.set_exception(error)
 
     async def _resume_runs(self, worker: Worker) -> None:
-        """Resume runs that other processes left behind. The loop continues after an error of one run."""
-        while not self._unused.is_set() and self._resumes_runs:
+        """Resume runs whose process has ended. The loop continues after an error of one run."""
+        while not self._closing.is_set() and self._resumes_runs:
             try:
                 await worker.run()
             except Exception:
                 _log.exception("a run could not be taken over")
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._unused.wait(), self._settings.worker_pause)
+                    await asyncio.wait_for(self._closing.wait(), self._settings.worker_pause)
 
 
 class RevisionManager:
@@ -115,31 +116,31 @@ class RevisionManager:
 
     def __init__(
         self,
-        opening: Opening,
+        open_revision: OpenRevision,
         outline: Settings,
         settings: ServerSettings | None = None,
         *,
         probe: Callable[[], None] | None = None,
         shared: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Open revisions with ``opening``; ``outline`` is available before the pack is loaded.
+        """Open revisions with ``open_revision``; ``outline`` has the pack's settings before the pack is loaded.
 
         ``probe`` is called periodically in a thread, and raises StoreError if the store does not respond. ``shared``
         returns whether processes on other machines may resume runs of this one.
         """
         self.outline = outline
         self.settings = settings or ServerSettings()
-        self._opening = opening
+        self._open_revision = open_revision
         self._probe = probe
         self._shared = shared
         self._current: RevisionHandle | None = None
-        self._handles: dict[asyncio.Task[None], RevisionHandle] = {}
+        self._handles: dict[asyncio.Task[None], RevisionHandle] = {}  # all that are not closed, by their tasks
         self._draining = False
         self._drain_deadline = 0.0  # in the time of the event loop
         self._troubles: dict[str, str] = {}
         self.on_change: Callable[[], None] | None = None
         """Called after every change of the manifest."""
-        self._reloading = asyncio.Lock()
+        self._load_lock = asyncio.Lock()
         self._booting: asyncio.Task[None] | None = None
         self._probing: asyncio.Task[None] | None = None
 
@@ -158,7 +159,7 @@ class RevisionManager:
         return MappingProxyType(self._troubles)
 
     def degrade(self, part: str, message: str) -> None:
-        """Record a failure that does not stop the server. Clients see ``message``."""
+        """Record a failure of a part of the server, which continues. Clients see ``message``."""
         if self._troubles.get(part) != message:
             self._troubles[part] = message
             _log.warning("degraded: %s", message)
@@ -198,7 +199,7 @@ class RevisionManager:
             handle.release()
 
     def acquire(self) -> RevisionHandle:
-        """Return the current revision, which stays open until it is released. Raises ``server_not_ready``."""
+        """Return the current revision, which stays open until ``release()``. Raises ``server_not_ready``."""
         handle = self._current
         if self._draining or handle is None:
             raise self.not_ready()
@@ -217,16 +218,17 @@ class RevisionManager:
             self._probing = asyncio.create_task(self._watch_store(self._probe))
 
     async def ready(self) -> None:
-        """Wait until the pack is loaded. Raises PackError if it cannot be loaded."""
+        """Wait for the first attempt to load the pack. Raises PackError if the pack cannot be loaded."""
         assert self._booting is not None, "call begin() first"
         await asyncio.shield(self._booting)
 
     async def _boot(self) -> None:
-        async with self._reloading:
-            await self._open()
+        async with self._load_lock:
+            await self._load()
 
-    async def _open(self) -> None:
-        handle = RevisionHandle(self._opening, self.settings)
+    async def _load(self) -> None:
+        """Open a new revision and make it the current one."""
+        handle = RevisionHandle(self._open_revision, self.settings)
         self._handles[handle.task] = handle
         handle.task.add_done_callback(self._handles.pop)
         try:
@@ -234,27 +236,29 @@ class RevisionManager:
         except asyncio.CancelledError:
             handle.retire()
             raise
-        if self._draining:  # end() has retired the current revision, or will
+        if self._draining:  # since the opening began: the server needs no new revision
             handle.retire()
             return
         before, self._current = self._current, handle
         if before is not None:
             # Runs that were admitted under the old revision are subject to the policy of the new one.
-            before.revision.offers.successor = handle.revision.offers
+            for replaced in self._handles.values():
+                if replaced is not handle and replaced.invoker is not None:
+                    replaced.invoker.replace_by(handle.revision.invoker)
             before.retire()
-        self._troubles.pop(_RELOAD, None)
+        self._troubles.pop(_PACK, None)
         for problem in handle.revision.domain.warnings:
             _log.warning("the pack is loaded, but %s", problem.render())
         self._notify()
 
     async def reload(self) -> ReloadResult:
-        """Load the pack again. If it cannot be loaded, the previous revision stays current."""
-        async with self._reloading:
+        """Load the pack again. If it cannot be loaded ("broken"), the previous revision stays current."""
+        async with self._load_lock:
             before = self.current
             if self._draining:
                 return "same"
             try:
-                await self._open()
+                await self._load()
             except Exception as error:  # of any kind: the previous revision can be served
                 if isinstance(error, PackError):
                     for problem in error.diagnostics:
@@ -262,7 +266,7 @@ class RevisionManager:
                 else:
                     _log.exception("the pack cannot be loaded")
                 if before is not None:
-                    self.degrade(_RELOAD, "The newest pack revision cannot be loaded; the previous one is served")
+                    self.degrade(_PACK, "The newest pack revision cannot be loaded; the previous one is served")
                 return "broken"
             after = self.current
             same = after is None or (before is not None and before.domain.digest == after.domain.digest)
@@ -278,11 +282,11 @@ class RevisionManager:
                 _log.warning("the store does not respond: %s", error)
                 self.degrade(STORE, _STORE_FAILS)
             else:
-                if failed_before:  # a failure during this probe counts
+                if failed_before:  # not if a request failed during this probe
                     self.restore(STORE)
 
     def drain(self) -> None:
-        """Refuse new requests, and hand runs over to other processes if the store is shared."""
+        """Refuse new requests, and begin the grace period. Runs are handed over if the store is shared."""
         if not self._draining:
             self._draining = True
             self._drain_deadline = asyncio.get_running_loop().time() + self.settings.grace

@@ -1,8 +1,8 @@
 """The composition root of a server: open a pack as a message core, and serve the core.
 
-One process listens, or several on one socket, which share the store only. SIGTERM and SIGINT drain: new requests are
-refused, pending ones end, sessions receive the last manifest. A second signal ends the process. SIGHUP reloads the
-pack, the file of tokens and the certificate.
+One process listens on a socket, or several that share only the socket and the store. SIGTERM and SIGINT drain: new
+requests are refused, pending ones end, sessions receive the last manifest. A second such signal ends the process at
+once. SIGHUP reloads the pack, the file of tokens and the certificate.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 @asynccontextmanager
 async def open_core(
     options: PackOptions,
-    store: Callable[[], Store],
+    open_store: Callable[[], Store],
     auth: AuthConfig | None = None,
     *,
     outline: Settings | None = None,
@@ -53,9 +53,10 @@ async def open_core(
     observers: Sequence[Callable[[HandledRequest], None]] = (),
     clock: Callable[[], int] = time.time_ns,
 ) -> AsyncIterator[Core]:
-    """Open a core, which is booting, for an ``async with`` block. The caller drains it before the end of the block.
+    """Open a core, which loads its pack in the background. The caller drains it before the end of the block.
 
-    ``store`` is called in a thread to open the store. ``clock`` is that of the invoker.
+    ``open_store`` is called in a thread. ``outline``: the pack's settings, if the caller has read them. ``clock``
+    returns the time of invocations in nanoseconds.
     """
     auth = auth or AuthConfig()
     async with AsyncExitStack() as stack:
@@ -65,7 +66,7 @@ async def open_core(
         @asynccontextmanager
         async def open_revision() -> AsyncIterator[PackRuntime]:
             if not stores:
-                stores.append(await stack.enter_async_context(open_store_with_retention(store)))
+                stores.append(await stack.enter_async_context(open_store_with_retention(open_store)))
             async with PackRuntime.open(
                 options,
                 stores[0],
@@ -82,7 +83,7 @@ async def open_core(
                     revisions.degrade("sandbox", message)
                 yield revision
 
-        failures: Counter[str] = Counter()  # by generator: several open revisions may have the same failure
+        failures: Counter[str] = Counter()  # the number of open revisions in which a generator fails
 
         def on_stale_facts(generator: str, error: str | None) -> None:
             failures[generator] += -1 if error is None else 1
@@ -93,21 +94,21 @@ async def open_core(
                 revisions.restore(f"facts: {generator}")
 
         def probe() -> None:
-            for opened in stores:
+            for store in stores:
                 if STORE not in revisions.troubles:
-                    with opened.read_transaction():
+                    with store.read_transaction():
                         pass
-                else:  # it may still be readable, for example on a full disk: it has recovered if a write succeeds
-                    with opened.write_transaction() as tx:
+                else:  # on a full disk the store is readable, so only a write shows that it has recovered
+                    with store.write_transaction() as tx:
                         for change in ("+ 1", "- 1"):  # SQLite does not write a page that stays the same
                             tx.execute(f"UPDATE store_part SET version = version {change}")
 
-        def shared() -> bool:
-            return any(opened.database.dialect == "postgresql" for opened in stores)
+        def is_shared() -> bool:
+            return any(store.database.dialect == "postgresql" for store in stores)
 
         if outline is None:
             outline = await asyncio.to_thread(read_outline, Path(options.folder))
-        revisions = RevisionManager(open_revision, outline, settings, probe=probe, shared=shared)
+        revisions = RevisionManager(open_revision, outline, settings, probe=probe, shared=is_shared)
         core = Core(revisions, auth.auth, auto_confirm=auth.auto_confirm, observers=observers)
         revisions.begin()
         try:
@@ -118,7 +119,7 @@ async def open_core(
 
 async def serve_http(
     options: PackOptions,
-    store: Callable[[], Store],
+    open_store: Callable[[], Store],
     listening: ListenOptions,
     auth: AuthConfig,
     bound: socket.socket,
@@ -127,10 +128,10 @@ async def serve_http(
     watch: Callable[[Core], Awaitable[None]] | None = None,
     started: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve until a signal. Raises PackError, StoreError or ServeError if the server cannot start.
+    """Serve on the socket ``bound`` until a signal. Raises PackError, StoreError or ServeError if that cannot start.
 
-    ``watch`` runs at the same time. ``started`` is called with the address: once the pack is loaded, with ``watch``
-    before that.
+    ``watch`` runs concurrently, and reloads the pack after its repair. ``started`` is called with the URL once the pack
+    is loaded; if there is a ``watch``, before that.
     """
     from manglecp.server.app import App
     from manglecp.server.listener import Listener
@@ -142,12 +143,12 @@ async def serve_http(
     required = auth.auth is not None
     check_exposure(listening, auth=required)
     guards = Guards(listening.host, hosts=listening.hosts, origins=listening.origins, auth=required)
-    metrics = Metrics()
-    tls = Tls.of(listening)
-    async with open_core(options, store, auth, settings=settings, observers=(metrics, *tracing_observers())) as core:
+    metrics, tls = Metrics(), Tls.of(listening)
+    observers: tuple[Callable[[HandledRequest], None], ...] = (metrics, *tracing_observers())
+    async with open_core(options, open_store, auth, settings=settings, observers=observers) as core:
         app = App(core, guards, metrics=metrics, metadata=auth.metadata, max_age=listening.max_age)
         listener = Listener(app, bound, tls=tls)
-        stop = _stop_on_signals(core, auth.tokens, tls)
+        stop = _handle_signals(core, auth.tokens, tls)
         await listener.begin()
         host, port = listener.address
         url = f"{'http' if tls is None else 'https'}://{f'[{host}]' if ':' in host else host}:{port}"
@@ -162,7 +163,7 @@ async def serve_http(
 
 async def serve_streams(
     options: PackOptions,
-    store: Callable[[], Store],
+    open_store: Callable[[], Store],
     auth: AuthConfig,
     streams: Streams,
     *,
@@ -170,16 +171,17 @@ async def serve_streams(
     sent_manifest: bytes | None = None,
     settings: ServerSettings | None = None,
 ) -> None:
-    """Serve until the input ends or a signal. ``sent_manifest`` was written before this call."""
+    """Serve until the input ends, or a signal. ``sent_manifest`` was written before this call."""
     async with (
-        open_core(options, store, auth, outline=outline, settings=settings) as core,
+        open_core(options, open_store, auth, outline=outline, settings=settings) as core,
         _in_background(watch_credentials(core, auth.tokens)),
     ):
-        await serve_stdio(core, streams, sent_manifest=sent_manifest, stop=_stop_on_signals(core, auth.tokens))
+        await serve_stdio(core, streams, sent_manifest=sent_manifest, stop=_handle_signals(core, auth.tokens))
 
 
 @asynccontextmanager
 async def _in_background(work: Coroutine[Any, Any, object]) -> AsyncIterator[asyncio.Task[object]]:
+    """Run ``work`` during the block; at its end cancel it, or raise its exception."""
     task = asyncio.create_task(work)
     try:
         yield task
@@ -195,9 +197,9 @@ async def _serve_until(
     watch: Callable[[Core], Awaitable[None]] | None,
     started: Callable[[], object],
 ) -> None:
-    """Wait for ``stop``. Raises PackError if the pack cannot be loaded; ``watch`` waits until it is repaired."""
+    """Wait for ``stop``. Raises PackError if the pack cannot be loaded and there is no ``watch`` that reloads it."""
 
-    async def load() -> None:
+    async def load_and_serve() -> None:
         if watch is not None:
             started()
             await watch(core)
@@ -206,15 +208,15 @@ async def _serve_until(
             started()
             await stop.wait()
 
-    async with _in_background(load()) as loading, _in_background(stop.wait()) as stopping:
-        await asyncio.wait((loading, stopping), return_when=asyncio.FIRST_COMPLETED)
+    async with _in_background(load_and_serve()) as serving, _in_background(stop.wait()) as stopping:
+        await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
 
 
-def _stop_on_signals(core: Core, tokens: TokensFile | None, tls: Tls | None = None) -> asyncio.Event:
-    """Return an event that the first signal sets; the second signal has its default effect."""
+def _handle_signals(core: Core, tokens: TokensFile | None, tls: Tls | None = None) -> asyncio.Event:
+    """Reload on SIGHUP. Return an event that the first SIGTERM or SIGINT sets; the second has its default effect."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     end_signals = (signal.SIGTERM, signal.SIGINT)
-    reloading: set[asyncio.Task[None]] = set()
+    reloading: set[asyncio.Task[None]] = set()  # the event loop has only weak references to tasks
 
     def end() -> None:
         for number in end_signals:
@@ -227,7 +229,7 @@ def _stop_on_signals(core: Core, tokens: TokensFile | None, tls: Tls | None = No
         reloading.add(task)
         task.add_done_callback(reloading.discard)
 
-    with contextlib.suppress(ValueError, RuntimeError):  # signals arrive in the main thread only
+    with contextlib.suppress(ValueError, RuntimeError):  # in another thread than the main one there are no signals
         for number in end_signals:
             loop.add_signal_handler(number, end)
         loop.add_signal_handler(signal.SIGHUP, reload)
@@ -253,9 +255,9 @@ async def reload_on_change(
     pause: float = 0.3,
     on_reload: Callable[[ReloadResult], None] = lambda _: None,
 ) -> None:
-    """Reload the pack after every completed edit, until cancelled. ``on_reload`` is called with every result."""
+    """Reload the pack after every completed edit, until cancelled. ``pause``: seconds between looks at the folder."""
     watcher = await asyncio.to_thread(FolderWatcher, folder, lambda _: None, steady=1, gone=5)
-    with contextlib.suppress(PackError):  # the pack is loaded after its repair
+    with contextlib.suppress(PackError):  # an edit may repair the pack
         await revisions.ready()
     while revisions.status != "draining":
         await asyncio.sleep(pause)
@@ -264,7 +266,7 @@ async def reload_on_change(
 
 
 async def watch_credentials(core: Core, tokens: TokensFile | None, *, pause: float = 1.0) -> None:
-    """Close sessions whose credential was revoked or has expired, also idle ones, until cancelled."""
+    """Every ``pause`` seconds look for changes of ``tokens``, and close sessions without a valid credential."""
     loop = asyncio.get_running_loop()
     checked_at = loop.time()
     while True:

@@ -1,7 +1,7 @@
 """A session of a client: it receives messages and sends replies, on every transport.
 
-The checks run in order of their cost: size, decoding, version and type, status of the server, identity, rates,
-concurrency. Then an intent is evaluated in a thread, or a tool is invoked.
+The checks of a message run in order of their cost: size, decoding, version and type, status of the server, identity,
+rates, concurrency. Then an intent is evaluated in a thread, or a tool is invoked.
 
 On HTTP a session is one request (:meth:`Session.handle`). On WebSocket and standard streams it is persistent: messages
 are admitted in their order (:meth:`Session.receive`), replies are sent in any order, and progress and new manifests are
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 __all__ = ["Session", "Transport"]
 
 Transport = Literal["http", "websocket", "stdio"]
-_REQUESTS: Final = frozenset({"intent_request", "invoke_request", "x-approval_request"})
-_ALL: Final = _REQUESTS | {"cancel", "authenticate"}
-_LONG: Final = 65_536
-"""Longer messages are decoded in a thread, and only for an authenticated client."""
+_REQUEST_TYPES: Final = frozenset({"intent_request", "invoke_request", "x-approval_request"})
+_ALL_TYPES: Final = _REQUEST_TYPES | {"cancel", "authenticate"}
+_LONG_BYTES: Final = 65_536
+"""Longer messages are decoded in a thread, and only for an identified client."""
 _log = logging.getLogger(__name__)
 
 
@@ -59,9 +59,9 @@ class Session:
         self.transport: Transport = transport
         self.peer = peer
         self.identity: Identity | None = None
-        """None until the credential was checked."""
+        """None if a credential is required, and none was accepted yet."""
         self.revoked = asyncio.Event()
-        """Set when a credential that was valid is no longer valid."""
+        """Set when the accepted credential is no longer valid."""
         self._core = core
         self._send = send
         self._outbox: Outbox | None = None
@@ -70,8 +70,8 @@ class Session:
         self._pending: dict[str, PendingRequest] = {}
         self._all_cancelled = False
         """Whether all requests are cancelled, including those that are not registered yet."""
-        self._credential: tuple[str, str] | None = None
-        self._recheck_at = 0.0
+        self._credential: tuple[str, str] | None = None  # scheme and token
+        self._recheck_at = 0.0  # by the core's clock
         if not core.auth.required:
             self.identity = LOCAL if transport == "stdio" else ANONYMOUS
 
@@ -96,19 +96,19 @@ class Session:
 
     @property
     def lost(self) -> asyncio.Event:
-        """The event that is set when the client has stopped reading messages."""
+        """The event that is set when the client is gone, or has stopped reading messages."""
         assert self._outbox is not None, "enter the session first"
         return self._outbox.broken
 
     async def drain(self) -> None:
-        """Wait until every reply is sent; the client may have closed its side, and still reads (TRANS-27)."""
+        """Wait until every reply is sent: a client that has closed its output may still read (TRANS-27)."""
         while self._pending:
             await asyncio.wait([pending.reply for pending in self._pending.values()])
         if self._outbox is not None:
             await self._outbox.flushed()
 
     async def close(self) -> None:
-        """Close the session of a client that is gone. Evaluations are cancelled; runs are independent of sessions."""
+        """Close the session of a client that is gone. Evaluations are cancelled; runs continue."""
         self._core.sessions.discard(self)
         for pending in tuple(self._pending.values()):
             if isinstance(pending.message, IntentRequest):
@@ -129,16 +129,16 @@ class Session:
         self.identity, self._recheck_at = None, 0.0
 
     async def identify(self) -> Identity:
-        """Return the caller's identity. Raises ``auth_required`` or ``auth_invalid``."""
+        """Return the client's identity, after a check if that is due. Raises ``auth_required`` or ``auth_invalid``."""
         if self._credential is not None and self._core.clock() >= self._recheck_at:
             self.identity = None
-            self._set_identity(await self._check(*self._credential))
+            self._set_identity(await self._check_credential(*self._credential))
         if self.identity is None:
             raise WireError("auth_required", "This server requires a credential")
         return self.identity
 
     async def recheck(self) -> None:
-        """Check the credential again, independently of requests."""
+        """Check an accepted credential again, now. Raises TimeoutError."""
         if self._credential is None or self.identity is None:
             return
         scheme, token = credential = self._credential
@@ -155,7 +155,7 @@ class Session:
         self.identity = identity
         self._recheck_at = self._core.clock() + self._core.settings.recheck
 
-    async def _check(self, scheme: str, credential: str) -> Identity:
+    async def _check_credential(self, scheme: str, credential: str) -> Identity:
         auth, settings = self._core.auth, self._core.settings
         identity = None
         if scheme in auth.schemes:
@@ -173,54 +173,50 @@ class Session:
         if self._core.revisions.status == "draining":
             raise self._core.revisions.not_ready()
         scheme, token = message.payload.scheme, message.payload.token
-        identity = await self._check(scheme, token)
+        identity = await self._check_credential(scheme, token)
         self._credential = (scheme, token)
         self._set_identity(identity)
         effects = self._core.auto_confirm.effects.get(identity.name, frozenset())
-        return success(
-            AuthenticateResponse(
-                id=message.id,
-                payload=Authenticated(
-                    status="authenticated",
-                    identity=identity.name,
-                    permissions=tuple(sorted(identity.permissions)),
-                    trust_level=identity.trust,
-                    auto_confirm_effects=tuple(sorted(effects)) or UNSET,
-                ),
-            )
+        payload = Authenticated(
+            status="authenticated",
+            identity=identity.name,
+            permissions=tuple(sorted(identity.permissions)),
+            trust_level=identity.trust,
+            auto_confirm_effects=tuple(sorted(effects)) or UNSET,
         )
+        return success(AuthenticateResponse(id=message.id, payload=payload))
 
     async def handle(self, data: bytes, types: Collection[str] | None = None) -> Reply | None:
-        """Return the reply to a message after its progress was sent; None for a message without a reply.
+        """Handle a message in the calling task, and return the reply; None for a message without a reply.
 
-        ``types`` are the accepted message types. The request runs in the calling task.
+        ``types`` are the accepted message types; None means those of the transport.
         """
-        pending = await self._admit(data, types)
-        if not isinstance(pending, PendingRequest):
-            return pending
-        reply = await self._respond(pending)
+        admitted = await self._admit(data, types)
+        if not isinstance(admitted, PendingRequest):
+            return admitted
+        reply = await self._respond(admitted)
         if self._outbox is not None:
             await self._outbox.flushed()
         return reply
 
-    async def receive(self, data: bytes | WireError) -> None:
-        """Admit a message, or an error instead of one; a task sends the reply.
+    async def receive(self, data: bytes) -> None:
+        """Admit a message; a task sends the reply. Returns when the next message may be read.
 
-        Returns when the next message may be read. Raises ConnectionResetError if the client has stopped reading.
+        Raises ConnectionResetError if the client has stopped reading.
         """
         assert self._outbox is not None, "enter the session first"
-        pending = await self._admit(data, None)
-        if isinstance(pending, Reply):
-            self._outbox.put(pending.data)
-        elif pending is not None:
-            pending.task = asyncio.create_task(self._respond(pending, self._outbox))
+        admitted = await self._admit(data, None)
+        if isinstance(admitted, Reply):
+            self._outbox.put(admitted.data)
+        elif admitted is not None:
+            admitted.task = asyncio.create_task(self._respond(admitted, self._outbox))
         await asyncio.sleep(0)  # messages without a pause must not starve other sessions
         await self._outbox.has_room.wait()
         if self._outbox.broken.is_set():
             raise ConnectionResetError("the client has stopped reading")
 
-    async def _admit(self, data: bytes | WireError, types: Collection[str] | None) -> Reply | PendingRequest | None:
-        """Check a message. Returns the registered request, or the reply to any other message."""
+    async def _admit(self, data: bytes, types: Collection[str] | None) -> Reply | PendingRequest | None:
+        """Check a message. Returns the registered request, the reply to any other message, or None for a ``cancel``."""
         began_ns = time.time_ns()
         message: ClientMessage | None = None
         try:
@@ -234,12 +230,12 @@ class Session:
             if isinstance(message, Authenticate):
                 reply = await self._authenticate(message)
             elif isinstance(message, ApprovalMessage):
-                reply = await self._decide(message)
+                reply = await self._answer_approval(message)
             else:
                 return await self._register(message, began_ns)
         except WireError as error:
             request_id = error.id if message is None or isinstance(message, Cancel) else message.id
-            # With the id of a pending request, it would be taken for the reply to that request.
+            # The client would take an error with the id of a pending request for the reply to that request.
             reply = failure(error, None if request_id in self._pending else request_id)
         except Exception:
             _log.exception("a message could not be handled", extra={"session": self.name})
@@ -247,13 +243,11 @@ class Session:
         self._core.handled(self, message, began_ns, reply)
         return reply
 
-    async def _decode(self, data: bytes | WireError) -> ClientMessage:
+    async def _decode(self, data: bytes) -> ClientMessage:
         core = self._core
         limit, structured = core.max_message_bytes, core.structured_facts
         try:
-            if isinstance(data, WireError):
-                raise data
-            if not _LONG < len(data) <= limit:
+            if not _LONG_BYTES < len(data) <= limit:
                 return receive(data, limit, structured_facts=structured)
             await self.identify()
             decode = partial(receive, data, limit, structured_facts=structured)
@@ -261,13 +255,13 @@ class Session:
         except WireError as error:
             try:
                 core.admission.charge_peer(self.peer)  # malformed messages count as well
-            except WireError as limited:
-                limited.id = error.id
-                raise limited from None
+            except WireError as rate_error:
+                rate_error.id = error.id
+                raise rate_error from None
             raise
 
     def _check_type(self, message: ClientMessage, types: Collection[str] | None) -> None:
-        accepted = types if types is not None else _REQUESTS if self.transport == "http" else _ALL
+        accepted = types if types is not None else _REQUEST_TYPES if self.transport == "http" else _ALL_TYPES
         type_ = str(message.__struct_config__.tag)
         if isinstance(message, Cancel) and message.payload.request_key is not None and "invoke_request" in accepted:
             return  # a key identifies the run without a session
@@ -279,7 +273,7 @@ class Session:
             raise malformed("The id is that of a pending request", "$.id", "Use a different id for every request.")
 
     async def _cancel(self, message: Cancel) -> None:
-        """Cancel a pending request or, by its key, a run; ignore one that is unknown or has ended (OPEN-59).
+        """Cancel a pending request or, by its key, a run; ignore an id or key that is unknown or has ended (OPEN-59).
 
         Every replica can find a run by its key, so that a client can cancel after it has lost its connection.
         """
@@ -297,8 +291,8 @@ class Session:
                 self._core.revisions.store_failed(error, {"session": self.name})
                 raise internal_error() from None
 
-    async def _ready_identity(self) -> Identity:
-        """Return the caller's identity, and charge it for a request. Raises WireError."""
+    async def _charge_identity(self) -> Identity:
+        """Return the client's identity, and charge it for a request. Raises WireError."""
         core = self._core
         if core.revisions.status in ("booting", "draining"):
             raise core.revisions.not_ready()
@@ -306,8 +300,8 @@ class Session:
         core.admission.charge(identity)
         return identity
 
-    async def _decide(self, message: ApprovalMessage) -> Reply:
-        identity = await self._ready_identity()
+    async def _answer_approval(self, message: ApprovalMessage) -> Reply:
+        identity = await self._charge_identity()
         try:
             with self._core.revisions.use() as revision:
                 approvals = revision.invoker.approvals
@@ -318,14 +312,11 @@ class Session:
         return success(ApprovalResponse(id=message.id, payload=result))
 
     async def _register(self, message: IntentRequest | InvokeRequest, began_ns: int) -> PendingRequest:
-        core, identity = self._core, await self._ready_identity()
+        core, identity = self._core, await self._charge_identity()
         if len(self._pending) >= core.settings.pending:
-            raise WireError(
-                "rate_limited",
-                f"More than {core.settings.pending} requests of this session are pending",
-                retry_after_ms=core.settings.retry_after_ms,
-            )
-        self._check_id(message)  # it may have been registered while the credential was checked
+            text = f"More than {core.settings.pending} requests of this session are pending"
+            raise WireError("rate_limited", text, retry_after_ms=core.settings.retry_after_ms)
+        self._check_id(message)  # again: a request with this id may have been registered during the await
         pending = PendingRequest(message, identity, began_ns)
         if self._all_cancelled and not pending.keyed:
             raise WireError("cancelled", "The request was cancelled")
@@ -334,27 +325,28 @@ class Session:
         return pending
 
     async def _respond(self, pending: PendingRequest, outbox: Outbox | None = None) -> Reply:
-        progress = None if self._outbox is None else partial(self._progress, pending)
+        """Handle a registered request, put the reply into ``outbox`` if there is one, and return it."""
+        progress = None if self._outbox is None else partial(self._send_progress, pending)
         try:
             reply = await respond(self._core, self.name, pending, progress)
-        except BaseException:  # this task was cancelled; a run continues without it
+        except BaseException:  # this task was cancelled; a run with a key continues without it
             if not pending.keyed:
                 pending.cancel()
-            self._end(pending)
+            self._unregister(pending)
             pending.reply.cancel()
             raise
-        self._end(pending)
+        self._unregister(pending)
         pending.reply.set_result(reply)
         if outbox is not None:
             outbox.put(reply.data)
         self._core.handled(self, pending.message, pending.began_ns, reply, pending.tool)
         return reply
 
-    def _end(self, pending: PendingRequest) -> None:
+    def _unregister(self, pending: PendingRequest) -> None:
         del self._pending[pending.id]
         self._core.pending.discard(pending)
 
-    def _progress(self, pending: PendingRequest, payload: ProgressPayload) -> None:
+    def _send_progress(self, pending: PendingRequest, payload: ProgressPayload) -> None:
         """Send progress with the request's id (PROG-05), in a persistent session (PROG-04)."""
         data = pending.progress(payload)
         if data is not None and self._outbox is not None:

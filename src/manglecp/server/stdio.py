@@ -1,8 +1,8 @@
 """Standard streams: one message per line (TRANS-23), for the parent process.
 
-The manifest is written before any input is read (TRANS-25). Messages are handled once the pack is loaded, so a client
-need not wait. At the end of the input, replies to pending requests are still written (TRANS-27); a client that closes
-its input before the pack is loaded, without a message, receives nothing more.
+The manifest is written before any input is read (TRANS-25). A client may send messages at once; they are handled when
+the pack is loaded. After the end of the input, replies to pending requests are still written (TRANS-27). If the input
+ends before the pack is loaded and has no message, nothing more is written.
 
 Threads do the blocking reads and writes: an event loop would make the streams non-blocking for every process that
 shares them.
@@ -25,17 +25,17 @@ from manglecp.server.streams import Streams
 
 __all__ = ["serve_stdio"]
 
-_CHUNK: Final = 65_536
+_CHUNK_BYTES: Final = 65_536
 _MAX_CHUNKS: Final = 16
 """The number of chunks that are read ahead."""
 _READ_FACTOR: Final = 4
-"""A line is truncated at this multiple of the size limit."""
+"""A line is truncated at this multiple of the size limit of messages, so that it is still too long."""
 
 
 async def serve_stdio(
     core: Core, streams: Streams, *, sent_manifest: bytes | None = None, stop: asyncio.Event | None = None
 ) -> None:
-    """Serve until the input ends or ``stop`` is set. ``sent_manifest`` was written before this call."""
+    """Serve until the input ends or ``stop`` is set. If the manifest is ``sent_manifest``, it is not sent again."""
     writer = ThreadPoolExecutor(1, thread_name_prefix="manglecp-stdout")
     loop = asyncio.get_running_loop()
 
@@ -53,7 +53,7 @@ async def serve_stdio(
     session = core.session("stdio", send=send)
     try:
         async with session:
-            reading = asyncio.create_task(_read(core, session, streams.source))
+            reading = asyncio.create_task(_receive_all(core, session, streams.source))
             stopping = asyncio.create_task(stop.wait())
             lost = asyncio.create_task(session.lost.wait())
             done, _ = await asyncio.wait((reading, stopping, lost), return_when=asyncio.FIRST_COMPLETED)
@@ -71,18 +71,19 @@ async def serve_stdio(
         writer.shutdown(wait=False)
 
 
-async def _read(core: Core, session: Session, source: int) -> None:
+async def _receive_all(core: Core, session: Session, source: int) -> None:
+    """Pass the messages of the input to the session, until the input ends."""
     stream = _Input(source)
 
-    async def end_without_message() -> None:
+    async def wait_for_empty_input() -> None:
         await stream.ended.wait()
         core.sessions.discard(session)  # it receives no further manifests
         if not stream.is_empty:
-            await asyncio.Event().wait()
+            await asyncio.Event().wait()  # forever
 
-    loaded, unused = asyncio.create_task(core.revisions.ready()), asyncio.create_task(end_without_message())
+    loaded, empty = asyncio.create_task(core.revisions.ready()), asyncio.create_task(wait_for_empty_input())
     try:
-        await asyncio.wait((loaded, unused), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((loaded, empty), return_when=asyncio.FIRST_COMPLETED)
         if not loaded.done():
             return
         loaded.result()
@@ -91,22 +92,22 @@ async def _read(core: Core, session: Session, source: int) -> None:
                 await session.receive(line)
     finally:
         loaded.cancel()
-        unused.cancel()
+        empty.cancel()
 
 
 async def _lines(stream: _Input, max_length: int) -> AsyncIterator[bytes]:
-    """Yield the lines that are not empty, truncated to ``max_length``, which is above the size limit."""
-    begun = bytearray()
+    """Yield the lines that are not blank, truncated to ``max_length`` bytes."""
+    unfinished = bytearray()
     async for chunk in stream.chunks():
-        *ended, rest = chunk.split(b"\n")
-        for part in ended:
-            line = bytes(begun) + part[: max_length - len(begun)]
-            begun.clear()
+        *line_ends, rest = chunk.split(b"\n")
+        for line_end in line_ends:
+            line = bytes(unfinished) + line_end[: max_length - len(unfinished)]
+            unfinished.clear()
             if line.strip(b" \t\r"):
                 yield line
-        begun += rest[: max_length - len(begun)]
-    if begun.strip(b" \t\r"):
-        yield bytes(begun)
+        unfinished += rest[: max_length - len(unfinished)]
+    if unfinished.strip(b" \t\r"):
+        yield bytes(unfinished)
 
 
 class _Input:
@@ -115,9 +116,9 @@ class _Input:
     def __init__(self, source: int) -> None:
         self.ended = asyncio.Event()
         """Set when the end was read; chunks may still be queued."""
-        self.is_empty = True
+        self.is_empty = True  # nothing was read yet
         self._source = source
-        self._queue: asyncio.Queue[bytes] = asyncio.Queue()
+        self._queue: asyncio.Queue[bytes] = asyncio.Queue()  # an empty chunk is the end
         self._loop = asyncio.get_running_loop()
         self._room = threading.Semaphore(_MAX_CHUNKS)
         threading.Thread(target=self._read, name="manglecp-stdin", daemon=True).start()
@@ -128,11 +129,11 @@ class _Input:
             self._room.release()
 
     def _read(self) -> None:
-        data = b"\n"
+        data = b"\n"  # any but the end
         while data:
             self._room.acquire()
             try:
-                data = os.read(self._source, _CHUNK)
+                data = os.read(self._source, _CHUNK_BYTES)
             except BlockingIOError:  # another process has made the stream non-blocking
                 select.select([self._source], [], [])
                 self._room.release()

@@ -1,7 +1,7 @@
 """The standard streams of this process, reserved for the protocol.
 
-All other output goes to standard error (TRANS-24). The module imports little: the manifest can be written before the
-rest is loaded.
+All other output goes to standard error (TRANS-24). The module imports little, so that the manifest can be written
+before the rest of the server is imported.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Streams:
 
     @classmethod
     def claim(cls) -> Streams:
-        """Return the streams of this process, whose stdin is empty from now on and whose stdout is its stderr."""
+        """Return the standard streams of this process, and put an empty input and stderr in their place."""
         source, sink = os.dup(0), os.dup(1)
         empty = os.open(os.devnull, os.O_RDONLY)
         os.dup2(empty, 0)

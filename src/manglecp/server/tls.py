@@ -14,7 +14,7 @@ __all__ = ["Tls"]
 
 
 class Tls:
-    """The files of the certificate and its key, and the TLS context of them."""
+    """The files of a certificate and its key, and the TLS context that uses them."""
 
     def __init__(self, certificate: Path, key: Path) -> None:
         self.certificate = certificate
@@ -23,19 +23,19 @@ class Tls:
 
     @classmethod
     def of(cls, listening: ListenOptions) -> Tls | None:
-        """Return the certificate of the options, or None."""
+        """Return the certificate that the options name, or None."""
         certificate = listening.certificate
         return None if certificate is None else cls(certificate, listening.key or certificate)
 
     def context(self) -> ssl.SSLContext:
-        """Return the context, for TLS 1.2 or newer (SEC-34). Raises ServeError for an invalid file."""
+        """Return the context, which accepts TLS 1.2 or newer (SEC-34). Raises ServeError for an invalid file."""
         if self._context is None:
             self._context = self._load()
         return self._context
 
     def renew(self) -> None:
         """Read the files again. Raises ServeError for an invalid file, and changes nothing then."""
-        self._load()
+        self._load()  # validates the files: the context in use must not get a certificate without its key
         if self._context is not None:
             self._context.load_cert_chain(self.certificate, self.key, "")
 
@@ -49,6 +49,7 @@ class Tls:
         return context
 
     def _describe(self, error: Exception) -> str:
+        """Return why the files could not be loaded, and what to do."""
         texts = {}
         for file in (self.certificate, self.key):
             try:

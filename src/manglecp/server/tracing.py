@@ -1,4 +1,4 @@
-"""Spans of handled messages, created with the API of OpenTelemetry: without its SDK there are none.
+"""Spans of handled messages, created with the API of OpenTelemetry, which does nothing without its SDK.
 
 A span is created once the reply exists, with the times at which the request began and ended. If the client sends a W3C
 trace context, the span belongs to the client's trace.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ATTRIBUTES", "Tracing", "tracing_observers", "use_trace_context"]
 
-_WITHOUT_SDK: Final = (trace.ProxyTracerProvider, trace.NoOpTracerProvider)
+_PROVIDERS_WITHOUT_SDK: Final = (trace.ProxyTracerProvider, trace.NoOpTracerProvider)
 ATTRIBUTES: Final = {
     "type": "manglecp.message.type",
     "id": "manglecp.request.id",
@@ -29,12 +29,12 @@ ATTRIBUTES: Final = {
     "tool": "manglecp.tool.name",
     "code": "error.type",
 }
-"""The attributes of a span, by the fields of a request."""
+"""The names of span attributes, by fields of :class:`.HandledRequest`."""
 _propagator: Final = TraceContextTextMapPropagator()
 
 
 class Tracing:
-    """Create a span for each handled request; an observer of the core."""
+    """An observer of the core that creates a span for each handled request."""
 
     def __init__(self, provider: trace.TracerProvider | None = None) -> None:
         self._tracer = trace.get_tracer("manglecp.server", tracer_provider=provider)
@@ -52,13 +52,13 @@ class Tracing:
 
 
 def tracing_observers() -> tuple[Tracing, ...]:
-    """Return an observer if an SDK is set up, which the process does before it serves."""
-    return () if isinstance(trace.get_tracer_provider(), _WITHOUT_SDK) else (Tracing(),)
+    """Return an observer if the process has set up an SDK, else nothing."""
+    return () if isinstance(trace.get_tracer_provider(), _PROVIDERS_WITHOUT_SDK) else (Tracing(),)
 
 
 @contextmanager
 def use_trace_context(headers: Mapping[bytes, bytes]) -> Iterator[None]:
-    """Make the trace context of these headers the current one, if there is one: new spans belong to its trace."""
+    """Make the trace context in these headers, if any, the current one: new spans belong to its trace."""
     parent = headers.get(b"traceparent")
     if parent is None:
         yield

@@ -1,7 +1,7 @@
 """WebSocket: a session for as long as the connection lasts; one message is one text frame (TRANS-04).
 
 The manifest is sent first. While too many bytes are unsent, no messages are read, so that a slow client delays only
-itself. The session of a client that reads nothing is closed, and the kernel ends its connection (``TCP_USER_TIMEOUT``).
+itself. The session of a client that stops reading is closed, and the kernel ends its connection (``TCP_USER_TIMEOUT``).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from manglecp.wire import WireError
 
 __all__ = ["WebSocketEndpoint"]
 
-_GOING_AWAY: Final = 1001
-_UNSUPPORTED: Final = 1003
-_POLICY: Final = 1008
-UNKNOWN_SECONDS: Final = 30.0
+_GOING_AWAY: Final = 1001  # this and the next two are close codes of RFC 6455
+_UNSUPPORTED_DATA: Final = 1003
+_POLICY_VIOLATION: Final = 1008
+AUTHENTICATION_SECONDS: Final = 30.0
 """The time limit for authentication, where it is required."""
 _REVOKED: Final = "the credential is no longer valid"
-_LAST_MESSAGES: Final = 5.0
-"""The time limit, in seconds, for unsent messages when the server ends."""
+_LAST_MESSAGES_SECONDS: Final = 5.0
+"""The time limit for unsent messages when the server ends."""
 
 
 class WebSocketEndpoint:
@@ -38,7 +38,7 @@ class WebSocketEndpoint:
         """Accept at most ``limit`` connections at the same time."""
         self._core = core
         self._limit = limit
-        self._open = 0
+        self._open_count = 0
         self._ending = asyncio.Event()
         self._none_open = asyncio.Event()
         self._none_open.set()
@@ -49,12 +49,12 @@ class WebSocketEndpoint:
         await self._none_open.wait()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._open >= self._limit:
+        if self._open_count >= self._limit:
             retry_after_ms = self._core.settings.retry_after_ms
             error = WireError("server_not_ready", "Too many connections are open", retry_after_ms=retry_after_ms)
             await refuse_websocket(receive, send, error)
             return
-        self._open += 1
+        self._open_count += 1
         self._none_open.clear()
         try:
             await receive()  # websocket.connect
@@ -64,8 +64,8 @@ class WebSocketEndpoint:
         except OSError:  # the client is gone (TRANS-06)
             return
         finally:
-            self._open -= 1
-            if not self._open:
+            self._open_count -= 1
+            if not self._open_count:
                 self._none_open.set()
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -91,13 +91,13 @@ class WebSocketEndpoint:
                 if ending.done():
                     reading.cancel()
                     with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(_LAST_MESSAGES):
+                        async with asyncio.timeout(_LAST_MESSAGES_SECONDS):
                             await session.drain()
                             await send({"type": "websocket.close", "code": _GOING_AWAY})
                 elif revoked.done():
-                    await send({"type": "websocket.close", "code": _POLICY, "reason": _REVOKED})
+                    await send({"type": "websocket.close", "code": _POLICY_VIOLATION, "reason": _REVOKED})
                 elif unauthenticated.done():
-                    await send({"type": "websocket.close", "code": _POLICY})
+                    await send({"type": "websocket.close", "code": _POLICY_VIOLATION})
                 elif (code := reading.result()) is not None:
                     await send({"type": "websocket.close", "code": code})
             finally:
@@ -106,11 +106,11 @@ class WebSocketEndpoint:
 
 
 async def _read(session: Session, receive: Receive) -> int | None:
-    """Read until the client disconnects, or return the code to close with if it violates the protocol."""
+    """Pass messages to the session until the client disconnects; return a close code if it violates the protocol."""
     while (event := await receive())["type"] != "websocket.disconnect":
         text = event.get("text")
         if text is None:
-            return _UNSUPPORTED
+            return _UNSUPPORTED_DATA
         data = text.encode()
         del event, text  # they would keep the message in memory until the next one arrives
         try:
@@ -122,8 +122,8 @@ async def _read(session: Session, receive: Receive) -> int | None:
 
 
 async def _time_out_authentication(session: Session) -> None:
-    """Return if the client has not authenticated in time."""
-    await asyncio.sleep(UNKNOWN_SECONDS)
+    """Return after the time limit if the client has not authenticated, else never."""
+    await asyncio.sleep(AUTHENTICATION_SECONDS)
     with contextlib.suppress(WireError):
         await session.identify()
-        await asyncio.Event().wait()
+        await asyncio.Event().wait()  # forever

@@ -1,7 +1,7 @@
 """Several processes that serve one address: all listen on the same socket and share the store.
 
-They are forked before the server is loaded. The parent forwards signals and replaces processes that died, unless they
-die repeatedly after a short time.
+They are forked before the server is loaded. The parent forwards signals, and replaces processes that die. It ends all
+of them if several in a row die soon after their start, or if one reports an error of its options.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from typing import Final
 __all__ = ["run_workers"]
 
 _FORWARDED: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_YOUNG: Final = 5.0
-"""A process that lived for fewer seconds probably did not serve at all."""
-_MAX_YOUNG: Final = 5
-_REFUSED: Final = (1, 2)
+_EARLY_SECONDS: Final = 5.0
+"""A process that lived for less probably did not serve at all."""
+_MAX_EARLY_DEATHS: Final = 5
+_ERROR_STATUSES: Final = (1, 2)
 """The statuses of a process that reported an error of its options or files: a new process would do the same."""
-_CRASHED: Final = 70
+_CRASH_STATUS: Final = 70
 _PR_SET_PDEATHSIG: Final = 1
 _log = logging.getLogger(__name__)
 
 
 def run_workers(count: int, serve: Callable[[], int], ended: Callable[[int], None]) -> int:
-    """Run ``serve`` in ``count`` processes, and ``ended`` with the id of each that ended. Return the exit status.
+    """Run ``serve``, which returns an exit status, in ``count`` processes until a signal ends them.
 
-    The status is 0 if all processes ended with 0 after a signal.
+    Return 0 if all of them return 0 then. ``ended`` is called with the id of each process that has ended.
     """
     return _Workers(count, serve, ended).run()
 
@@ -45,7 +45,7 @@ class _Workers:
         self._ended = ended
         self._started_at: dict[int, float] = {}
         self._stopping = False
-        self._young_deaths = 0
+        self._early_deaths = 0  # in a row
 
     def run(self) -> int:
         for number in _FORWARDED:
@@ -61,7 +61,7 @@ class _Workers:
             started_at = self._started_at.pop(pid, None)
             if started_at is None:
                 continue
-            code = os.waitstatus_to_exitcode(wait_status)
+            code = os.waitstatus_to_exitcode(wait_status)  # negative: the number of a signal
             self._ended(pid)
             if self._stopping:
                 status = status or abs(code)
@@ -74,7 +74,7 @@ class _Workers:
         """Fork with signals blocked, so that each is forwarded to all children, and by the parent only."""
         parent = os.getpid()
         signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
-        if self._stopping:  # a signal came before they were blocked
+        if self._stopping:  # a signal arrived before they were blocked
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)
             return
         pid = os.fork()
@@ -90,7 +90,7 @@ class _Workers:
                 status = 130
             except Exception:
                 traceback.print_exc()
-                status = _CRASHED
+                status = _CRASH_STATUS
             finally:
                 sys.stdout.flush()
                 sys.stderr.flush()
@@ -99,9 +99,10 @@ class _Workers:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)
 
     def _replace(self, pid: int, code: int, started_at: float) -> bool:
-        young = time.monotonic() - started_at < _YOUNG
-        self._young_deaths = self._young_deaths + 1 if young else 0
-        if self._young_deaths >= _MAX_YOUNG or code in _REFUSED:
+        """Start a process in place of one that died; return False if that would not help."""
+        is_early = time.monotonic() - started_at < _EARLY_SECONDS
+        self._early_deaths = self._early_deaths + 1 if is_early else 0
+        if self._early_deaths >= _MAX_EARLY_DEATHS or code in _ERROR_STATUSES:
             return False
         _log.warning("process %d ended with status %d and is replaced", pid, code)
         self._start()
@@ -118,5 +119,5 @@ def _die_with(parent: int) -> None:
     """Have the kernel terminate this process when its parent dies."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:
+    if os.getppid() != parent:  # it died before prctl
         os._exit(1)

@@ -15,7 +15,7 @@ from manglecp.wire import API_KEY_HEADER
 __all__ = ["LOCAL", "Auth", "CombinedAuth", "OpenAuth", "challenge", "credential_of"]
 
 _API_KEY: Final = API_KEY_HEADER.lower().encode()
-_MAX_LENGTH: Final = 8_192
+_MAX_CREDENTIAL_BYTES: Final = 8_192
 
 LOCAL: Final = Identity("local", frozenset({"explain_policy"}), "local")
 """The local user, who owns the process (TRANS-28)."""
@@ -34,7 +34,7 @@ class Auth(Protocol):
 
     @property
     def token_url(self) -> str | None:
-        """The address at which clients get tokens, for ``oauth2`` (SEC-11)."""
+        """The URL at which clients get tokens, for ``oauth2`` (SEC-11)."""
 
     async def identify(self, scheme: str, credential: str) -> Identity | None:
         """Return the identity of a valid credential, else None."""
@@ -77,23 +77,24 @@ class CombinedAuth:
 def credential_of(headers: Mapping[bytes, bytes], auth: Auth) -> tuple[str, str] | None:
     """Return the scheme and the credential of a request (SEC-10, SEC-12), or None.
 
-    Instead of a malformed credential, or of several, an invalid one is returned.
+    The scheme of a malformed credential is "", which no method accepts; so is that of several credentials.
     """
-    authorization, key = headers.get(b"authorization"), headers.get(_API_KEY)
-    if authorization is None and key is None:
+    authorization, api_key = headers.get(b"authorization"), headers.get(_API_KEY)
+    if authorization is None and api_key is None:
         return None
-    if (authorization is not None and key is not None) or len(authorization or key or b"") > _MAX_LENGTH:
+    has_both = authorization is not None and api_key is not None
+    if has_both or len(authorization or api_key or b"") > _MAX_CREDENTIAL_BYTES:
         return "", ""
-    if key is not None:
-        return "api_key", key.decode("latin-1")
+    if api_key is not None:
+        return "api_key", api_key.decode("latin-1")
     assert authorization is not None
-    kind, _, token = authorization.decode("latin-1").partition(" ")
+    http_scheme, _, token = authorization.decode("latin-1").partition(" ")
     scheme = "bearer" if "bearer" in auth.schemes else "oauth2"
-    return scheme if kind.lower() == "bearer" else "", token.strip()
+    return scheme if http_scheme.lower() == "bearer" else "", token.strip()
 
 
 def challenge(code: str | None, metadata_url: str | None) -> bytes:
-    """Return the value of WWW-Authenticate (RFC 6750, RFC 9728)."""
+    """Return the value of WWW-Authenticate (RFC 6750, RFC 9728) for a reply with the error ``code``."""
     parts = ['realm="manglecp"']
     if code == "auth_invalid":
         parts.append('error="invalid_token"')

@@ -1,11 +1,11 @@
 """Access tokens of an authorization server; this server is a resource server only (OAuth 2.1, RFC 9068).
 
 A valid token is signed with a key of the issuer by a configured algorithm, is issued for this resource (``aud``) by
-this issuer (``iss``), and has not expired. A token has no influence on its validation: addresses of keys in it are
-ignored, and its ``alg`` is only compared. Tokens are never forwarded.
+this issuer (``iss``), and has not expired. A token has no influence on its validation: URLs of keys in it are ignored,
+and its ``alg`` must be a configured one. Tokens are never forwarded.
 
 Keys are fetched in a thread and cached. They are fetched again after five minutes, and for a token with an unknown key,
-but at most every half minute. Tokens with a known key wait for that only if the keys are older than an hour.
+but at most every half minute. A token with a known key waits for the fetch only if the keys are older than an hour.
 """
 
 from __future__ import annotations
@@ -33,19 +33,18 @@ ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES25
 _WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
 _TYPES: Final = frozenset({"jwt", "at+jwt", "application/at+jwt"})
 _NAME: Final = re.compile(r"[^\x00-\x1f\x7f]{1,256}")
-_RESERVED: Final = frozenset({"anonymous", "local"})
-_LEEWAY: Final = 30
-_FRESH: Final = 300.0
-_OLD: Final = 3_600.0
-"""Seconds after which cached keys are not used until they were fetched again."""
-_FETCH_INTERVAL: Final = 30.0
-_FETCH_SECONDS: Final = 5.0
+_RESERVED: Final = frozenset({"anonymous", "local"})  # identities without a credential
+_LEEWAY_SECONDS: Final = 30  # for the difference between the clocks of issuer and server
+_FRESH_SECONDS: Final = 300.0  # age after which keys are fetched again in the background
+_OLD_SECONDS: Final = 3_600.0  # age after which tokens wait for that fetch
+_FETCH_INTERVAL_SECONDS: Final = 30.0
+_FETCH_TIMEOUT_SECONDS: Final = 5.0  # without any data
 _WAIT_SECONDS: Final = 10.0
-"""The time limit for waiting for a fetch, whose response may arrive slowly without end."""
-_MAX_BYTES: Final = 1 << 20
+"""The time limit for waiting for a fetch: a response that always has more data never reaches the time-out."""
+_MAX_KEYS_BYTES: Final = 1 << 20
 _log = logging.getLogger(__name__)
 
-Keys = Mapping[str | None, jwt.PyJWK]
+Keys = Mapping[str | None, jwt.PyJWK]  # by key id (``kid``)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,15 +53,16 @@ class JwtSettings:
 
     issuer: str
     audience: str
-    """The address of this resource in tokens (RFC 8707)."""
+    """The URL that stands for this resource in tokens (RFC 8707)."""
     keys: str
-    """The address of the issuer's keys."""
+    """The URL of the issuer's keys."""
     token_url: str
-    """The address at which clients get tokens, for the manifest (SEC-11)."""
+    """The URL at which clients get tokens, for the manifest (SEC-11)."""
     algorithms: Collection[str] = ("RS256", "ES256")
     permissions: str = "scope"
-    """The claim with the permissions: a list, or a text separated by spaces."""
+    """The name of the claim with the permissions: a list, or a text separated by spaces."""
     trust: str = "user"
+    """The trust level of the identities."""
 
     def __post_init__(self) -> None:
         unknown = set(self.algorithms) - set(ALGORITHMS)
@@ -76,15 +76,15 @@ class JwtSettings:
 
     @property
     def metadata(self) -> tuple[str, bytes]:
-        """The address of the resource's metadata document, and the document (RFC 9728)."""
+        """The URL of the resource's metadata document, and the document (RFC 9728)."""
         parts = urlsplit(self.audience)
         document = {
             "resource": self.audience,
             "authorization_servers": [self.issuer],
             "bearer_methods_supported": ["header"],
         }
-        address = f"{parts.scheme}://{parts.netloc}{_WELL_KNOWN}{parts.path.rstrip('/')}"
-        return address, json.dumps(document, separators=(",", ":")).encode()
+        url = f"{parts.scheme}://{parts.netloc}{_WELL_KNOWN}{parts.path.rstrip('/')}"
+        return url, json.dumps(document, separators=(",", ":")).encode()
 
 
 class JwtAuth:
@@ -101,13 +101,13 @@ class JwtAuth:
         clock: Callable[[], float] = time.time,
         fetch: Callable[[str], bytes] | None = None,
     ) -> None:
-        """Refuse tokens whose subject is one of ``reserved_names``, the identities of other methods."""
+        """Refuse tokens whose subject is in ``reserved_names``: the identities of other authentication methods."""
         self._settings = settings
         self._reserved_names = reserved_names
         self._clock = clock
         self._fetch = fetch or _download
         self._keys: Keys = {}
-        self._fetched_at = float("-inf")
+        self._fetched_at = float("-inf")  # last success
         self._tried_at = float("-inf")
         self._fetching: asyncio.Task[None] | None = None
 
@@ -136,7 +136,8 @@ class JwtAuth:
                 algorithms=list(settings.algorithms),
                 audience=settings.audience,
                 issuer=settings.issuer,
-                leeway=_LEEWAY,
+                leeway=_LEEWAY_SECONDS,
+                # _identity verifies exp and nbf, by the clock of this object.
                 options={"require": ["exp", "iss", "aud", "sub"], "verify_exp": False, "verify_nbf": False},
             )
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
@@ -146,16 +147,16 @@ class JwtAuth:
     def _identity(self, claims: Mapping[str, Any]) -> Identity | None:
         now, name = self._clock(), claims["sub"]
         expires, begins = claims["exp"], claims.get("nbf", 0)
-        if any(isinstance(time, bool) or not isinstance(time, int | float) for time in (expires, begins)):
+        if any(isinstance(value, bool) or not isinstance(value, int | float) for value in (expires, begins)):
             return None
-        if now >= expires + _LEEWAY or now < begins - _LEEWAY:
+        if now >= expires + _LEEWAY_SECONDS or now < begins - _LEEWAY_SECONDS:
             return None
         if not isinstance(name, str) or not _NAME.fullmatch(name) or name in _RESERVED or name in self._reserved_names:
             return None
         permissions = claims.get(self._settings.permissions, ())
         if isinstance(permissions, str):
             permissions = permissions.split()
-        if not isinstance(permissions, list | tuple) or not all(isinstance(name, str) for name in permissions):
+        if not isinstance(permissions, list | tuple) or not all(isinstance(item, str) for item in permissions):
             return None
         return Identity(name, frozenset(permissions), self._settings.trust)
 
@@ -163,11 +164,11 @@ class JwtAuth:
         if kid is not None and not isinstance(kid, str):
             return None
         now = self._clock()
-        age, unknown = now - self._fetched_at, kid not in self._keys
-        if (unknown or age >= _FRESH) and now - self._tried_at >= _FETCH_INTERVAL:
+        age, is_unknown = now - self._fetched_at, kid not in self._keys
+        if (is_unknown or age >= _FRESH_SECONDS) and now - self._tried_at >= _FETCH_INTERVAL_SECONDS:
             self._tried_at = now
             self._fetching = asyncio.create_task(asyncio.to_thread(self._fetch_keys, now))
-        if (unknown or age >= _OLD) and self._fetching is not None and not self._fetching.done():
+        if (is_unknown or age >= _OLD_SECONDS) and self._fetching is not None and not self._fetching.done():
             await asyncio.wait((self._fetching,), timeout=_WAIT_SECONDS)
         return self._keys.get(kid)
 
@@ -182,7 +183,7 @@ class JwtAuth:
 
 
 def _parse_key(document: Mapping[str, Any]) -> jwt.PyJWK | None:
-    """Return the key, or None for one of an unknown kind, which is ignored (RFC 7517, section 5)."""
+    """Return the key; None for a symmetric key, and for one of an unknown kind, which is ignored (RFC 7517)."""
     if document.get("use", "sig") != "sig" or document.get("kty") == "oct":
         return None
     try:
@@ -193,14 +194,14 @@ def _parse_key(document: Mapping[str, Any]) -> jwt.PyJWK | None:
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_: Any) -> None:
-        """Follow no redirects: only the configured address has keys."""
+        """Follow no redirects: keys are read from the configured URL only."""
         return
 
 
 def _download(url: str) -> bytes:
     opener = urllib.request.build_opener(_NoRedirects)
-    with opener.open(url, timeout=_FETCH_SECONDS) as response:
-        data: bytes = response.read(_MAX_BYTES + 1)
-    if len(data) > _MAX_BYTES:
+    with opener.open(url, timeout=_FETCH_TIMEOUT_SECONDS) as response:
+        data: bytes = response.read(_MAX_KEYS_BYTES + 1)
+    if len(data) > _MAX_KEYS_BYTES:
         raise ValueError("the document of keys is too long")
     return data

@@ -1,4 +1,4 @@
-"""Changes of a file of tokens: add and remove entries, and keep the rest of the text.
+"""Changes to a file of tokens: add and remove entries, and keep the rest of the text.
 
 The file is replaced atomically, with mode 0600, and only if the old and the new text are valid. A lock of its folder
 serialises concurrent changes.
@@ -24,9 +24,9 @@ from manglecp.server.auth.tokens import TokensError, TokensFile
 
 __all__ = ["TokenEditor"]
 
-_MIN_PREFIX: Final = 6
-_HEADER: Final = re.compile(r"^[ \t]*\[\[[ \t]*token[ \t]*\]\]", re.MULTILINE)
-_COMMENTS: Final = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\n)*\Z")
+_MIN_PREFIX: Final = 6  # hexadecimal digits
+_ENTRY_HEADER: Final = re.compile(r"^[ \t]*\[\[[ \t]*token[ \t]*\]\]", re.MULTILINE)
+_FINAL_COMMENTS: Final = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\n)*\Z")
 
 
 class TokenEditor:
@@ -57,20 +57,20 @@ class TokenEditor:
         return token
 
     def revoke(self, name: str) -> list[dict[str, Any]]:
-        """Remove and return the entries of an identity, or the one whose hash begins with ``name``."""
+        """Remove and return the entries of the identity ``name``, or else the one whose hash begins with ``name``."""
         with self._locked():
             text, entries = self._read()
-            gone = [number for number, one in enumerate(entries) if one["identity"] == name]
-            if not gone and len(name) >= _MIN_PREFIX:
-                gone = [number for number, one in enumerate(entries) if one["sha256"].startswith(name.lower())]
-                if len(gone) > 1:
+            revoked = [number for number, entry in enumerate(entries) if entry["identity"] == name]
+            if not revoked and len(name) >= _MIN_PREFIX:
+                revoked = [number for number, entry in enumerate(entries) if entry["sha256"].startswith(name.lower())]
+                if len(revoked) > 1:
                     raise TokensError(f"several hashes begin with {name}: give more digits")
-            if not gone:
-                names = ", ".join(sorted({one["identity"] for one in entries})) or "nobody"
+            if not revoked:
+                names = ", ".join(sorted({entry["identity"] for entry in entries})) or "nobody"
                 raise TokensError(f"{self._path.name} has no token of {name}, only of {names}")
-            stay = [one for number, one in enumerate(entries) if number not in gone]
-            self._replace(_without(text, gone), stay)
-        return [entries[number] for number in gone]
+            others = [entry for number, entry in enumerate(entries) if number not in revoked]
+            self._replace(_remove_entries(text, revoked), others)
+        return [entries[number] for number in revoked]
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -85,12 +85,13 @@ class TokenEditor:
             os.close(folder)
 
     def _read(self, path: Path | None = None) -> tuple[str, list[dict[str, Any]]]:
-        """Return the text and the entries of a valid file."""
+        """Return the text and the entries of a valid file, by default the edited one. Raises TokensError."""
         TokensFile(path or self._path)  # raises for an invalid file
         text = (path or self._path).read_text("utf-8")
         return text, tomllib.loads(text).get("token", [])
 
     def _replace(self, text: str, expected: list[dict[str, Any]] | None = None) -> None:
+        """Write the text, if it is a valid file that has the expected entries (None: any)."""
         path = self._path
         try:
             fd, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # with mode 0600
@@ -100,12 +101,11 @@ class TokenEditor:
                     stream.write(text)
                     stream.flush()
                     os.fsync(stream.fileno())
-                if expected is not None and self._read(draft)[1] != expected:
+                if self._read(draft)[1] != expected and expected is not None:
                     raise TokensError(f"{path.name} has an unusual layout: remove the entry with an editor")
-                self._read(draft)
                 if path.exists():
-                    owner = path.stat()
-                    os.chown(draft, owner.st_uid, owner.st_gid)
+                    status = path.stat()
+                    os.chown(draft, status.st_uid, status.st_gid)
                 draft.replace(path)
             except TokensError as error:
                 raise TokensError(str(error).replace(draft.name, path.name)) from None
@@ -115,11 +115,12 @@ class TokenEditor:
             raise TokensError(f"{path.name} cannot be written: {error.strerror}") from None
 
 
-def _without(text: str, gone: list[int]) -> str:
-    """Remove entries by number. Comments behind an entry stay, because they belong to the next one."""
-    starts = [found.start() for found in _HEADER.finditer(text)]
-    for number in reversed([one for one in gone if one < len(starts)]):
+def _remove_entries(text: str, numbers: list[int]) -> str:
+    """Remove entries by number. Comments after an entry stay, because they belong to the next one."""
+    starts = [header.start() for header in _ENTRY_HEADER.finditer(text)]
+    # From the last to the first, so that the starts before stay right. An inline table has no header.
+    for number in reversed([number for number in numbers if number < len(starts)]):
         start, end = starts[number], starts[number + 1] if number + 1 < len(starts) else len(text)
-        entry = _COMMENTS.sub("", text[start:end])
+        entry = _FINAL_COMMENTS.sub("", text[start:end])
         text = text[:start] + text[start + len(entry) :].lstrip("\n")
     return text

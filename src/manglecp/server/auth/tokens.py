@@ -10,8 +10,8 @@
     auto_confirm_effects = ["network"]
 
 Tokens are random, so that their hashes do not reveal them. An approver has a token of its own, with the permission
-``approve``, which no agent holds. A changed file is loaded at once, including revoked tokens and waivers. If it is
-invalid, the previous content stays in use and the error is logged.
+``approve``, which no agent holds. A changed file is loaded within a second, so that removed tokens and permissions have
+no effect any more. If the file is invalid, its previous content stays in use, and the error is logged.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NAME: Final = re.compile(r"[^\s\x00-\x1f\x7f](?:[^\x00-\x1f\x7f]{0,126}[^\s\x00
 _RESERVED: Final = frozenset({"anonymous", "local"})
 """Identities and trust levels that no credential can have."""
 _RELOAD_SECONDS: Final = 1.0
-"""The interval of checking whether the file has changed."""
+"""The interval of the checks whether the file has changed."""
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
@@ -70,8 +70,8 @@ class _Token:
     digest: bytes
     scheme: str
     identity: Identity
-    expires: float | None
-    effects: frozenset[str]
+    expires: float | None  # seconds since 1970
+    effects: frozenset[str]  # that need no approval
 
 
 class TokensFile:
@@ -83,12 +83,12 @@ class TokensFile:
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
         self._path = path
         self._clock = clock
-        self._loaded = _fingerprint(path)
-        # These mappings are updated in place: their holders always see the current file.
+        self._loaded_fingerprint = _fingerprint(path)
+        # Both mappings are updated in place: ``names`` and ``auto_confirm`` hand them out.
         self._identities: dict[str, Identity] = {}
-        self._names: set[str] = set()
-        """All identities that the file has had since this process started."""
         self._effects: dict[str, frozenset[str]] = {}
+        self._past_names: set[str] = set()
+        """The names of all identities that the file has had since this process started."""
         self._use(_read(path))
         self._checked_at = time.monotonic()
         self._logged_error: str | None = None
@@ -96,38 +96,36 @@ class TokensFile:
     @property
     def schemes(self) -> tuple[str, ...]:
         """The accepted schemes; a server that accepts API keys also accepts bearer tokens (SEC-12)."""
-        keys = any(token.scheme == "api_key" for token in self._tokens)
-        return ("bearer", "api_key") if keys else ("bearer",)
+        has_api_keys = any(token.scheme == "api_key" for token in self._tokens)
+        return ("bearer", "api_key") if has_api_keys else ("bearer",)
 
     @property
     def names(self) -> Mapping[str, Identity]:
-        """The identities by name."""
+        """The identities by name; always those of the current file."""
         return self._identities
 
     def current(self, identity: Identity, *, exclusive: bool = True) -> Identity:
         """Return the identity without the permissions that none of its valid tokens has now.
 
-        An identity that the file never had keeps its permissions, unless tokens are ``exclusive``: the only way to
-        authenticate.
+        ``exclusive``: the file is the only way to authenticate. Otherwise an identity that the file never had keeps its
+        permissions.
         """
         self._reload_if_due()
-        if identity.name in _RESERVED or not (exclusive or identity.name in self._names):
+        if identity.name in _RESERVED or not (exclusive or identity.name in self._past_names):
             return identity
-        held = [
-            token.identity for token in self._tokens if token.identity.name == identity.name and self._is_valid(token)
-        ]
-        permissions = frozenset[str]().union(*(one.permissions for one in held))
+        tokens = [token for token in self._tokens if token.identity.name == identity.name and self._is_valid(token)]
+        permissions = frozenset[str]().union(*(token.identity.permissions for token in tokens))
         return identity._replace(permissions=identity.permissions & permissions)
 
     def auto_confirm(self) -> AutoConfirm:
-        """Return the effects that need no approval, by identity."""
+        """Return the effects that need no approval, by identity; always those of the current file."""
         return AutoConfirm(self._effects)
 
     async def identify(self, scheme: str, credential: str) -> Identity | None:
         self._reload_if_due()
         digest = hashlib.sha256(credential.encode("utf-8", "surrogatepass")).digest()
         match: _Token | None = None
-        for token in self._tokens:  # always all of them, so that the time reveals nothing
+        for token in self._tokens:  # all of them, so that the time does not reveal which one matches
             if hmac.compare_digest(token.digest, digest):
                 match = token
         if match is None or match.scheme != scheme:
@@ -147,12 +145,12 @@ class TokensFile:
         before = self._tokens
         try:
             fingerprint = _fingerprint(self._path)
-            if fingerprint == self._loaded and not force:
+            if fingerprint == self._loaded_fingerprint and not force:
                 return False
-            self._loaded = fingerprint
+            self._loaded_fingerprint = fingerprint
             self._use(_read(self._path))
         except TokensError as error:
-            if str(error) != self._logged_error or force:  # log once for each edit
+            if str(error) != self._logged_error or force:  # log the same error only once
                 _log.error("the file of tokens cannot be reloaded, and its previous content is used: %s", error)
             self._logged_error = str(error)
             return False
@@ -163,12 +161,12 @@ class TokensFile:
     def _use(self, tokens: tuple[_Token, ...]) -> None:
         self._tokens = tokens
         _replace_items(self._identities, {token.identity.name: token.identity for token in tokens})
-        self._names.update(self._identities)
+        self._past_names.update(self._identities)
         _replace_items(self._effects, {token.identity.name: token.effects for token in tokens if token.effects})
 
 
 def _replace_items(mapping: dict[str, T], new: dict[str, T]) -> None:
-    """Replace the items of a mapping that other threads read, without removing the keys that stay."""
+    """Replace the items of a mapping that other threads read; keys in both are never missing."""
     mapping.update(new)
     for name in mapping.keys() - new.keys():
         del mapping[name]
@@ -200,7 +198,7 @@ def _read(path: Path) -> tuple[_Token, ...]:
     if len({token.digest for token in tokens}) < len(tokens):
         raise TokensError(f"{path.name} has the same token twice")
     effects: dict[str, frozenset[str]] = {}
-    for token in tokens:  # of one identity, which may have several
+    for token in tokens:  # several tokens of one identity must agree
         if token.effects and effects.setdefault(token.identity.name, token.effects) != token.effects:
             raise TokensError(f"{path.name} has two values of auto_confirm_effects for {token.identity.name}")
     return tokens
