@@ -34,8 +34,6 @@ Transports = tuple[Transport, ...]
 ALL_TRANSPORTS: Final[Transports] = ("http", "websocket", "stdio")
 HTTP: Final[Transports] = ("http",)
 SESSIONS: Final[Transports] = ("websocket", "stdio")
-STDIO: Final[Transports] = ("stdio",)
-WEBSOCKET: Final[Transports] = ("websocket",)
 Run = Callable[["Bench"], Awaitable[None]]
 
 

@@ -307,7 +307,7 @@ class HttpConnection:
     ) -> httpx.Response:
         """Send an HTTP request, without credentials. Raises :class:`Disconnected` if there is no response."""
         try:
-            return await self._client.request(method, url, content=content, headers=dict(headers or {}))
+            return await self._client.request(method, url, content=content, headers=headers)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise Disconnected(f"{method} {url}: {str(error) or type(error).__name__}") from None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 Outcome = Literal["passed", "failed", "advice", "not tested"]
 
@@ -31,7 +31,6 @@ CATEGORIES: Final[Mapping[str, tuple[str, ...]]] = {
     "security": ("SEC",),
     "transport": ("TRANS", "WIRE"),
 }
-_OUTCOMES: Final[tuple[Outcome, ...]] = ("passed", "failed", "advice", "not tested")
 _MAX_SEEN_CHARS: Final = 400
 _MAX_FAILURES: Final = 5  # that are kept for a requirement
 
@@ -118,7 +117,7 @@ class Report:
         """Return the number of requirements with each outcome, of one category or of all areas."""
         areas = None if category is None else CATEGORIES[category]
         rows = [row for row in self._rows.values() if areas is None or _sort_key(row.id)[0] in areas]
-        return {outcome: sum(row.outcome == outcome for row in rows) for outcome in _OUTCOMES}
+        return {outcome: sum(row.outcome == outcome for row in rows) for outcome in get_args(Outcome)}
 
     def document(self) -> dict[str, Any]:
         """Return the report for JSON."""

@@ -6,18 +6,7 @@ import asyncio
 from collections import Counter
 from urllib.parse import urlsplit
 
-from manglecp.conformance.bench import (
-    BUSY_CODES,
-    HTTP,
-    SESSIONS,
-    STDIO,
-    WEBSOCKET,
-    Bench,
-    Untested,
-    check,
-    encode,
-    message,
-)
+from manglecp.conformance.bench import BUSY_CODES, HTTP, SESSIONS, Bench, Untested, check, encode, message
 from manglecp.conformance.connections import StdioConnection, get_objects, get_path
 
 
@@ -201,14 +190,14 @@ async def _note_first_message(b: Bench, *rows: str) -> None:
         b.note((*rows, "MANI-01"), answer.type == "manifest", "the manifest", answer)
 
 
-@check("TRANS-02", "TRANS-04", "TRANS-05", "MANI-01", transports=WEBSOCKET, needs_credential=False)
+@check("TRANS-02", "TRANS-04", "TRANS-05", "MANI-01", transports=("websocket",), needs_credential=False)
 async def manifest_first_on_websocket(b: Bench) -> None:
     """The manifest is the first message of each connection, in one text frame"""
     await _note_first_message(b, "TRANS-02")
     b.note(("TRANS-04", "TRANS-05"), True)  # otherwise InvalidMessage was raised
 
 
-@check("TRANS-25", "TRANS-23", "MANI-01", transports=STDIO, needs_credential=False)
+@check("TRANS-25", "TRANS-23", "MANI-01", transports=("stdio",), needs_credential=False)
 async def manifest_first(b: Bench) -> None:
     """The manifest is the first line"""
     await _note_first_message(b, "TRANS-25", "TRANS-23")
@@ -272,7 +261,7 @@ async def cancelling_runs(b: Bench) -> None:
             b.note("ERR-32", answer.payload.get("recoverable") is False, "recoverable false", answer)
 
 
-@check("TRANS-26", "TRANS-27", "TRANS-23", "TRANS-24", transports=STDIO, time_factor=2)
+@check("TRANS-26", "TRANS-27", "TRANS-23", "TRANS-24", transports=("stdio",), time_factor=2)
 async def end_of_input(b: Bench) -> None:
     """At the end of its input the server answers what is pending, and ends"""
     async with b.other_session() as connection:
