@@ -138,7 +138,7 @@ def _served_plugins(
     programs: Sequence[str],
     policy: SandboxPolicy,
 ) -> list[ServedPlugin]:
-    listing = pack_listing(pack, file, _profiles(pack))
+    listing = pack_listing(pack, file, _action_profiles(pack))
     if len(json.dumps(dict(pack.params))) > _MAX_SETTINGS:
         raise PackError.at("", f"its settings have more than {_MAX_SETTINGS:,} bytes", fix="give shorter ones")
     weaker_profile = policy.weaker(pack.settings.sandbox)  # None: strict or spawn
@@ -173,7 +173,7 @@ def _served_plugins(
     return served
 
 
-def _profiles(pack: Pack) -> dict[str, ActionProfile]:
+def _action_profiles(pack: Pack) -> dict[str, ActionProfile]:
     timeout = default_timeout(os.environ)
     profiles = {}
     for action in pack.actions.values():

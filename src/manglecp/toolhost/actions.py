@@ -8,8 +8,8 @@ The tier of an action is the highest tier of its effects; an unknown effect is d
     3  dangerous   money, identities, what cannot be undone, and everything unknown
 
 ``mutates=False`` declares a whole action read-only. It lowers the tier of effects that can be reads to 0, and is
-refused for others. An action that starts programs can be read-only unless it also uses the network, because then the
-hosts of a pack can enforce it (:mod:`manglecp.toolhost.action_hosts`).
+refused for others. An action that starts programs can be read-only if it does not use the network: the hosts of packs
+(:mod:`manglecp.toolhost.action_hosts`) enforce that its programs change nothing.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _STARTS_PROGRAMS: Final = frozenset({"process", "proc_exec", "process_spawn"})
 
 
 def lease_tier(effects: Iterable[str], *, mutates: bool = True) -> int:
-    """Return the highest tier of the effects; raises ValueError if ``mutates=False`` contradicts one."""
+    """Return the highest tier of the effects; 0 if ``mutates=False``, which raises ValueError if it contradicts one."""
     effects = tuple(effects)
     highest = max(map(_tier, effects), default=SAFE)
     if mutates or highest == SAFE:
@@ -86,7 +86,7 @@ class Declaration(NamedTuple):
     """What a decorator declares about a function; see :func:`action`."""
 
     effects: tuple[str, ...] = ()
-    tier: int = SAFE
+    tier: int = DANGEROUS
     reversible: bool = False
     idempotent: bool = False
     timeout: float | None = None
@@ -245,7 +245,7 @@ def external(
         code = getattr(function, "__code__", None)
         if code is None or code.co_flags & _COROUTINE_FLAGS:
             raise TypeError(f"{predicate}: the decorated function has to be a plain one")
-        declared = Declaration(idempotent=True, timeout=seconds, mutates=False, external=description)
+        declared = Declaration(tier=SAFE, idempotent=True, timeout=seconds, mutates=False, external=description)
         return serve_with(function, _batch_action(function, mode, batch), declared)
 
     return decorate

@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
-from manglecp.toolhost.actions import Declaration, check_programs, serve_with
+from manglecp.toolhost.actions import SAFE, Declaration, check_programs, serve_with
 from manglecp.toolhost.conversion import encode_value
 
 CACHE: Final = "cache"
@@ -90,7 +90,7 @@ def facts(
         def next_piece(pass_id: str, settings: dict[str, str], cache: str | None) -> dict[str, Any]:
             return passes.next_piece(pass_id, {**settings, CACHE: cache})
 
-        declared = Declaration(timeout=float(seconds), mutates=False, spawn=programs, generator=description)
+        declared = Declaration(tier=SAFE, timeout=float(seconds), mutates=False, spawn=programs, generator=description)
         return serve_with(function, next_piece, declared)
 
     return decorate

@@ -2,8 +2,7 @@
 
 Listing runs the plugin, so it happens in a host with a sandbox (``strict`` by default) and a deadline. The file is
 hashed before it runs, and every host of it is started with that hash. The listing is untrusted: it decides neither the
-hash, nor the prefix of the action ids, nor the sandbox, and programs are started only if the caller allows them by
-name or path.
+hash, nor the prefix of the action ids, nor the sandbox, and programs are started only if the caller allows them.
 
 The tier of an action is computed from its effects; the tier that a host lists can only raise it. Missing or unreadable
 members default to the most careful value. Input is validated against the schema of its action by the caller and by the
@@ -22,13 +21,7 @@ import msgspec
 
 from manglecp.pack import ListingError, SandboxPolicy, run_listing
 from manglecp.toolhost.actions import DANGEROUS, lease_tier, starts_programs
-from manglecp.toolhost.dispatch.launch import (
-    DEFAULT_TIMEOUT,
-    MAX_TIMEOUT,
-    HostCommand,
-    ProgramFinder,
-    library_paths,
-)
+from manglecp.toolhost.dispatch.launch import DEFAULT_TIMEOUT, MAX_TIMEOUT, HostCommand, ProgramFinder, library_paths
 from manglecp.toolhost.dispatch.messages import DispatchError, HostCall, failure, is_failure
 from manglecp.toolhost.dispatch.responses import MAX_OUTPUT
 from manglecp.toolhost.idempotency import unique

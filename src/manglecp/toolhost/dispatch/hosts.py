@@ -220,7 +220,7 @@ class HostSupervisor:
         finally:
             slot.host = None
             stop = self._stop(host)
-            if successor is None:
+            if successor is None:  # the next host starts after the end of this one
                 await asyncio.shield(stop)
         return successor
 

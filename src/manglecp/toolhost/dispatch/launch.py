@@ -125,7 +125,7 @@ class ProgramFinder:
         program = self._settings.get(name, name)
         if program.startswith("/"):
             return shutil.which(program)
-        if not program or "/" in program or not self._search_path:  # an empty one means the default of which()
+        if not program or "/" in program or not self._search_path:  # which() has a default for an empty path
             return None
         return shutil.which(program, path=self._search_path)
 

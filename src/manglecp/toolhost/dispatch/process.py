@@ -27,16 +27,10 @@ import msgspec
 
 from manglecp.toolhost.dispatch.launch import HostCommand, LaunchedHost, launch
 from manglecp.toolhost.dispatch.messages import decode
-from manglecp.toolhost.dispatch.responses import (
-    WORK_SECONDS,
-    HostLost,
-    LineBuffer,
-    Request,
-    ResponseMatcher,
-)
+from manglecp.toolhost.dispatch.responses import WORK_SECONDS, HostLost, LineBuffer, Request, ResponseMatcher
 
 KILL_GRACE: Final = 0.2  # seconds between SIGTERM and SIGKILL
-STOP_GRACE: Final = 0.05  # seconds that a host has to exit after an empty line, as upstream gives it
+STOP_GRACE: Final = 0.05  # seconds that a host has to exit after an empty line, as the C++ client gives it
 STDERR_BYTES: Final = 8_192  # the end of stderr that is kept for error messages
 MAX_EVENT_BYTES: Final = 65_536
 PIPE_BYTES: Final = 1_048_576
@@ -119,6 +113,7 @@ class HostProcess:
 
     @property
     def idle(self) -> bool:
+        """Whether no request is open, not even one whose caller has left."""
         return self._matcher.idle
 
     async def exchange(

@@ -1,7 +1,7 @@
 """Matches the response lines of a host to its requests, without I/O.
 
-The contract has no correlation id: the next line answers the oldest open request. A line that no request waits for, one
-that is not an answer, or one that names another call breaks that order: the stream is *spoiled*, and every open
+The IPC contract has no correlation id: the next line answers the oldest open request. A line without an open request,
+one that is not an answer, or one that names another call breaks that order: the stream is *spoiled*, and every open
 request is lost.
 
 A request is answered or lost (:class:`HostLost`) exactly once. A loss states whether any byte had been written

@@ -193,12 +193,11 @@ class Worker:
         for task in tasks:
             task.cancel()
         try:
-            _, running = runner.run(asyncio.wait(tasks, timeout=_CANCEL_SECONDS))
+            still_running = runner.run(asyncio.wait(tasks, timeout=_CANCEL_SECONDS))[1]
         except BaseException:  # the loop is in an unknown state
+            still_running = set(tasks)
+        if still_running:
             self._runner = None
-        else:
-            if running:
-                self._runner = None
 
 
 def _names(folder: str | None) -> list[str]:

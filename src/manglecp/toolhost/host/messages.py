@@ -1,7 +1,6 @@
 """Requests and answers as bytes.
 
-Parsing is stricter than that of the C++ host: one JSON value and nothing after it, no NaN, no repeated name, valid
-UTF-8.
+Parsing is stricter than the C++ host's: one JSON value and nothing after it, no NaN, no repeated name, valid UTF-8.
 
 Answers are UTF-8, or ASCII with escapes if they have a lone surrogate. A line ends at byte 0x0A and nowhere else. An
 answer that is too long for a client is replaced by an error, so that the client need not end the host.

@@ -3,7 +3,7 @@
     none      nothing; for plugins that are as trusted as the operator
     standard  network, programs and files are available, but only the workspace is writable, and privileges never grow
     strict    no network, no programs, no files but the interpreter, the libraries, the plugin and the workspace
-    spawn     as strict, but the named programs can be started; they are isolated as the worker is
+    spawn     as strict, but the named programs can be started; they are confined as the worker is
 
 In `standard` and `spawn`, which permit processes, the worker is contained: it gets a supervisor and a PID namespace.
 
