@@ -575,6 +575,28 @@ def test_while_it_is_being_inferred_a_predicate_may_hold_anything() -> None:
     ]
 
 
+def test_what_is_known_of_a_recursion_counts_beside_what_is_not() -> None:
+    path = "edge(1, 2). path(X, Y) :- edge(X, Y). path(X, Z) :- path(X, Y), edge(Y, Z). "
+    accepted(path + "len(N) :- path(X, Y), N = fn:minus(Y, X).")
+    accepted(path + "Decl far(X) bound [/number]. far(Y) :- path(1, Y), Y = fn:plus(Y, 0).")
+    (message,) = refused(path.replace("edge(1, 2)", 'edge("a", "b")') + "len(N) :- path(X, Y), N = fn:minus(Y, X).")
+    assert "fn:minus takes /number" in message
+    mutual = 'even(0). odd(Y) :- even(X), Y = "one". even(Y) :- odd(X), Y = 2. sum(N) :- even(X), N = fn:plus(X, 1).'
+    accepted(mutual)
+
+
+def test_an_element_of_an_empty_list_has_every_type() -> None:
+    for bound in ("/number", "/string", "fn:List(/name)"):
+        accepted(f"todo([]). Decl item(X) bound [{bound}]. item(X) :- todo(L), :list:member(X, L).")
+        accepted(f"todo([]). Decl item(X) bound [{bound}]. item(X) :- todo(L), :match_cons(L, X, _).")
+    refused("todo([1]). todo([]). Decl item(X) bound [/string]. item(X) :- todo(L), :list:member(X, L).")
+
+
+def test_constants_that_always_differ() -> None:
+    assert refused('p(1) :- "a" != 1.') == ['1:9 "a" != 1: /string and /number always differ']
+    accepted("p(1) :- 2 != 1.")
+
+
 def test_an_error_is_not_repeated_further_up() -> None:
     assert refused("p(Y) :- any(X), Y = fn:plus(X, 1).\nq(Y) :- p(X), Y = fn:plus(X, 1).\nn(X) :- q(X).") == [
         "1:21 fn:plus takes /number, but X is /any"

@@ -65,6 +65,7 @@ from manglecp.mangle.types import (
     match_type,
     meet,
     member,
+    parts,
     read_type,
     row_accepts,
     shapes_agree,
@@ -328,12 +329,21 @@ def _row_text(types: Types) -> str:
 
 
 def _most_general(rows: Iterable[Types]) -> tuple[Types, ...]:
-    """Drop the rows that conform to another row; sort the rest."""
+    """Drop the rows that another row covers; sort the rest."""
     general: list[Types] = []
     for row in rows:
-        if not any(all(map(conforms, row, other)) for other in general):
-            general = [*(other for other in general if not all(map(conforms, other, row))), row]
+        if not any(all(map(_covers, other, row)) for other in general):
+            general = [*(other for other in general if not all(map(_covers, row, other))), row]
     return tuple(sorted(general, key=str))
+
+
+def _covers(wide: Type, narrow: Type) -> bool:
+    """Return whether ``narrow`` adds nothing to ``wide``.
+
+    ``/any`` covers only itself: it may stand for a type that is not known yet, as in a recursion, and arithmetic needs
+    the alternative that is known.
+    """
+    return conforms(narrow, wide) and (ANY in parts(narrow) or ANY not in parts(wide))
 
 
 class _RuleCheck:
@@ -461,7 +471,7 @@ class _RuleCheck:
         left = self._body_type(premise.left, state, premise)
         right = self._body_type(premise.right, state, premise)
         variables = [side for side in (premise.left, premise.right) if isinstance(side, Variable)]
-        if not variables:
+        if not variables and not premise.negated:
             return state
         if premise.negated:  # a value that differs from a constant can still be any other of its kind
             left, right = widen(left), widen(right)

@@ -602,8 +602,6 @@ def match_type(expected: Type, actual: Type, binding: Binding) -> Type:
     if actual == ANY or isinstance(actual, TypeVariable):
         return instantiate(expected, binding)
     if isinstance(expected, ListType | PairType) and type(actual) is type(expected):
-        if actual == ListType(BOT):
-            return actual
         inner = [match_type(*pair, binding) for pair in zip(expected.inner, _inner(actual), strict=True)]
         return EMPTY if EMPTY in inner else type(expected)(*inner)
     return meet(actual, instantiate(expected, {}))
