@@ -177,7 +177,7 @@ class TestActions:
         problems = Problems()
         read_actions({"tools": [{**self.TOOL, **changes}]}, "actions.py", problems)
         with pytest.raises(PackError) as caught:
-            problems.refuse()
+            problems.raise_if_errors()
         return [each.message for each in caught.value.diagnostics]
 
     @hidden

@@ -16,7 +16,7 @@ from tests.pack.folders import SMALL, problem, read, write
 
 def refused(problems: Problems) -> dict[str, str]:
     with pytest.raises(PackError) as caught:
-        problems.refuse()
+        problems.raise_if_errors()
     return {found.file: found.message for found in caught.value.diagnostics}
 
 

@@ -11,7 +11,7 @@ from manglecp.intent import Domain
 from manglecp.intent.names import PERMISSIONS
 from manglecp.mangle import Result
 from manglecp.pack import PackError, folder, governance, host_listing, loader, skills
-from manglecp.pack.settings import LARGEST_SETTINGS, AuthSettings, Disclosure, Invocation, PackLimits, Settings
+from manglecp.pack.settings import MAX_SETTINGS_BYTES, AuthSettings, Disclosure, Invocation, PackLimits, Settings
 from manglecp.toolhost.external_hosts import BATCH
 from manglecp.wire import CATEGORIES
 from manglecp.wire.messages import SIDE_EFFECTS
@@ -99,7 +99,7 @@ def test_the_limits_are_those() -> None:
     assert f"{folder.MAX_FILES:,}, {folder.MAX_DEPTH}" in PAGE
     assert f"batches of {BATCH:,}" in PAGE
     assert f"has {host_listing.SECONDS:g} seconds" in PAGE
-    sizes = (LARGEST_SETTINGS, loader.LARGEST_TEXT, skills.LARGEST, folder.LARGEST, host_listing.MAX_OUTPUT)
+    sizes = (MAX_SETTINGS_BYTES, loader.LARGEST_TEXT, skills.LARGEST, folder.LARGEST, host_listing.MAX_OUTPUT)
     assert governance.LARGEST_DOCUMENT == 256 << 10
     assert folder.MAX_BYTES == 4 << 30
     assert sizes == (64 << 10, 16 << 20, 256 << 10, 1 << 30, 4 << 20)

@@ -144,7 +144,7 @@ def asked(folder: Path, source: str, seconds: float = host_listing.SECONDS) -> t
     found, digest = Problems(), sha256(source.encode()).hexdigest()
     listing = host_listing.list_tools(folder, "actions.py", digest, found, seconds=seconds)
     try:
-        found.refuse()
+        found.raise_if_errors()
     except PackError as error:
         return listing, error.diagnostics[0].message
     return listing, ""
@@ -170,7 +170,7 @@ def test_a_file_that_was_changed_meanwhile_is_not_run(tmp_path: Path) -> None:
     found = Problems()
     assert host_listing.list_tools(tmp_path, "actions.py", "0" * 64, found) is None
     with pytest.raises(PackError, match="plugin hash mismatch"):
-        found.refuse()
+        found.raise_if_errors()
 
 
 def forged(tool: str) -> str:

@@ -1,7 +1,7 @@
 """The actions, external predicates and fact generators that the Python files of a pack list.
 
-A hostile file can forge its listing, so every member is checked: schemas have no references, are small and compile;
-texts hold no invisible character.
+A hostile file can forge its listing, so every member is checked: schemas must be small, without references, and valid;
+texts must not hold invisible characters. A listed function is called a tool, whatever it implements.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from manglecp.pack.model import ActionDescription, ExternalDescription, Generato
 
 _AID: Final = re.compile(r"AID\.[A-Z0-9_]+\.[A-Z0-9_]+\.v[1-9][0-9]{0,8}")
 _NAME: Final = re.compile(r"[^\W\d]\w{0,127}")
-_MAX_SCHEMA: Final = 262_144
+_MAX_SCHEMA: Final = 262_144  # bytes
 _MAX_TOOLS: Final = 10_000
-_MAX_DESCRIPTION: Final = 10_000
+_MAX_DESCRIPTION: Final = 10_000  # characters
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
-_DANGEROUS: Final = 3
-_MAX_TIMEOUT: Final = 86_400.0
+_HIGHEST_TIER: Final = 3  # of actions with dangerous effects
+_MAX_TIMEOUT: Final = 86_400.0  # seconds
 _D = TypeVar("_D", ExternalDescription, GeneratorDescription)
 
 
@@ -38,18 +38,18 @@ def read_tools(document: dict[str, Any], file: str, problems: Problems) -> Itera
         return
     seen: set[str] = set()
     for tool in tools:
-        listed = ToolListing(tool if isinstance(tool, dict) else {}, file, problems)
-        if not listed.valid:
+        listing = ToolListing(tool if isinstance(tool, dict) else {}, file, problems)
+        if not listing.valid:
             continue
-        if listed.name in seen:
-            problems.add(file, f"{listed.name}: two functions have that name", fix="rename one of them")
+        if listing.name in seen:
+            problems.add(file, f"{listing.name}: two functions have that name", fix="rename one of them")
             continue
-        seen.add(listed.name)
-        yield listed
+        seen.add(listing.name)
+        yield listing
 
 
 class ToolListing:
-    """One tool; ``valid`` is false once a problem was reported."""
+    """Reads the members of one tool. ``valid`` becomes false when a problem is reported."""
 
     def __init__(self, tool: dict[str, Any], file: str, problems: Problems) -> None:
         self._tool = tool
@@ -79,7 +79,7 @@ class ToolListing:
         return text
 
     def texts(self, value: object, what: str) -> tuple[str, ...]:
-        """Return the words of a list, none if they are invalid; ``what`` names them in the message."""
+        """Return the words of a list; none, and report a problem, if it is invalid. The message calls them ``what``."""
         words = value if isinstance(value, list) else [None]
         if all(isinstance(item, str) and item and find_invisible(item) is None for item in words):
             return tuple(words)
@@ -87,6 +87,7 @@ class ToolListing:
         return ()
 
     def spawn(self) -> tuple[str, ...]:
+        """Return the programs that the tool may start."""
         capabilities = self._tool.get("capabilities")
         return self.texts(capabilities.get("spawn", []) if isinstance(capabilities, dict) else [], "programs")
 
@@ -102,19 +103,22 @@ class ToolListing:
         return value if isinstance(value, bool) else default
 
     def declared(self, key: str, kind: type[_D], what: str, fix: str) -> _D | None:
-        """Return the description of a predicate or generator; None if its declaration is missing or invalid."""
+        """Return the description under ``key``; None, and report a problem, if it is missing or invalid.
+
+        ``what`` is the kind of tool in messages, and ``fix`` is for a tool of another kind.
+        """
         if not isinstance(self._tool.get(key), dict):
             self.report(f"not {what}", fix)
             return None
-        about = {"name": self.name, "aid": self.aid, "description": self.description(), "spawn": self.spawn()}
+        members = {"name": self.name, "aid": self.aid, "description": self.description(), "spawn": self.spawn()}
         try:
-            return msgspec.convert({**self._tool[key], **about}, kind)
+            return msgspec.convert({**self._tool[key], **members}, kind)
         except msgspec.ValidationError:
             self.report(f"its declaration as {what} is invalid")
             return None
 
     def schema(self, key: str) -> dict[str, Any]:
-        """Return the JSON Schema, empty if it is refused."""
+        """Return the JSON Schema under ``key``; an empty one, and report a problem, if it is invalid."""
         schema = self._tool.get(key)
         reason = _schema_problem(schema)
         if reason is None:
@@ -125,6 +129,7 @@ class ToolListing:
 
 
 def _schema_problem(schema: object) -> str | None:
+    """Return what is wrong with a schema, as the end of a sentence, or None."""
     if not isinstance(schema, dict):
         return "is not an object"
     try:
@@ -149,15 +154,15 @@ def _schema_problem(schema: object) -> str | None:
 
 def _has_reference(schema: object) -> bool:
     """Return whether the schema has a reference, which is a string; a property may be called ``$ref`` too."""
-    waiting = [schema]
-    while waiting:
-        part = waiting.pop()
+    pending = [schema]
+    while pending:
+        part = pending.pop()
         if isinstance(part, dict):
             if any(isinstance(part.get(key), str) for key in _REFERENCES):
                 return True
-            waiting += part.values()
+            pending += part.values()
         elif isinstance(part, list):
-            waiting += part
+            pending += part
     return False
 
 
@@ -181,38 +186,38 @@ def _with_preview(
     """Return the action with the parameters that its preview provides, and report an unusable preview."""
     if action.preview is None:
         return action
-    preview, where = actions.get(action.preview), f"{action.name}: its preview {action.preview!r}"
-    given = set(action.input_schema.get("properties", {}))
+    preview, subject = actions.get(action.preview), f"{action.name}: its preview {action.preview!r}"
+    params = set(action.input_schema.get("properties", {}))
     if preview is None:
         similar = closest_match(action.preview, actions)
-        problems.add(file, f"{where} is not an action", fix=f"did you mean {similar}?" if similar else None)
+        problems.add(file, f"{subject} is not an action", fix=f"did you mean {similar}?" if similar else None)
         return action
     if preview.tier > 0:
-        problems.add(file, f"{where} has effects", fix="name an action that only reads")
-    if missing := sorted(set(preview.input_schema.get("required", ())) - given):
-        problems.add(file, f"{where} requires {missing[0]!r}, which {action.name} does not take")
-    provided = given & set(preview.output_schema.get("properties", {})) - set(
-        preview.input_schema.get("properties", {})
-    )
+        problems.add(file, f"{subject} has effects", fix="name an action that only reads")
+    if missing := sorted(set(preview.input_schema.get("required", ())) - params):
+        problems.add(file, f"{subject} requires {missing[0]!r}, which {action.name} does not take")
+    preview_params = set(preview.input_schema.get("properties", {}))
+    provided = params & set(preview.output_schema.get("properties", {})) - preview_params
     if required := sorted(provided & set(action.input_schema.get("required", ()))):
         fix = f"give {required[0]} a default: without an approval there is no preview"
-        problems.add(file, f"{where} provides {required[0]!r}, which {action.name} requires", fix=fix)
+        problems.add(file, f"{subject} provides {required[0]!r}, which {action.name} requires", fix=fix)
     return replace(action, previewed=frozenset(provided))
 
 
 def _action(tool: ToolListing) -> ActionDescription:
-    inputs = tool.schema("inputs_schema")
-    if inputs and not (inputs.get("type") == "object" and isinstance(inputs.get("properties", {}), dict)):
+    input_schema = tool.schema("inputs_schema")
+    is_object = input_schema.get("type") == "object" and isinstance(input_schema.get("properties", {}), dict)
+    if input_schema and not is_object:
         tool.report("its inputs_schema does not describe an object")
     tier, timeout = tool.member("tier"), tool.member("timeout")
     return ActionDescription(
         name=tool.name,
         aid=tool.aid,
         description=tool.description(),
-        input_schema=inputs,
+        input_schema=input_schema,
         output_schema=tool.schema("outputs_schema"),
         effects=tool.texts(tool.member("side_effects"), "effects") or ("none",),
-        tier=tier if type(tier) is int and 0 <= tier <= _DANGEROUS else _DANGEROUS,
+        tier=tier if type(tier) is int and 0 <= tier <= _HIGHEST_TIER else _HIGHEST_TIER,
         mutates=tool.flag("mutates", True),
         reversible=tool.flag("reversible", False),
         idempotent=tool.flag("idempotent", False),
@@ -242,7 +247,7 @@ def read_externals(document: dict[str, Any], file: str, problems: Problems) -> d
 def read_generators(
     params: Collection[str], document: dict[str, Any], file: str, problems: Problems
 ) -> dict[str, GeneratorDescription]:
-    """Return the generators by name, in the order of their ids. ``params`` are the params of the pack."""
+    """Return the generators by name, in the order of their ids. ``params`` are the names of the pack's params."""
     generators: dict[str, GeneratorDescription] = {}
     suppliers: dict[str, str] = {}
     for tool in read_tools(document, file, problems):
@@ -261,6 +266,6 @@ def read_generators(
                 tool.report(f"it takes {name}, and the pack has no param of that name", fix)
         if tool.valid:
             generators[generator.name] = generator
-    if not generators and problems.is_valid(file):
+    if not generators and problems.has_no_error(file):
         problems.warn(file, "it declares no fact generator", fix='write @facts("PREDICATE") before one')
     return generators

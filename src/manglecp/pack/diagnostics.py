@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 from manglecp.base.diagnostic import Diagnostic, DiagnosticError, FileLocation, Severity
 
-if TYPE_CHECKING:  # packs hold their warnings
+if TYPE_CHECKING:  # import cycle: pack.model imports governance, which imports this module
     from manglecp.pack.model import Pack
 
-_MAX_REPORTED: Final = 200
+_MAX_REPORTED: Final = 200  # diagnostics of one error
 
 
 class PackError(DiagnosticError):
@@ -22,6 +22,7 @@ class PackError(DiagnosticError):
 
     @classmethod
     def at(cls, file: str, message: str, *, fix: str | None = None) -> PackError:
+        """Return an error with one diagnostic; ``file`` may be empty."""
         return cls([pack_problem(file, message, fix=fix)])
 
 
@@ -47,6 +48,7 @@ class Problems:
     def add(
         self, file: str, message: str, *, line: int | None = None, column: int | None = None, fix: str | None = None
     ) -> None:
+        """Add an error."""
         self._diagnostics.append(pack_problem(file, message, line, column, fix=fix))
 
     def warn(self, file: str, message: str, *, line: int | None = None, fix: str | None = None) -> None:
@@ -59,14 +61,15 @@ class Problems:
     def any_error(self) -> bool:
         return any(diagnostic.severity == "error" for diagnostic in self._diagnostics)
 
-    def is_valid(self, file: str) -> bool:
+    def has_no_error(self, file: str) -> bool:
         return not any(diagnostic.file == file and diagnostic.severity == "error" for diagnostic in self._diagnostics)
 
     @property
     def warnings(self) -> tuple[Diagnostic, ...]:
         return tuple(diagnostic for diagnostic in self._sorted() if diagnostic.severity == "warning")
 
-    def refuse(self, partial: Pack | None = None) -> None:
+    def raise_if_errors(self, partial: Pack | None = None) -> None:
+        """Raise :class:`PackError` with all diagnostics if one is an error."""
         if self.any_error:
             diagnostics = self._sorted()
             if (excess := len(diagnostics) - _MAX_REPORTED) > 0:
@@ -74,4 +77,4 @@ class Problems:
             raise PackError(diagnostics, partial)
 
     def _sorted(self) -> list[Diagnostic]:
-        return sorted(self._diagnostics, key=lambda one: (one.file, one.line or 0, one.column or 0))
+        return sorted(self._diagnostics, key=lambda problem: (problem.file, problem.line or 0, problem.column or 0))

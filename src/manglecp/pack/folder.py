@@ -2,7 +2,7 @@
 
 Names are relative to the folder, with slashes. Hidden files and backups (``~``) are not part of a pack, but its hosts
 can read them, so they count in its digest. Hidden folders, ``__pycache__`` and ``node_modules`` are ignored; no host
-imports from them. Links must lead to a file of the folder. Files are hashed as they are read, so that the digest covers
+imports from them. Links must lead to a file of the folder. A file is hashed when it is read, so that the digest covers
 the bytes that were used.
 """
 
@@ -18,12 +18,12 @@ from typing import Final
 from manglecp.base.text import find_invisible, replace_invisible
 from manglecp.pack.diagnostics import Problems
 
-MAX_FILES: Final = 10_000  # with links and folders
-MAX_DEPTH: Final = 16
+MAX_FILES: Final = 10_000  # including links and folders
+MAX_DEPTH: Final = 16  # of nested folders
 LARGEST: Final = 1 << 30  # bytes of one file
 MAX_BYTES: Final = 1 << 32  # of all files
 _CHUNK: Final = 1 << 20
-_FORMAT: Final = b"manglecp-pack-1"
+_DIGEST_FORMAT: Final = b"manglecp-pack-1"  # version of what the digest covers
 _IGNORED: Final = frozenset({"__pycache__", "node_modules"})
 
 
@@ -35,25 +35,25 @@ class Folder:
         self._problems = problems
         self._digests: dict[str, bytes] = {}
         self._unreadable: set[str] = set()
-        self._links: dict[str, str] = {}
+        self._links: dict[str, str] = {}  # to the name of the target
         self._bytes_left = MAX_BYTES
         self._all: Final = tuple(sorted(self._walk(root)))
         self.names: Final = tuple(name for name in self._all if not _is_excluded(name))
 
     def _walk(self, root: Path) -> Iterator[str]:
-        waiting, count = [("", 0)], 0
-        while waiting:
-            inside, depth = waiting.pop()
+        pending, count = [("", 0)], 0
+        while pending:
+            folder, depth = pending.pop()
             try:
-                with os.scandir(root / inside) as entries:
+                with os.scandir(root / folder) as entries:
                     listed = sorted(entries, key=lambda entry: entry.name)
             except OSError as error:
-                self._problems.add(inside, f"the folder cannot be read: {error.strerror}")
+                self._problems.add(folder, f"the folder cannot be read: {error.strerror}")
                 continue
             for entry in listed:
                 if is_ignored(entry):
                     continue
-                name = f"{inside}/{entry.name}" if inside else entry.name
+                name = f"{folder}/{entry.name}" if folder else entry.name
                 count += 1
                 if count > MAX_FILES:
                     self._problems.add("", f"the folder has more than {MAX_FILES:,} files", fix="is it a pack?")
@@ -61,17 +61,18 @@ class Folder:
                 if not entry.name.isprintable() or find_invisible(entry.name) is not None:
                     self._problems.add(replace_invisible(name), "the name is not printable", fix="rename it")
                 elif entry.is_symlink():
-                    if self._is_inside(name):
+                    if self._check_link(name):
                         yield name
                 elif entry.is_dir(follow_symlinks=False):
                     if depth == MAX_DEPTH:
                         self._problems.add(name, f"folders are nested more than {MAX_DEPTH} deep")
                     else:
-                        waiting.append((name, depth + 1))
+                        pending.append((name, depth + 1))
                 else:
                     yield name
 
-    def _is_inside(self, name: str) -> bool:
+    def _check_link(self, name: str) -> bool:
+        """Return whether a link leads to a file of the folder; report it otherwise, unless it is hidden."""
         try:
             target = (self.root / name).resolve(strict=True)
         except (OSError, RuntimeError):  # RuntimeError: a cycle of links
@@ -79,7 +80,7 @@ class Folder:
                 self._problems.add(name, "the link leads nowhere")
             return False
         if name.rpartition("/")[2].startswith(".") and not (target.is_file() and target.is_relative_to(self.root)):
-            return False  # as a hidden folder
+            return False  # ignored, as hidden folders are
         if not target.is_relative_to(self.root):
             self._problems.add(name, "the link leads out of the pack", fix="copy its target")
         elif not target.is_file():
@@ -93,17 +94,17 @@ class Folder:
             return True
         return False
 
-    def read(self, name: str, most: int) -> bytes | None:
+    def read(self, name: str, max_bytes: int) -> bytes | None:
         """Return the bytes of a file; None, and report a problem, if it cannot be read."""
-        data = b"".join(self._chunks(name, most))
+        data = b"".join(self._chunks(name, max_bytes))
         if name in self._unreadable:
             return None
         self._digests[name] = hashlib.sha256(data).digest()
         return data
 
-    def text(self, name: str, most: int) -> str | None:
-        """Return a file as UTF-8 text without NUL and byte order mark, or None as :meth:`read`."""
-        data = self.read(name, most)
+    def text(self, name: str, max_bytes: int) -> str | None:
+        """Return a file as text, without a byte order mark; None, and report a problem, if it is not text in UTF-8."""
+        data = self.read(name, max_bytes)
         if data is None:
             return None
         try:
@@ -117,16 +118,17 @@ class Folder:
             return None
         return text
 
-    def __contains__(self, name: str) -> bool:
-        """Return whether a file was read."""
+    def has_digest(self, name: str) -> bool:
+        """Return whether a file was read, by :meth:`read` or :meth:`digest`."""
         return name in self._digests
 
     def sha256(self, name: str) -> str:
+        """Return the digest of a file that was read."""
         return self._digests[name].hex()
 
     def digest(self, pack: str, governance: str, params: Mapping[str, str]) -> str:
         """Return the SHA-256 over pack name, policies, params, and all files; reads those that were not read yet."""
-        parts = [_FORMAT, b"pack", pack.encode(), b"governance", governance.encode()]
+        parts = [_DIGEST_FORMAT, b"pack", pack.encode(), b"governance", governance.encode()]
         for name in self._all:
             if name not in self._digests and name not in self._unreadable:
                 content = hashlib.sha256()
@@ -144,7 +146,7 @@ class Folder:
         self._unreadable.add(name)
         self._problems.add(name, message, fix=fix)
 
-    def _chunks(self, name: str, most: int) -> Iterator[bytes]:
+    def _chunks(self, name: str, max_bytes: int) -> Iterator[bytes]:
         """Yield the bytes of a regular file; a pipe or a link put in its place does not block or escape."""
         if self._bytes_left < 0:  # reported with the file that exceeded the limit
             self._unreadable.add(name)
@@ -158,18 +160,17 @@ class Folder:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 self._report_unreadable(name, "neither a file nor a folder", fix="remove it from the pack")
                 return
-            left = most
+            bytes_left = max_bytes
             try:
                 while chunk := file.read(_CHUNK):
-                    left -= len(chunk)
+                    bytes_left -= len(chunk)
                     self._bytes_left -= len(chunk)
-                    if left < 0:
-                        self._report_unreadable(name, f"the file has more than {most:,} bytes")
+                    if bytes_left < 0:
+                        self._report_unreadable(name, f"the file has more than {max_bytes:,} bytes")
                         return
                     if self._bytes_left < 0:
-                        self._report_unreadable(
-                            name, f"with it, the files of the pack have more than {MAX_BYTES:,} bytes"
-                        )
+                        message = f"with it, the files of the pack have more than {MAX_BYTES:,} bytes"
+                        self._report_unreadable(name, message)
                         return
                     yield chunk
             except OSError as error:
@@ -177,6 +178,7 @@ class Folder:
 
 
 def is_ignored(entry: os.DirEntry[str]) -> bool:
+    """Return whether an entry is a folder that is neither part of the pack nor of its digest."""
     return _in_ignored_folder((entry.name,)) and entry.is_dir(follow_symlinks=False)
 
 
@@ -185,11 +187,12 @@ def _in_ignored_folder(folders: Iterable[str]) -> bool:
 
 
 def _is_excluded(name: str) -> bool:
+    """Return whether a file is hidden or a backup: part of the digest, but not of the pack."""
     return any(part.startswith(".") or part.endswith("~") for part in name.split("/"))
 
 
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def open_inside(root: Path, name: str) -> int:
@@ -197,12 +200,12 @@ def open_inside(root: Path, name: str) -> int:
     *folders, file = name.split("/")
     if {"", ".", ".."} & {*folders, file}:
         raise FileNotFoundError(2, "No such file or directory")
-    within = os.open(root, _FOLDER)
+    parent = os.open(root, _FOLDER_FLAGS)
     try:
         for folder in folders:
-            inner = os.open(folder, _FOLDER, dir_fd=within)
-            os.close(within)
-            within = inner
-        return os.open(file, _FILE, dir_fd=within)
+            child = os.open(folder, _FOLDER_FLAGS, dir_fd=parent)
+            os.close(parent)
+            parent = child
+        return os.open(file, _FILE_FLAGS, dir_fd=parent)
     finally:
-        os.close(within)
+        os.close(parent)

@@ -1,8 +1,8 @@
 """The policy package of a pack: the one in ``governance/``, or the one that ships with manglecp.
 
-The digest of a package in ``governance/`` must be pinned in ``pack.toml``; the shipped one may be pinned too. Every
-turn of a server needs some documents. A package without them would refuse every turn, so their absence is reported
-when the pack is read.
+The digest of a package in ``governance/`` must be pinned in ``pack.toml``; that of the shipped one may be pinned too.
+Every turn of a server needs some documents. A package without them would refuse every turn, so their absence is
+reported when the pack is read.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from manglecp.pack.settings import FILE
 from manglecp.pack.toml_reader import KeyPath, KeyPositions, has_too_many_parts
 
 FOLDER: Final = "governance"
-LARGEST_DOCUMENT: Final = 262_144
-_REQUIRED: Final = {  # by document, the control that every turn of a server shows
+LARGEST_DOCUMENT: Final = 262_144  # bytes
+_REQUIRED_CONTROLS: Final = {  # by document, the control that every turn of a server shows
     "guardrail-stages": "the stages that have to be decided",
     "observability": "the mode of observability",
     "risk-tiers": "a control profile for its risk tier",
@@ -27,11 +27,14 @@ _REQUIRED: Final = {  # by document, the control that every turn of a server sho
 
 
 def select_governance(documents: Mapping[str, str], pin: str | None, problems: Problems) -> PolicyPackage:
-    """Return the package of the documents, texts by file name, or the shipped one. Reports a wrong pin."""
+    """Return the package of the documents (texts by file name), or the shipped one if there are none or a broken one.
+
+    ``pin`` is the digest that ``pack.toml`` expects. Problems of the documents and a wrong pin are reported.
+    """
     package = _read(documents, problems) if documents else default_governance()
     if package is None:
         return default_governance()
-    if not problems.is_valid(FILE):
+    if not problems.has_no_error(FILE):
         return package  # the pin could not be read
     if documents and pin is None:
         message = f"{FOLDER}/ is not pinned"
@@ -44,13 +47,14 @@ def select_governance(documents: Mapping[str, str], pin: str | None, problems: P
 
 
 def _read(documents: Mapping[str, str], problems: Problems) -> PolicyPackage | None:
-    if len([name for name, text in documents.items() if _is_readable(name, text, problems)]) < len(documents):
+    readable = [_is_readable(name, text, problems) for name, text in documents.items()]  # reports each problem
+    if not all(readable):
         return None
     try:
         package = read_package({name: text.encode() for name, text in documents.items()})
     except PolicyError as error:
         for problem in error.diagnostics:
-            line, column = _place(problem.file, documents.get(problem.file, ""), problem.pointer)
+            line, column = _position(problem.file, documents.get(problem.file, ""), problem.pointer)
             message = f"{problem.pointer}: {problem.message}" if problem.pointer else problem.message
             problems.add(f"{FOLDER}/{problem.file}", message, line=line, column=column)
         return None
@@ -75,8 +79,8 @@ def _is_readable(name: str, text: str, problems: Problems) -> bool:
     return False
 
 
-def _place(name: str, text: str, pointer: str) -> tuple[int, int] | tuple[None, None]:
-    """Return line and column of the value at a JSON pointer, of TOML that the parser accepts."""
+def _position(name: str, text: str, pointer: str) -> tuple[int, int] | tuple[None, None]:
+    """Return line and column of the value at a JSON pointer of a valid TOML document; both None otherwise."""
     if not pointer or not name.endswith(".toml"):
         return None, None
     steps = (step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:])
@@ -88,9 +92,10 @@ def _missing_controls(contents: Mapping[str, Mapping[str, Any]]) -> Iterator[tup
     """Yield document, message and fix for what would refuse every turn of a server."""
     if not contents["governance"]["claimed"]:
         yield "governance", "every turn of a server claims governance", "write claimed = true"
-    for kind, what in _REQUIRED.items():
+    for kind, control in _REQUIRED_CONTROLS.items():
         if kind not in contents:
-            yield kind, f"the document is missing, and every turn of a server shows {what}", f"add {FOLDER}/{kind}.toml"
+            message = f"the document is missing, and every turn of a server shows {control}"
+            yield kind, message, f"add {FOLDER}/{kind}.toml"
     for tier in TIERS if "risk-tiers" in contents else ():
         if tier not in contents["risk-tiers"]["tiers"]:
             yield "risk-tiers", f"the tier {tier} has no control profile", f"add [tiers.{tier}]"

@@ -14,16 +14,16 @@ from manglecp.pack.diagnostics import Problems
 from manglecp.pack.settings import SandboxPolicy
 from manglecp.wire import Fault, decode
 
-SECONDS: Final = 30.0
-MAX_OUTPUT: Final = 4_194_304
+SECONDS: Final = 30.0  # timeout of a listing
+MAX_OUTPUT: Final = 4_194_304  # bytes
 _INHERITED: Final = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ")
-_LINE: Final = re.compile(r"\((?:[^()]*, )?line (\d+)\)")
-_MAX_MESSAGE: Final = 300
-_CONFINED: Final = 6  # exit status of a host that cannot be sandboxed
+_LINE_NUMBER: Final = re.compile(r"\((?:[^()]*, )?line (\d+)\)")
+_MAX_MESSAGE: Final = 300  # characters
+_SANDBOX_FAILED: Final = 6  # exit status of a host that cannot be sandboxed
 
 
 class ListingError(ValueError):
-    """No valid listing. ``kind`` and ``code`` are those of a dispatch error."""
+    """There is no valid listing. ``kind`` and ``code`` become those of the dispatch error for the client."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ def run_listing(
 ) -> tuple[dict[str, Any], bytes]:
     """Run a host with ``--list``; return its listing, decoded and as bytes. Raises :class:`ListingError`.
 
-    ``sha256`` is the digest of the file that has to be listed.
+    ``sha256`` is the digest of the file that has to be listed; ``limit`` is in bytes.
     """
     argv = [*argv, "--parent", str(os.getpid())]
     try:
@@ -64,7 +64,7 @@ def run_listing(
     except Fault:
         document = None
     if isinstance(document, dict) and isinstance(document.get("error"), str):
-        fix = "repair the sandbox of this machine, or allow degraded ones" if status == _CONFINED else None
+        fix = "repair the sandbox of this machine, or allow degraded ones" if status == _SANDBOX_FAILED else None
         raise ListingError("tool_error", document["error"], fix=fix)
     if status:
         how = f"was ended by signal {-status}" if status < 0 else f"exited with status {status}"
@@ -97,6 +97,6 @@ def list_tools(
     except ListingError as error:
         message = str(error)[: 2 * _MAX_MESSAGE].removeprefix("cannot load plugin ").removeprefix(f"{file}: ")
         message = "".join(character if character.isprintable() else " " for character in message)[:_MAX_MESSAGE]
-        line = _LINE.search(message)
+        line = _LINE_NUMBER.search(message)
         problems.add(file, message, line=int(line[1][:9]) if line else None, fix=error.fix)
         return None

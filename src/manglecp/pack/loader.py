@@ -1,8 +1,8 @@
 """Reads a pack folder, or raises with all diagnostics.
 
-Rules are taken as text, with the trust level of their folder; they are parsed here only if the pack is refused anyway,
-so that its author sees all errors. Fact files are listed, and read when the declarations are known. Python files are
-described by hosts (:mod:`.host_listing`).
+Rules are taken as text, with the trust level of their folder. They are parsed here only if the pack is refused anyway,
+so that its author sees their syntax errors too. Fact files are only listed: reading them needs the declarations of the
+rules. Python files are described by hosts (:mod:`.host_listing`).
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from manglecp.pack.folder import Folder
 from manglecp.pack.governance import FOLDER, LARGEST_DOCUMENT, default_governance, select_governance
 from manglecp.pack.host_listing import list_tools
 from manglecp.pack.model import Pack, PythonFile, SkillText
-from manglecp.pack.settings import FILE, LARGEST_SETTINGS, SandboxPolicy, fill_params, read_settings
+from manglecp.pack.settings import FILE, MAX_SETTINGS_BYTES, SandboxPolicy, fill_params, read_settings
 from manglecp.pack.skills import LARGEST as LARGEST_SKILL, read_skill
 
-_TRUST: Final = {"schema": Trust.SCHEMA, "policy": Trust.POLICY, "domain": Trust.DOMAIN}
-_FACTS: Final = (".mg", ".jsonl", ".csv", ".parquet", ".sc")
-_KNOWN: Final = (FILE, "rules", "facts", "skills", FOLDER, "actions.py", "externals.py", "facts.py")
+_TRUST_LEVELS: Final = {"schema": Trust.SCHEMA, "policy": Trust.POLICY, "domain": Trust.DOMAIN}
+_FACT_SUFFIXES: Final = (".mg", ".jsonl", ".csv", ".parquet", ".sc")
+_TOP_NAMES: Final = (FILE, "rules", "facts", "skills", FOLDER, "actions.py", "externals.py", "facts.py")
 _FOLDERS: Final = {"rules": "rules", "facts": "fact files", "skills": "skills", FOLDER: "policy documents"}
-LARGEST_TEXT: Final = 16_777_216
+LARGEST_TEXT: Final = 16_777_216  # bytes of a rule or Python file
 _T = TypeVar("_T")
 
 
@@ -46,7 +46,7 @@ def read_pack(
             raise NotADirectoryError
     except (OSError, RuntimeError, ValueError):
         raise PackError.at("", f"there is no folder {str(folder)[:300]!r}") from None
-    return _PackReader(root, params or {}, sandbox or SandboxPolicy()).pack()
+    return _PackReader(root, params or {}, sandbox or SandboxPolicy()).read()
 
 
 class _PackReader:
@@ -57,28 +57,28 @@ class _PackReader:
         self._params = params
         self._sandbox = sandbox
 
-    def pack(self) -> Pack:
+    def read(self) -> Pack:
         self._check_names()
-        text = self._folder.text(FILE, LARGEST_SETTINGS) if FILE in self._folder.names else None
+        text = self._folder.text(FILE, MAX_SETTINGS_BYTES) if FILE in self._folder.names else None
         settings = read_settings(text or "", self._root.name, self._problems)
         governance = self._governance(settings.governance_digest)
-        params = fill_params(settings, self._params, self._problems) if self._problems.is_valid(FILE) else {}
-        sources, facts, skills = self._sources(), self._facts(), self._skills()
+        params = fill_params(settings, self._params, self._problems) if self._problems.has_no_error(FILE) else {}
+        sources, fact_files, skills = self._sources(), self._fact_files(), self._skills()
         actions_file, actions = self._describe("actions", read_actions)
         externals_file, externals = self._describe("externals", read_externals)
-        named = [param.name for param in settings.params]
-        generators_file, generators = self._describe("facts", partial(read_generators, named))
-        if not sources and not facts and not self._problems.any_error:
+        param_names = [param.name for param in settings.params]
+        generators_file, generators = self._describe("facts", partial(read_generators, param_names))
+        if not sources and not fact_files and not self._problems.any_error:
             self._problems.add("", "a pack has rules", fix="write rules/NAME.mg, or begin with: manglecp new NAME")
         digest = self._folder.digest(settings.name, governance.digest, params)
         pack = Pack(
             settings=settings,
             sources=sources,
-            fact_files=facts,
+            fact_files=fact_files,
             fact_digests={
                 str(self._root / name): self._folder.sha256(name)
                 for name in self._inside("facts")
-                if name in self._folder
+                if self._folder.has_digest(name)
             },
             skills=skills,
             actions=actions,
@@ -93,10 +93,10 @@ class _PackReader:
             generators_file=generators_file,
             warnings=self._problems.warnings,
         )
-        self._refuse(pack)
+        self._raise_if_errors(pack)
         return pack
 
-    def _refuse(self, pack: Pack) -> None:
+    def _raise_if_errors(self, pack: Pack) -> None:
         """Raise if there are errors, with the syntax errors of the rules too."""
         if self._problems.any_error:
             for source in pack.sources:
@@ -104,16 +104,16 @@ class _PackReader:
                     parse(source)
                 except ParseError as error:
                     self._problems.extend(error.diagnostics)
-        self._problems.refuse(pack)
+        self._problems.raise_if_errors(pack)
 
     def _check_names(self) -> None:
-        """Report files that look like a part of the pack and are not."""
+        """Report files and folders at the top that look like a part of the pack and are not."""
         tops = {name.partition("/")[0] for name in self._folder.names}
-        for top in _FOLDERS:
+        for top, content in _FOLDERS.items():
             if top in self._folder.names:
-                message = f"{top} is a file, and {_FOLDERS[top]} lie in a folder"
+                message = f"{top} is a file, and {content} lie in a folder"
                 self._problems.add(top, message, fix=f"move it into {top}/")
-        for top in _TRUST:
+        for top in _TRUST_LEVELS:
             inside = self._inside(top)
             if not inside:
                 continue
@@ -121,10 +121,10 @@ class _PackReader:
                 self._problems.add(f"{top}/", "rules lie in rules/", fix=f"move it to rules/{top}")
             else:
                 self._problems.warn(f"{top}/", "not part of a pack", fix=f"rules of that level lie in rules/{top}")
-        for top in sorted(tops - {*_KNOWN, *_TRUST, "actions", "externals"}):
+        for top in sorted(tops - {*_TOP_NAMES, *_TRUST_LEVELS, "actions", "externals"}):
             if top.endswith(".mg"):
                 self._problems.add(top, "rules lie in rules/", fix=f"move it to rules/{top}")
-            elif similar := closest_match(top, _KNOWN):
+            elif similar := closest_match(top, _TOP_NAMES):
                 self._problems.warn(top, "not part of a pack", fix=f"did you mean {similar}?")
 
     def _inside(self, folder: str) -> list[str]:
@@ -134,34 +134,32 @@ class _PackReader:
         sources = []
         for name in self._inside("rules"):
             level, slash, rest = name.removeprefix("rules/").partition("/")
-            trust = _TRUST.get(level) if slash else Trust.DOMAIN
+            trust = _TRUST_LEVELS.get(level) if slash else Trust.DOMAIN
             if trust is None:
-                self._problems.add(name, f"rules/{level} is not a trust level", fix=did_you_mean(level, _TRUST))
+                self._problems.add(name, f"rules/{level} is not a trust level", fix=did_you_mean(level, _TRUST_LEVELS))
             elif "/" in rest:
                 self._problems.add(name, "rule files lie directly in the folder of their level")
             elif not name.endswith(".mg"):
                 self._problems.add(name, "the name is not that of a rule file", fix="rule files end in .mg")
             elif (text := self._folder.text(name, LARGEST_TEXT)) is not None:
                 sources.append(Source(name, text, trust))
-                self._check_text(sources[-1])
+                self._check_characters(sources[-1])
         return tuple(sources)
 
-    def _check_text(self, source: Source) -> None:
-        """Report invisible characters, in comments too."""
+    def _check_characters(self, source: Source) -> None:
+        """Report the first invisible character, in comments too."""
         if (hidden := find_invisible(source.text, running=True)) is not None:
             line, column = source.position(hidden[0])
             message = f"the text holds the invisible character {hidden[1]}"
             fix = f"remove it, or write it as \\u{{{hidden[1].removeprefix('U+').lower()}}} where a rule looks for it"
             self._problems.add(source.name, message, line=line, column=column, fix=fix)
 
-    def _facts(self) -> tuple[str, ...]:
+    def _fact_files(self) -> tuple[str, ...]:
         files = []
         for name in self._inside("facts"):
-            if "/" in name.removeprefix("facts/") or not name.removesuffix(".gz").endswith(_FACTS):
-                known = ", ".join(_FACTS)
-                self._problems.add(
-                    name, "the name is not that of a fact file", fix=f"known endings are {known}, each also .gz"
-                )
+            if "/" in name.removeprefix("facts/") or not name.removesuffix(".gz").endswith(_FACT_SUFFIXES):
+                fix = f"known endings are {', '.join(_FACT_SUFFIXES)}, each also .gz"
+                self._problems.add(name, "the name is not that of a fact file", fix=fix)
             else:
                 files.append(str(self._root / name))
         return tuple(files)
@@ -179,8 +177,9 @@ class _PackReader:
         return skills
 
     def _governance(self, pin: str | None) -> PolicyPackage:
+        """Return the policy package; that of manglecp if a document cannot be read. ``pin`` is the expected digest."""
         documents: dict[str, str] = {}
-        sound = True
+        all_readable = True
         for name in self._inside(FOLDER):
             document = name.removeprefix(f"{FOLDER}/")
             text = None
@@ -190,26 +189,27 @@ class _PackReader:
             else:
                 text = self._folder.text(name, LARGEST_DOCUMENT)
             if text is None:
-                sound = False
+                all_readable = False
             else:
                 documents[document] = text
-        return select_governance(documents, pin, self._problems) if sound else default_governance()
+        return select_governance(documents, pin, self._problems) if all_readable else default_governance()
 
     def _describe(
         self, stem: str, read: Callable[[dict[str, Any], str, Problems], dict[str, _T]]
     ) -> tuple[PythonFile | None, dict[str, _T]]:
-        """Return a Python file or package and its descriptions; ``facts/`` holds fact files instead."""
-        file, package = f"{stem}.py", f"{stem}/__init__.py"
+        """Return the Python file ``stem``.py, or the ``__init__.py`` of that package, and what it describes."""
+        file, package_file = f"{stem}.py", f"{stem}/__init__.py"
         names = self._folder.names
-        inside = stem not in _FOLDERS and self._inside(stem)
-        if file in names and inside:
+        is_package = stem not in _FOLDERS and bool(self._inside(stem))  # facts/ holds fact files instead
+        if file in names and is_package:
             self._problems.add(file, f"there is a folder {stem}/ too", fix="keep one of the two")
         if file not in names:
-            if package not in names or not inside:
-                if inside:
-                    self._problems.add(f"{stem}/", "a package has a file __init__.py", fix=f"add {package}")
+            if not is_package:
                 return None, {}
-            file = package
+            if package_file not in names:
+                self._problems.add(f"{stem}/", "a package has a file __init__.py", fix=f"add {package_file}")
+                return None, {}
+            file = package_file
         if self._folder.text(file, LARGEST_TEXT) is None:
             return None, {}
         sha256 = self._folder.sha256(file)

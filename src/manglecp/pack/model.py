@@ -38,17 +38,17 @@ class ActionDescription:
     """An action as its host lists it. Rules refer to it by ``name``."""
 
     name: str
-    aid: str
+    aid: str  # action id
     description: str
     input_schema: Mapping[str, Any]
     output_schema: Mapping[str, Any]
     effects: tuple[str, ...] = ("none",)
-    tier: int = 0
+    tier: int = 0  # 0 without effects, to 3 for dangerous ones
     mutates: bool = True
     reversible: bool = False
     idempotent: bool = False
-    timeout: float | None = None
-    spawn: tuple[str, ...] = ()
+    timeout: float | None = None  # seconds
+    spawn: tuple[str, ...] = ()  # programs that it may start
     preview: str | None = None
     """The name of the read-only action whose result approvers see."""
     previewed: frozenset[str] = frozenset()
@@ -63,7 +63,7 @@ class ExternalDescription:
     mode: Annotated[str, Meta(pattern=r"\A[+-]+\Z")]
     description: str = ""
     deterministic: bool = True
-    seconds: Seconds = 5.0
+    seconds: Seconds = 5.0  # timeout of a call
     arguments: tuple[Annotated[str, Meta(pattern=r"\A[A-Z][A-Za-z0-9_]*\Z")], ...] = ()
     aid: str = ""
 
@@ -87,10 +87,10 @@ class GeneratorDescription:
     seconds: Seconds = 60.0
     """Timeout of a pass."""
     changes: bool = False
-    """Whether passes after the first of a process return only changes."""
+    """Whether passes after the first one of a host process return only changes."""
     settings: tuple[Annotated[str, Meta(pattern=r"\A[^\W\d]\w*\Z")], ...] = ()
     """The params that it takes."""
-    cache: bool = False
+    cache: bool = False  # whether it gets a folder that outlives its process
     spawn: tuple[str, ...] = ()
 
 
@@ -112,7 +112,7 @@ class Pack:
     fact_files: tuple[str, ...] = ()
     """Absolute paths, in the order of their names."""
     fact_digests: Mapping[str, str] = field(default_factory=dict)
-    """SHA-256 by path; the fact reader refuses files with another hash."""
+    """SHA-256 by path; a file with another hash when it is read is refused."""
     skills: Mapping[str, SkillText] = field(default_factory=dict)
     actions: Mapping[str, ActionDescription] = field(default_factory=dict)
     externals: Mapping[str, ExternalDescription] = field(default_factory=dict)
@@ -134,14 +134,14 @@ class Pack:
 
     @property
     def readable(self) -> tuple[str, ...]:
-        """The folder params that its hosts may read, absolute."""
+        """The absolute paths of folder params that its hosts may read but not write."""
         return self._folders(writable=False)
 
     @property
     def writable(self) -> tuple[str, ...]:
-        """The folder params that its actions may write, absolute; hosts without effects may read them."""
+        """The absolute paths of folder params that its actions may write; hosts without effects may read them."""
         return self._folders(writable=True)
 
     def _folders(self, *, writable: bool) -> tuple[str, ...]:
-        named = (param.name for param in self.settings.params if param.kind == "folder" and param.writable is writable)
-        return tuple(dict.fromkeys(self.params[name] for name in named if self.params.get(name)))
+        folders = (p.name for p in self.settings.params if p.kind == "folder" and p.writable is writable)
+        return tuple(dict.fromkeys(self.params[name] for name in folders if self.params.get(name)))

@@ -7,7 +7,7 @@ from typing import Final
 
 from manglecp.pack.diagnostics import PackError, Problems
 from manglecp.pack.folder import Folder
-from manglecp.pack.settings import FILE, LARGEST_SETTINGS, Settings, read_settings
+from manglecp.pack.settings import FILE, MAX_SETTINGS_BYTES, Settings, read_settings
 from manglecp.wire.messages import (
     TIME_FORMATS,
     UNSET,
@@ -24,18 +24,18 @@ from manglecp.wire.messages import (
     Status,
 )
 
-CONFORMANCE_LEVEL: Final = 3
+CONFORMANCE_LEVEL: Final = 3  # of the protocol
 
 
 def read_outline(folder: Path) -> Settings:
-    """Return the settings of a pack. Raises :class:`PackError`."""
+    """Return the settings of the pack in a folder. Raises :class:`PackError`."""
     problems = Problems()
     if not folder.is_dir():
         raise PackError.at("", f"there is no folder {str(folder)[:300]!r}")
     root = folder.resolve()
-    text = Folder(root, problems).text(FILE, LARGEST_SETTINGS) if (root / FILE).exists() else None
+    text = Folder(root, problems).text(FILE, MAX_SETTINGS_BYTES) if (root / FILE).exists() else None
     settings = read_settings(text or "", root.name, problems)
-    problems.refuse()
+    problems.raise_if_errors()
     return settings
 
 
@@ -56,7 +56,7 @@ def outline_manifest(
                 categories=settings.domain.categories or UNSET,
             ),
             endpoints=endpoints or UNSET,
-            intents=tuple(IntentDescription(name=one.name, description=one.description) for one in settings.intents),
+            intents=tuple(IntentDescription(name=i.name, description=i.description) for i in settings.intents),
             facts_profile=FactsProfile(time_formats=TIME_FORMATS),
             capabilities=Capabilities(temporal=True),
             limits=ServerLimits(

@@ -11,7 +11,7 @@ from typing import Final
 from manglecp.pack.diagnostics import PackError
 from manglecp.pack.settings import is_name
 
-INTENT: Final = "review"
+INTENT: Final = "review"  # of the starter pack
 _FILES: Final = {
     "pack.toml": """[pack]
 name = "{name}"
@@ -95,7 +95,7 @@ def write_scaffold(folder: Path) -> tuple[str, ...]:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text.replace("{name}", name), encoding="utf-8")
         target.mkdir()  # only one of two concurrent calls gets past this
-        os.replace(draft, target)  # noqa: PTH105  # of an empty folder, at once
+        os.replace(draft, target)  # noqa: PTH105  # atomic: replaces the empty folder
     except FileExistsError:
         raise PackError.at("", f"{str(folder)[:300]!r} exists already", fix="choose another name") from None
     except OSError as error:

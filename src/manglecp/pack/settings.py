@@ -1,6 +1,6 @@
 """The settings in ``pack.toml``, all with defaults; unknown keys are errors (MANI-08 to MANI-26).
 
-Imports neither the language nor the harness: a server publishes its settings before those are loaded.
+Imports neither :mod:`manglecp.mangle` nor the harness: a server publishes its settings before those are loaded.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from manglecp.wire import CATEGORIES, MIN_MESSAGE_BYTES, SCHEMES
 TokenCounting = Literal["auto", "estimate", "o200k_base", "cl100k_base"]
 ParamKind = Literal["text", "folder"]
 Profile = Literal["none", "standard", "spawn", "strict"]  # of the sandbox
-_MAX: Final = 1 << 40
+_MAX: Final = 1 << 40  # of a limit without a tighter bound
 _DAY_MS: Final = 86_400_000
 
 
-def _bounded(default: int, least: int, most: int) -> int:
-    """Return a field for a number in ``pack.toml``."""
-    number: int = field(default=default, metadata={"bounds": (least, most)})
+def _bounded(default: int, minimum: int, maximum: int) -> int:
+    """Return a dataclass field for a number in ``pack.toml``."""
+    number: int = field(default=default, metadata={"bounds": (minimum, maximum)})
     return number
 
 
@@ -35,11 +35,12 @@ class SandboxPolicy:
     """The operator's minimum for the sandbox of a pack's hosts; by default the complete strict profile."""
 
     degrade: bool = False
-    """Start with the mechanisms that the kernel supports."""
+    """Start hosts with the mechanisms that the Linux kernel supports, even if some of the profile are missing."""
     allow_weaker: bool = False
     """Use the profile ``none`` or ``standard`` where the pack requests it."""
 
     def weaker(self, requested: Profile) -> Profile | None:
+        """Return the profile that a pack requests if it is weaker than strict and allowed, else None."""
         return requested if self.allow_weaker and requested in ("none", "standard") else None
 
     def host_options(self, profile: Profile) -> tuple[str, ...]:
@@ -54,6 +55,7 @@ class DomainSettings:
     description: str = ""
     categories: tuple[str, ...] = ()
     affinities: Mapping[str, int] = field(default_factory=dict)
+    """How well the domain serves a topic, 0 to 100."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +98,7 @@ class Disclosure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invocation:
-    """PackLimits of invocations: their duration, the retention of offers, the size of reports to clients."""
+    """Limits of invocations: their duration, the retention of offers, the size of reports to clients."""
 
     max_execution_ms: int = _bounded(600_000, 1, _DAY_MS)  # of a whole run, apart from evaluation (OPEN-71)
     max_events: int = _bounded(20, 1, 10_000)  # OBS-07
@@ -107,6 +109,8 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthSettings:
+    """The authentication that the manifest announces."""
+
     required: bool = False
     schemes: tuple[str, ...] = ()
     token_url: str | None = None
@@ -120,8 +124,8 @@ class Param:
     description: str = ""
     default: str | None = None
     kind: ParamKind = "text"
-    """Hosts of the pack may access a folder, so only the operator can set one."""
-    writable: bool = False
+    """The pack's hosts get access to a ``folder``, so only the operator can set one."""
+    writable: bool = False  # whether actions may write in the folder
 
     @property
     def required(self) -> bool:
@@ -152,9 +156,9 @@ class Settings:
 
 
 FILE: Final = "pack.toml"
-LARGEST_SETTINGS: Final = 65_536  # bytes of the file
+MAX_SETTINGS_BYTES: Final = 65_536  # of the file
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_A_NAME: Final = "a name: letters, digits, '.', '_' and '-', at most 64"
+_NAME_FORM: Final = "a name: letters, digits, '.', '_' and '-', at most 64"
 _VERSION: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+-]{0,63}")
 _PERMISSION: Final = re.compile(r"[^\s\x00-\x1f\x7f](?:[^\x00-\x1f\x7f]{0,126}[^\s\x00-\x1f\x7f])?")
 _PREDICATE: Final = re.compile(r"[a-z][A-Za-z0-9_]*(?:\.[a-z][A-Za-z0-9_]*)*")
@@ -164,35 +168,35 @@ _SCHEME: Final = re.compile("|".join(SCHEMES))
 _URL: Final = re.compile(r"https?://[^\s/]+\S*")
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _USERINFO: Final = re.compile(r"https?://[^/?#]*@")
-_MAX_VALUE: Final = 65_536
-_MAX_KEY: Final = 200
+_MAX_VALUE: Final = 65_536  # characters of a param
+_MAX_KEY: Final = 200  # characters
 _UNUSABLE: Final = re.compile("[\0\ud800-\udfff]")  # surrogates: from a command line that is not UTF-8
-_N = TypeVar("_N", PackLimits, Invocation, Disclosure)
+_NumbersT = TypeVar("_NumbersT", PackLimits, Invocation, Disclosure)
 
 
 def read_settings(text: str, folder_name: str, problems: Problems) -> Settings:
-    """Return the settings in the text of ``pack.toml``, which is empty if there is no such file."""
-    whole = read_toml(FILE, text, problems)
-    pack = whole.section("pack")
-    name = pack.text("name", default_name(folder_name), pattern=_NAME, takes=_A_NAME)
+    """Return the settings in the text of ``pack.toml``, which is empty if there is no such file; report problems."""
+    document = read_toml(FILE, text, problems)
+    pack = document.section("pack")
+    name = pack.text("name", default_name(folder_name), pattern=_NAME, takes=_NAME_FORM)
     version = pack.text("version", "0.1.0", pattern=_VERSION, takes="a version such as 1.4.0")
     description = pack.text("description", "")
     permissions = pack.texts("permissions", _PERMISSION, "a permission: one line of at most 128 characters")
     pack.finish()
-    extensions, governance = whole.section("extensions"), whole.section("governance")
+    extensions, governance = document.section("extensions"), document.section("governance")
     settings = Settings(
         name=name,
         version=version,
         description=description,
-        domain=_domain(whole.section("domain"), name, description),
+        domain=_domain(document.section("domain"), name, description),
         permissions=permissions,
-        intents=_intents(whole),
-        limits=_numbers(whole.section("limits"), PackLimits),
-        disclosure=_disclosure(whole.section("disclosure")),
-        invocation=_numbers(whole.section("invocation"), Invocation),
-        auth=_auth(whole.section("auth")),
-        params=_params(whole.section("params")),
-        sandbox=_sandbox(whole.section("sandbox"), problems),
+        intents=_intents(document),
+        limits=_numbers(document.section("limits"), PackLimits),
+        disclosure=_disclosure(document.section("disclosure")),
+        invocation=_numbers(document.section("invocation"), Invocation),
+        auth=_auth(document.section("auth")),
+        params=_params(document.section("params")),
+        sandbox=_sandbox(document.section("sandbox"), problems),
         structured_facts=extensions.flag("structured_facts", False),
         governance_digest=governance.text(
             "digest", None, pattern=_DIGEST, takes="a digest: sha256: and 64 hexadecimal digits"
@@ -200,7 +204,7 @@ def read_settings(text: str, folder_name: str, problems: Problems) -> Settings:
     )
     extensions.finish()
     governance.finish()
-    whole.finish(dict.fromkeys(("name", "version", "description", "permissions"), "pack"))
+    document.finish(dict.fromkeys(("name", "version", "description", "permissions"), "pack"))
     return settings
 
 
@@ -214,7 +218,7 @@ def default_name(folder_name: str) -> str:
 
 
 def fill_params(settings: Settings, overrides: Mapping[str, str], problems: Problems) -> dict[str, str]:
-    """Return the value of every param: the given one, or its default."""
+    """Return the value of every param: that of the operator, or its default."""
     params = {param.name: param for param in settings.params}
     for name in sorted(overrides.keys() - params.keys()):
         problems.add("", f"--set {name}: the pack has no param of that name", fix=did_you_mean(name, params))
@@ -227,13 +231,13 @@ def fill_params(settings: Settings, overrides: Mapping[str, str], problems: Prob
         elif len(value) > _MAX_VALUE or _UNUSABLE.search(value):
             problems.add("", f"--set {param.name}: text of at most {_MAX_VALUE:,} characters is expected")
         elif param.kind == "folder" and value:
-            values[param.name] = _folder(param.name, value, problems)
+            values[param.name] = _resolve_folder(param.name, value, problems)
         else:
             values[param.name] = value
     return values
 
 
-def _folder(name: str, value: str, problems: Problems) -> str:
+def _resolve_folder(name: str, value: str, problems: Problems) -> str:
     """Return the path without links: the sandbox allows this folder, not the later target of a link."""
     try:
         folder = Path(value).expanduser().resolve(strict=True)
@@ -249,7 +253,7 @@ def _folder(name: str, value: str, problems: Problems) -> str:
 def _domain(domain: TomlTable, name: str, description: str) -> DomainSettings:
     affinities = domain.section("affinities")
     settings = DomainSettings(
-        id=domain.text("id", name, pattern=_NAME, takes=_A_NAME),
+        id=domain.text("id", name, pattern=_NAME, takes=_NAME_FORM),
         description=domain.text("description", description),
         categories=domain.texts("categories", _CATEGORY, f"one of {', '.join(CATEGORIES)} or a name with x- before it"),
         affinities={key: affinities.number(key, 0, 0, 100) for key in sorted(affinities)},
@@ -263,16 +267,16 @@ def _domain(domain: TomlTable, name: str, description: str) -> DomainSettings:
     return settings
 
 
-def _intents(whole: TomlTable) -> tuple[IntentSettings, ...]:
+def _intents(document: TomlTable) -> tuple[IntentSettings, ...]:
     intents: dict[str, IntentSettings] = {}
-    for intent in whole.sections("intents"):
-        name = intent.text("name", None, pattern=_NAME, takes=_A_NAME, required=True)
+    for intent in document.sections("intents"):
+        name = intent.text("name", None, pattern=_NAME, takes=_NAME_FORM, required=True)
         description = intent.text("description", "", required=True)
         required = intent.texts("required_facts", _PREDICATE, "the name of a predicate")
         optional = intent.texts("optional_facts", _PREDICATE, "the name of a predicate")
         intent.finish()
-        for both in sorted(set(required) & set(optional)):
-            intent.report("optional_facts", f"{both} is required already", "remove it")
+        for predicate in sorted(set(required) & set(optional)):
+            intent.report("optional_facts", f"{predicate} is required already", "remove it")
         if name is not None and name in intents:
             intent.report("name", f"there is an intent {name} already", "rename or remove one of them")
         elif name is not None:
@@ -282,14 +286,14 @@ def _intents(whole: TomlTable) -> tuple[IntentSettings, ...]:
     return tuple(intents.values())
 
 
-def _numbers(table: TomlTable, kind: type[_N], **others: Any) -> _N:
-    """Return the numbers of a table, each within its bounds, beside other members."""
-    for number in fields(kind):
+def _numbers(table: TomlTable, settings: type[_NumbersT], **values: Any) -> _NumbersT:
+    """Read the numbers of a table, each within its bounds; ``values`` are the other fields of the settings."""
+    for number in fields(settings):
         if number.metadata:
             default: Any = number.default
-            others[number.name] = table.number(number.name, default, *number.metadata["bounds"])
+            values[number.name] = table.number(number.name, default, *number.metadata["bounds"])
     table.finish()
-    return kind(**others)
+    return settings(**values)
 
 
 def _disclosure(disclosure: TomlTable) -> Disclosure:
@@ -322,7 +326,7 @@ def _params(params: TomlTable) -> tuple[Param, ...]:
         if not _PARAM.fullmatch(name):
             params.report(name, "a param is named in lower case, such as root or time_zone")
         description = param.text("description", "")
-        default = param.text("default", None, most=_MAX_VALUE, empty=True)
+        default = param.text("default", None, longest=_MAX_VALUE, empty=True)
         required = param.flag("required", None)
         kind = cast("ParamKind", param.choice("kind", "text", get_args(ParamKind)))
         writable = param.flag("writable", False)

@@ -1,7 +1,7 @@
 """Skills: Markdown with front matter. The id of a skill is the name of its file.
 
 The front matter is a strict subset of YAML: one line per value, plain or in quotes, and a list ``resources`` of uri,
-type and description. Plain text that YAML would read as another type must be quoted.
+type and description. Plain text that YAML would not read as text must be quoted.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from manglecp.base.text import find_invisible, replace_invisible
 from manglecp.pack.diagnostics import Problems
 from manglecp.pack.model import SkillText
 
-LARGEST: Final = 262_144
-_LONGEST: Final = 2_000
-_MOST_RESOURCES: Final = 100
+LARGEST: Final = 262_144  # bytes of a file
+_MAX_VALUE: Final = 2_000  # characters
+_MAX_RESOURCES: Final = 100
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _ENTRY: Final = re.compile(r"([A-Za-z_][\w-]*):(?:[ \t]+(.*))?")
 _MIME: Final = re.compile(r"[\w.+-]+/[\w.+-]+(?:; ?[\w.+-]+=[\w.+-]+)*")
 _FENCE: Final = "---"
 _KEYS: Final = ("name", "description", "content_type", "resources")
 _RESOURCE_KEYS: Final = ("uri", "type", "description")
-# Characters that do not begin plain text in YAML, and what ends plain text before the line does.
-_SPECIAL: Final = tuple("[]{}|>&*!%@`,#?-")
-_CUTS: Final = re.compile(r":(?:\s|$)|\s#")
-# Types other than text that YAML 1.1 or 1.2 reads without quotes.
-_KINDS: Final = {
+# Characters that cannot begin plain text in YAML, and what ends plain text before the end of the line.
+_INDICATORS: Final = tuple("[]{}|>&*!%@`,#?-")
+_PLAIN_TEXT_END: Final = re.compile(r":(?:\s|$)|\s#")
+# What YAML 1.1 or 1.2 reads as another type unless it is quoted.
+_OTHER_TYPES: Final = {
     "nothing": re.compile(r"~|null|Null|NULL"),
     "true or false": re.compile(r"yes|no|on|off|true|false", re.IGNORECASE),
     "a date": re.compile(r"\d{4}-\d{1,2}-\d{1,2}(?:(?:[Tt]|[ \t]+)\d{1,2}:\d\d:\d\d(?:\.\d*)?[\w:+ -]*)?"),
@@ -43,7 +43,7 @@ _KINDS: Final = {
 
 def read_skill(file: str, text: str, problems: Problems) -> SkillText | None:
     """Return the skill in a file; None, and report problems, if it is invalid."""
-    return _SkillReader(file, text, problems).skill()
+    return _SkillReader(file, text, problems).read()
 
 
 class _SkillReader:
@@ -51,16 +51,16 @@ class _SkillReader:
         self._file = file
         self._lines = text.replace("\r\n", "\n").split("\n")
         self._problems = problems
-        self._sound = True
+        self._is_valid = True
 
-    def skill(self) -> SkillText | None:
+    def read(self) -> SkillText | None:
         skill_id = self._file.rpartition("/")[2].removesuffix(".md")
         if not _ID.fullmatch(skill_id):
             self._report(None, "the name of the file is not a skill id: letters, digits, '.', '_' and '-'")
-        end = self._fences()
+        end = self._front_matter_end()
         if end is None:
             return None
-        values, resources = self._front(end)
+        values, resources = self._front_matter(end)
         for key in ("name", "description"):
             if key not in values:
                 self._report(1, f"{key} is missing", f"add the line {key}: …")
@@ -71,11 +71,11 @@ class _SkillReader:
         if not body.strip():
             self._report(end + 1, "there is no text after the front matter")
         if (hidden := find_invisible(body, running=True)) is not None:
-            skipped = next(number for number, line in enumerate(self._lines[end + 1 :]) if line)
-            line = end + 2 + skipped + body.count("\n", 0, hidden[0])
+            empty_lines = next(number for number, line in enumerate(self._lines[end + 1 :]) if line)
+            line = end + 2 + empty_lines + body.count("\n", 0, hidden[0])
             column = hidden[0] - body.rfind("\n", 0, hidden[0])
             self._report(line, f"the text holds the invisible character {hidden[1]}", "remove it", column)
-        if not self._sound:
+        if not self._is_valid:
             return None
         return SkillText(
             skill_id=skill_id,
@@ -86,8 +86,8 @@ class _SkillReader:
             resources=tuple(resources),
         )
 
-    def _fences(self) -> int | None:
-        """Return the index of the line that ends the front matter."""
+    def _front_matter_end(self) -> int | None:
+        """Return the index of the line that ends the front matter; None, and report a problem, if there is none."""
         if self._lines[0].rstrip() != _FENCE:
             self._report(1, "a skill begins with front matter", "begin with ---, name: …, description: …, ---")
             return None
@@ -97,34 +97,36 @@ class _SkillReader:
         self._report(1, "the front matter does not end", "end it with a line ---")
         return None
 
-    def _front(self, end: int) -> tuple[dict[str, str], list[dict[str, str]]]:
+    def _front_matter(self, end: int) -> tuple[dict[str, str], list[dict[str, str]]]:
+        """Return the values by key, and the resources."""
         values: dict[str, str] = {}
         resources: list[dict[str, str]] = []
-        inside = False
-        for number, line in self._entries(end):
-            if line[0] in " -" and inside:
+        in_resources = False
+        for number, line in self._content_lines(end):
+            if line[0] in " -" and in_resources:
                 self._resource_line(number, line, resources)
                 continue
             entry = self._entry(number, line, _KEYS)
-            inside = entry is not None and entry[0] == "resources"
+            in_resources = entry is not None and entry[0] == "resources"
             if entry is None:
                 continue
             key, value = entry
             if key in values:
                 self._report(number, f"{key} is given twice", "remove one of them")
             values[key] = value
-            if inside and value:
+            if in_resources and value:
                 self._report(number, "resources is a list", "write each in lines of its own: - uri: …")
         if "resources" in values and not resources:
             self._report(None, "resources is empty", "remove it")
         for resource in resources:
             if "uri" not in resource:
                 self._report(None, "a resource has no uri")
-        if len(resources) > _MOST_RESOURCES:
-            self._report(None, f"more than {_MOST_RESOURCES} resources")
+        if len(resources) > _MAX_RESOURCES:
+            self._report(None, f"more than {_MAX_RESOURCES} resources")
         return values, resources
 
-    def _entries(self, end: int) -> Iterator[tuple[int, str]]:
+    def _content_lines(self, end: int) -> Iterator[tuple[int, str]]:
+        """Yield the lines of the front matter and their numbers, without empty lines and comments."""
         for index in range(1, end):
             line = self._lines[index].rstrip()
             if line and not line.lstrip().startswith("#"):
@@ -138,34 +140,36 @@ class _SkillReader:
         entry = self._entry(number, stripped, _RESOURCE_KEYS)
         if entry is None:
             return
+        key, value = entry
         if not resources:
             self._report(number, "an entry of resources begins with '- '")
-        elif entry[0] in resources[-1]:
-            self._report(number, f"{entry[0]} is given twice", "begin the next resource with '- '")
-        elif not entry[1]:
-            self._report(number, f"{entry[0]} is empty")
+        elif key in resources[-1]:
+            self._report(number, f"{key} is given twice", "begin the next resource with '- '")
+        elif not value:
+            self._report(number, f"{key} is empty")
         else:
-            resources[-1][entry[0]] = entry[1]
+            resources[-1][key] = value
 
-    def _entry(self, number: int, line: str, known: Collection[str]) -> tuple[str, str] | None:
+    def _entry(self, number: int, line: str, keys: Collection[str]) -> tuple[str, str] | None:
+        """Return the key and value of a line; None, and report a problem, if it has none of the keys."""
         entry = _ENTRY.fullmatch(line)
         if entry is None:
             self._report(number, "not a line of front matter", "write key: value, in one line")
             return None
         key, written = entry[1], (entry[2] or "").strip()
-        if key not in known:
-            self._report(number, f"unknown key {replace_invisible(key[:80])}", did_you_mean(key, known))
+        if key not in keys:
+            self._report(number, f"unknown key {replace_invisible(key[:80])}", did_you_mean(key, keys))
             return None
         if not written and key != "resources":
             self._report(number, f"{key} is empty")
-        value = self._value(number, key, written)
-        if len(value) > _LONGEST:
-            self._report(number, f"{key} has more than {_LONGEST:,} characters")
+        value = self._unquote(number, key, written)
+        if len(value) > _MAX_VALUE:
+            self._report(number, f"{key} has more than {_MAX_VALUE:,} characters")
         if (hidden := find_invisible(value, running=key == "description")) is not None:
             self._report(number, f"{key} holds the invisible character {hidden[1]}", "remove it")
         return key, value
 
-    def _value(self, number: int, key: str, written: str) -> str:
+    def _unquote(self, number: int, key: str, written: str) -> str:
         if written[:1] == '"':
             try:
                 return msgspec.json.decode(written, type=str)
@@ -177,12 +181,12 @@ class _SkillReader:
             if len(written) < 2 or written[-1] != "'" or "'" in inner.replace("''", ""):
                 self._report(number, f"{key} is not quoted properly", "write '…' in one line, with '' for a quote")
             return inner.replace("''", "'")
-        if written.startswith(_SPECIAL) or _CUTS.search(written):
+        if written.startswith(_INDICATORS) or _PLAIN_TEXT_END.search(written):
             self._report(number, f"{key} has another meaning in YAML", 'put it in quotes: "…"')
-        elif (kind := next((kind for kind, form in _KINDS.items() if form.fullmatch(written)), None)) is not None:
-            self._report(number, f"{key} is {kind} in YAML, not text", f'put it in quotes: "{written}"')
+        elif types := [name for name, pattern in _OTHER_TYPES.items() if pattern.fullmatch(written)]:
+            self._report(number, f"{key} is {types[0]} in YAML, not text", f'put it in quotes: "{written}"')
         return written
 
     def _report(self, line: int | None, message: str, fix: str | None = None, column: int | None = None) -> None:
-        self._sound = False
+        self._is_valid = False
         self._problems.add(self._file, message, line=line, column=column, fix=fix)

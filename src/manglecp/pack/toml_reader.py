@@ -1,11 +1,11 @@
 """A strict TOML reader with the position of every key.
 
-A caller requests each key with a default, which is also returned for an invalid value: that is reported and reading
+A caller requests each key with a default. An invalid value is reported and replaced by the default, and reading
 continues, so that one run finds all errors. A key that was never requested is unknown, and an error. Messages never
 quote values, which may be secrets.
 
 The parser of the standard library has no positions. :class:`KeyPositions` scans text that the parser has accepted, so
-it only finds where statements begin and end. A key of an inline table has the position of the outermost key.
+it only has to find where statements begin and end. A key of an inline table has the position of the outermost key.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from manglecp.base.suggestions import closest_match, did_you_mean
 from manglecp.base.text import find_invisible, replace_invisible
 from manglecp.pack.diagnostics import Problems
 
-_PLACE: Final = re.compile(r"\s*\(at line (\d+), column (\d+)\)$")
+_PARSER_POSITION: Final = re.compile(r"\s*\(at line (\d+), column (\d+)\)$")
 # Possessive, and anchored where a part begins: it must run in linear time on any text.
 _MANY_DOTS: Final = re.compile(
     r"""(?<![A-Za-z0-9_-])(?:(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){24}"""
 )
-_KINDS: Final = {str: "text", bool: "true or false", int: "a whole number", list: "a list", dict: "a table"}
+_TYPE_NAMES: Final = {str: "text", bool: "true or false", int: "a whole number", list: "a list", dict: "a table"}
 _DEFAULT = TypeVar("_DEFAULT")
-MAX_TEXT: Final = 2_000
+MAX_TEXT: Final = 2_000  # characters
 
 
 def read_toml(file: str, text: str, problems: Problems) -> TomlTable:
@@ -38,22 +38,25 @@ def read_toml(file: str, text: str, problems: Problems) -> TomlTable:
     try:
         document = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # ValueError also for a number with very many digits
-        decoding = isinstance(error, tomllib.TOMLDecodeError)
-        reason = str(error) if decoding else "a value is too large or too deeply nested"
-        place = _PLACE.search(reason)
-        line, column = (int(place[1]), int(place[2])) if place else (None, None)
-        problems.add(file, f"not TOML: {_PLACE.sub('', reason)[:200]}", line=line, column=column)
+        is_syntax_error = isinstance(error, tomllib.TOMLDecodeError)
+        reason = str(error) if is_syntax_error else "a value is too large or too deeply nested"
+        position = _PARSER_POSITION.search(reason)
+        line, column = (int(position[1]), int(position[2])) if position else (None, None)
+        problems.add(file, f"not TOML: {_PARSER_POSITION.sub('', reason)[:200]}", line=line, column=column)
         return TomlTable(file, {}, (), KeyPositions(file, ""), problems)
     return TomlTable(file, document, (), KeyPositions(file, text.replace("\r\n", "\n")), problems)
 
 
 def has_too_many_parts(text: str) -> bool:
-    """Return whether a key may have very many parts: the parser takes time cubic in them."""
+    """Return whether a key may have 24 or more dots: the parser takes time cubic in the parts of a key."""
     return _MANY_DOTS.search(text) is not None
 
 
 class TomlTable:
-    """One table. Each method takes a known key, and returns its value or the default."""
+    """One table. Each reading method requests a key, and returns its value, or the default if it is missing or invalid.
+
+    ``pattern`` is what a text must match in full; ``takes`` describes that in messages, as in "not a name".
+    """
 
     def __init__(
         self, file: str, table: dict[str, Any], path: KeyPath, positions: KeyPositions, problems: Problems
@@ -88,7 +91,7 @@ class TomlTable:
         *,
         pattern: re.Pattern[str] | None = None,
         takes: str = "",
-        most: int = MAX_TEXT,
+        longest: int = MAX_TEXT,
         required: bool = False,
         empty: bool = False,
     ) -> str | _DEFAULT:
@@ -98,8 +101,8 @@ class TomlTable:
             return default
         if not value.strip() and not empty:
             self.report(key, "the text is empty")
-        elif len(value) > most:
-            self.report(key, f"the text has more than {most:,} characters")
+        elif len(value) > longest:
+            self.report(key, f"the text has more than {longest:,} characters")
         elif (hidden := find_invisible(value, running=True)) is not None:
             self.report(key, f"the text holds the invisible character {hidden[1]}", "remove it")
         elif pattern is not None and not pattern.fullmatch(value):
@@ -108,13 +111,13 @@ class TomlTable:
             return str(value)
         return default
 
-    def choice(self, key: str, default: _DEFAULT, known: Collection[str]) -> str | _DEFAULT:
+    def choice(self, key: str, default: _DEFAULT, choices: Collection[str]) -> str | _DEFAULT:
         value = self._typed(key, str)
         if value is None:
             return default
-        if value not in known:
-            similar = closest_match(value, known)
-            self.report(key, f"takes one of {', '.join(known)}", f"did you mean {similar}?" if similar else None)
+        if value not in choices:
+            similar = closest_match(value, choices)
+            self.report(key, f"takes one of {', '.join(choices)}", f"did you mean {similar}?" if similar else None)
             return default
         return str(value)
 
@@ -122,12 +125,12 @@ class TomlTable:
         value = self._typed(key, bool)
         return default if value is None else bool(value)
 
-    def number(self, key: str, default: int, least: int, most: int) -> int:
+    def number(self, key: str, default: int, minimum: int, maximum: int) -> int:
         value = self._typed(key, int)
         if value is None:
             return default
-        if not least <= value <= most:
-            self.report(key, f"has to be from {least:,} to {most:,}")
+        if not minimum <= value <= maximum:
+            self.report(key, f"has to be from {minimum:,} to {maximum:,}")
             return default
         return int(value)
 
@@ -143,30 +146,31 @@ class TomlTable:
         return tuple(texts)
 
     def section(self, key: str) -> TomlTable:
-        return self._at((key,), self._typed(key, dict) or {})
+        return self._subtable((key,), self._typed(key, dict) or {})
 
     def sections(self, key: str) -> list[TomlTable]:
         items = self._typed(key, list) or []
         tables = []
         for number, item in enumerate(items):
             if isinstance(item, dict):
-                tables.append(self._at((key, number), item))
+                tables.append(self._subtable((key, number), item))
             else:
                 self.report(key, f"entry {number + 1} is not a table", f"write [[{key}]]")
         return tables
 
-    def finish(self, of_tables: Mapping[str, str] | None = None) -> None:
-        """Report the keys that were not requested; ``of_tables`` maps keys to the table that they belong to."""
+    def finish(self, table_of: Mapping[str, str] | None = None) -> None:
+        """Report the keys that were not requested; ``table_of`` is the table that a misplaced key belongs to."""
         for key in self._table:
             if key not in self._requested:
-                table = (of_tables or {}).get(key)
+                table = (table_of or {}).get(key)
                 fix = did_you_mean(key, self._requested) if table is None else f"write it below [{table}]"
                 self.report(key, "unknown key", fix)
 
-    def _at(self, path: KeyPath, table: dict[str, Any]) -> TomlTable:
+    def _subtable(self, path: KeyPath, table: dict[str, Any]) -> TomlTable:
         return TomlTable(self._file, table, (*self._path, *path), self._positions, self._problems)
 
     def _typed(self, key: str, kind: type, *, required: bool = False) -> Any:
+        """Return the value of a key; None, and a problem, if it has another type or is required and missing."""
         self._requested.add(key)
         value = self._table.get(key)
         if value is None:
@@ -174,7 +178,8 @@ class TomlTable:
                 self.report(None, f"{key} is missing", f"add {key} = …")
             return None
         if type(value) is not kind:
-            self.report(key, f"takes {_KINDS[kind]}, not {_KINDS.get(type(value), 'a ' + type(value).__name__)}")
+            actual = _TYPE_NAMES.get(type(value), f"a {type(value).__name__}")
+            self.report(key, f"takes {_TYPE_NAMES[kind]}, not {actual}")
             return None
         return value
 
@@ -192,9 +197,9 @@ KeyPath: TypeAlias = tuple[str | int, ...]
 
 _BLANK: Final = re.compile(r"(?:[ \t\r\n]+|#[^\n]*)*")
 _SPACE: Final = re.compile(r"[ \t]*")
-_PART: Final = re.compile(r"""[A-Za-z0-9_-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'""")
+_KEY_PART: Final = re.compile(r"""[A-Za-z0-9_-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'""")
 # The tokens of a value, as far as needed to find its end.
-_PIECE: Final = re.compile(
+_TOKEN: Final = re.compile(
     r'"""(?:[^\\]|\\[\s\S])*?"{3,5}(?!")'
     r"|'''[\s\S]*?'{3,5}(?!')"
     r"""|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|\#[^\n]*|[\[\]{}\n]|[^"'#\[\]{}\n]+"""
@@ -207,7 +212,7 @@ class KeyPositions:
     def __init__(self, name: str, text: str) -> None:
         self._source = Source(name, text)
         self._offsets: dict[KeyPath, int] = {}
-        self._lengths: dict[KeyPath, int] = {}
+        self._lengths: dict[KeyPath, int] = {}  # of arrays of tables, so far
         self._scan(text)
 
     def of(self, path: KeyPath) -> tuple[int, int] | tuple[None, None]:
@@ -224,26 +229,26 @@ class KeyPositions:
         while at < len(text):
             start = at
             brackets = 2 if text.startswith("[[", at) else 1 if text[at] == "[" else 0
-            key, at = _key(text, at + brackets)
+            key, at = _read_key(text, at + brackets)
             if not key:
                 return  # not a statement: no position rather than a wrong one
             if brackets:
-                table = self._table(key, array=brackets == 2)
-                self._note(table, start)
+                table = self._table_path(key, is_array=brackets == 2)
+                self._record(table, start)
             else:
-                self._note(self._inside(table, key), start)
+                self._record(self._absolute_path(table, key), start)
             at = _end(_BLANK, text, _statement_end(text, at, brackets))
 
-    def _table(self, key: KeyPath, *, array: bool) -> KeyPath:
-        if not array:
-            return self._inside((), key)
-        path = (*self._inside((), key[:-1]), key[-1])
+    def _table_path(self, key: KeyPath, *, is_array: bool) -> KeyPath:
+        if not is_array:
+            return self._absolute_path((), key)
+        path = (*self._absolute_path((), key[:-1]), key[-1])
         number = self._lengths.get(path, 0)
         self._lengths[path] = number + 1
         return (*path, number)
 
-    def _inside(self, table: KeyPath, key: KeyPath) -> KeyPath:
-        """Return the path of a key, with the index of the last element for arrays of tables."""
+    def _absolute_path(self, table: KeyPath, key: KeyPath) -> KeyPath:
+        """Return the path of a key in a table; a key of an array of tables means its last element so far."""
         path = table
         for part in key:
             path = (*path, part)
@@ -251,20 +256,22 @@ class KeyPositions:
                 path = (*path, self._lengths[path] - 1)
         return path
 
-    def _note(self, path: KeyPath, offset: int) -> None:
+    def _record(self, path: KeyPath, offset: int) -> None:
+        """Record the offset for the path and for its parents that have none yet."""
         for length in range(1, len(path) + 1):
             self._offsets.setdefault(path[:length], offset)
 
 
-def _key(text: str, at: int) -> tuple[KeyPath, int]:
+def _read_key(text: str, at: int) -> tuple[KeyPath, int]:
+    """Return the parts of the dotted key at an offset, none if it is not a key, and the offset behind it."""
     parts: list[str] = []
     while True:
         at = _end(_SPACE, text, at)
-        match = _PART.match(text, at)
+        match = _KEY_PART.match(text, at)
         if match is None:
             return (), at
-        word = match[0]
-        parts.append(next(iter(tomllib.loads(f"{word} = 0"))) if word[0] in "\"'" else word)
+        part = match[0]
+        parts.append(next(iter(tomllib.loads(f"{part} = 0"))) if part[0] in "\"'" else part)
         at = _end(_SPACE, text, match.end())
         if not text.startswith(".", at):
             return tuple(parts), at
@@ -274,16 +281,16 @@ def _key(text: str, at: int) -> tuple[KeyPath, int]:
 def _statement_end(text: str, at: int, depth: int) -> int:
     """Return the offset behind the statement; ``depth`` is the number of open brackets."""
     while at < len(text):
-        match = _PIECE.match(text, at)
+        match = _TOKEN.match(text, at)
         if match is None:
             return len(text)
-        piece = match[0]
+        token = match[0]
         at = match.end()
-        if piece in ("[", "{"):
+        if token in ("[", "{"):
             depth += 1
-        elif piece in ("]", "}"):
+        elif token in ("]", "}"):
             depth -= 1
-        elif piece == "\n" and depth <= 0:
+        elif token == "\n" and depth <= 0:
             return at
     return at
 

@@ -1,7 +1,7 @@
 """Reloads a pack that is being edited, and keeps the last version that works.
 
-An edit is detected by a fingerprint of names, sizes and times. It is taken before the pack is read: a change during the
-read is found by the next poll. A broken edit leaves the old version in place and its diagnostics beside it.
+An edit is detected by a fingerprint of names, sizes and times, which is taken before the pack is read: a change during
+the read is found by the next poll. After a broken edit the old version stays, and ``problems`` has the diagnostics.
 
 One save may write several files, and many editors remove a file before they write it. A watcher can therefore wait
 until several polls find the same fingerprint, and more polls where a file is missing.
@@ -22,7 +22,8 @@ from manglecp.pack.folder import MAX_DEPTH, MAX_FILES, is_ignored
 
 T = TypeVar("T")
 Change = Literal["none", "swapped", "broken"]
-Fingerprint = frozenset[tuple[str, int, int, int, int]]
+Entry = tuple[str, int, int, int, int]  # path, inode, size, mtime, ctime
+Fingerprint = frozenset[Entry]
 _MAX_WAIT: Final = 20  # polls after which a folder that keeps changing is loaded anyway
 
 
@@ -32,14 +33,14 @@ class FolderWatcher(Generic[T]):
     def __init__(self, folder: Path, load: Callable[[Path], T], *, steady: int = 0, gone: int = 0) -> None:
         """Load the first version. Raises :class:`PackError`.
 
-        An edit is loaded after ``steady`` more polls with the same fingerprint, or ``gone`` where a file is missing.
+        An edit is loaded after ``steady`` more polls with the same fingerprint, or ``gone`` more if a file is missing.
         """
         self.folder: Final = folder
         self._steady = steady
         self._gone = gone
-        self._latest: Fingerprint | None = None  # of the last poll, until it is loaded
-        self._same = 0
-        self._polls = 0
+        self._pending: Fingerprint | None = None  # of an edit that is not loaded yet, as the last poll found it
+        self._unchanged_polls = 0  # since ``_pending`` has this value
+        self._polls = 0  # since the edit was found
         self._load = load
         self._polling = threading.Lock()
         self._loaded = frozenset(_entries(folder))
@@ -62,7 +63,7 @@ class FolderWatcher(Generic[T]):
         with self._polling:
             fingerprint = frozenset(_entries(self.folder))
             if fingerprint == self._loaded:
-                self._latest = None
+                self._pending = None
                 return "none"
             if not self._is_settled(fingerprint):
                 return "none"
@@ -73,7 +74,7 @@ class FolderWatcher(Generic[T]):
                 self._state = (self.current, error.diagnostics)
                 return "broken"
             except BaseException as error:
-                # Not an error of the pack: the edit is not marked as seen, and is tried again.
+                # Not an error of the pack: the fingerprint is not stored, so that the next poll tries again.
                 self._state = (self.current, (pack_problem("", f"it could not be loaded: {type(error).__name__}"),))
                 raise
             self._loaded = fingerprint
@@ -81,20 +82,21 @@ class FolderWatcher(Generic[T]):
             return "swapped"
 
     def _is_settled(self, fingerprint: Fingerprint) -> bool:
-        self._polls = 0 if self._latest is None else self._polls + 1
-        self._same = self._same + 1 if fingerprint == self._latest else 0
-        self._latest = fingerprint
+        """Count a poll that found an edit, and return whether to load it now."""
+        self._polls = 0 if self._pending is None else self._polls + 1
+        self._unchanged_polls = self._unchanged_polls + 1 if fingerprint == self._pending else 0
+        self._pending = fingerprint
         missing = {path for path, *_ in self._loaded} - {path for path, *_ in fingerprint}
-        if self._same < (self._gone if missing else self._steady) and self._polls < _MAX_WAIT:
+        if self._unchanged_polls < (self._gone if missing else self._steady) and self._polls < _MAX_WAIT:
             return False
-        self._latest = None
+        self._pending = None
         return True
 
 
-def _entries(root: Path) -> Iterator[tuple[str, int, int, int, int]]:
-    waiting, count = [(os.fspath(root), 0)], 0
-    while waiting:
-        folder, depth = waiting.pop()
+def _entries(root: Path) -> Iterator[Entry]:
+    pending, count = [(os.fspath(root), 0)], 0
+    while pending:
+        folder, depth = pending.pop()
         try:
             with os.scandir(folder) as listed:
                 entries = [entry for entry in listed if not is_ignored(entry)]
@@ -110,7 +112,7 @@ def _entries(root: Path) -> Iterator[tuple[str, int, int, int, int]]:
                 return
             if stat.S_ISDIR(status.st_mode):
                 if depth < MAX_DEPTH:
-                    waiting.append((entry.path, depth + 1))
+                    pending.append((entry.path, depth + 1))
                 continue
             # ctime cannot be set back, unlike mtime.
             yield entry.path, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns

@@ -27,12 +27,12 @@ class FileLimits:
 
     bytes: int = 1 << 30  # unpacked
     facts: int = 20_000_000
-    line: int = 1 << 20  # characters, where a line is a record
+    line: int = 1 << 20  # characters, in formats with one record per line
     errors: int = 20
 
 
-SPLIT: Final = "split the file, or give larger FileLimits"
-_SLICE: Final = 1 << 20
+SPLIT: Final = "split the file, or give larger FileLimits"  # the fix for an exceeded limit
+_SLICE: Final = 1 << 20  # characters that :func:`lines` copies at a time
 
 
 class FileErrors:
@@ -44,59 +44,59 @@ class FileErrors:
         self.diagnostics: list[Diagnostic] = []
 
     def add(self, message: str, start: int, end: int, fix: str | None = None) -> None:
-        self.note(Diagnostic("parse", message, Span(self.source, start, max(end, start + 1)), fix=fix))
+        """Add an error at the text between two offsets."""
+        self.add_diagnostic(Diagnostic("parse", message, Span(self.source, start, max(end, start + 1)), fix=fix))
 
     def add_line(self, message: str, line: int, fix: str | None = None) -> None:
         start = self.source.offset(line)
         self.add(message, start, start + len(self.source.line(line)), fix)
 
-    def note(self, diagnostic: Diagnostic) -> None:
+    def add_diagnostic(self, diagnostic: Diagnostic) -> None:
         self.diagnostics.append(diagnostic)
         if len(self.diagnostics) >= self.limit:
-            self.refuse()
+            self.raise_all()
 
-    def refuse(self) -> NoReturn:
+    def raise_all(self) -> NoReturn:
         raise ParseError(self.diagnostics)
 
     def raise_if_any(self) -> None:
-        """Raise if there are diagnostics."""
         if self.diagnostics:
-            self.refuse()
+            self.raise_all()
 
 
-def refuse(file: str, message: str, fix: str | None = None) -> NoReturn:
+def refuse_file(file: str, message: str, fix: str | None = None) -> NoReturn:
     """Raise :class:`ParseError` for a whole file."""
     raise ParseError([Diagnostic("parse", message, FileLocation(file), fix=fix)])
 
 
-def contents(path: Path, limits: FileLimits, name: str, sha256: str | None = None) -> bytes:
+def read_bytes(path: Path, limits: FileLimits, name: str, sha256: str | None = None) -> bytes:
     """Return the bytes of a file, unpacked if it ends in ``.gz``. Raises :class:`ParseError` or ``OSError``.
 
     ``name`` is used in messages; ``sha256`` is the hash that the file must have.
     """
     try:
-        with path.open("rb") if sha256 is None else _hashed(path, limits, name, sha256) as raw:
+        with path.open("rb") if sha256 is None else _open_hashed(path, limits, name, sha256) as raw:
             if path.suffix == ".gz":
                 with gzip.open(raw) as packed:
                     data = packed.read(limits.bytes + 1)
             else:
                 data = raw.read(limits.bytes + 1)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        refuse(name, f"not a gzip file, or a damaged one: {error}", "pack it again, or drop the .gz from its name")
+        refuse_file(name, f"not a gzip file, or a damaged one: {error}", "pack it again, or drop the .gz from its name")
     if len(data) > limits.bytes:
-        refuse(name, f"more than {limits.bytes:,} bytes", SPLIT)
+        refuse_file(name, f"more than {limits.bytes:,} bytes", SPLIT)
     return data
 
 
-def _hashed(path: Path, limits: FileLimits, name: str, sha256: str) -> BinaryIO:
-    """Return the bytes that have this hash, without blocking on a pipe put in place of the file."""
+def _open_hashed(path: Path, limits: FileLimits, name: str, sha256: str) -> BinaryIO:
+    """Return the bytes of the file if they have this hash, without blocking on a pipe put in place of the file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:  # noqa: PTH123  # pathlib cannot open a descriptor
         data = file.read(limits.bytes + 1) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
     if len(data) > limits.bytes:
-        refuse(name, f"more than {limits.bytes:,} bytes", SPLIT)
+        refuse_file(name, f"more than {limits.bytes:,} bytes", SPLIT)
     if hashlib.sha256(data).hexdigest() != sha256:
-        refuse(name, "the file has changed since the pack was read", "read the pack again")
+        refuse_file(name, "the file has changed since the pack was read", "read the pack again")
     return io.BytesIO(data)
 
 

@@ -1,6 +1,6 @@
 """Parquet tables: columns as in CSV, but typed. Needs the extra ``parquet`` (pyarrow).
 
-A cell is converted as JSON on the wire, by the declared bound, except instants, durations and bytes.
+A cell is converted like JSON on the wire, by the declared bound; instants, durations and bytes keep their type.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from typing import Any, Final
 from manglecp.base.diagnostic import Diagnostic, FileLocation
 from manglecp.base.extras import how_to_install
 from manglecp.mangle import Bytes, Duration, Fact, Interval, Source, Time, Value
-from manglecp.pack.factfiles.files import SPLIT, FileErrors, FileLimits, refuse
+from manglecp.pack.factfiles.files import SPLIT, FileErrors, FileLimits, refuse_file
 from manglecp.pack.factfiles.tables import Layout, instant, interval, layout
 from manglecp.wire import Fault, Schemas, to_value
 
-_BATCH: Final = 4_096
+_BATCH: Final = 4_096  # rows
 
 
 def read_parquet(
     file: str, data: bytes, predicate: str, schemas: Schemas, limits: FileLimits, check: bool
 ) -> list[Fact]:
-    """Return the facts. Raises :class:`ParseError` with all diagnostics, or if pyarrow is missing."""
+    """Return the facts; ``check`` validates them. Raises :class:`ParseError`, also if pyarrow is missing."""
     try:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        refuse(file, "reading Parquet needs pyarrow, which is not installed", how_to_install("parquet"))
+        refuse_file(file, "reading Parquet needs pyarrow, which is not installed", how_to_install("parquet"))
     try:
         parquet = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(data))
         if parquet.metadata.num_rows > limits.facts:
-            refuse(file, f"more than {limits.facts:,} facts", SPLIT)
+            refuse_file(file, f"more than {limits.facts:,} facts", SPLIT)
         names = parquet.schema_arrow.names
         table_layout = layout(predicate, names, schemas)
         columns: list[list[Any]] = [[] for _ in names]
@@ -41,34 +41,34 @@ def read_parquet(
         for batch in parquet.iter_batches(_BATCH):
             unpacked += batch.nbytes
             if unpacked > limits.bytes:
-                refuse(file, f"more than {limits.bytes:,} bytes", SPLIT)
+                refuse_file(file, f"more than {limits.bytes:,} bytes", SPLIT)
             for cells, column in zip(columns, batch.columns, strict=True):
-                cells += _plain(pyarrow, column)
+                cells += _cells(pyarrow, column)
     except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
         reason = str(error).partition("\n")[0]
-        refuse(file, f"not a Parquet table, or a damaged one: {reason}", "write the file again")
+        refuse_file(file, f"not a Parquet table, or a damaged one: {reason}", "write the file again")
     except Fault as fault:
-        refuse(file, fault.message, fault.fix)
+        refuse_file(file, fault.message, fault.fix)
     return _Rows(file, table_layout, columns, limits, check).facts()
 
 
-def _plain(pyarrow: ModuleType, column: Any) -> list[Any]:
-    """Return the cells; instants and durations as values, because those of Python have no nanoseconds."""
+def _cells(pyarrow: ModuleType, column: Any) -> list[Any]:
+    """Return the cells of a column; instants and durations as Mangle values, as Python's have no nanoseconds."""
     types = pyarrow.types
     if types.is_date(column.type):
         column = column.cast(pyarrow.timestamp("s"))
     kind = column.type
-    for is_kind, whole, make in (
+    for is_kind, nanosecond_type, make in (
         (types.is_timestamp, pyarrow.timestamp("ns"), Time),
         (types.is_duration, pyarrow.duration("ns"), Duration),
     ):
         if is_kind(kind):
-            numbers = column.cast(whole).cast(pyarrow.int64()).to_pylist()
+            numbers = column.cast(nanosecond_type).cast(pyarrow.int64()).to_pylist()
             return [None if ns is None else make(ns) for ns in numbers]
-    plain: list[Any] = column.to_pylist()
+    cells: list[Any] = column.to_pylist()
     if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
-        return [Bytes(cell) if type(cell) is bytes else cell for cell in plain]
-    return plain
+        return [Bytes(cell) if type(cell) is bytes else cell for cell in cells]
+    return cells
 
 
 class _Rows:
@@ -82,7 +82,7 @@ class _Rows:
     def facts(self) -> list[Fact]:
         count = len(self.columns[0]) if self.columns else 0
         values = [
-            self._each(column, self._reader(position), self.columns[column])
+            self._read_cells(column, self._reader(position), self.columns[column])
             for position, column in enumerate(self.layout.arguments)
         ]
         intervals = self._intervals(count)
@@ -98,16 +98,16 @@ class _Rows:
             return schema.check(position, value) if self.check else value
 
         cached = cache(read)
-        return lambda cell: cached(cell) if type(cell) is str else read(cell)  # numbers of different kinds may be equal
+        return lambda cell: cached(cell) if type(cell) is str else read(cell)  # 1 == 1.0 == True: one cache entry
 
-    def _each(self, column: int, read: Callable[[Any], Any], cells: Sequence[Any]) -> list[Any]:
+    def _read_cells(self, column: int, read: Callable[[Any], Any], cells: Sequence[Any]) -> list[Any]:
         values = []
         for row, cell in enumerate(cells, 1):
             try:
                 values.append(read(cell))
             except Fault as fault:
                 message = f"row {row}, column {self.layout.header[column]}: {fault.message}"
-                self.problems.note(Diagnostic("parse", message, FileLocation(self.file), fix=fault.fix))
+                self.problems.add_diagnostic(Diagnostic("parse", message, FileLocation(self.file), fix=fault.fix))
         return values
 
     def _intervals(self, count: int) -> Iterator[Interval | None]:
@@ -115,8 +115,8 @@ class _Rows:
         if not times:
             return repeat(None, count)
         schema = self.layout.schema
-        rows = list(zip(*(self.columns[at] for at in times), strict=True))
-        return iter(self._each(times[0], lambda row: interval(row, _nanoseconds, schema), rows))
+        rows = list(zip(*(self.columns[index] for index in times), strict=True))
+        return iter(self._read_cells(times[0], lambda row: interval(row, _nanoseconds, schema), rows))
 
 
 def _nanoseconds(cell: Any) -> int:

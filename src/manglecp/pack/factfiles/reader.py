@@ -1,4 +1,4 @@
-"""Reads fact files by suffix. All errors of all files are reported together, and then no fact is loaded."""
+"""Reads fact files by suffix. The errors of all files are reported together, and then no fact is returned."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.gc_pause import gc_paused
 from manglecp.mangle import Fact, ParseError, Program, decode
-from manglecp.pack.factfiles.files import FileLimits, contents, refuse
+from manglecp.pack.factfiles.files import FileLimits, read_bytes, refuse_file
 from manglecp.pack.factfiles.parquet_table import read_parquet
 from manglecp.pack.factfiles.tables import read_csv
 from manglecp.pack.factfiles.text_formats import read_jsonl, read_mangle, read_simplecolumn
@@ -23,7 +23,10 @@ _LINE_FORMATS: Final = {".mg": read_mangle, ".jsonl": read_jsonl, ".sc": read_si
 
 @dataclass(frozen=True, slots=True)
 class FactFile:
-    """A file of facts. ``predicate`` of a table defaults to the stem of the file, ``name`` in messages to the path."""
+    """A file of facts. ``predicate`` (of a table) defaults to the stem of the file, ``name`` (in messages) to the path.
+
+    A file with another hash than ``sha256`` is refused.
+    """
 
     path: Path
     predicate: str | None = None
@@ -35,7 +38,8 @@ class FactFile:
         return Path(self._unpacked).suffix
 
     @property
-    def table_of(self) -> str:
+    def table_predicate(self) -> str:
+        """The predicate whose facts a table holds."""
         return self._unpacked.removesuffix(self.format) if self.predicate is None else self.predicate
 
     @property
@@ -70,11 +74,11 @@ def _read(file: FactFile, schemas: Schemas, limits: FileLimits, check: bool) -> 
     name = str(file.path) if file.name is None else file.name
     if file.format not in SUFFIXES:
         known = ", ".join(SUFFIXES)
-        refuse(name, "the name is not that of a fact file", f"known endings are {known}, each also with {_PACKED}")
-    data = contents(file.path, limits, name, file.sha256)
+        refuse_file(name, "the name is not that of a fact file", f"known endings are {known}, each also with {_PACKED}")
+    data = read_bytes(file.path, limits, name, file.sha256)
     if file.format == ".parquet":
-        return read_parquet(name, data, file.table_of, schemas, limits, check)
+        return read_parquet(name, data, file.table_predicate, schemas, limits, check)
     source = decode(name, data)
     if file.format == ".csv":
-        return read_csv(source, file.table_of, schemas, limits, check)
+        return read_csv(source, file.table_predicate, schemas, limits, check)
     return _LINE_FORMATS[file.format](source, schemas, limits, check)

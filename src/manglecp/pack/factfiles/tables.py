@@ -1,7 +1,7 @@
 """Tables of facts: the columns of a table, the values of its cells, and CSV (RFC 4180).
 
-A table has one column per argument, named as on the wire, in any order, or by position where the predicate does not
-name its arguments. A temporal predicate may have ``@at``, or ``@start`` and ``@end``, or neither.
+A table has one column per argument: named as on the wire, in any order, or by position if the predicate does not name
+its arguments. A temporal predicate may have ``@at``, or ``@start`` and ``@end``, or neither.
 
 In CSV the first row names the columns, and each other row is a fact. Rows are converted in blocks, column by column, so
 that the work per cell is done by loops in C. Only a block with an error is checked row by row.
@@ -18,18 +18,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from manglecp.base.source import Source
 from manglecp.base.text import quote
-from manglecp.mangle import (
-    FALSE,
-    INT_MAX,
-    INT_MIN,
-    TRUE,
-    Fact,
-    Interval,
-    Time,
-    Value,
-    ValueFault,
-    read_literal,
-)
+from manglecp.mangle import FALSE, INT_MAX, INT_MIN, TRUE, Fact, Interval, Time, Value, ValueFault, read_literal
 from manglecp.pack.factfiles.files import SPLIT, FileErrors, FileLimits, lines
 from manglecp.wire import (
     ANYTHING,
@@ -48,13 +37,13 @@ from manglecp.wire import (
     read_number,
 )
 
-MAX_CACHED: Final = 100_000
+MAX_CACHED: Final = 100_000  # values of a column
 _BOOLEANS: Final = {"true": TRUE, "false": FALSE}
 _T = TypeVar("_T", bound=Value)
 
 
 class Cells(dict[str, _T], Generic[_T]):
-    """A bounded cache of the values of one column by their text."""
+    """A bounded cache of the values of one column by their text; ``read`` converts a text and may raise ``Fault``."""
 
     def __init__(self, read: Callable[[str], _T]) -> None:
         self.read = read
@@ -70,7 +59,7 @@ class Cells(dict[str, _T], Generic[_T]):
 
 
 class Strings(Cells[str]):
-    """A column of strings, which interns them."""
+    """A column of strings: equal cells become one object."""
 
     def __init__(self) -> None:
         super().__init__(str)
@@ -82,7 +71,7 @@ class Strings(Cells[str]):
 
 
 def cell_reader(shape: Shape) -> Callable[[str], Value]:
-    """Return the reader of a column; where several kinds are declared, cells are Mangle literals."""
+    """Return the reader of a column. If several kinds are declared, cells are Mangle literals; without any, text."""
     if shape.kinds == ANYTHING.kinds:
         return str
     if len(shape.kinds) > 1:
@@ -119,19 +108,20 @@ _BY_KIND: Final[Mapping[str, Callable[[str], Value]]] = {
 AT: Final = "@at"
 START: Final = "@start"
 END: Final = "@end"
-_TIMES: Final = ((), (AT,), (START, END))
+_TIME_COLUMNS: Final = ((), (AT,), (START, END))  # valid combinations
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The column index of each argument, and of the ends of the interval."""
+    """Which columns of a table hold the arguments, and which the times."""
 
     schema: Schema
     header: tuple[str, ...]
-    arguments: tuple[int, ...]
-    times: tuple[int, ...]
+    arguments: tuple[int, ...]  # the column of each argument
+    times: tuple[int, ...]  # the columns of the interval's ends, or of its instant
 
     def facts(self, columns: Sequence[Iterable[Value]], intervals: Iterable[Interval | None]) -> Iterator[Fact]:
+        """Yield the facts of columns of values, in the order of arguments, without the cost of calling ``Fact``."""
         rows: Iterable[tuple[Value, ...]] = zip(*columns, strict=True) if columns else repeat(())
         return map(tuple.__new__, repeat(Fact), zip(repeat(self.schema.predicate), rows, intervals))
 
@@ -145,13 +135,13 @@ def layout(predicate: str, header: Sequence[str], schemas: Schemas) -> Layout:
     times = tuple(name for name in (AT, START, END) if name in header)
     names = [name for name in header if name not in times]
     schema = _schema(predicate, names, by_arity)
-    if times not in _TIMES:
+    if times not in _TIME_COLUMNS:
         raise Fault(f"{', '.join(times)} do not make an interval", f"give {AT}, or both {START} and {END}")
     if times and not schema.temporal:
         raise Fault(f"{predicate} is not temporal, but has the column {times[0]}", "add temporal to its Decl")
     order = names if schema.arg_names is None else schema.arg_names
-    places = {name: i for i, name in enumerate(header)}
-    return Layout(schema, tuple(header), tuple(places[n] for n in order), tuple(places[t] for t in times))
+    index_of = {name: index for index, name in enumerate(header)}
+    return Layout(schema, tuple(header), tuple(index_of[n] for n in order), tuple(index_of[t] for t in times))
 
 
 def _schema(predicate: str, names: list[str], by_arity: Mapping[int, Schema]) -> Schema:
@@ -170,13 +160,13 @@ def _schema(predicate: str, names: list[str], by_arity: Mapping[int, Schema]) ->
     raise Fault(f"{predicate} has no argument {', '.join(map(quote, unknown))}", fix)
 
 
-def interval(times: Sequence[Any], instant: Callable[[Any], int], schema: Schema) -> Interval | None:
+def interval(times: Sequence[Any], read_time: Callable[[Any], int], schema: Schema) -> Interval | None:
     """Return the interval of the time cells of a row; an empty cell and ``_`` leave that end open."""
     if len(times) == 1:
-        start = end = instant(times[0])
+        start = end = read_time(times[0])
     else:
-        start = INT_MIN if times[0] in _OPEN else instant(times[0])
-        end = INT_MAX if times[1] in _OPEN else instant(times[1])
+        start = INT_MIN if times[0] in _OPEN else read_time(times[0])
+        end = INT_MAX if times[1] in _OPEN else read_time(times[1])
     return None if (start, end) == (INT_MIN, INT_MAX) else checked_interval(start, end, schema)
 
 
@@ -199,25 +189,25 @@ class _Table:
         self.check = check
         self.problems = FileErrors(source, limits.errors)
         self.rows = csv.reader(lines(source.text), strict=True)
-        self.broken: str | None = None
+        self.csv_error: str | None = None
         self.instants = Cells(instant)
 
     def read(self, predicate: str, schemas: Schemas) -> list[Fact]:
-        self.layout = self._header(predicate, schemas)
+        self.layout = self._read_header(predicate, schemas)
         self.cells = [self._cells(position) for position in range(self.layout.schema.arity)]
         facts: list[Fact] = []
         first_line = self.rows.line_num + 1
-        while block := self._block(_BLOCK):
+        while block := self._next_rows(_BLOCK):
             facts += self._facts(block, first_line)
             if len(facts) > self.limits.facts:
                 self.problems.add_line(f"more than {self.limits.facts:,} facts", first_line, SPLIT)
-                self.problems.refuse()
+                self.problems.raise_all()
             first_line = self.rows.line_num + 1
         self.problems.raise_if_any()
         return facts
 
-    def _header(self, predicate: str, schemas: Schemas) -> Layout:
-        while (rows := self._block(1)) and not rows[0]:
+    def _read_header(self, predicate: str, schemas: Schemas) -> Layout:
+        while (rows := self._next_rows(1)) and not rows[0]:
             pass  # an empty line
         try:
             if not rows:
@@ -225,7 +215,7 @@ class _Table:
             return layout(predicate, [name.strip() for name in rows[0]], schemas)
         except Fault as fault:
             self.problems.add_line(fault.message, max(1, self.rows.line_num), fault.fix)
-            self.problems.refuse()
+            self.problems.raise_all()
 
     def _cells(self, position: int) -> Cells[Any]:
         schema = self.layout.schema
@@ -234,20 +224,20 @@ class _Table:
             return Cells(lambda text: schema.check(position, read(text)))
         return Strings() if read is str else Cells(read)
 
-    def _block(self, size: int) -> list[list[str]]:
-        """Return the next rows. Text that is not CSV ends them, as the start of the next row is unknown."""
+    def _next_rows(self, size: int) -> list[list[str]]:
+        """Return the next rows; none at the end. Raises at text that is not CSV, after the rows before it."""
         rows: list[list[str]] = []
-        if self.broken is None:
+        if self.csv_error is None:
             try:
                 rows.extend(islice(self.rows, size))
             except csv.Error as error:
-                self.broken = str(error)  # reported after the rows before it
-        if self.broken is not None and not rows:
+                self.csv_error = str(error)  # reported by the next call
+        if self.csv_error is not None and not rows:
             fix: str | None = 'a cell with a comma, a quote or a line end is written "like ""this"""'
-            if "field limit" in self.broken:
-                self.broken, fix = f"a cell has more than {csv.field_size_limit():,} characters", None
-            self.problems.add_line(f"not CSV: {self.broken}", max(1, self.rows.line_num), fix)
-            self.problems.refuse()
+            if "field limit" in self.csv_error:
+                self.csv_error, fix = f"a cell has more than {csv.field_size_limit():,} characters", None
+            self.problems.add_line(f"not CSV: {self.csv_error}", max(1, self.rows.line_num), fix)
+            self.problems.raise_all()
         return rows
 
     def _facts(self, block: list[list[str]], first_line: int) -> list[Fact]:
@@ -255,11 +245,11 @@ class _Table:
         if set(map(len, block)) == {width}:
             try:
                 columns = list(zip(*block, strict=True))
-                places = zip(self.cells, self.layout.arguments, strict=True)
-                values = [cells.column(columns[at]) for cells, at in places]
+                cells_and_columns = zip(self.cells, self.layout.arguments, strict=True)
+                values = [cells.column(columns[index]) for cells, index in cells_and_columns]
                 return list(self.layout.facts(values, self._intervals(block)))
             except Fault:
-                pass
+                pass  # reported row by row
         return self._row_by_row(block, first_line)
 
     def _intervals(self, block: list[list[str]]) -> Iterator[Interval | None]:
@@ -268,7 +258,7 @@ class _Table:
         return (self._interval(row) for row in block)
 
     def _interval(self, row: list[str]) -> Interval | None:
-        return interval([row[at] for at in self.layout.times], self.instants.__getitem__, self.layout.schema)
+        return interval([row[index] for index in self.layout.times], self.instants.__getitem__, self.layout.schema)
 
     def _row_by_row(self, block: list[list[str]], line: int) -> list[Fact]:
         facts: list[Fact] = []
@@ -285,27 +275,27 @@ class _Table:
 
     def _fact(self, row: list[str], line: int) -> Fact | None:
         args: list[Value] = []
-        sound = True
-        for cells, at in zip(self.cells, self.layout.arguments, strict=True):
+        is_valid = True
+        for cells, index in zip(self.cells, self.layout.arguments, strict=True):
             try:
-                args.append(cells[row[at]])
+                args.append(cells[row[index]])
             except Fault as fault:
-                self._report(fault, line, at)
-                sound = False
+                self._report(fault, line, index)
+                is_valid = False
         try:
             when = self._interval(row) if self.layout.times else None
         except Fault as fault:
             self._report(fault, line, self.layout.times[0])
-            sound = False
-        return Fact(self.layout.schema.predicate, tuple(args), when) if sound else None
+            is_valid = False
+        return Fact(self.layout.schema.predicate, tuple(args), when) if is_valid else None
 
     def _report(self, fault: Fault, line: int, column: int) -> None:
         """Report a fault at one cell of the record that begins in a line."""
-        at = self.source.offset(line)
+        start = self.source.offset(line)
         for _ in range(column):
-            at = self._end_of_cell(at) + 1
+            start = self._end_of_cell(start) + 1
         message = f"column {self.layout.header[column]}: {fault.message}"
-        self.problems.add(message, at, self._end_of_cell(at), fault.fix)
+        self.problems.add(message, start, self._end_of_cell(start), fault.fix)
 
     def _end_of_cell(self, start: int) -> int:
         cell = _CELL.match(self.source.text, start)

@@ -31,7 +31,7 @@ def read_jsonl(source: Source, schemas: Schemas, limits: FileLimits, check: bool
             problems.add_line(f"{where}{fault.message}", number, fault.fix)
         if len(facts) > limits.facts:
             problems.add_line(f"more than {limits.facts:,} facts", number, SPLIT)
-            problems.refuse()
+            problems.raise_all()
     problems.raise_if_any()
     return facts
 
@@ -48,10 +48,11 @@ def read_mangle(source: Source, schemas: Schemas, limits: FileLimits, check: boo
 
 
 def _check(text: FactText, schemas: Schemas, problems: FileErrors, check: bool) -> None:
-    sound: set[tuple[str, tuple[type, ...]]] = set()  # combinations of kinds that conform for all values
-    for i, (predicate, args, interval) in enumerate(text.facts):
-        kinds = (predicate, tuple(map(type, args)))
-        if kinds in sound and interval is None:
+    # Predicates with types of arguments all of whose values conform: further facts of them need no check.
+    valid: set[tuple[str, tuple[type, ...]]] = set()
+    for index, (predicate, args, interval) in enumerate(text.facts):
+        types = (predicate, tuple(map(type, args)))
+        if types in valid and interval is None:
             continue
         try:
             schema = schemas.find(predicate, len(args))
@@ -61,19 +62,21 @@ def _check(text: FactText, schemas: Schemas, problems: FileErrors, check: bool) 
             if interval is not None:
                 checked_interval(*interval, schema)
         except Fault as fault:
-            _report(problems, text, i, fault)
+            _report(problems, text, index, fault)
         else:
             if not check or all(shape.by_kind for shape in schema.shapes):
-                sound.add(kinds)
+                valid.add(types)
 
 
 def _report(problems: FileErrors, text: FactText, index: int, fault: Fault) -> None:
+    """Report a fault at the first line of a fact."""
     start = text.starts[index]
     end = text.starts[index + 1] if index + 1 < len(text.starts) else len(problems.source.text)
-    written = problems.source.text[start:end].partition("\n")[0].rstrip()
-    problems.add(fault.message, start, start + len(written), fault.fix)
+    line = problems.source.text[start:end].partition("\n")[0].rstrip()
+    problems.add(fault.message, start, start + len(line), fault.fix)
 
 
+# Limits of a simplecolumn file.
 MAX_PREDICATES: Final = 1 << 16
 MAX_ARGUMENTS: Final = 1 << 10
 
@@ -102,22 +105,23 @@ class _SimpleColumnReader:
         self.check = check
         self.problems = FileErrors(source, limits.errors)
         self.lines: Iterator[str] = (line.rstrip("\r\n") for line in lines(source.text))
-        self.line = 0
+        self.line = 0  # the number of lines that were read
 
     def read(self, schemas: Schemas) -> list[Fact]:
         facts: list[Fact] = []
-        for schema, count in self._header(schemas):
+        for schema, count in self._read_header(schemas):
             facts += self._facts(schema, count)
         if next(self.lines, "") != "":
             self._refuse("more lines than the header announces", "the file is damaged: write it again")
         self.problems.raise_if_any()
         return facts
 
-    def _header(self, schemas: Schemas) -> list[tuple[Schema, int]]:
-        (first,) = self._take(1)
-        if _COUNT.fullmatch(first) is None or int(first) > MAX_PREDICATES:
-            self._refuse(f"{quote(first)} is not a number of predicates", "a simplecolumn file starts with one")
-        entries = [self._entry(self._take(1)[0], schemas) for _ in range(int(first))]
+    def _read_header(self, schemas: Schemas) -> list[tuple[Schema, int]]:
+        (predicate_count,) = self._take(1)
+        if _COUNT.fullmatch(predicate_count) is None or int(predicate_count) > MAX_PREDICATES:
+            message = f"{quote(predicate_count)} is not a number of predicates"
+            self._refuse(message, "a simplecolumn file starts with one")
+        entries = [self._entry(self._take(1)[0], schemas) for _ in range(int(predicate_count))]
         self.problems.raise_if_any()
         if sum(count for _, count in entries) > self.limits.facts:
             self._refuse(f"more than {self.limits.facts:,} facts", SPLIT)
@@ -142,42 +146,43 @@ class _SimpleColumnReader:
         return list(map(tuple.__new__, repeat(Fact), zip(repeat(schema.predicate), rows, repeat(None))))
 
     def _column(self, schema: Schema, position: int, count: int) -> list[Value]:
-        first = self.line + 1
+        first_line = self.line + 1
         texts = self._take(count)
         cells = Cells(self._reader(schema, position))
         try:
             return list(cells.column(texts))
         except Fault:
-            for number, text in enumerate(texts, first):
+            for number, text in enumerate(texts, first_line):
                 try:
                     cells[text]
                 except Fault as fault:
                     self.problems.add_line(f"{schema.argument(position)}: {fault.message}", number, fault.fix)
-            self.problems.refuse()
+            self.problems.raise_all()
 
     def _reader(self, schema: Schema, position: int) -> Callable[[str], Value]:
-        floats = schema.shapes[position].kinds == {"float64"}
+        is_float = schema.shapes[position].kinds == {"float64"}
 
         def read(text: str) -> Value:
             value = _constant(text)
-            if floats and type(value) is int:
+            if is_float and type(value) is int:
                 value = Float(float(value))
             return schema.check(position, value) if self.check else value
 
         return read
 
     def _take(self, count: int) -> list[str]:
-        taken = list(islice(self.lines, count))
-        self.line += len(taken)
-        if len(taken) < count:
-            self._refuse(f"the file ends {count - len(taken):,} lines too early", "the file is damaged: write it again")
-        if taken and max(map(len, taken)) > self.limits.line:
+        """Return the next lines. Raises if there are fewer, or if one is too long."""
+        texts = list(islice(self.lines, count))
+        self.line += len(texts)
+        if len(texts) < count:
+            self._refuse(f"the file ends {count - len(texts):,} lines too early", "the file is damaged: write it again")
+        if texts and max(map(len, texts)) > self.limits.line:
             self._refuse(f"a line of more than {self.limits.line:,} characters", SPLIT)
-        return taken
+        return texts
 
     def _refuse(self, message: str, fix: str) -> NoReturn:
         self.problems.add_line(message, max(1, self.line), fix)
-        self.problems.refuse()
+        self.problems.raise_all()
 
 
 def _constant(text: str) -> Value:
@@ -186,11 +191,11 @@ def _constant(text: str) -> Value:
     if _PLAIN_NUMBER.fullmatch(text):
         return int(text)
     if text.startswith("/"):
-        return read_name(_decoded(text))
+        return read_name(_percent_decode(text))
     return literal(text)
 
 
-def _decoded(name: str) -> str:
+def _percent_decode(name: str) -> str:
     if "%" not in name:
         return name
     try:
