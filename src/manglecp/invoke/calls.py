@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -171,22 +171,31 @@ def build_call(
     ``args`` include defaults; ``secrets`` are the names of secret ones. ``outputs`` are by number of the step; ``kept``
     are values of earlier runs, by parameter; ``preview`` is the approved result of the action's preview.
     """
+    inputs = resolve_inputs(step.arguments, args, outputs, kept or {}, preview)
+    sources = sorted({argument.step for argument in step.arguments if argument.step is not None})
+    has_secret = any(argument.source == "call" and argument.value in secrets for argument in step.arguments)
+    return _call(run, step, step.number, action, inputs, attempt, tuple(sources), secret=has_secret)
+
+
+def resolve_inputs(
+    arguments: Iterable[Argument],
+    args: Mapping[str, Any],
+    outputs: Mapping[int, Any],
+    kept: Mapping[str, Any],
+    preview: Any = None,
+) -> dict[str, Any]:
+    """Return the values of a step's arguments, as of :func:`build_call`. Raises :class:`ArgumentMissing`."""
     inputs: dict[str, Any] = {}
-    sources: set[int] = set()
-    has_secret = False
-    for argument in step.arguments:
+    for argument in arguments:
         param, value = argument.param, argument.value
-        if argument.step is not None:
-            sources.add(argument.step)
         if argument.source == "call":
-            has_secret = has_secret or value in secrets
             if value in args:
                 inputs[param] = args[value]
         elif argument.source == "step":
             assert argument.step is not None
             inputs[param] = _value_from_step(argument, argument.step, outputs)
         elif argument.source == "kept":
-            if kept is None or kept.get(param) is None:
+            if kept.get(param) is None:
                 # The same text whether the value belongs to another principal, was deleted, or never existed.
                 hint = "check the run's id, or do by hand what it was kept for"
                 raise ArgumentMissing(param, f"that run keeps no {value['name']!r} for you (any more): {hint}")
@@ -196,7 +205,7 @@ def build_call(
                 inputs[param] = preview[value]
         else:
             inputs[param] = value
-    return _call(run, step, step.number, action, inputs, attempt, tuple(sorted(sources)), secret=has_secret)
+    return inputs
 
 
 def build_undo_call(
