@@ -330,7 +330,7 @@ def closure(start: Iterable[Key], edges: Mapping[Key, Iterable[Key]]) -> set[Key
 # not on their derivation.
 _BUILDS_ANY_SIZE: Final = ("/string", "fn:List", "fn:Map", "fn:Struct", "fn:Pair", "/any")
 """Result types of functions that make values of any size."""
-_RETURNS_PART: Final = ("fn:Option", "V", "X", "Y")  # result types of functions that return a part of an argument
+_RETURNS_PART: Final = ("V", "X", "Y")  # result types of functions that return a part of an argument
 
 
 def built_columns(rules: Iterable[Rule]) -> dict[Key, tuple[int, ...]]:

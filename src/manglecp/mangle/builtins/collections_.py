@@ -72,7 +72,7 @@ COLLECTIONS: Final[tuple[Function, ...]] = (
     pure("fn:list", (), _L, lambda _op, *args: List(args), "The list of the arguments; also written [a, b].", rest="X"),
     pure("fn:list:append", (_L, "X"), _L, _append, "The list with one more element at its end."),
     pure("fn:list:cons", ("X", _L), _L, _cons, "The list with one more element in front."),
-    pure("fn:list:get", (_L, "/number"), "fn:Option(X)", _list_get, "The element at an index, from 0."),
+    pure("fn:list:get", (_L, "/number"), "X", _list_get, "The element at an index, from 0."),
     pure("fn:list:len", (_L,), "/number", _len, "How many elements the list has."),
     pure("fn:list:contains", (_L, "X"), _BOOL, _contains, "/true if the value is in the list, else /false."),
     pure("fn:pair", ("X", "Y"), "fn:Pair(X, Y)", _pair, "The pair of two values."),
@@ -97,5 +97,5 @@ COLLECTIONS: Final[tuple[Function, ...]] = (
     ),
     pure("fn:map:get", ("fn:Map(K, V)", "K"), "V", _entry(mapping, "key"), "The value under a key that the map has."),
     pure("fn:struct:get", ("/any", "/name"), "/any", _entry(struct, "label"), "The value under a label of the struct."),
-    pure("fn:some", ("X",), "fn:Option(X)", _some, "The value as an option, which is the value itself."),
+    pure("fn:some", ("X",), "X", _some, "The value as an option, which is the value itself."),
 )
