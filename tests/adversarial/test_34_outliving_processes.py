@@ -15,11 +15,14 @@ from typing import Any
 
 import pytest
 
+from manglecp.pack import SandboxPolicy, read_pack
 from manglecp.toolhost import ActionResult
+from manglecp.toolhost.action_hosts import serve_actions
 from tests.adversarial._hosted import value
 from tests.adversarial._leftovers import call_of, is_free, leaving, pool_of, wait_until_free, wait_until_held
 from tests.deadlines import patience
 from tests.toolhost.dispatch.hosts import error, nothing_left
+from tests.toolhost.rights import asking
 from tests.toolhost.sandbox.confined import Identity, identities, require
 from tests.workspace.acting import Served, serving
 from tests.workspace.repositories import layered
@@ -140,6 +143,96 @@ def test_a_child_changes_no_limit_of_its_host(identity: Identity) -> None:
             assert value(await pool.call(call_of("squeeze"))) == []
 
     with leaving(identity, "spawn") as (command, _):
+        asyncio.run(main())
+
+
+UNDECLARED = '''
+import ctypes, multiprocessing, os, platform, socket, subprocess, threading
+from pathlib import Path
+from manglecp import action
+
+CLONE = {"x86_64": 56, "aarch64": 220}[platform.machine()]
+
+
+def fork():
+    if not os.fork():
+        Path("late").touch()
+        os._exit(0)
+    os.wait()
+
+
+def clone():
+    child = ctypes.CDLL(None, use_errno=True).syscall(CLONE, 17, 0, 0, 0, 0)
+    if not child:
+        os._exit(0)
+    if child < 0:
+        raise OSError(ctypes.get_errno(), "clone")
+    os.wait()
+
+
+WAYS = {
+    "fork": fork,
+    "clone": clone,
+    "spawn": lambda: os.waitpid(os.posix_spawn("/bin/true", ["true"], {}), 0),
+    "program": lambda: subprocess.run(["true"], check=True),
+    "worker": lambda: multiprocessing.get_context("fork").Process(target=print).start(),
+    "exec": lambda: os.execv("/bin/true", ["true"]),
+    "thread": lambda: threading.Thread(target=str).start(),
+    "socket": lambda: socket.socket().close(),
+    "file": lambda: Path("file").write_text("x"),
+}
+
+
+def tried(ways):
+    able = []
+    for name in ways:
+        try:
+            WAYS[name]()
+            able.append(name)
+        except OSError:
+            pass
+    return {"able": able, "pid": os.getpid()}
+
+
+@action(effects=["filesystem", "network"])
+def plain() -> dict[str, object]:
+    """Does not declare that it starts programs."""
+    return tried(WAYS)
+
+
+@action(effects=["process"])
+def declared() -> dict[str, object]:
+    """Declares it."""
+    return tried([name for name in WAYS if name != "exec"])
+'''
+
+
+def test_what_does_not_declare_processes_creates_none_in_any_profile(tmp_path: Path) -> None:
+    """Its host serves further calls, so a process would outlive the call."""
+    require("standard")
+    for name in ("pack/rules", "work"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "pack/rules/a.mg").write_text("p(1).")
+    (tmp_path / "pack/pack.toml").write_text('[sandbox]\nprofile = "standard"\n')
+    (tmp_path / "pack/actions.py").write_text(UNDECLARED)
+
+    async def main() -> None:
+        weaker = SandboxPolicy(allow_weaker=True)
+        async with serve_actions(
+            read_pack(tmp_path / "pack"), size=1, workspace=tmp_path / "work", sandbox=weaker
+        ) as served:
+
+            async def call(name: str) -> Any:
+                aid = f"AID.PACK.{name.upper()}.v1"
+                return value(await served.call(aid, **asking(aid)))
+
+            first, second = await call("plain"), await call("plain")
+            assert first == second, "the host is used again"
+            assert first["able"] == ["thread", "socket", "file"]
+            everything = ["fork", "clone", "spawn", "program", "worker", "thread", "socket", "file"]
+            assert (await call("declared"))["able"] == everything
+
+    with nothing_left():
         asyncio.run(main())
 
 

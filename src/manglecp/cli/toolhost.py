@@ -21,9 +21,10 @@ def command(arguments: tuple[str, ...]) -> None:
     --sandbox none|standard|spawn|strict selects the sandbox that is entered before the plugin is loaded; none by
     default. --workspace PATH is a writable folder, --readable PATH a readable path besides the plugin's folder,
     --executable PATH a program that may be started (spawn only); each may be given several times. With --read-only
-    workspaces are not written. --user UID:GID drops root privileges to that user. --limit NAME=N sets memory,
-    file-size, open-files, processes or cpu-seconds. If the machine cannot enforce the profile, the host exits with
-    status 6; with --degrade it starts, and the listing reports the missing mechanisms.
+    workspaces are not written; with --no-processes no process is created. --user UID:GID drops root privileges to
+    that user. --limit NAME=N sets memory, file-size, open-files, processes or cpu-seconds. If the machine cannot
+    enforce the profile, the host exits with status 6; with --degrade it starts, and the listing reports the missing
+    mechanisms.
     """
     # Exec, so that no module of the command line is loaded in the host. -P: modules must not be imported from the
     # working directory, which may be a workspace, before the sandbox is entered.

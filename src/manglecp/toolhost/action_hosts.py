@@ -5,8 +5,8 @@ pack describes, and no file of the pack may have changed when they start.
 
 The operator decides the sandbox: ``strict``, or ``spawn`` with the programs that the operator allows, or the weaker
 profile that the pack requests, if the operator permits it. Actions share a host only with those of the same rights
-(:class:`HostRights`). All of them may read the folders of the settings of the pack. A host that starts programs serves
-one call, and no process of it is left when that call is answered.
+(:class:`HostRights`). All of them may read the folders of the settings of the pack. A host that may start programs
+serves one call, and no process of it is left when that call is answered; every other host cannot create a process.
 
 A program cannot be trusted to only read. So an action that starts programs and declares ``mutates=False`` has a host
 that can write its temporary folder only, and reach no network: its workspace is read-only, and its profile is never
@@ -168,6 +168,7 @@ def _served_plugins(
             settings=pack.params,
             finder=finder,
             single_use=rights.starts,
+            may_fork=rights.starts,
         )
         served.append(ServedPlugin(part.catalogue, require_command(_FILE, command)))
     return served

@@ -42,12 +42,12 @@ def answer(code: bytes, data: bytes) -> str:
                 raise AssertionError(f"unknown operation {operation:#x}")
 
 
-def ask(profile: Profile, machine: str, call: str | int, *arguments: int) -> str:
+def ask(profile: Profile, machine: str, call: str | int, *arguments: int, may_fork: bool = True) -> str:
     found = number(call, machine) if isinstance(call, str) else call
     assert found is not None
     padded = (*arguments, *([0] * (6 - len(arguments))))
     data = struct.pack("=IIQ6Q", found, audit_architecture(machine) or 0, 0, *padded)
-    return answer(program(profile, PID, machine), data)
+    return answer(program(profile, PID, machine, may_fork=may_fork), data)
 
 
 THREAD = 0x3D0F00  # what the C library asks for
@@ -125,6 +125,16 @@ CASES: list[tuple[str, tuple[int, ...], str, str, str]] = [
 def test_answers(machine: str, call: str, arguments: tuple[int, ...], standard: str, spawn: str, strict: str) -> None:
     answers = [ask(profile, machine, call, *arguments) for profile in ("standard", "spawn", "strict")]
     assert answers == [standard, spawn, strict]
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("profile", ["standard", "spawn"])
+def test_a_profile_that_permits_processes_can_be_without_them(machine: str, profile: Profile) -> None:
+    for call in ("execve", "execveat", *(("fork", "vfork") if machine == "x86_64" else ())):
+        assert ask(profile, machine, call, may_fork=False) == "EPERM"
+    assert ask(profile, machine, "clone", CHILD, may_fork=False) == "EPERM"
+    assert ask(profile, machine, "clone", THREAD, may_fork=False) == "allow"
+    assert ask(profile, machine, "clone", THREAD | NEW_USER, may_fork=False) == "EPERM"
 
 
 @pytest.mark.parametrize(("call", "at"), [("chmod", 1), ("open", 2), ("creat", 1), ("mknod", 1), ("mkdir", 1)])

@@ -176,6 +176,7 @@ class Listing:
         settings: Mapping[str, str] | None = None,
         finder: ProgramFinder | None = None,
         single_use: bool | None = None,
+        may_fork: bool = True,
     ) -> HostCommand | DispatchError:
         """Return the command of a host that serves exactly the listed actions, or the error of a missing program.
 
@@ -202,6 +203,7 @@ class Listing:
             limits=limits,
             settings=settings,
             single_use=single_use,
+            may_fork=may_fork,
         )
 
     def _executables(self, allowed: Sequence[str], finder: ProgramFinder) -> dict[str, None] | DispatchError:

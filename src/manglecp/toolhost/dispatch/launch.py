@@ -220,6 +220,7 @@ class HostCommand:
         limits: Mapping[str, int] | None = None,
         settings: Mapping[str, str] | None = None,
         single_use: bool | None = None,
+        may_fork: bool = True,
     ) -> HostCommand:
         """Return the command of our own host for a Python file or module, whose content may be pinned by ``sha256``.
 
@@ -227,8 +228,9 @@ class HostCommand:
         be read. ``writable`` and ``readable`` are further paths, ``executables`` the programs that it may start.
         ``limits`` override fields of :class:`manglecp.toolhost.sandbox.Policy`: ``memory``, ``file_size``,
         ``open_files``, ``processes``, ``cpu_seconds``, ``temporary``. In the profile ``spawn``, ``single_use`` is the
-        default. ``settings`` reach the actions through the environment, which other users cannot read, unlike the
-        command line. A host that cannot be sandboxed as requested exits at once.
+        default. Without ``may_fork``, ``standard`` and ``spawn`` permit no processes and programs. ``settings`` reach
+        the actions through the environment, which other users cannot read, unlike the command line. A host that cannot
+        be sandboxed as requested exits at once.
         """
         options = ["--sandbox", sandbox]
         folders = {"--workspace": workspace, "--writable": writable, "--readable": readable}
@@ -237,6 +239,8 @@ class HostCommand:
                 options += [option, path]
         if read_only and sandbox != "none":
             options.append("--read-only")
+        if not may_fork and sandbox in CONTAINED:
+            options.append("--no-processes")
         for name, value in (limits or {}).items():
             options += ["--limit", f"{name}={value}"]
         if policy is not None:

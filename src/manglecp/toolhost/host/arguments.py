@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 USAGE: Final = (
     "usage: manglecp toolhost --list PLUGIN | --run PLUGIN AID | --serve PLUGIN\n"
-    "       [--sandbox none|standard|spawn|strict [--workspace PATH]... [--read-only]\n"
+    "       [--sandbox none|standard|spawn|strict [--workspace PATH]... [--read-only] [--no-processes]\n"
     "        [--writable PATH]... [--readable PATH]... [--executable PATH]... [--user UID:GID]\n"
     "        [--limit NAME=N]... [--degrade]]\n"
     "       [--sha256 HEX] [--lease-key-fd N] [--progress-fd N] [--pipe-leases] [--parent PID]\n"
 )
 _SINGLE: Final = ("--lease-key-fd", "--progress-fd", "--sha256", "--sandbox", "--user", "--parent")
 _REPEATABLE: Final = ("--workspace", "--writable", "--readable", "--executable", "--limit")
-_FLAGS: Final = ("--pipe-leases", "--degrade", "--read-only")
-_NEED_SANDBOX: Final = (*_REPEATABLE, "--user", "--degrade", "--read-only")
+_FLAGS: Final = ("--pipe-leases", "--degrade", "--read-only", "--no-processes")
+_NEED_SANDBOX: Final = (*_REPEATABLE, "--user", "--degrade", "--read-only", "--no-processes")
 _LIMITS: Final = ("memory", "file_size", "open_files", "processes", "cpu_seconds", "temporary")
 _PROFILES: Final = ("none", "standard", "spawn", "strict")
 _KEY_BYTES: Final = 32
@@ -53,6 +53,8 @@ class Confinement(NamedTuple):
     """Fields of the sandbox policy, and their values."""
     read_only: bool = False
     """Whether workspaces can only be read."""
+    may_fork: bool = True
+    """Whether processes can be created and programs started, if the profile permits it."""
 
 
 class Arguments(NamedTuple):
@@ -116,6 +118,7 @@ def _confinement(options: dict[str, list[str]]) -> Confinement:
         "--degrade" in options,
         tuple(dict(map(_limit, options.get("--limit", []))).items()),  # the last of a repeated limit counts
         "--read-only" in options,
+        "--no-processes" not in options,
     )
 
 

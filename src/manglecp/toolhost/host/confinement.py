@@ -115,7 +115,9 @@ def confine(requested: Confinement, source: Source) -> tuple[dict[str, Any], str
         readable = (*readable, *requested.workspace)
     else:
         writable = tuple(dict.fromkeys((*requested.workspace, *writable)))
-    policy = Policy(writable, readable, requested.executables, requested.user, code=code, **limits)
+    policy = Policy(
+        writable, readable, requested.executables, requested.user, code=code, may_fork=requested.may_fork, **limits
+    )
     try:
         if os.getpgrp() != os.getpid():
             os.setpgid(0, 0)

@@ -48,6 +48,8 @@ class Policy(NamedTuple):
     """Bytes in the temporary folder, which is held in memory."""
     code: tuple[str, ...] = ()
     """Files and folders of the plugin. They may be read, and never written, not even in a workspace."""
+    may_fork: bool = True
+    """Whether `standard` and `spawn` may create processes and start programs; `strict` never may."""
 
 
 class Enforcement(NamedTuple):

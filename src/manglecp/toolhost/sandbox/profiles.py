@@ -155,7 +155,7 @@ def _steps(profile: Profile, policy: Policy, shielded: Shield, temporary: list[s
     yield "limits", lambda: privileges.limit_resources(policy)
     if isolated:
         yield "process_limit", lambda: privileges.limit_processes(policy)
-    yield "seccomp", lambda: seccomp.restrict_calls(profile, os.getpid())
+    yield "seccomp", lambda: seccomp.restrict_calls(profile, os.getpid(), policy.may_fork)
 
 
 def _temporary_folder(policy: Policy) -> str:

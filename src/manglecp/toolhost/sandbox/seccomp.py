@@ -77,7 +77,7 @@ class _Test(NamedTuple):
     negated: bool = False
 
 
-def _argument_tests(profile: Profile, own_pid: int) -> dict[str, tuple[_Test, ...]]:
+def _argument_tests(profile: Profile, own_pid: int, may_fork: bool) -> dict[str, tuple[_Test, ...]]:
     """Return the tests of system calls, by name; a call is allowed if it passes all of its tests."""
     tests: dict[str, tuple[_Test, ...]] = {
         "ioctl": (_Test(1, _TERMINAL_INPUT, negated=True),),
@@ -85,10 +85,10 @@ def _argument_tests(profile: Profile, own_pid: int) -> dict[str, tuple[_Test, ..
     }
     for argument, names in _MODE_CALLS.items():
         tests |= {name: (_Test(argument, (0,), mask=_SET_ID),) for name in names.split()}
-    if profile == "strict":  # threads, and no processes
-        tests["clone"] = (_Test(0, (_CLONE_THREAD,), mask=_FORBIDDEN_CLONE_FLAGS | _CLONE_THREAD),)
-    else:
+    if may_fork:
         tests["clone"] = (_Test(0, (0,), mask=_FORBIDDEN_CLONE_FLAGS),)
+    else:  # threads, and no processes
+        tests["clone"] = (_Test(0, (_CLONE_THREAD,), mask=_FORBIDDEN_CLONE_FLAGS | _CLONE_THREAD),)
     if profile != "standard":
         tests["ioctl"] = (_Test(1, _TERMINAL_INPUT + _OWNER_BY_IOCTL, negated=True),)
         tests["fcntl"] = (_Test(1, _OWNER_BY_FCNTL + _WATCH_BY_FCNTL, negated=True),)
@@ -108,7 +108,7 @@ def _argument_tests(profile: Profile, own_pid: int) -> dict[str, tuple[_Test, ..
 _REFUSED: dict[Profile, str] = {
     "standard": _EVERYWHERE,
     "spawn": f"{_EVERYWHERE} {_COMMUNICATION} {_WATCHING} {_HIDDEN_PROGRAMS}",
-    "strict": f"{_EVERYWHERE} {_COMMUNICATION} {_WATCHING} {_PROGRAMS} {_OTHER_SIGNALS}",
+    "strict": f"{_EVERYWHERE} {_COMMUNICATION} {_WATCHING} {_OTHER_SIGNALS}",
 }
 
 
@@ -148,8 +148,12 @@ def _compile_tests(tests: tuple[_Test, ...]) -> Iterator[bytes]:
     yield _instruction(_RETURN, _ALLOW)
 
 
-def program(profile: Profile, own_pid: int, machine: str | None = None) -> bytes:
-    """Return the BPF program for a process with this id; ``machine`` is this machine's architecture by default."""
+def program(profile: Profile, own_pid: int, machine: str | None = None, *, may_fork: bool = True) -> bytes:
+    """Return the BPF program for a process with this id; ``machine`` is this machine's architecture by default.
+
+    ``may_fork`` is whether ``standard`` and ``spawn`` permit processes and programs; ``strict`` never does.
+    """
+    may_fork = may_fork and profile != "strict"
     architecture = audit_architecture(machine)
     if architecture is None:
         raise Unsupported("the filter is written for x86_64 and aarch64")
@@ -165,7 +169,10 @@ def program(profile: Profile, own_pid: int, machine: str | None = None) -> bytes
     if profile != "standard":
         bodies |= {name: [_instruction(_RETURN, _ENOTSUP)] for name in _ATTRIBUTES.split()}
     bodies |= {name: [_instruction(_RETURN, _EPERM)] for name in _REFUSED[profile].split()}
-    bodies |= {name: list(_compile_tests(tests)) for name, tests in _argument_tests(profile, own_pid).items()}
+    if not may_fork:
+        bodies |= {name: [_instruction(_RETURN, _EPERM)] for name in _PROGRAMS.split()}
+    argument_tests = _argument_tests(profile, own_pid, may_fork)
+    bodies |= {name: list(_compile_tests(tests)) for name, tests in argument_tests.items()}
     for name, body in bodies.items():
         call_number = number(name, machine)
         if call_number is not None:
@@ -179,8 +186,8 @@ _SET_MODE_FILTER = 1
 _ALL_THREADS = 1
 
 
-def restrict_calls(profile: Profile, own_pid: int) -> None:
+def restrict_calls(profile: Profile, own_pid: int, may_fork: bool = True) -> None:
     """Install the filter for all threads and children of this process, for good."""
-    code = c_buffer(program(profile, own_pid))
+    code = c_buffer(program(profile, own_pid, may_fork=may_fork))
     sock_fprog = c_buffer(struct.pack("=H6xQ", len(code) // 8, address(code)))  # an instruction has 8 bytes
     call("seccomp", _SET_MODE_FILTER, _ALL_THREADS, address(sock_fprog))
