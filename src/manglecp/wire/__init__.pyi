@@ -63,6 +63,7 @@ from .values import (
     READERS as READERS,
     duration_of_milliseconds as duration_of_milliseconds,
     instant_of_milliseconds as instant_of_milliseconds,
+    plain_value as plain_value,
     read_duration as read_duration,
     read_instant as read_instant,
     read_name as read_name,

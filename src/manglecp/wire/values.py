@@ -193,6 +193,43 @@ def to_value(data: JSON, shape: Shape = ANYTHING, depth: int = 0) -> Value:
         raise Fault(str(fault)) from None
 
 
+NULL: Final = Name("/null")
+
+
+def plain_value(data: JSON, depth: int = 0) -> Value:
+    """Return the value of JSON that is not written for rules: no object in it is a wrapped value.
+
+    Null is the name ``/null``. A whole number is an integer, however it is written, as in canonical JSON. Raises
+    :class:`Fault` if there is no such value.
+    """
+    if data is None or data is True or data is False:
+        return NULL if data is None else TRUE if data else FALSE
+    if isinstance(data, str):
+        return data
+    if isinstance(data, float):
+        if not data.is_integer() or not INT_MIN <= data <= INT_MAX:
+            return Float(data)
+        data = int(data)
+    if isinstance(data, int):
+        if not INT_MIN <= data <= INT_MAX:
+            raise Fault("the number does not fit into 64 bits", f"numbers lie between {INT_MIN} and {INT_MAX}")
+        return data
+    _check_nesting(depth)
+    try:
+        if isinstance(data, list):
+            return List(tuple(_plain_part(item, depth, i) for i, item in enumerate(data)))
+        return Map(tuple((key, _plain_part(item, depth, key)) for key, item in data.items()))
+    except ValueFault as fault:  # the value is too large
+        raise Fault(str(fault)) from None
+
+
+def _plain_part(data: JSON, depth: int, step: str | int) -> Value:
+    try:
+        return plain_value(data, depth + 1)
+    except Fault as fault:
+        raise fault.inside(step) from None
+
+
 def _null(_data: None, _shape: Shape, _depth: int) -> Value:
     raise Fault("null stands for any value, and a fact states a particular one", "give the value")
 

@@ -1,0 +1,97 @@
+"""Facts about a run: which of them the rules of a pack read, and how arguments and outputs become facts.
+
+Arguments and outputs are plain JSON, so no object in them is a wrapped fact value. A value that a fact cannot hold
+raises :class:`Fault`: left out, it would be invisible to policy and still reach the action.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from manglecp.base.json import resolve_pointer
+from manglecp.mangle import Base, Fact, Program, Value
+from manglecp.mangle.syntax import Literal
+from manglecp.wire import Fault, plain_value
+
+RUN_PREDICATES: Final = frozenset({"run_id", "run_of", "ran", "run_arg", "step_status", "step_value"})
+"""The predicates of the facts that the kernel asserts about a run."""
+AFTER_RUN_ARITIES: Final[Mapping[str, int]] = {
+    "asserts": 3,
+    "asserts_during": 5,
+    "retracts": 2,
+    "suggests": 3,
+    "continues_with": 2,
+    "summary": 1,
+}
+"""The predicates that are evaluated at the end of a run, and their arities."""
+Pointers: TypeAlias = Mapping[str, Sequence[tuple[str, str]]]
+"""By action: the key of each value, and the JSON pointer to it in the output of the action."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRuleIndex:
+    """The kinds of rules about runs that a pack has."""
+
+    has_after_rules: bool
+    """Whether a predicate of ``AFTER_RUN_ARITIES`` has a rule, and a rule reads facts about the run."""
+    has_skip_rules: bool
+    has_effect_rules: bool
+    """Whether policy may deny effects."""
+    reads_arguments: bool
+    """Whether a rule reads ``run_arg``."""
+    extractors: Pointers
+    """The values that become ``step_value`` facts (``extract``); empty if no rule reads these."""
+    keepers: Pointers
+    """The values that are kept for a later run (``keep``)."""
+
+    @classmethod
+    def of(cls, program: Program, base: Base) -> RunRuleIndex:
+        heads = {rule.head.predicate for rule in program.rules} | {fact.key[0] for fact in program.facts}
+        premises = (premise for rule in program.rules for premise in rule.clause.premises)
+        read_predicates = {premise.atom.predicate for premise in premises if isinstance(premise, Literal)}
+        result = base.evaluate([], now=0, check=False)  # pointers depend on no request and no time
+        pointers: dict[str, dict[str, list[tuple[str, str]]]] = {"extract": {}, "keep": {}}
+        for predicate, by_action in pointers.items():
+            for action, key, pointer in sorted(map(_texts, result.rows((predicate, 3)))):
+                by_action.setdefault(action, []).append((key, pointer))
+        return cls(
+            has_after_rules=not RUN_PREDICATES.isdisjoint(read_predicates) and not heads.isdisjoint(AFTER_RUN_ARITIES),
+            has_skip_rules="skip_step" in heads,
+            has_effect_rules="effect_denied" in heads,
+            reads_arguments="run_arg" in read_predicates,
+            extractors=pointers["extract"] if "step_value" in read_predicates else {},
+            keepers=pointers["keep"],
+        )
+
+    def reads_output_of(self, action: str) -> bool:
+        return action in self.extractors or action in self.keepers
+
+    def call_facts(self, tool: str, args: Mapping[str, Any]) -> list[Fact]:
+        """Return the facts about a call: its tool, and its arguments if a rule reads them. Raises :class:`Fault`."""
+        facts = [Fact("run_of", (tool,))]
+        for name, value in args.items() if self.reads_arguments else ():
+            try:
+                facts.append(Fact("run_arg", (name, plain_value(value))))
+            except Fault as fault:
+                raise fault.inside(name) from None
+        return facts
+
+    def step_values(self, action: str, output: Any) -> Iterator[tuple[str, Value]]:
+        """Yield the key and the value of each extractor that finds one in the output. Raises :class:`Fault`."""
+        for key, value in find_values(self.extractors, action, output):
+            yield key, plain_value(value)
+
+
+def find_values(pointers: Pointers, action: str, output: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the key and the JSON value of each pointer of the action that finds one in the output."""
+    for key, pointer in pointers.get(action, ()):
+        try:
+            yield key, resolve_pointer(output, pointer)
+        except LookupError:
+            continue
+
+
+def _texts(row: Sequence[Value]) -> tuple[str, ...]:
+    return tuple(map(str, row))
