@@ -113,7 +113,20 @@ def test_a_window_that_untimed_facts_pass_keeps_the_pack_from_loading(window: st
 
 
 @pytest.mark.req("DATA-24")
-@pytest.mark.parametrize("fact", [UNTIMED, {**UNTIMED, "t": None}, {**UNTIMED, "source": {"source_type": "client"}}])
+@pytest.mark.parametrize(
+    "fact",
+    [
+        UNTIMED,
+        {**UNTIMED, "t": None},
+        {**UNTIMED, "source": {"source_type": "client"}},
+        {**UNTIMED, "t": {"start": "_", "end": "_"}},
+        {**UNTIMED, "t": {"start": "2026-01-01T00:00:00Z", "end": "_"}},
+        {**UNTIMED, "t": {"start": "now", "end": "_"}},
+        {**UNTIMED, "t": {"start": "_", "end": "2030-01-01T00:00:00Z"}},
+        {**UNTIMED, "t": {"start": "2026-01-01T00:00:00Z", "end": "2030-01-01T00:00:00Z"}},
+        {"pred": "alert", "named_args": {"word": "disk"}, "t": {"start": "_", "end": "_"}},
+    ],
+)
 @invoked
 async def test_an_untimed_fact_is_of_its_evaluation_and_ages(fact: dict[str, Any]) -> None:
     now = [NOW]

@@ -9,7 +9,7 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given, strategies as st
 
-from manglecp.mangle import Fact, Program, Source, parse_rfc3339
+from manglecp.mangle import INT_MAX, Fact, Program, Source, parse_rfc3339
 from manglecp.wire.errors import WireError
 from manglecp.wire.fact_checker import FactChecker
 from manglecp.wire.profile import Profile
@@ -136,9 +136,33 @@ def test_a_fact_without_a_time_holds_as_declared() -> None:
     assert now == [Fact("dated", ("a",), (7, 7)), Fact("dated", ("b",), (7, 7))]
     assert PROFILE.read([PROFILE.write(fact) for fact in now], 9) == now
     assert PROFILE.read([{"pred": "plain", "args": ["a", 1]}], 7) == [Fact("plain", ("a", 1))]
-    (always,) = PROFILE.read([{"pred": "dated", "args": ["a"], "t": {"start": "_", "end": "_"}}], 7)
-    assert always == Fact("dated", ("a",))
+    (always,) = PROFILE.read([{"pred": "ready", "args": [], "t": {"start": "_", "end": "_"}}], 7)
+    assert always == Fact("ready", ())
     assert PROFILE.read([PROFILE.write(always)], 9) == [always]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "validity"),
+    [
+        ("_", "_", (7, 7)),
+        (1, "_", (1, 7)),
+        ("_", 9, (7, 7)),
+        ("_", 3, (3, 3)),
+        (1, 9, (1, 7)),
+        (1, 3, (1, 3)),
+        (7, 9, (7, 7)),
+        (8, 9, (8, 9)),  # it has not begun
+        (8, "_", (8, None)),
+    ],
+)
+def test_a_fact_of_now_ends_now_at_the_latest(start: Any, end: Any, validity: tuple[int, int | None]) -> None:
+    """Also if it names an end that is later; times are milliseconds."""
+    ms = 10**6
+    (fact,) = PROFILE.read([{"pred": "dated", "args": ["a"], "t": {"start": start, "end": end}}], 7 * ms)
+    first, last = validity
+    assert fact.interval == (first * ms, INT_MAX if last is None else last * ms)
+    if fact.interval[1] <= 7 * ms:
+        assert PROFILE.read([PROFILE.write(fact)], 20 * ms) == [fact], "a proof that is repeated changes nothing"
 
 
 @pytest.mark.parametrize(

@@ -134,7 +134,10 @@ def _first(texts: list[str], count: int = 5) -> str:
 
 
 def interval(t: Any, schema: Schema, now: int | None = None) -> Interval | None:
-    """Return the interval of the member ``t``; None for a fact that always holds. Raises :class:`Fault`."""
+    """Return the interval of the member ``t``; None for a fact that always holds. Raises :class:`Fault`.
+
+    With ``untimed_now``, a fact that has begun by ``now`` ends then at the latest: clients do not know more.
+    """
     if t is None:
         return (now, now) if schema.untimed_now and now is not None else None
     times = {name: time for name in _TIME_MEMBERS if (time := t.get(name)) is not None} if type(t) is dict else {}
@@ -151,6 +154,9 @@ def interval(t: Any, schema: Schema, now: int | None = None) -> Interval | None:
             start = INT_MIN if times["start"] == UNBOUNDED else instant(times["start"], now)
         with faults_at("end"):
             end = INT_MAX if times["end"] == UNBOUNDED else instant(times["end"], now)
+    if schema.untimed_now and now is not None and start <= now:
+        end = min(end, now)
+        start = end if start == INT_MIN else start  # an unbounded start states no past
     if (start, end) == (INT_MIN, INT_MAX):
         return None
     return checked_interval(start, end, schema)

@@ -33,8 +33,8 @@ def snake_case(variable: str) -> str:
 class Schema:
     """A predicate on the wire, with one shape for each argument.
 
-    ``arg_names`` is None unless every argument has a unique name. With ``untimed_now``, a fact without a time holds at
-    the evaluation time, otherwise always.
+    ``arg_names`` is None unless every argument has a unique name. With ``untimed_now``, a client's fact without a time
+    holds at the evaluation time, otherwise always; one that has begun ends at the evaluation time at the latest.
     """
 
     predicate: str
