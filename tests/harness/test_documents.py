@@ -31,7 +31,7 @@ DRIFT = {
 
 
 def field(name: str) -> str:
-    index = CallSpec.__struct_fields__.index(DOCUMENTS[name].field)
+    index = CallSpec.__struct_fields__.index(DOCUMENTS[name].digest_field)
     return CallSpec.__struct_encode_fields__[index]
 
 

@@ -120,7 +120,7 @@ def test_a_forged_state_is_refused_by_everyone(kind: type[Any]) -> None:
 @pytest.mark.req("HARN-02")
 def test_the_record_of_another_instance_is_no_right(states: list[Any]) -> None:
     forged = object.__new__(MutationReady)
-    object.__setattr__(forged, "_issued", states[-1]._issued)
+    object.__setattr__(forged, "_record", states[-1]._record)
     with pytest.raises(ForgedState):
         redeem(forged, "issue", "issue.update")
     with pytest.raises(ForgedState):

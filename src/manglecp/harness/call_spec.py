@@ -37,7 +37,7 @@ class ToolChoice(JsonRecord, frozen=True):
     tool_name: Text = None
 
 
-def _tool_choice(value: Any) -> ToolChoice | None:
+def _read_tool_choice(value: Any) -> ToolChoice | None:
     if isinstance(value, dict):
         return reader_of(ToolChoice)(value)
     mode = read_word(value)
@@ -50,32 +50,32 @@ class ParallelPolicy(JsonRecord, frozen=True):
     expected_branches: Integer = None
 
 
-def _parallel_policy(value: Any) -> ParallelPolicy | None:
+def _read_parallel_policy(value: Any) -> ParallelPolicy | None:
     if isinstance(value, dict):
         return reader_of(ParallelPolicy)(value)
     word = read_word(value)
     return None if word is None else ParallelPolicy(word == "allow")  # an unknown word allows nothing
 
 
-def _tool_name(row: dict[str, Any]) -> str:
+def _read_tool_name(row: dict[str, Any]) -> str:
     return read_member(row, "toolName", read_text) or ""  # an entry without a name allows no tool
 
 
 class AllowedTool(JsonRecord, frozen=True):
     """An entry of the allow-list, which may pin the schema of the tool, or its digest."""
 
-    tool_name: Annotated[str, ComputedMember(_tool_name)]
+    tool_name: Annotated[str, ComputedMember(_read_tool_name)]
     schema_digest: Text = None
     input_schema: VerbatimObject = None
 
 
-def _allowed_tools(value: Any) -> tuple[AllowedTool, ...]:
+def _read_allowed_tools(value: Any) -> tuple[AllowedTool, ...]:
     tools = list_of(reader_of(AllowedTool))(value)
     return tuple(sorted(tools, key=lambda tool: (tool.tool_name, tool.schema_digest or "")))
 
 
 class ToolPolicy(JsonRecord, frozen=True):
-    allowed_tools: Annotated[tuple[AllowedTool, ...] | None, Member(_allowed_tools)] = None
+    allowed_tools: Annotated[tuple[AllowedTool, ...] | None, Member(_read_allowed_tools)] = None
     parser_profile_id: Text = None
 
 
@@ -127,7 +127,7 @@ class CallSpec(JsonRecord, frozen=True):
     governance_policy_digest: RequiredText
     mutation_policy_digest: RequiredText
     normalizer_id: RequiredText
-    tool_choice: Annotated[ToolChoice | None, Member(_tool_choice)] = None
+    tool_choice: Annotated[ToolChoice | None, Member(_read_tool_choice)] = None
     tool_policy: ToolPolicy | None = None
     tool_catalog_digest: Text = None
     defer_policy_digest: Text = None
@@ -135,7 +135,7 @@ class CallSpec(JsonRecord, frozen=True):
     allowed_callers_digest: Text = None
     pre_context_filter_policy: PreContextFilterPolicy | None = None
     eval_profile_ref: Text = None
-    parallel_policy: Annotated[ParallelPolicy | None, Member(_parallel_policy)] = None
+    parallel_policy: Annotated[ParallelPolicy | None, Member(_read_parallel_policy)] = None
     tool_transport_policy: ToolTransportPolicy | None = None
     tool_response_truncation_policy: TruncationPolicy | None = None
     execution_boundary_policy: ExecutionBoundaryPolicy | None = None

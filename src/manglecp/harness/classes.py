@@ -338,14 +338,14 @@ def row_pointer(rows: str, name: object) -> str:
 def sort_findings(findings: Iterable[Finding], call_id: str, join_digest: str | None) -> tuple[Finding, ...]:
     """Return one finding per class and place, with all messages joined, sorted by class and place."""
     messages: dict[tuple[str, str], dict[str, None]] = {}
-    first: dict[tuple[str, str], Finding] = {}
+    first_findings: dict[tuple[str, str], Finding] = {}
     for finding in findings:
         key = (finding.failure.name, finding.where)
-        first.setdefault(key, finding)
+        first_findings.setdefault(key, finding)
         messages.setdefault(key, {})[finding.message] = None
     return tuple(
-        replace(first[key], message="; ".join(sorted(messages[key])), call_id=call_id, join_digest=join_digest)
-        for key in sorted(first)
+        replace(first_findings[key], message="; ".join(sorted(messages[key])), call_id=call_id, join_digest=join_digest)
+        for key in sorted(first_findings)
     )
 
 
@@ -366,7 +366,7 @@ class Escalation(Enum):
     STOP = "stop"  # end without an action
 
 
-ACTIONS: Final = tuple(action.value for action in Escalation)
+ESCALATIONS: Final = tuple(action.value for action in Escalation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,7 +384,7 @@ _DEFAULT_RULES: Final = {
     RetryKind.NEVER: RetryRule(1, "none", Escalation.MARK_BLOCKED),
 }
 _STRICTEST_FIRST: Final = (RetryKind.NEVER, RetryKind.TURN, RetryKind.EVIDENCE)
-_NEXT_STEPS: Final = {RetryKind.EVIDENCE: NextStep.SAME_TURN, RetryKind.TURN: NextStep.NEW_TURN}
+_NEXT_STEPS: Final = {RetryKind.EVIDENCE: NextStep.SAME_TURN, RetryKind.TURN: NextStep.NEW_TURN}  # NEVER has none
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,13 +401,13 @@ class RetryDecision:
 class RetryPolicy:
     """The default rules of the failure classes, changed by ``document``, a validated ``retry`` document.
 
-    Of several classes the strictest decides; upstream takes the first one by name that has a rule. A document may
-    change the number of attempts and the escalation, but cannot allow a retry of a class that is never retried. The
-    backoff is a label; the caller waits.
+    A class without attempts left decides to stop; otherwise the strictest class decides (upstream: the first one by
+    name that has a rule). A class that is never retried has one attempt, which no document can change. The backoff is a
+    label; the caller waits.
     """
 
     def __init__(self, document: Mapping[str, Any] | None = None) -> None:
-        self.rules: Final[dict[str, RetryRule]] = {name: _DEFAULT_RULES[c.retry] for name, c in CLASSES.items()}
+        self.rules: Final[dict[str, RetryRule]] = {name: _DEFAULT_RULES[row.retry] for name, row in CLASSES.items()}
         for rule in (document or {"rules": ()})["rules"]:
             for name in rule["classes"]:
                 if CLASSES[name].retry is RetryKind.NEVER and rule["maxAttempts"] > 1:
@@ -428,4 +428,5 @@ class RetryPolicy:
             return RetryDecision(NextStep.STOP, exhausted[0], 0, "none", self.rules[exhausted[0]].escalation)
         strictest = names[0]
         step = _NEXT_STEPS[CLASSES[strictest].retry]
-        return RetryDecision(step, strictest, min(attempts_left.values()), self.rules[strictest].backoff, None)
+        backoff, least_left = self.rules[strictest].backoff, min(attempts_left.values())
+        return RetryDecision(step, strictest, least_left, backoff, escalation=None)

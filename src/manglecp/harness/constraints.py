@@ -21,7 +21,7 @@ from manglecp.harness.readers import (
     InvalidEvidence,
     JsonRecord,
     Member,
-    Numbers,
+    NumbersByName,
     OptionalTexts,
     OptionalWords,
     OrderedWords,
@@ -145,8 +145,8 @@ class PolicyProvenance(JsonRecord, frozen=True):
 
 class EvalGate(JsonRecord, frozen=True):
     passed: Flag = None
-    metrics: Numbers = None
-    thresholds: Numbers = None
+    metrics: NumbersByName = None
+    thresholds: NumbersByName = None
 
 
 class EvalEvidence(JsonRecord, frozen=True):
@@ -214,7 +214,7 @@ class RedTeamTerms(JsonRecord, frozen=True):
 class GovernanceConstraints(JsonRecord, frozen=True):
     required_controls: Texts = ()
     required_guardrail_stages: OptionalWords = None
-    eval_thresholds: Numbers = None
+    eval_thresholds: NumbersByName = None
     red_team: RedTeamTerms | None = None
     allowed_observability_modes: OptionalWords = None
     zero_data_retention: Flag = None
@@ -248,12 +248,12 @@ class CatalogEntry(JsonRecord, frozen=True):
     schema_digest: Text = None
 
 
-class PolicyDocument(NamedTuple):
-    """A kind of policy document."""
+class PolicyKind(NamedTuple):
+    """One kind of policy document."""
 
-    field: str  # the field of the call spec with its digest
-    drift: str  # the failure class that its drift raises
-    read: Reader[Any] = lambda _: None  # returns the terms that it supplies
+    digest_field: str  # the field of the call spec with its digest
+    drift_class: str  # the name of the failure class that its drift raises
+    read: Reader[Any] = lambda _: None  # returns the terms that it supplies; by default none
 
 
 def _member(name: str, read: Reader[Any]) -> Reader[Any]:
@@ -262,40 +262,40 @@ def _member(name: str, read: Reader[Any]) -> Reader[Any]:
 
 
 DOCUMENTS: Final = {
-    "toolCatalog": PolicyDocument(
+    "toolCatalog": PolicyKind(
         "tool_catalog_digest", "tool.discovery_mismatch", _member("tools", list_of(reader_of(CatalogEntry)))
     ),
-    "deferPolicy": PolicyDocument("defer_policy_digest", "tool.discovery_mismatch", _member("deferred", read_texts)),
-    "toolExamples": PolicyDocument("tool_example_digest", "tool.example_digest_mismatch"),
-    "allowedCallers": PolicyDocument(
+    "deferPolicy": PolicyKind("defer_policy_digest", "tool.discovery_mismatch", _member("deferred", read_texts)),
+    "toolExamples": PolicyKind("tool_example_digest", "tool.example_digest_mismatch"),
+    "allowedCallers": PolicyKind(
         "allowed_callers_digest", "tool.caller_not_allowed", _member("tools", read_words_by_name)
     ),
-    "toolRenderProtocol": PolicyDocument("tool_render_protocol_digest", "context.queue_policy_violation"),
-    "reminderQueuePolicy": PolicyDocument("reminder_queue_policy_digest", "context.queue_policy_violation"),
-    "stateViewPolicy": PolicyDocument("state_view_policy_digest", "context.queue_policy_violation"),
-    "compactionPolicy": PolicyDocument(
+    "toolRenderProtocol": PolicyKind("tool_render_protocol_digest", "context.queue_policy_violation"),
+    "reminderQueuePolicy": PolicyKind("reminder_queue_policy_digest", "context.queue_policy_violation"),
+    "stateViewPolicy": PolicyKind("state_view_policy_digest", "context.queue_policy_violation"),
+    "compactionPolicy": PolicyKind(
         "compaction_policy_digest", "runtime.compaction_state_invalid", reader_of(CompactionTerms)
     ),
-    "decompositionPolicy": PolicyDocument(
+    "decompositionPolicy": PolicyKind(
         "decomposition_policy_digest",
         "coordination.decomposition_policy_violation",
         reader_of(DecompositionConstraints),
     ),
-    "governancePolicy": PolicyDocument("governance_policy_digest", "governance.policy_package_mismatch"),
-    "guardrailStagePolicy": PolicyDocument(
+    "governancePolicy": PolicyKind("governance_policy_digest", "governance.policy_package_mismatch"),
+    "guardrailStagePolicy": PolicyKind(
         "guardrail_stage_policy_digest",
         "governance.guardrail_stage_missing",
         _member("requiredStages", read_words),
     ),
-    "evalGatePolicy": PolicyDocument(
+    "evalGatePolicy": PolicyKind(
         "eval_gate_policy_digest", "governance.eval_lineage_missing", _member("thresholds", read_numbers_by_name)
     ),
-    "redTeamPolicy": PolicyDocument("red_team_policy_digest", "governance.redteam_gate_unmet", reader_of(RedTeamTerms)),
-    "contextScope": PolicyDocument("context_scope_digest", "context.scope_violation", _member("roles", _role_scopes)),
-    "handoffContract": PolicyDocument(
+    "redTeamPolicy": PolicyKind("red_team_policy_digest", "governance.redteam_gate_unmet", reader_of(RedTeamTerms)),
+    "contextScope": PolicyKind("context_scope_digest", "context.scope_violation", _member("roles", _role_scopes)),
+    "handoffContract": PolicyKind(
         "handoff_contract_digest", "handoff.target_not_allowed", reader_of(HandoffConstraints)
     ),
-    "mutationPolicy": PolicyDocument(
+    "mutationPolicy": PolicyKind(
         "mutation_policy_digest",
         "mutation.policy_digest_mismatch",
         _member("requiredCapabilityClaims", read_texts),
@@ -317,21 +317,21 @@ def read_documents(value: Any) -> dict[str, Any]:
 class VerifiedDocuments:
     """The documents of a turn, compared with its call spec."""
 
-    __slots__ = ("drifted", "verified")
+    __slots__ = ("drifted", "terms")
 
     def __init__(self, documents: Mapping[str, Any], call: CallSpec) -> None:
-        self.verified: dict[str, Any] = {}  # the terms of documents that have not drifted, by kind
+        self.terms: dict[str, Any] = {}  # supplied by the documents that have not drifted, by kind
         drifted = []
         for name in sorted(documents):
             kind = DOCUMENTS[name]
-            if digest(documents[name]) != getattr(call, kind.field):
+            if digest(documents[name]) != getattr(call, kind.digest_field):
                 drifted.append(name)
                 continue
             try:
-                self.verified[name] = kind.read(documents[name])
+                self.terms[name] = kind.read(documents[name])
             except InvalidEvidence as error:
                 raise error.under(name).under("policyDocuments") from None
-        self.drifted = tuple(drifted)
+        self.drifted = tuple(drifted)  # kinds
 
 
 R = TypeVar("R", bound=JsonRecord)
@@ -355,9 +355,9 @@ class Terms:
     required_claims: tuple[str, ...] | None
 
 
-def combine_terms(constraints: Constraints, documents: VerifiedDocuments, handing_over: bool) -> Terms:
+def combine_terms(constraints: Constraints, documents: VerifiedDocuments, *, handing_over: bool) -> Terms:
     tool, governance = constraints.tool_constraints, constraints.governance_constraints
-    verified = documents.verified.get
+    verified = documents.terms.get
     catalog = verified("toolCatalog")
     catalog_tools = None if catalog is None else tuple(entry.tool_name for entry in catalog)
     stages = _explicit_or(governance and governance.required_guardrail_stages, verified("guardrailStagePolicy"))
@@ -372,7 +372,7 @@ def combine_terms(constraints: Constraints, documents: VerifiedDocuments, handin
         # The contract document applies only to a turn that hands over; explicit constraints always apply.
         handoff=_merge(constraints.handoff_constraints, verified("handoffContract") if handing_over else None),
         required_stages=STAGES if stages is None else _sort_stages(stages),
-        stages_by_document="guardrailStagePolicy" in documents.verified,
+        stages_by_document="guardrailStagePolicy" in documents.terms,
         eval_thresholds=_explicit_or(governance and governance.eval_thresholds, verified("evalGatePolicy")) or {},
         red_team=(governance and governance.red_team) or verified("redTeamPolicy") or RedTeamTerms(),
         required_claims=_explicit_or(claims, verified("mutationPolicy")),

@@ -45,7 +45,7 @@ from manglecp.harness.readers import (
 
 
 class ErrorEnvelope(JsonRecord, frozen=True):
-    """The error of a result. With ``gaps``, members that were missing and have a default, it is not a typed error."""
+    """The error of a result. ``gaps`` are the missing members, which have defaults; a typed error has no gaps."""
 
     error_code: str
     retryable: bool
@@ -73,7 +73,7 @@ class _RawError(JsonRecord, frozen=True):
     hashed_message: Annotated[str | None, _first_present("errorMessage", "message")] = None
 
 
-def _raw_error(value: Any) -> _RawError | None:
+def _read_raw_error(value: Any) -> _RawError | None:
     return reader_of(_RawError)(value) if isinstance(value, dict) else None  # a text is not an error object
 
 
@@ -83,7 +83,7 @@ class _ErrorMembers(JsonRecord, frozen=True):
     error_message: Text = None
     error_message_digest: Text = None
     error_summary: Text = None
-    raw_error: Annotated[_RawError, Member(_raw_error)] = _RawError()
+    raw_error: Annotated[_RawError, Member(_read_raw_error)] = _RawError()
 
 
 def read_envelope(row: dict[str, Any]) -> ErrorEnvelope:
@@ -92,7 +92,7 @@ def read_envelope(row: dict[str, Any]) -> ErrorEnvelope:
     raw = members.raw_error
     retryable = raw.retryable if members.retryable is None else members.retryable
     message = members.error_message or raw.hashed_message
-    given = {
+    values_by_member = {
         "errorCode": members.error_code or raw.error_code or raw.code,
         "retryable": retryable is not None,
         "errorMessage": members.error_message or members.error_message_digest or raw.error_message or raw.message,
@@ -101,25 +101,25 @@ def read_envelope(row: dict[str, Any]) -> ErrorEnvelope:
         error_code=members.error_code or raw.hashed_code or "unknown_error",
         retryable=retryable is True,
         error_message_digest=digest_text(message) if message else members.error_message_digest or digest_text(""),
-        gaps=tuple(name for name, value in given.items() if not value),
+        gaps=tuple(name for name, value in values_by_member.items() if not value),
         error_summary_digest=None if members.error_summary is None else digest_text(members.error_summary),
     )
 
 
-def _query_digest(row: dict[str, Any]) -> str | None:
+def _read_query_digest(row: dict[str, Any]) -> str | None:
     query = read_member(row, "query", read_text)
     return read_member(row, "queryDigest", read_text) if query is None else digest_text(query)
 
 
 class SearchRef(JsonRecord, frozen=True):
-    query_digest: Annotated[str | None, ComputedMember(_query_digest)] = None
+    query_digest: Annotated[str | None, ComputedMember(_read_query_digest)] = None
     catalog_digest: Text = None
     result_tools: Annotated[tuple[str, ...] | None, Member(read_texts)] = None
     result_set_digest: Text = None
     resolved_tool_name: Text = None
 
 
-def _search_fits(row: dict[str, Any]) -> bool | None:
+def _read_search_fits(row: dict[str, Any]) -> bool | None:
     """Return whether ``searchRefDigest`` matches the recorded search; None if one of them is missing."""
     declared = read_member(row, "searchRefDigest", read_text)
     if declared is None or row.get("searchRef") is None:
@@ -127,7 +127,7 @@ def _search_fits(row: dict[str, Any]) -> bool | None:
     return declared == digest_bytes(_canonical_member(row, "searchRef"))
 
 
-def _input_digest(row: dict[str, Any]) -> str | None:
+def _read_input_digest(row: dict[str, Any]) -> str | None:
     """Return the digest of the recorded arguments, or the declared digest if they are not recorded."""
     declared = read_member(row, "inputDigest", read_text)
     return declared if row.get("input") is None else digest_bytes(_canonical_member(row, "input"))
@@ -148,14 +148,14 @@ class ToolRequest(JsonRecord, frozen=True):
     search_ref_digest: Text = None
     source_block: Word = None
     parser_profile_id: Text = None
-    input_digest: Annotated[str | None, ComputedMember(_input_digest)] = None
+    input_digest: Annotated[str | None, ComputedMember(_read_input_digest)] = None
     schema_valid: Flag = None
     action_index: Integer = None
     call_group_id: Text = None
     branch_id: Text = None
     ordinal: Integer = None
     search_ref: SearchRef | None = None
-    search_fits: Annotated[bool | None, ComputedMember(_search_fits)] = None
+    search_fits: Annotated[bool | None, ComputedMember(_read_search_fits)] = None
     example_digest: Text = None
 
 
@@ -168,7 +168,7 @@ _STATUS_WORDS: Final[dict[str | None, Status]] = {
 }  # fmt: skip
 
 
-def _status(row: dict[str, Any]) -> Status:
+def _read_status(row: dict[str, Any]) -> Status:
     value = row.get("status")
     word = read_member(row, "status", read_word)
     if word is None and (value is None or type(value) is str):  # absent or blank: error members decide
@@ -179,14 +179,14 @@ def _status(row: dict[str, Any]) -> Status:
     return _STATUS_WORDS[word]
 
 
-def _result_digest(row: dict[str, Any]) -> str | None:
+def _read_result_digest(row: dict[str, Any]) -> str | None:
     declared = read_member(row, "resultDigest", read_text)
     if declared is not None or row.get("payload") is None:
         return declared
     return digest_bytes(_canonical_member(row, "payload"))
 
 
-def _payload_bytes(row: dict[str, Any]) -> int | None:
+def _read_payload_bytes(row: dict[str, Any]) -> int | None:
     """Return the larger of the declared and the measured size of the payload."""
     declared = read_member(row, "payloadBytes", read_integer)
     payload = row.get("payload")
@@ -196,9 +196,9 @@ def _payload_bytes(row: dict[str, Any]) -> int | None:
     return measured if declared is None else max(declared, measured)
 
 
-def _error(row: dict[str, Any]) -> ErrorEnvelope | None:
+def _read_error(row: dict[str, Any]) -> ErrorEnvelope | None:
     envelope = read_envelope(row)  # also of a result that is not an error, because it raises for invalid members
-    return envelope if _status(row) == "error" else None
+    return envelope if _read_status(row) == "error" else None
 
 
 class Provenance(JsonRecord, frozen=True):
@@ -250,10 +250,10 @@ class ToolResult(JsonRecord, frozen=True):
     """The result of a call, with the digest and size of its payload."""
 
     tool_call_id: RequiredText
-    status: Annotated[Status, ComputedMember(_status)]
-    result_digest: Annotated[str | None, ComputedMember(_result_digest)] = None
-    payload_bytes: Annotated[int | None, ComputedMember(_payload_bytes)] = None
-    error: Annotated[ErrorEnvelope | None, ComputedMember(_error)] = None
+    status: Annotated[Status, ComputedMember(_read_status)]
+    result_digest: Annotated[str | None, ComputedMember(_read_result_digest)] = None
+    payload_bytes: Annotated[int | None, ComputedMember(_read_payload_bytes)] = None
+    error: Annotated[ErrorEnvelope | None, ComputedMember(_read_error)] = None
     provenance: Provenance | None = None
     observation: Observation | None = None
     caller_edge: CallerEdge | None = None
@@ -278,16 +278,16 @@ _DISPOSITION_WORDS: Final[dict[str | None, Disposition]] = {
 }  # fmt: skip
 
 
-def _disposition(row: dict[str, Any]) -> Disposition:
+def _read_disposition(row: dict[str, Any]) -> Disposition:
     name = "useDisposition" if read_member(row, "disposition", read_text) is None else "disposition"
     word = read_member(row, name, read_word)
     if word not in _DISPOSITION_WORDS:
         raise InvalidEvidence(f"/{name}", "is absent" if word is None else f"{word!r:.80} is not a disposition")
     # Upstream's `discarded` needs no reason. With a reason it equals `discarded_with_reason`, which needs one.
-    return "discarded_with_reason" if word == "discarded" and _reason(row) else _DISPOSITION_WORDS[word]
+    return "discarded_with_reason" if word == "discarded" and _read_reason(row) else _DISPOSITION_WORDS[word]
 
 
-def _reason(row: dict[str, Any]) -> str | None:
+def _read_reason(row: dict[str, Any]) -> str | None:
     return read_member(row, "reasonCode", read_text) or read_member(row, "useReason", read_text)
 
 
@@ -295,9 +295,9 @@ class ToolUse(JsonRecord, frozen=True):
     """The use of a result: consumed, observed, discarded or retried."""
 
     tool_call_id: RequiredText
-    disposition: Annotated[Disposition, ComputedMember(_disposition)]
+    disposition: Annotated[Disposition, ComputedMember(_read_disposition)]
     result_digest: Text = None
-    reason_code: Annotated[str | None, ComputedMember(_reason)] = None
+    reason_code: Annotated[str | None, ComputedMember(_read_reason)] = None
     summary_ref: Text = None
     handoff_ref: Text = None
     mutation_input_ref: Text = None
@@ -329,7 +329,7 @@ class QueueEntry(JsonRecord, frozen=True):
     batch_id: Text = None
 
 
-def _queue_entries(value: Any) -> tuple[QueueEntry, ...]:
+def _read_queue_entries(value: Any) -> tuple[QueueEntry, ...]:
     entries = list_of(reader_of(QueueEntry))(value)
     return tuple(sorted(entries, key=lambda entry: (entry.reminder_digest or "", entry.batch_id or "")))
 
@@ -338,7 +338,7 @@ class ReminderQueue(JsonRecord, frozen=True):
     queue_id: RequiredText
     reduced_digest: RequiredText
     policy_digest: RequiredText
-    entries: Annotated[tuple[QueueEntry, ...], Member(_queue_entries)] = ()
+    entries: Annotated[tuple[QueueEntry, ...], Member(_read_queue_entries)] = ()
 
 
 class StateView(JsonRecord, frozen=True):
@@ -350,7 +350,7 @@ class StateView(JsonRecord, frozen=True):
     source_refs: Texts = ()
 
 
-def _required_sequence(row: dict[str, Any]) -> int:
+def _read_required_sequence(row: dict[str, Any]) -> int:
     number = read_member(row, "sequence", read_integer)
     if number is None:
         raise InvalidEvidence("/sequence", "is absent or not an integer")
@@ -361,7 +361,7 @@ class GuardrailDecision(JsonRecord, frozen=True):
     """The decision of a guardrail at its stage, ordered by ``sequence``."""
 
     stage: RequiredWord
-    sequence: Annotated[int, ComputedMember(_required_sequence)]
+    sequence: Annotated[int, ComputedMember(_read_required_sequence)]
     guardrail_id: Text = None
     triggered: Flag = None
     outcome: Word = None
@@ -460,7 +460,7 @@ class NamedCall(JsonRecord, frozen=True):
     input_digest: RequiredText
 
 
-def _named_calls(value: Any) -> tuple[NamedCall, ...]:
+def _read_named_calls(value: Any) -> tuple[NamedCall, ...]:
     """Return the calls by id, each once. Two different calls under one id are a contradiction."""
     calls: dict[str, NamedCall] = {}
     for call in list_of(reader_of(NamedCall))(value):
@@ -480,7 +480,7 @@ class Mutation(JsonRecord, frozen=True):
     policy_digest: Text = None
     join_witness_refs: Texts = ()
     automated: Flag = None
-    calls: Annotated[tuple[NamedCall, ...], Member(_named_calls)] = ()
+    calls: Annotated[tuple[NamedCall, ...], Member(_read_named_calls)] = ()
     """The calls that a mutation of the kind ``effect`` may make, each once."""
 
 
@@ -491,39 +491,39 @@ Arrange: TypeAlias = Callable[[NumberedRows[Any]], tuple[Any, ...]]
 """Returns the distinct rows in canonical order. Raises :class:`InvalidEvidence` for a contradiction."""
 
 
-def _distinct(rows: list[R]) -> tuple[R, ...]:
+def _sort_distinct(rows: list[R]) -> tuple[R, ...]:
     return tuple(row for _, row in sorted({_encode(row): row for row in rows}.items()))
 
 
-def _as_set(rows: NumberedRows[R]) -> tuple[R, ...]:
-    return _distinct([row for _, row in rows])
+def _arrange_set(rows: NumberedRows[R]) -> tuple[R, ...]:
+    return _sort_distinct([row for _, row in rows])
 
 
-def _by_id(field: str) -> Arrange:
+def _arrange_by_id(field: str) -> Arrange:
     """Return the arrangement of rows whose id is in ``field``: one row per id, sorted by it."""
 
     def arrange(rows: NumberedRows[R]) -> tuple[R, ...]:
         by_id: dict[str, R] = {}
         without_id: list[R] = []
         for index, row in rows:
-            name = getattr(row, field)
-            if name is None:
+            row_id = getattr(row, field)
+            if row_id is None:
                 without_id.append(row)
-            elif by_id.setdefault(name, row) != row:
-                raise InvalidEvidence(f"/{index}", f"another row under {name!r:.80} differs")
-        return tuple(by_id[name] for name in sorted(by_id)) + _distinct(without_id)
+            elif by_id.setdefault(row_id, row) != row:
+                raise InvalidEvidence(f"/{index}", f"another row under {row_id!r:.80} differs")
+        return tuple(by_id[row_id] for row_id in sorted(by_id)) + _sort_distinct(without_id)
 
     return arrange
 
 
-_by_call_id: Final = _by_id("tool_call_id")
+_arrange_by_call_id: Final = _arrange_by_id("tool_call_id")
 
 
 def _arrange_results(rows: NumberedRows[ToolResult]) -> tuple[ToolResult, ...]:
-    terminal = _by_call_id([(index, row) for index, row in rows if row.terminal])
+    terminal = _arrange_by_call_id([(index, row) for index, row in rows if row.terminal])
     finished_ids = {row.tool_call_id for row in terminal}
     unfinished = [row for _, row in rows if not row.terminal and row.tool_call_id not in finished_ids]
-    return tuple(sorted((*terminal, *_distinct(unfinished)), key=lambda row: row.tool_call_id))
+    return tuple(sorted((*terminal, *_sort_distinct(unfinished)), key=lambda row: row.tool_call_id))
 
 
 class RowList:
@@ -551,7 +551,7 @@ class RowList:
         return rows
 
 
-def _rows(kind: type[R], arrange: Arrange = _as_set) -> Member:
+def _rows(kind: type[R], arrange: Arrange = _arrange_set) -> Member:
     return Member(RowList(kind, arrange))
 
 
@@ -559,14 +559,14 @@ class Evidence(JsonRecord, frozen=True):
     """The evidence of one turn. ``protocolState`` is absent only while the turn is open."""
 
     call_spec: CallSpec
-    tool_requests: Annotated[tuple[ToolRequest, ...], _rows(ToolRequest, _by_call_id)] = ()
+    tool_requests: Annotated[tuple[ToolRequest, ...], _rows(ToolRequest, _arrange_by_call_id)] = ()
     tool_results: Annotated[tuple[ToolResult, ...], _rows(ToolResult, _arrange_results)] = ()
-    tool_use: Annotated[tuple[ToolUse, ...], _rows(ToolUse, _by_call_id)] = ()
+    tool_use: Annotated[tuple[ToolUse, ...], _rows(ToolUse, _arrange_by_call_id)] = ()
     protocol_state: ProtocolState | None = None
-    tool_render: Annotated[tuple[ToolRender, ...], _rows(ToolRender, _by_call_id)] = ()
-    reminder_queue: Annotated[tuple[ReminderQueue, ...], _rows(ReminderQueue, _by_id("queue_id"))] = ()
-    state_views: Annotated[tuple[StateView, ...], _rows(StateView, _by_id("view_id"))] = ()
-    branch_joins: Annotated[tuple[BranchJoin, ...], _rows(BranchJoin, _by_id("branch_id"))] = ()
+    tool_render: Annotated[tuple[ToolRender, ...], _rows(ToolRender, _arrange_by_call_id)] = ()
+    reminder_queue: Annotated[tuple[ReminderQueue, ...], _rows(ReminderQueue, _arrange_by_id("queue_id"))] = ()
+    state_views: Annotated[tuple[StateView, ...], _rows(StateView, _arrange_by_id("view_id"))] = ()
+    branch_joins: Annotated[tuple[BranchJoin, ...], _rows(BranchJoin, _arrange_by_id("branch_id"))] = ()
     guardrail_decisions: Annotated[tuple[GuardrailDecision, ...] | None, _rows(GuardrailDecision)] = None
     """None if the list is absent; an empty list means that no guardrail decided."""
     artifacts: Annotated[tuple[Artifact, ...], _rows(Artifact)] = ()

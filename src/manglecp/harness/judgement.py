@@ -28,7 +28,7 @@ _encode: Final = msgspec.json.Encoder(order="sorted").encode
 """Canonical JSON; its inputs were read by :mod:`.readers`, so each has a canonical form."""
 
 _UPSTREAM_DISPOSITIONS: Final = {"observed_only": "observed", "discarded_with_reason": "discarded"}
-_SETS: Final = Evidence.__struct_fields__[1:]  # all fields except the call spec, which has its own digest
+_SET_FIELDS: Final = Evidence.__struct_fields__[1:]  # all fields except the call spec, which has its own digest
 
 
 def _digest(value: Any) -> str:
@@ -41,7 +41,7 @@ def _without_none(**members: Any) -> dict[str, Any]:
 
 def _upstream_call(call: CallSpec) -> dict[str, Any]:
     values = (getattr(call, field) for field in CallSpec.__struct_fields__)
-    return dict(zip(UPSTREAM_FIELDS, values, strict=False))
+    return dict(zip(UPSTREAM_FIELDS, values, strict=False))  # the upstream fields come first
 
 
 def _upstream_result(row: ToolResult) -> dict[str, Any]:
@@ -71,10 +71,10 @@ def _missing(required: Iterable[str], present: Iterable[str]) -> list[str]:
 
 
 def digest_bundle_v1(turn: Turn) -> dict[str, str]:
-    evidence, call, digest = turn.evidence, turn.call, _digest
+    evidence, call = turn.evidence, turn.call
     renders = {row.tool_call_id: row for row in evidence.tool_render}
     sets = {
-        "requestSetDigest": digest(
+        "requestSetDigest": _digest(
             [
                 _without_none(
                     toolCallId=row.tool_call_id,
@@ -86,22 +86,22 @@ def digest_bundle_v1(turn: Turn) -> dict[str, str]:
                 for row in evidence.tool_requests
             ]
         ),
-        "resultSetDigest": digest([_upstream_result(row) for row in turn.results.values()]),
-        "useSetDigest": digest([_upstream_use(row) for row in evidence.tool_use]),
-        "toolRenderSetDigest": digest(evidence.tool_render),
-        "reminderQueueSetDigest": digest(
+        "resultSetDigest": _digest([_upstream_result(row) for row in turn.results.values()]),
+        "useSetDigest": _digest([_upstream_use(row) for row in evidence.tool_use]),
+        "toolRenderSetDigest": _digest(evidence.tool_render),
+        "reminderQueueSetDigest": _digest(
             [
                 {"queueId": row.queue_id, "reducedDigest": row.reduced_digest, "policyDigest": row.policy_digest}
                 for row in evidence.reminder_queue
             ]
         ),
-        "stateViewSetDigest": digest(evidence.state_views),
-        "protocolStateDigest": digest(
+        "stateViewSetDigest": _digest(evidence.state_views),
+        "protocolStateDigest": _digest(
             evidence.protocol_state
             and {"stopReason": evidence.protocol_state.stop_reason, "continuationAllowed": turn.continuing}
         ),
     }
-    handoff_digest = None if evidence.handoff is None else digest(_upstream_handoff(evidence.handoff))
+    handoff_digest = None if evidence.handoff is None else _digest(_upstream_handoff(evidence.handoff))
     missing_renders = _missing(turn.results, renders)
     render_valid = all(row.policy_digest == call.tool_render_protocol_digest for row in evidence.tool_render)
     queue_valid = all(row.policy_digest == call.reminder_queue_policy_digest for row in evidence.reminder_queue)
@@ -129,7 +129,7 @@ def digest_bundle_v1(turn: Turn) -> dict[str, str]:
         "continuationContextReady": not turn.context_owed
         or (context_present and render_valid and queue_valid and view_valid),
     }
-    bundle = {"callSpecDigest": digest(_upstream_call(call)), **sets, "joinSetDigest": digest(join)}
+    bundle = {"callSpecDigest": _digest(_upstream_call(call)), **sets, "joinSetDigest": _digest(join)}
     if handoff_digest is not None:
         bundle["handoffDigest"] = handoff_digest
     return bundle
@@ -137,13 +137,13 @@ def digest_bundle_v1(turn: Turn) -> dict[str, str]:
 
 def digest_bundle_v2(turn: Turn, v1: dict[str, str], failure_classes: Iterable[str]) -> dict[str, str]:
     """Return the digests that v1 lacks: of the whole call spec, of the uses, and of all evidence."""
-    evidence, digest = turn.evidence, _digest
-    call_digest = digest(evidence.call_spec)
+    evidence = turn.evidence
+    call_digest = _digest(evidence.call_spec)
     all_inputs = {
         "schema": 2,
         "v1": v1,
         "callSpecDigest": call_digest,
-        "sets": {name: digest(rows) for name in _SETS if (rows := getattr(evidence, name))},
+        "sets": {name: _digest(rows) for name in _SET_FIELDS if (rows := getattr(evidence, name))},
         "schemaVerdicts": turn.schema_verdicts,
         "guardrailsGiven": evidence.guardrail_decisions is not None,
         "constraintsDigest": turn.context.digest,
@@ -158,7 +158,7 @@ def digest_bundle_v2(turn: Turn, v1: dict[str, str], failure_classes: Iterable[s
         )
         for row in evidence.tool_use
     ]
-    return {"callSpecDigestV2": call_digest, "useSetDigestV2": digest(uses), "evidenceDigestV2": digest(all_inputs)}
+    return {"callSpecDigestV2": call_digest, "useSetDigestV2": _digest(uses), "evidenceDigestV2": _digest(all_inputs)}
 
 
 def witness_id(digests: Mapping[str, str], failure_classes: Iterable[str]) -> str:
@@ -239,12 +239,12 @@ def judge(document: Mapping[str, Any]) -> Judgement:
 
 
 def judge_turn(turn: Turn) -> Judgement:
-    found = [finding for check in CHECKS for finding in check(turn)]
-    findings = sort_findings(found, turn.call.call_id, digest_bundle_v1(turn)["joinSetDigest"]) if found else ()
+    unsorted = [finding for check in CHECKS for finding in check(turn)]
+    findings = sort_findings(unsorted, turn.call.call_id, digest_bundle_v1(turn)["joinSetDigest"]) if unsorted else ()
     return Judgement(findings, turn)
 
 
 def find_blocking(turn: Turn, upto: TurnState) -> Sequence[Finding]:
     """Return the findings of an open turn that block the state ``upto`` or an earlier one."""
-    found = [finding for check in CHECKS_UPTO[upto] for finding in check(turn) if finding.failure.blocks <= upto]
-    return sort_findings(found, turn.call.call_id, None) if found else ()
+    unsorted = [finding for check in CHECKS_UPTO[upto] for finding in check(turn) if finding.failure.blocks <= upto]
+    return sort_findings(unsorted, turn.call.call_id, join_digest=None) if unsorted else ()

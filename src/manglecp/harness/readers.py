@@ -223,7 +223,7 @@ OptionalWords: TypeAlias = Annotated[tuple[str, ...] | None, Member(read_words)]
 Multiset: TypeAlias = Annotated[tuple[str, ...], Member(_sorted(_texts, distinct=False))]
 """Sorted texts, of which several may be equal."""
 OrderedWords: TypeAlias = Annotated[tuple[str, ...] | None, Member(_words)]  # words in their order
-Numbers: TypeAlias = Annotated[dict[str, float] | None, Member(read_numbers_by_name)]
+NumbersByName: TypeAlias = Annotated[dict[str, float] | None, Member(read_numbers_by_name)]
 VerbatimObject: TypeAlias = Annotated[dict[str, Any] | None, Member(read_verbatim)]
 
 

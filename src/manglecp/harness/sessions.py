@@ -23,7 +23,7 @@ from manglecp.harness.checks import Check, execution, mutation
 from manglecp.harness.classes import Finding, RetryDecision, TurnState
 from manglecp.harness.judgement import Judgement, find_blocking
 from manglecp.harness.policy.package import PolicyPackage
-from manglecp.harness.states import CallSpec, JoinClosed, Row, TurnBlocked
+from manglecp.harness.states import CallSpec, JoinClosed, JsonObject, TurnBlocked
 from manglecp.harness.turn import TurnBuilder
 
 Lookup: TypeAlias = Callable[[str], str | None]
@@ -125,11 +125,13 @@ class AgentSession:
         self._record({"kind": "session.start", "policyDigest": self.policy.digest})
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         self._end_turn()
-        self._record({"kind": "session.stop", "turns": self._turn_count, "failed": kind is not None})
+        self._record({"kind": "session.stop", "turns": self._turn_count, "failed": error_type is not None})
 
-    def turn(self, call_spec: Row | None = None, *, prompt_digest: str | None = None, **choices: Any) -> OpenTurn:
+    def turn(
+        self, call_spec: JsonObject | None = None, *, prompt_digest: str | None = None, **choices: Any
+    ) -> OpenTurn:
         """End the last turn and return the next one.
 
         ``choices`` are parameters of :meth:`.PolicyPackage.call_spec`: ``action_mode``, ``execution_pattern`` and so
@@ -161,7 +163,7 @@ class AgentSession:
         if self._last_turn is not None:
             self._last_turn.end()
 
-    def _record(self, members: Row) -> None:
+    def _record(self, members: JsonObject) -> None:
         """Append a row to the journal."""
         at = {} if self._clock is None else {"at": self._clock()}
         row = {**members, **at, "sessionId": self.id, "sequence": self._row_count, "prevHash": self._last_hash}
@@ -174,7 +176,7 @@ class AgentSession:
 class OpenTurn:
     """An open turn, created by :meth:`AgentSession.turn`."""
 
-    def __init__(self, session: AgentSession, number: int, call_spec: Row) -> None:
+    def __init__(self, session: AgentSession, number: int, call_spec: JsonObject) -> None:
         self.session = session
         self.number = number
         self.call_spec = dict(call_spec)
@@ -190,7 +192,7 @@ class OpenTurn:
         # Raises StepRefused if the stop policy forbids a turn with this number; the protocol state is not recorded.
         self._extend({"protocolState": {"stopReason": "end_turn", "turnIndex": number}}, execution.check_stop_policy)
 
-    def request(self, *rows: Row) -> None:
+    def request(self, *rows: JsonObject) -> None:
         """Record calls of the model. Raises :class:`.TurnBlocked` if one is not permitted; then run none of them.
 
         Calls and results get positions in the order of recording, unless a row has an ``ordinal`` or ``sequence``.
@@ -198,31 +200,31 @@ class OpenTurn:
         self._add_in_order("toolRequests", "ordinal", rows)
         self._raise_if_blocked(TurnState.TOOL_REQUESTS)
 
-    def answer(self, *rows: Row) -> None:
+    def answer(self, *rows: JsonObject) -> None:
         """Record results. Raises :class:`.TurnBlocked` if a call left its boundary."""
         self._add_in_order("toolResults", "sequence", rows)
         self._raise_if_blocked(TurnState.TOOL_RESULTS)
 
-    def use(self, *rows: Row) -> None:
+    def use(self, *rows: JsonObject) -> None:
         self.add("toolUse", *rows)
 
-    def add(self, member: str, *rows: Row) -> None:
+    def add(self, member: str, *rows: JsonObject) -> None:
         """Record rows of other kinds: ``guardrailDecisions``, ``artifacts``, ``contextAccess`` and so on."""
         self._record({member: [dict(row) for row in rows]})
 
-    def _record(self, evidence: Row, *checks: Check) -> None:
+    def _record(self, evidence: JsonObject, *checks: Check) -> None:
         """Add evidence. Raises :class:`StepRefused` if one of the checks has a finding; then nothing is added."""
         if self._ended:
             raise RuntimeError("the turn has ended")
         self._builder = self._extend(evidence, *checks)
 
-    def _extend(self, evidence: Row, *checks: Check) -> TurnBuilder:
+    def _extend(self, evidence: JsonObject, *checks: Check) -> TurnBuilder:
         builder = self._builder.with_evidence(evidence)
         if findings := _run_checks(builder, *checks):
             raise StepRefused(findings)
         return builder
 
-    def _add_in_order(self, member: str, position: str, rows: Sequence[Row]) -> None:
+    def _add_in_order(self, member: str, position: str, rows: Sequence[JsonObject]) -> None:
         start = len(self._builder.member(member) or ())
         self.add(member, *({position: number, **row} for number, row in enumerate(rows, start)))
 
@@ -264,18 +266,18 @@ class OpenTurn:
             },
         )
 
-    def hand_over(self, packet: Row, lookup: Lookup) -> None:
+    def hand_over(self, packet: JsonObject, lookup: Lookup) -> None:
         """Hand over with a :func:`handoff_packet`. Raises :class:`StepRefused` if it violates the contract."""
-        rows = _artifact_rows(packet["requiredArtifactRefs"], lookup)
+        rows = _look_up_artifacts(packet["requiredArtifactRefs"], lookup)
         self._record({"handoff": dict(packet), "artifacts": rows}, mutation.check_packet)
 
-    def compact(self, compaction: Row) -> None:
+    def compact(self, compaction: JsonObject) -> None:
         """Record a compaction. Raises :class:`StepRefused` if required references would be lost."""
         self._record({"compaction": dict(compaction)}, execution.check_compaction)
 
-    def resume(self, continuity: Row, lookup: Lookup) -> None:
+    def resume(self, continuity: JsonObject, lookup: Lookup) -> None:
         """Record the origin of the turn (a ``continuity`` row). Raises :class:`StepRefused` if it does not exist."""
-        rows = _artifact_rows(continuity.get("artifactRefs", ()), lookup)
+        rows = _look_up_artifacts(continuity.get("artifactRefs", ()), lookup)
         self._record(
             {"continuity": dict(continuity), "artifacts": rows}, execution.check_compaction, mutation.check_descent
         )
@@ -343,7 +345,7 @@ def _run_checks(builder: TurnBuilder, *checks: Check) -> tuple[Finding, ...]:
     return tuple(finding for check in checks for finding in check(builder.turn))
 
 
-def _artifact_rows(refs: Iterable[str], lookup: Lookup) -> list[dict[str, Any]]:
+def _look_up_artifacts(refs: Iterable[str], lookup: Lookup) -> list[dict[str, Any]]:
     """Return the ``artifacts`` rows of these references, with the current digests."""
     digests = {ref: lookup(ref) for ref in refs}
     return [{"ref": ref, "exists": digest is not None, "digest": digest} for ref, digest in digests.items()]

@@ -25,10 +25,10 @@ from manglecp.harness.judgement import Judgement, find_blocking, judge, judge_tu
 from manglecp.harness.readers import InvalidEvidence
 from manglecp.harness.turn import TurnBuilder
 
-Row: TypeAlias = Mapping[str, Any]
-Rows: TypeAlias = Sequence[Row]
+JsonObject: TypeAlias = Mapping[str, Any]
+Rows: TypeAlias = Sequence[JsonObject]
 _T = TypeVar("_T", bound="_Stage")
-_EMPTY: Final[Row] = MappingProxyType({})
+_EMPTY: Final[JsonObject] = MappingProxyType({})
 
 
 class TurnBlocked(Exception):
@@ -60,23 +60,26 @@ class _SpentCalls:
 class _IssueRecord:
     """The record of a transition: the issued instance, the turn so far, and the judgement of a closed turn."""
 
-    __slots__ = ("builder", "judgement", "kind", "spent", "spent_calls", "stage")
+    __slots__ = ("builder", "judgement", "spent", "spent_calls", "stage", "stage_type")
 
     def __init__(
         self, stage: _Stage, builder: TurnBuilder, judgement: Judgement | None, spent_calls: _SpentCalls
     ) -> None:
         self.stage = ref(stage)
-        self.kind = type(stage)
+        self.stage_type = type(stage)
         self.builder = builder
         self.judgement = judgement
         self.spent_calls = spent_calls
         self.spent = False
 
+    def raise_if_spent(self) -> None:
+        if self.spent:
+            raise ForgedState(f"this {self.stage_type.__name__} was spent already")
+
     def spend(self, call_id: str | None = None) -> None:
         """Spend the state, or its right to one call. Raises :class:`ForgedState` the second time."""
         with self.spent_calls.lock:
-            if self.spent:
-                raise ForgedState(_forged_message(self.kind))
+            self.raise_if_spent()
             if call_id is None:
                 self.spent = True
             elif call_id in self.spent_calls.ids:
@@ -85,24 +88,21 @@ class _IssueRecord:
                 self.spent_calls.ids.add(call_id)
 
 
-def _find_record(stage: object, kind: type[_Stage]) -> _IssueRecord:
+def _find_record(stage: object, stage_type: type[_Stage]) -> _IssueRecord:
     """Return the record of this instance. Raises :class:`ForgedState` if it is missing or spent."""
-    issued = getattr(stage, "_issued", None) if type(stage) is kind else None
-    if type(issued) is not _IssueRecord or issued.stage() is not stage or issued.kind is not kind or issued.spent:
-        raise ForgedState(_forged_message(kind))
-    return issued
-
-
-def _forged_message(kind: type[_Stage]) -> str:
-    return f"this is not a {kind.__name__} that a turn has reached"
+    record = getattr(stage, "_record", None) if type(stage) is stage_type else None
+    if type(record) is not _IssueRecord or record.stage() is not stage or record.stage_type is not stage_type:
+        raise ForgedState(f"this is not a {stage_type.__name__} that a turn has reached")
+    record.raise_if_spent()
+    return record
 
 
 class _Stage:
     """The base of the six states: immutable, and not constructible."""
 
-    __slots__ = ("__weakref__", "_issued")
+    __slots__ = ("__weakref__", "_record")
 
-    _issued: _IssueRecord
+    _record: _IssueRecord
 
     def __new__(cls, *_: object, **__: object) -> Self:
         raise ForgedState(f"{cls.__name__} is issued by the step before it, and cannot be constructed")
@@ -125,24 +125,26 @@ class _Stage:
         """A copy of the evidence so far, as an input of :func:`.judgement.judge`."""
         return _find_record(self, type(self)).builder.document
 
-    def _reach(self, kind: type[_T], state: TurnState, evidence: Row) -> _T:
-        """Add evidence and return the next state. Raises :class:`TurnBlocked`."""
-        issued = _find_record(self, type(self))
-        return _reach(kind, state, issued.builder.with_evidence(evidence), issued.spent_calls)
+    def _advance(self, stage_type: type[_T], state: TurnState, evidence: JsonObject) -> _T:
+        """Add evidence and return the next state; ``state`` is that of ``stage_type``. Raises :class:`TurnBlocked`."""
+        record = _find_record(self, type(self))
+        return _reach(stage_type, state, record.builder.with_evidence(evidence), record.spent_calls)
 
 
-def _issue(kind: type[_T], builder: TurnBuilder, spent_calls: _SpentCalls, judgement: Judgement | None = None) -> _T:
+def _issue(
+    stage_type: type[_T], builder: TurnBuilder, spent_calls: _SpentCalls, judgement: Judgement | None = None
+) -> _T:
     """Construct a state; no other code does."""
-    stage = object.__new__(kind)
-    object.__setattr__(stage, "_issued", _IssueRecord(stage, builder, judgement, spent_calls))
+    stage = object.__new__(stage_type)
+    object.__setattr__(stage, "_record", _IssueRecord(stage, builder, judgement, spent_calls))
     return stage
 
 
-def _reach(kind: type[_T], state: TurnState, builder: TurnBuilder, spent_calls: _SpentCalls) -> _T:
+def _reach(stage_type: type[_T], state: TurnState, builder: TurnBuilder, spent_calls: _SpentCalls) -> _T:
     findings = find_blocking(builder.turn, state)
     if findings:
         raise TurnBlocked(state, findings)
-    return _issue(kind, builder, spent_calls)
+    return _issue(stage_type, builder, spent_calls)
 
 
 def _close(builder: TurnBuilder, spent_calls: _SpentCalls) -> JoinClosed:
@@ -151,8 +153,9 @@ def _close(builder: TurnBuilder, spent_calls: _SpentCalls) -> JoinClosed:
     if not blocking:
         return _issue(JoinClosed, builder, spent_calls, judgement)
     first_blocked = min(finding.failure.blocks for finding in blocking)
-    is_join = first_blocked is TurnState.JOIN_CLOSED
-    raise TurnBlocked(first_blocked, blocking if is_join else find_blocking(builder.turn, first_blocked))
+    if first_blocked is not TurnState.JOIN_CLOSED:  # report what the separate steps would: no join digest yet
+        blocking = list(find_blocking(builder.turn, first_blocked))
+    raise TurnBlocked(first_blocked, blocking)
 
 
 class _JudgedStage(_Stage):
@@ -162,7 +165,7 @@ class _JudgedStage(_Stage):
     def judgement(self) -> Judgement:
         """The judgement of the turn. Findings of a closed turn, if any, forbid only a mutation."""
         judgement = _find_record(self, type(self)).judgement
-        assert judgement is not None  # only _issue() with a judgement makes these states
+        assert judgement is not None  # _close() and authorize() issue these states with a judgement
         return judgement
 
 
@@ -173,18 +176,18 @@ class CallSpec(_Stage):
     __slots__ = ()
 
     @staticmethod
-    def open(call_spec: Row, constraints: Row = _EMPTY) -> CallSpec:
-        """Open a turn. ``constraints`` are the objects beside ``evidence``, such as ``toolConstraints``."""
+    def open(call_spec: JsonObject, constraints: JsonObject = _EMPTY) -> CallSpec:
+        """Open a turn. ``constraints`` are the members of a turn document other than ``evidence``."""
         return CallSpec.of(TurnBuilder.open(call_spec, constraints))
 
     @staticmethod
     def of(builder: TurnBuilder) -> CallSpec:
-        """Open a turn from a builder, whose input was read already."""
+        """Open a turn from a builder, which has validated its input."""
         return _reach(CallSpec, TurnState.CALL_SPEC, builder, _SpentCalls())
 
-    def request(self, rows: Rows = (), evidence: Row = _EMPTY) -> ToolRequests:
+    def request(self, rows: Rows = (), evidence: JsonObject = _EMPTY) -> ToolRequests:
         """Add the calls of the model; ``evidence`` may have the guardrail decisions made before they run."""
-        return self._reach(ToolRequests, TurnState.TOOL_REQUESTS, {**evidence, "toolRequests": list(rows)})
+        return self._advance(ToolRequests, TurnState.TOOL_REQUESTS, {**evidence, "toolRequests": list(rows)})
 
 
 @final
@@ -193,9 +196,9 @@ class ToolRequests(_Stage):
 
     __slots__ = ()
 
-    def request(self, rows: Rows = (), evidence: Row = _EMPTY) -> ToolRequests:
-        """Add further calls; ``evidence`` may have results so far, from which they follow."""
-        return self._reach(ToolRequests, TurnState.TOOL_REQUESTS, {**evidence, "toolRequests": list(rows)})
+    def request(self, rows: Rows = (), evidence: JsonObject = _EMPTY) -> ToolRequests:
+        """Add further calls; ``evidence`` may have the earlier results that led to these calls."""
+        return self._advance(ToolRequests, TurnState.TOOL_REQUESTS, {**evidence, "toolRequests": list(rows)})
 
     def permits(self, call_id: str, tool_name: str, input_digest: str) -> bool:
         """Return whether the call is a request of this state and not yet redeemed (:func:`redeem_call`)."""
@@ -205,33 +208,33 @@ class ToolRequests(_Stage):
         self,
         results: Rows,
         uses: Rows,
-        protocol_state: Row,
-        result_evidence: Row = _EMPTY,
-        final_evidence: Row = _EMPTY,
+        protocol_state: JsonObject,
+        result_evidence: JsonObject = _EMPTY,
+        final_evidence: JsonObject = _EMPTY,
     ) -> JoinClosed:
         """Do ``answer``, ``use`` and ``close`` in one step, which judges only once.
 
         ``result_evidence`` belongs to the results, ``final_evidence`` to the end of the turn. Raises
         :class:`TurnBlocked` with the first state that the evidence does not reach.
         """
-        issued = _find_record(self, ToolRequests)
-        builder = issued.builder.with_evidence({**result_evidence, "toolResults": list(results), "toolUse": list(uses)})
+        record = _find_record(self, ToolRequests)
+        builder = record.builder.with_evidence({**result_evidence, "toolResults": list(results), "toolUse": list(uses)})
         builder = builder.with_evidence({**final_evidence, "protocolState": dict(protocol_state)})
-        return _close(builder, issued.spent_calls)
+        return _close(builder, record.spent_calls)
 
-    def answer(self, rows: Rows = (), evidence: Row = _EMPTY) -> ToolResults:
+    def answer(self, rows: Rows = (), evidence: JsonObject = _EMPTY) -> ToolResults:
         """Add results; ``evidence`` may have artifacts, accesses and further guardrail decisions."""
-        return self._reach(ToolResults, TurnState.TOOL_RESULTS, {**evidence, "toolResults": list(rows)})
+        return self._advance(ToolResults, TurnState.TOOL_RESULTS, {**evidence, "toolResults": list(rows)})
 
 
 @final
 class ToolResults(_Stage):
-    """Results of permitted calls within their boundaries."""
+    """Results of permitted calls that stayed within the boundaries set for their tools."""
 
     __slots__ = ()
 
-    def use(self, rows: Rows = (), evidence: Row = _EMPTY) -> ToolUse:
-        return self._reach(ToolUse, TurnState.TOOL_USE, {**evidence, "toolUse": list(rows)})
+    def use(self, rows: Rows = (), evidence: JsonObject = _EMPTY) -> ToolUse:
+        return self._advance(ToolUse, TurnState.TOOL_USE, {**evidence, "toolUse": list(rows)})
 
 
 @final
@@ -240,11 +243,11 @@ class ToolUse(_Stage):
 
     __slots__ = ()
 
-    def close(self, protocol_state: Row, evidence: Row = _EMPTY) -> JoinClosed:
+    def close(self, protocol_state: JsonObject, evidence: JsonObject = _EMPTY) -> JoinClosed:
         """Add the protocol state; ``evidence`` may have renders, queues, views, handoff and continuity."""
-        issued = _find_record(self, ToolUse)
-        builder = issued.builder.with_evidence({**evidence, "protocolState": dict(protocol_state)})
-        return _close(builder, issued.spent_calls)
+        record = _find_record(self, ToolUse)
+        builder = record.builder.with_evidence({**evidence, "protocolState": dict(protocol_state)})
+        return _close(builder, record.spent_calls)
 
 
 @final
@@ -261,14 +264,15 @@ class JoinClosed(_JudgedStage):
         """
         return _close(builder, _SpentCalls())
 
-    def authorize(self, mutation: Row | None = None, constraints: Row = _EMPTY) -> MutationReady:
+    def authorize(self, mutation: JsonObject | None = None, constraints: JsonObject = _EMPTY) -> MutationReady:
         """Return the right to one mutation: ``mutation``, or the one in the evidence. Spends this state.
 
         ``constraints`` are those of the caller, above all ``mutationConstraints`` with the active policy digest. They
-        are added to those of the turn and cannot relax them. Raises :class:`TurnBlocked`, and then spends nothing.
+        are added to those of the turn; claims that the turn requires stay required. Raises :class:`TurnBlocked`, and
+        then spends nothing.
         """
-        issued = _find_record(self, JoinClosed)
-        builder = issued.builder.with_evidence({"mutation": None if mutation is None else dict(mutation)})
+        record = _find_record(self, JoinClosed)
+        builder = record.builder.with_evidence({} if mutation is None else {"mutation": dict(mutation)})
         combined = dict(constraints)
         for name, constraint in constraints.items():
             current = builder.constraint(name)
@@ -282,8 +286,8 @@ class JoinClosed(_JudgedStage):
         judgement = judge_turn(builder.turn)
         if judgement.findings or not judgement.mutation_ready:
             raise TurnBlocked(TurnState.MUTATION_READY, judgement.findings)
-        issued.spend()  # one turn, one mutation
-        return _issue(MutationReady, builder, issued.spent_calls, judgement)
+        record.spend()  # one turn, one mutation
+        return _issue(MutationReady, builder, record.spent_calls, judgement)
 
 
 @final
@@ -294,16 +298,17 @@ class MutationReady(_JudgedStage):
 
     @property
     def intent(self) -> dict[str, Any]:
-        intent: dict[str, Any] = self.document["evidence"]["mutation"]
-        return intent
+        """The authorised mutation."""
+        mutation: dict[str, Any] = self.document["evidence"]["mutation"]
+        return mutation
 
     def permits(self, call_id: str, tool_name: str, input_digest: str) -> bool:
         """Return whether the mutation is an effect that names this call, and the call was not yet redeemed."""
         return _permits(self, MutationReady, NamedCall(call_id, tool_name, input_digest))
 
 
-def _merge_constraints(of_turn: Row, of_caller: Row) -> Row:
-    """Return the constraints of both on a mutation: the caller's take precedence, required claims are united."""
+def _merge_constraints(of_turn: JsonObject, of_caller: JsonObject) -> JsonObject:
+    """Return both ``mutationConstraints`` as one: all required claims, and the caller's active policy digest."""
     claims = [*(of_turn.get("requiredCapabilityClaims") or ()), *(of_caller.get("requiredCapabilityClaims") or ())]
     return {**of_turn, **of_caller, **({"requiredCapabilityClaims": claims} if claims else {})}
 
@@ -314,13 +319,13 @@ def redeem(ready: MutationReady, kind: str, action: str) -> Judgement:
     Call it before the mutation. Raises :class:`ForgedState` for a forged or spent right and :class:`WrongMutation` for
     another mutation; then nothing is spent.
     """
-    issued = _find_record(ready, MutationReady)
+    record = _find_record(ready, MutationReady)
     judgement = ready.judgement
-    intent = judgement.turn.evidence.mutation
-    assert intent is not None  # a MutationReady has a mutation
-    if (intent.kind, intent.action) != (kind, action):
-        raise WrongMutation(f"the turn authorises {intent.kind} {intent.action}, not {kind} {action}")
-    issued.spend()
+    mutation = judgement.turn.evidence.mutation
+    assert mutation is not None  # a MutationReady has a mutation
+    if (mutation.kind, mutation.action) != (kind, action):
+        raise WrongMutation(f"the turn authorises {mutation.kind} {mutation.action}, not {kind} {action}")
+    record.spend()
     return judgement
 
 
@@ -332,26 +337,25 @@ def redeem_call(authority: MutationReady | ToolRequests, *, call_id: str, tool_n
     forged state or a second time, and :class:`WrongMutation` for any other call; then nothing is spent.
     """
     call = NamedCall(call_id, tool_name, input_digest)
-    kind = ToolRequests if isinstance(authority, ToolRequests) else MutationReady
-    issued = _find_record(authority, kind)
-    if not _is_named(issued, call):
+    record = _find_record(authority, ToolRequests if isinstance(authority, ToolRequests) else MutationReady)
+    if not _is_named(record, call):
         raise WrongMutation(f"nothing authorises {tool_name} under the id {call_id} with this input")
-    issued.spend(call_id)
+    record.spend(call_id)
 
 
-def _permits(authority: MutationReady | ToolRequests, kind: type[_Stage], call: NamedCall) -> bool:
-    issued = _find_record(authority, kind)
-    return call.tool_call_id not in issued.spent_calls.ids and _is_named(issued, call)
+def _permits(authority: MutationReady | ToolRequests, stage_type: type[_Stage], call: NamedCall) -> bool:
+    record = _find_record(authority, stage_type)
+    return call.tool_call_id not in record.spent_calls.ids and _is_named(record, call)
 
 
-def _is_named(issued: _IssueRecord, call: NamedCall) -> bool:
-    """Return whether the call is one of the requests of a ToolRequests, or of the mutation of a MutationReady."""
-    evidence = issued.builder.evidence
-    if issued.kind is ToolRequests:
+def _is_named(record: _IssueRecord, call: NamedCall) -> bool:
+    """Return whether the call is a request of a ToolRequests, or a call that the mutation of a MutationReady names."""
+    evidence = record.builder.evidence
+    if record.stage_type is ToolRequests:
         key = (call.tool_call_id, call.tool_name, call.input_digest)
         return any(key == (row.tool_call_id, row.tool_name, row.input_digest) for row in evidence.tool_requests)
-    intent = evidence.mutation
-    return intent is not None and intent.kind == "effect" and call in intent.calls
+    mutation = evidence.mutation
+    return mutation is not None and mutation.kind == "effect" and call in mutation.calls
 
 
 def replay_turn(document: Any, active_policy: str | None = None) -> MutationReady:
@@ -371,6 +375,6 @@ def replay_turn(document: Any, active_policy: str | None = None) -> MutationRead
     if active_policy is not None:
         recorded = constraints.get("mutationConstraints") or {}
         active = {"mutationConstraints": {**recorded, "activePolicyDigest": active_policy}}
-    # All evidence is added with the requests: a failure then blocks the earliest state, and results have caller edges.
+    # All evidence is added with the requests: a failure blocks the earliest state, and results have their caller edges.
     requested = CallSpec.open(call_spec, constraints).request(requests, evidence)
     return requested.answer().use().close(protocol_state).authorize(mutation, active)

@@ -45,12 +45,12 @@ class TurnContext:
     @cached_property
     def terms(self) -> Terms:
         """The terms of a turn that does not hand over."""
-        return combine_terms(self.constraints, self.verified, False)
+        return combine_terms(self.constraints, self.verified, handing_over=False)
 
     @cached_property
     def handoff_terms(self) -> Terms:
         """The terms of a turn that hands over."""
-        return combine_terms(self.constraints, self.verified, True)
+        return combine_terms(self.constraints, self.verified, handing_over=True)
 
     @cached_property
     def digest(self) -> str:
@@ -69,7 +69,7 @@ class Turn:
         self.constraints = context.constraints
         self.documents = context.documents
         self.schema_verdicts = schema_verdicts  # by call id: whether the arguments match all pinned schemas
-        self.drifted = context.verified.drifted
+        self.drifted = context.verified.drifted  # kinds of the policy documents that differ from the call spec
         handing_over = evidence.handoff is not None or (
             evidence.mutation is not None and evidence.mutation.kind == "transfer"
         )
@@ -80,7 +80,7 @@ class Turn:
         self.uses: dict[str, ToolUse] = {row.tool_call_id: row for row in evidence.tool_use}
         self.results: dict[str, ToolResult] = {}  # terminal ones, by call id
         self.unfinished: set[str] = set()  # ids of calls whose results are not terminal
-        self.edges: dict[str, CallerEdge] = {}  # by id of the called call
+        self.edges: dict[str, CallerEdge] = {}  # of the calls that a program made, by call id
         for row in evidence.tool_results:
             if row.terminal:
                 self.results[row.tool_call_id] = row
@@ -95,7 +95,7 @@ class Turn:
             raise AttributeError("a turn is immutable")
         object.__setattr__(self, name, value)
 
-    def caller(self, request: ToolRequest) -> str:
+    def caller_kind(self, request: ToolRequest) -> str:
         """Return the kind of the caller: from the edge, else from the request, else ``direct``."""
         edge = self.edges.get(request.tool_call_id)
         if edge is not None and edge.caller_kind is not None:
@@ -103,12 +103,12 @@ class Turn:
         return "direct" if request.caller_id is None else normalize_word(request.caller_id)
 
     @property
-    def direct(self) -> Iterator[ToolRequest]:
-        """The calls of the model itself, without those of a program."""
+    def direct_requests(self) -> Iterator[ToolRequest]:
+        """The calls of the model itself, without those that a program made."""
         rows = self.evidence.tool_requests
         caller_ids = {row.caller_id for row in rows if row.caller_id is not None}
-        programs = {caller_id for caller_id in caller_ids if normalize_word(caller_id) == PROGRAM}
-        return (row for row in rows if row.tool_call_id not in self.edges and row.caller_id not in programs)
+        program_ids = {caller_id for caller_id in caller_ids if normalize_word(caller_id) == PROGRAM}
+        return (row for row in rows if row.tool_call_id not in self.edges and row.caller_id not in program_ids)
 
     @property
     def context_owed(self) -> bool:
@@ -206,7 +206,7 @@ class TurnBuilder:
     def with_call_id(self, call_id: str) -> TurnBuilder:
         """Return the same turn, which must have no rows yet, with another call id."""
         normalized = read_text(call_id)
-        if normalized is None or len(self._raw) != 1:
+        if normalized is None or len(self._raw) != 1:  # the call spec alone
             raise InvalidEvidence("/evidence/callSpec/callId", "is blank, or the turn has begun")
         raw = {_CALL_SPEC: {**self._raw[_CALL_SPEC], "callId": call_id}}
         call = msgspec.structs.replace(self.evidence.call_spec, call_id=normalized)
@@ -215,7 +215,7 @@ class TurnBuilder:
     def with_evidence(self, added: Mapping[str, Any]) -> TurnBuilder:
         """Return a builder with more evidence: rows are appended to their list, other members are replaced."""
         added = {name: value for name, value in added.items() if value is not None}
-        return self._with(_copy_json(added, lambda: self._with(added)))
+        return self._add(_copy_json(added, lambda: self._add(added)))
 
     def with_constraints(self, constraints: Mapping[str, Any]) -> TurnBuilder:
         """Return a builder with these constraints added or replaced."""
@@ -246,7 +246,7 @@ class TurnBuilder:
         """Return a member of the evidence as received, or None. Do not mutate it."""
         return self._raw.get(name)
 
-    def _with(self, added: dict[str, Any]) -> TurnBuilder:
+    def _add(self, added: dict[str, Any]) -> TurnBuilder:
         raw, numbered, fields = dict(self._raw), dict(self._numbered), {}
         for name, value in added.items():
             if name == _CALL_SPEC:

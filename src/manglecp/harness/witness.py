@@ -26,7 +26,7 @@ from manglecp.harness.turn import Turn, TurnContext
 T = TypeVar("T")
 
 KIND: Final = "manglecp.harness.witness.v1"
-_MEMBERS: Final = ("kind", "id", "result", "failureClasses", "joinClosed", "mutationReady", "digests", "findings")
+_VERDICT: Final = ("kind", "id", "result", "failureClasses", "joinClosed", "mutationReady", "digests", "findings")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def verify(witness: Mapping[str, Any]) -> Verification:
     judgement = judge_turn(turn)
     expected = witness_of(judgement)
     differences: list[Difference] = []
-    for name in (*_MEMBERS, "turn"):
+    for name in (*_VERDICT, "turn"):
         _compare(f"/{name}", expected[name], witness.get(name), differences)
     return Verification(tuple(differences), tuple(_unverifiable_pointers(turn)), judgement)
 
@@ -119,7 +119,7 @@ def _read_recorded_turn(recorded: Any) -> Turn:
     if not isinstance(recorded, dict):
         raise InvalidEvidence("/turn", "is absent or not an object")
     try:
-        msgspec.json.encode(recorded)
+        msgspec.json.encode(recorded)  # only for its errors
     except (RecursionError, TypeError, UnicodeEncodeError) as error:
         raise InvalidEvidence("/turn", f"is not JSON: {error}") from None
     evidence = _convert(recorded, "evidence", Evidence)
@@ -151,7 +151,7 @@ def _compare(where: str, expected: Any, recorded: Any, differences: list[Differe
     while pending:
         where, left, right = pending.pop()
         if isinstance(left, dict) and isinstance(right, dict):
-            names = sorted({*left, *right}, reverse=True)
+            names = sorted({*left, *right}, reverse=True)  # the last one of ``pending`` is next
             pending += [(row_pointer(where, name), left.get(name), right.get(name)) for name in names]
         elif isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
             pending += [(f"{where}/{i}", a, b) for i, (a, b) in reversed([*enumerate(zip(left, right, strict=True))])]

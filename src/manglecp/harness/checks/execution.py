@@ -43,9 +43,9 @@ def check_stop_policy(turn: Turn) -> Iterator[Finding]:
     if policy.max_iterations is not None and state.iteration is not None and state.iteration > policy.max_iterations:
         yield Finding(_STOP, "protocolState", f"iteration {state.iteration} of {policy.max_iterations}")
     if policy.require_checkpoint and turn.continuing and state.checkpoint_ref is None:
-        every = policy.checkpoint_every_turns or 0
+        period = policy.checkpoint_every_turns or 0
         # An invalid period does not disable the checkpoint: it is due after every turn.
-        if every < 1 or (index is not None and index % every == 0):
+        if period < 1 or (index is not None and index % period == 0):
             yield Finding(_STOP, "protocolState", "the checkpoint that is due after this turn is not recorded")
 
 
@@ -57,7 +57,7 @@ def check_transport(turn: Turn) -> Iterator[Finding]:
     if policy is None:
         return
     if policy.parallel_tool_calls is False:
-        direct = list(turn.direct)
+        direct = list(turn.direct_requests)
         groups = Counter(row.call_group_id for row in direct)
         for row in direct:
             if groups[row.call_group_id] > 1:
@@ -184,10 +184,12 @@ def check_owed_context(turn: Turn) -> Iterator[Finding]:
     if not turn.context_owed:
         return
     evidence, call = turn.evidence, turn.call
-    rendered = {row.tool_call_id for row in evidence.tool_render}
-    for name in turn.results:
-        if name not in rendered:
-            yield Finding(_INJECTION, row_pointer("toolResults", name), "the result was never rendered for the model")
+    rendered_ids = {row.tool_call_id for row in evidence.tool_render}
+    for call_id in turn.results:
+        if call_id not in rendered_ids:
+            yield Finding(
+                _INJECTION, row_pointer("toolResults", call_id), "the result was never rendered for the model"
+            )
     if not evidence.state_views:
         yield Finding(_INJECTION, "stateViews", "the state view is missing")
     if not evidence.reminder_queue:

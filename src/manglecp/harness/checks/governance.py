@@ -52,6 +52,7 @@ class _Gate:
         self.promotes_automatically = self.promotes and intent is not None and intent.automated is True
 
     def judges(self, control: str, present: bool) -> bool:
+        """Return whether a control has to be judged; ``present`` is whether the turn has an object for it."""
         return self.is_open and (present or control in self.constraints.required_controls)
 
 
@@ -115,7 +116,7 @@ def _check_stages(gate: _Gate) -> Iterator[Finding]:
     present = bool(decisions) or declared is not None or gate.constraints.required_guardrail_stages is not None
     if not gate.turn.terms.stages_by_document and not gate.judges("guardrailStages", present):
         return
-    required, missing = gate.turn.terms.required_stages, False
+    required, is_stage_missing = gate.turn.terms.required_stages, False
     decided = {row.stage for row in decisions or ()}
     for stage in required:
         if (
@@ -123,12 +124,12 @@ def _check_stages(gate: _Gate) -> Iterator[Finding]:
             or (declared is not None and stage not in declared)
             or (decisions is None and declared is None)
         ):
-            missing = True
+            is_stage_missing = True
             yield Finding(_STAGE_MISSING, row_pointer("guardrailDecisions", stage), "the stage has no decision")
-    if missing:
-        for row in decisions or ():  # without decisions the check may not apply, so they get the finding, too
+    if is_stage_missing:
+        for row in decisions or ():  # without them the check might not apply, so they get the finding, too
             where = row_pointer("guardrailDecisions", row.sequence)
-            yield Finding(_STAGE_MISSING, where, "a required stage beside it has no decision")
+            yield Finding(_STAGE_MISSING, where, "another, required stage has no decision")
         return
     if declared is not None and declared != required:
         yield Finding(_STAGE_ORDER, "governanceProfile/guardrailStages", "the list is not the required one")

@@ -46,12 +46,12 @@ def check_packet(turn: Turn) -> Iterator[Finding]:
         yield Finding(_TARGET, "handoff", f"{packet.target} is not an admitted target of {role}")
     if terms.require_return_path and packet.return_path_ref is None:
         yield Finding(_RETURN, "handoff", "the packet has no return path")
-    required = set(terms.required_artifact_refs or ())
-    for ref in required.difference(packet.required_artifact_refs):
+    required_refs = set(terms.required_artifact_refs or ())
+    for ref in required_refs.difference(packet.required_artifact_refs):
         yield Finding(_ARTIFACT, row_pointer("handoff", ref), "the packet does not carry the artifact")
     if terms.require_artifact_existence:
         existing = {row.ref for row in turn.evidence.artifacts if row.exists and row.digest is not None}
-        for ref in required.union(packet.required_artifact_refs) - existing:
+        for ref in required_refs.union(packet.required_artifact_refs) - existing:
             yield Finding(_ARTIFACT, row_pointer("artifacts", ref), "the artifact does not exist, or has no digest")
             yield Finding(_ARTIFACT, "handoff", f"{ref} does not exist, or has no digest")
     for name in terms.required_packet_fields or ():
@@ -64,14 +64,14 @@ def check_missing_packet(turn: Turn) -> Iterator[Finding]:
     if turn.evidence.handoff is not None:
         return
     intent = turn.evidence.mutation
-    transfer = intent is not None and intent.kind == "transfer"
-    for finding in _find_missing(turn, transfer):
+    is_transfer = intent is not None and intent.kind == "transfer"
+    for finding in _find_missing_packet(turn, is_transfer):
         yield finding
-        if transfer:  # the mutation requires the packet, so its row gets the finding, too
+        if is_transfer:  # the mutation requires the packet, so its row gets the finding, too
             yield replace(finding, where="mutation")
 
 
-def _find_missing(turn: Turn, transfer: bool) -> Iterator[Finding]:
+def _find_missing_packet(turn: Turn, is_transfer: bool) -> Iterator[Finding]:
     terms = turn.terms.handoff
     if terms.required_artifact_refs or terms.required_packet_fields:
         yield Finding(_ARTIFACT, "handoff", "the contract requires a packet, and it is missing")
@@ -79,7 +79,7 @@ def _find_missing(turn: Turn, transfer: bool) -> Iterator[Finding]:
         yield Finding(_TARGET, "handoff", "the contract names targets, and the packet is missing")
     if terms.require_return_path:
         yield Finding(_RETURN, "handoff", "the contract requires a return path, and the packet is missing")
-    if transfer:
+    if is_transfer:
         yield Finding(_TARGET, "handoff", "the transfer has no packet")
 
 
@@ -176,5 +176,5 @@ def check_use_evidence(turn: Turn) -> Iterator[Finding]:
 def check_drift(turn: Turn) -> Iterator[Finding]:
     """Check that every policy document has the digest that the call spec names."""
     for name in turn.drifted:
-        drift_class, where = CLASSES[DOCUMENTS[name].drift], row_pointer("policyDocuments", name)
+        drift_class, where = CLASSES[DOCUMENTS[name].drift_class], row_pointer("policyDocuments", name)
         yield Finding(drift_class, where, "is not the document of the call spec")

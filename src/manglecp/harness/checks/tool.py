@@ -88,11 +88,11 @@ def check_one_call_per_action(turn: Turn) -> Iterator[Finding]:
     if turn.call.action_mode not in ("json", "text"):
         return
     rows = [row for row in turn.evidence.tool_requests if row.action_index is not None]
-    calls = Counter(row.action_index for row in rows)
+    call_counts = Counter(row.action_index for row in rows)
     for row in rows:
-        if calls[row.action_index] > 1:
+        if call_counts[row.action_index] > 1:
             where = row_pointer("toolRequests", row.tool_call_id)
-            yield Finding(_SCHEMA, where, f"action {row.action_index} holds {calls[row.action_index]} calls")
+            yield Finding(_SCHEMA, where, f"action {row.action_index} holds {call_counts[row.action_index]} calls")
 
 
 def check_result_shape(turn: Turn) -> Iterator[Finding]:
@@ -146,16 +146,16 @@ def check_allowed_tools(turn: Turn) -> Iterator[Finding]:
     if turn.terms.catalog_tools is not None:
         lists.append(("catalogue", set(turn.terms.catalog_tools)))
     choice = turn.call.tool_choice
-    required = choice.tool_name if choice is not None and choice.mode == "specific" else None
-    if not lists and required is None:
+    required_tool = choice.tool_name if choice is not None and choice.mode == "specific" else None
+    if not lists and required_tool is None:
         return
     for row in turn.evidence.tool_requests:
         where = row_pointer("toolRequests", row.tool_call_id)
         for title, names in lists:
             if row.tool_name not in names:
                 yield Finding(_DISALLOWED, where, f"{row.tool_name} is not in the {title}")
-        if required is not None and row.tool_name != required:
-            yield Finding(_DISALLOWED, where, f"{row.tool_name} was called where {required} is required")
+        if required_tool is not None and row.tool_name != required_tool:
+            yield Finding(_DISALLOWED, where, f"{row.tool_name} was called where {required_tool} is required")
 
 
 def check_blocked_calls(turn: Turn) -> Iterator[Finding]:
@@ -172,10 +172,10 @@ def check_blocked_calls(turn: Turn) -> Iterator[Finding]:
 
 def check_discovery(turn: Turn) -> Iterator[Finding]:
     """Check that a deferred tool was found by a search over the pinned catalogue, and called by its name there."""
-    pins = turn.constraints.tool_constraints
-    if pins.expected_tool_catalog_digest not in (None, turn.call.tool_catalog_digest):
+    constraints = turn.constraints.tool_constraints
+    if constraints.expected_tool_catalog_digest not in (None, turn.call.tool_catalog_digest):
         yield Finding(_MISMATCH, "callSpec/toolCatalogDigest", "another catalogue is expected")
-    if pins.expected_defer_policy_digest not in (None, turn.call.defer_policy_digest):
+    if constraints.expected_defer_policy_digest not in (None, turn.call.defer_policy_digest):
         yield Finding(_MISMATCH, "callSpec/deferPolicyDigest", "another loading policy is expected")
     for row in turn.evidence.tool_requests:
         where = row_pointer("toolRequests", row.tool_call_id)
@@ -216,9 +216,9 @@ def check_callers(turn: Turn) -> Iterator[Finding]:
         yield Finding(_CALLER, "callSpec/allowedCallersDigest", "another list of callers is expected")
     for row in turn.evidence.tool_requests:
         allowed = turn.terms.allowed_callers.get(row.tool_name)
-        if allowed is not None and turn.caller(row) not in allowed:
+        if allowed is not None and turn.caller_kind(row) not in allowed:
             where = row_pointer("toolRequests", row.tool_call_id)
-            yield Finding(_CALLER, where, f"{turn.caller(row)} is not an allowed caller of {row.tool_name}")
+            yield Finding(_CALLER, where, f"{turn.caller_kind(row)} is not an allowed caller of {row.tool_name}")
 
 
 def check_caller_edges(turn: Turn) -> Iterator[Finding]:
@@ -232,17 +232,17 @@ def check_caller_edges(turn: Turn) -> Iterator[Finding]:
             yield Finding(_EDGE, where, f"the edge leads to {edge.child_tool_call_id}")
     for row in turn.evidence.tool_requests:
         call_id = row.tool_call_id
-        if turn.caller(row) == PROGRAM and call_id in turn.results and call_id not in turn.edges:
+        if turn.caller_kind(row) == PROGRAM and call_id in turn.results and call_id not in turn.edges:
             where = row_pointer("toolResults", call_id)
             yield Finding(_EDGE, where, "a program made the call, and the edge to it is missing")
 
 
 def check_width(turn: Turn) -> Iterator[Finding]:
-    """Check that the turn has as many parallel branches as the policy allows or expects."""
+    """Check that the turn has no more parallel branches than the policy allows, and at its end as many as expected."""
     policy = turn.call.parallel_policy
     if policy is None:
         return
-    direct = list(turn.direct)
+    direct = list(turn.direct_requests)
     branches = {row.branch_id for row in direct if row.branch_id is not None}
     groups = Counter(row.call_group_id for row in direct)
     width = len(branches) or max(groups.values(), default=0)
@@ -254,7 +254,7 @@ def check_width(turn: Turn) -> Iterator[Finding]:
     if policy.max_branches is not None and width > policy.max_branches:
         yield Finding(_PARALLEL, where, f"{width} branches; at most {policy.max_branches} are admitted")
     expected = policy.expected_branches
-    if expected is not None and (width != expected if turn.ended else width > expected):
+    if expected is not None and (width > expected or (turn.ended and width < expected)):
         yield Finding(_PARALLEL, where, f"{width} branches; {expected} are expected")
 
 
@@ -292,15 +292,15 @@ def _find_unmatched(turn: Turn) -> Iterator[Finding]:
 def check_truncation(turn: Turn) -> Iterator[Finding]:
     """Check that payloads are within the budget, and a truncation is recorded as the policy requires."""
     constraints = turn.constraints.truncation_constraints
-    inline = turn.call.tool_response_truncation_policy
+    call_policy = turn.call.tool_response_truncation_policy
     limits = [
         terms
-        for terms in (constraints, inline)
+        for terms in (constraints, call_policy)
         if terms is not None and (terms.max_bytes, terms.marker, terms.strategy) != (None, None, None)
     ]
     # With limits and no attestation of the runtime, the checks below decide.
-    is_computed = constraints in limits and constraints.valid is None
-    if constraints.required and constraints.valid is not True and not is_computed:
+    checks_decide = constraints in limits and constraints.valid is None
+    if constraints.required and constraints.valid is not True and not checks_decide:
         yield Finding(_TRUNCATION, "truncationConstraints", "valid truncation is required, and not attested")
     budget = min((terms.max_bytes for terms in limits if terms.max_bytes is not None), default=None)
     for row in turn.results.values():

@@ -17,7 +17,7 @@ from manglecp.base.diagnostic import FileLocation
 from manglecp.base.json import Uncanonical
 from manglecp.base.text import normalize_word
 from manglecp.harness.canonical_v1 import digest_v1 as digest
-from manglecp.harness.classes import ACTIONS, BACKOFFS, CLASSES, RetryKind
+from manglecp.harness.classes import BACKOFFS, CLASSES, ESCALATIONS, RetryKind
 from manglecp.harness.constraints import PATTERNS, ROLES, STAGES, TIERS, TRACE_MODES
 from manglecp.harness.policy.shapes import (
     Problems,
@@ -84,10 +84,10 @@ def _stages(value: Any, place: FileLocation, problems: Problems) -> Any:
     return [stage for stage in STAGES if stage in stages]
 
 
-def _reason(value: Any, place: FileLocation, problems: Problems) -> Any:
-    """Read a stop reason: any word, since providers add new ones."""
-    reason = text(value, place, problems)
-    return normalize_word(reason) if isinstance(reason, str) else reason
+def _any_word(value: Any, place: FileLocation, problems: Problems) -> Any:
+    """Read a word of an open vocabulary, such as stop reasons, of which providers add new ones."""
+    word = text(value, place, problems)
+    return normalize_word(word) if isinstance(word, str) else word
 
 
 _PACKET_FIELDS: Final = ("target", "requiredArtifactRefs", "returnPathRef", "intent", "constraints", "packetDigest")
@@ -150,7 +150,7 @@ _TABLE: Final = (
     ),
     DocumentKind(
         "render", "the view of a result for the operator and for the model, and where it is injected",
-        table({"operatorView": text, "reminderView": text}, optional={"injectionPoints": items(_reason, least=1)}),
+        table({"operatorView": text, "reminderView": text}, optional={"injectionPoints": items(_any_word, least=1)}),
         digested="toolRenderProtocolDigest", document="toolRenderProtocol", required=True,
     ),
     DocumentKind(
@@ -273,7 +273,7 @@ _TABLE: Final = (
     DocumentKind(
         "protocol", "which stop reasons are handled, and what each one permits",
         table(
-            {"handledStopReasons": items(_reason, least=1)},
+            {"handledStopReasons": items(_any_word, least=1)},
             optional={"continuation": table_of(one_of(("continue", "resume", "extend", "stop")))},
         ),
         inline="protocolStatePolicy",
@@ -287,7 +287,7 @@ _TABLE: Final = (
                         "ruleId": text,
                         "classes": words(tuple(CLASSES), least=1),
                         "maxAttempts": integer(1),
-                        "escalationAction": one_of(ACTIONS),
+                        "escalationAction": one_of(ESCALATIONS),
                     },
                     optional={"backoffClass": one_of(BACKOFFS)},
                 ),

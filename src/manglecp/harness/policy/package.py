@@ -95,7 +95,7 @@ class PolicyPackage:
             "normalizerId": normalizer_id,
             "governancePolicyDigest": self.digest,
             "orchestrationRole": role,
-            "riskTier": self._tier(risk_tier),
+            "riskTier": self._tier_or_default(risk_tier),
             "observabilityMode": self.contents.get("observability", {}).get("mode"),
             "evalProfileRef": self.contents.get("eval-gate", {}).get("profileRef"),
         }
@@ -168,7 +168,7 @@ class PolicyPackage:
         }
         if (observability := self.contents.get("observability")) is not None:
             profile |= {"observabilityMode": observability["mode"], **pick(observability, "processorRef")}
-        tier = self._tier(risk_tier)
+        tier = self._tier_or_default(risk_tier)
         if tier is not None:
             control = self.contents["risk-tiers"]["tiers"].get(tier)
             profile["riskTier"] = {"tier": tier, "controlProfileBound": control is not None}
@@ -188,7 +188,7 @@ class PolicyPackage:
         tiers = self.contents.get("risk-tiers", {}).get("tiers", {})
         return bool(tiers.get(tier, {}).get("humanCheckpoint"))
 
-    def _tier(self, requested: str | None) -> str | None:
+    def _tier_or_default(self, requested: str | None) -> str | None:
         if "risk-tiers" not in self.contents:
             return None
         return requested or str(self.contents["risk-tiers"]["defaultTier"])
@@ -273,7 +273,7 @@ def read_package(files: Mapping[str, bytes]) -> PolicyPackage:
         if dot + extension not in ENDINGS:
             problems.add(place, "the files of a package end in .toml or .json")
         elif kind != _MANIFEST and kind not in KINDS:
-            problems.unknown(place, "the document", kind, [_MANIFEST, *KINDS])
+            problems.add_unknown(place, "the document", kind, [_MANIFEST, *KINDS])
         elif kind in places:
             problems.add(place, f"{places[kind].file} is the same kind of document")
         else:
@@ -291,7 +291,7 @@ def package_of(manifest: Mapping[str, Any], documents: Mapping[str, Mapping[str,
     for kind in documents:
         places[kind] = FileLocation(kind)
         if kind not in KINDS:
-            problems.unknown(places[kind], "the document", kind, KINDS)
+            problems.add_unknown(places[kind], "the document", kind, KINDS)
     contents = {kind: content for kind, content in documents.items() if kind in KINDS}
     return _validate({_MANIFEST: manifest, **contents}, places, problems, report_missing=True)
 
@@ -315,9 +315,9 @@ def _validate(
         for name in (_MANIFEST, *(kind.name for kind in KINDS.values() if kind.required)):
             if name not in decoded:
                 problems.add(FileLocation(name), "the document is missing")
-    problems.refuse()  # consistency is checked on valid documents only
+    problems.raise_if_any()  # consistency is checked on valid documents only
     check_consistency(contents, places, problems)
-    problems.refuse()
+    problems.raise_if_any()
     return PolicyPackage(manifest["name"], manifest["version"], contents, manifest.get("description"))
 
 

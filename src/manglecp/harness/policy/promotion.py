@@ -69,8 +69,8 @@ class DocumentDifference:
     """One changed document, or ``package`` for a changed name or version."""
 
     document: str
-    before: str | None  # its digest; None if the document is new
-    after: str | None  # its digest; None if the document was removed
+    before: str | None  # its digest, or the ref of the package; None if the document is new
+    after: str | None  # its digest, or the ref of the package; None if the document was removed
     changes: tuple[ValueChange, ...]
 
 
@@ -78,7 +78,7 @@ def compare_packages(before: PolicyPackage, after: PolicyPackage) -> tuple[Docum
     """Return all differences; empty if and only if the digests are equal."""
     differences = []
     if before.ref != after.ref:
-        names = {"name": before.name, "version": before.version}, {"name": after.name, "version": after.version}
+        names = [pick(package.inventory, "name", "version") for package in (before, after)]
         differences.append(DocumentDifference("package", before.ref, after.ref, tuple(_find_changes("", *names))))
     for kind in sorted({*before.contents, *after.contents}):
         old, new = before.digests.get(kind), after.digests.get(kind)
@@ -110,7 +110,9 @@ class Pin:
     @staticmethod
     def first(package: PolicyPackage, *, at: str) -> Pin:
         """Return the first pin of a package. ``at`` is the time, RFC 3339."""
-        return Pin(package, (_row(0, None, {"act": "pin", "at": at, **_identity(package)}),))
+        return Pin(
+            package, (_history_row(0, previous_hash=None, members={"act": "pin", "at": at, **_identity(package)}),)
+        )
 
     @property
     def digest(self) -> str:
@@ -148,7 +150,7 @@ class Pin:
             "inputRefs": sorted(intent["inputRefs"]),
             "joinWitnessRef": judgement.witness_id,
         }
-        return Pin(package, (*self.history, _row(len(self.history), self.head, row)))
+        return Pin(package, (*self.history, _history_row(len(self.history), self.head, row)))
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON that :func:`read_pin` reads."""
@@ -168,7 +170,7 @@ def _identity(package: PolicyPackage) -> dict[str, str]:
     return {"name": package.name, "version": package.version, "packageDigest": package.digest}
 
 
-def _row(number: int, previous_hash: str | None, members: Mapping[str, Any]) -> dict[str, Any]:
+def _history_row(number: int, previous_hash: str | None, members: Mapping[str, Any]) -> dict[str, Any]:
     row = {"number": number, "previousHash": previous_hash, **members}
     return {**row, "rowHash": digest(row)}
 
@@ -204,13 +206,13 @@ def read_pin(data: bytes, file: str = "pin") -> Pin:
     problems = Problems()
     place = FileLocation(file)
     decoded = read_json(data, place, problems)
-    problems.refuse()
+    problems.raise_if_any()
     pin = _PIN_SHAPE(decoded, place, problems)
-    problems.refuse()
+    problems.raise_if_any()
     if not pin["history"]:
         problems.add(place / "history", "the history is empty")
-        problems.refuse()
-    package = _pinned_package(pin, place, problems)
+        problems.raise_if_any()
+    package = _read_pinned_package(pin, place, problems)
     # The hash covers the row as it was written, before its shape normalised it.
     for index, (row, written_row) in enumerate(zip(pin["history"], decoded["history"], strict=True)):
         previous_hash = pin["history"][index - 1]["rowHash"] if index else None
@@ -225,11 +227,11 @@ def read_pin(data: bytes, file: str = "pin") -> Pin:
             problems.add(place / "history" / index, "instructionRef, inputRefs or joinWitnessRef is missing")
     if pin["history"][-1]["packageDigest"] != pin["packageDigest"]:
         problems.add(place / "packageDigest", "the last row of the history is about another package")
-    problems.refuse()
+    problems.raise_if_any()
     return Pin(package, tuple(pin["history"]))
 
 
-def _pinned_package(pin: Mapping[str, Any], place: FileLocation, problems: Problems) -> PolicyPackage:
+def _read_pinned_package(pin: Mapping[str, Any], place: FileLocation, problems: Problems) -> PolicyPackage:
     contents = {kind: entry["content"] for kind, entry in pin["documents"].items()}
     try:
         package = package_of({"name": pin["name"], "version": pin["version"]}, contents)
@@ -238,8 +240,8 @@ def _pinned_package(pin: Mapping[str, Any], place: FileLocation, problems: Probl
             problems.add(
                 FileLocation(place.file, pointer=f"/documents/{problem.file}{problem.pointer}"), problem.message
             )
-        problems.refuse()
-        raise  # not reached: refuse() raised
+        problems.raise_if_any()
+        raise  # not reached: raise_if_any() raised
     for kind, entry in pin["documents"].items():
         if entry["digest"] != package.digests[kind]:
             problems.add(place / "documents" / kind / "digest", f"the digest of the content is {package.digests[kind]}")
@@ -339,12 +341,12 @@ def read_reports(
         if document is None:
             continue
         if kind not in _EVIDENCE_SHAPES:
-            problems.unknown(place / "evidenceKind", "the kind of evidence", str(kind), _EVIDENCE_SHAPES)
+            problems.add_unknown(place / "evidenceKind", "the kind of evidence", str(kind), _EVIDENCE_SHAPES)
         elif kind in documents:
             problems.add(place, f"a second {kind}")
         else:
             documents[str(kind)] = _EVIDENCE_SHAPES[str(kind)](document, place, problems)
-    problems.refuse()
+    problems.raise_if_any()
     return Reports(evaluation_report, red_team_report, documents.get("instruction"), documents.get("approval"))
 
 

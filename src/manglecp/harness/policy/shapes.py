@@ -33,13 +33,13 @@ class Problems:
     def add(self, place: FileLocation, message: str) -> None:
         self._diagnostics.append(Diagnostic("policy", message, place))
 
-    def unknown(self, place: FileLocation, what: str, name: str, known: Iterable[str]) -> None:
+    def add_unknown(self, place: FileLocation, what: str, name: str, known: Iterable[str]) -> None:
         """Add the problem that ``name``, the name of a ``what``, is not one of ``known``; suggests the closest one."""
         from manglecp.base.suggestions import did_you_mean  # imported only for an error
 
         self.add(place, f"{what} {name!r} is unknown; {did_you_mean(name, known)}")
 
-    def refuse(self) -> None:
+    def raise_if_any(self) -> None:
         """Raise :class:`PolicyError` if a problem was added."""
         if self._diagnostics:
             raise PolicyError(tuple(self))
@@ -107,7 +107,7 @@ def one_of(vocabulary: Collection[str]) -> Shape:
         if isinstance(word, str) and trim(word):
             if normalize_word(word) in spellings:
                 return spellings[normalize_word(word)]
-            problems.unknown(place, "the word", word, vocabulary)
+            problems.add_unknown(place, "the word", word, vocabulary)
         return word
 
     return read
@@ -179,7 +179,7 @@ def _object(shape_of: Callable[[str], Shape | None], known: Collection[str] | No
         for name, part in value.items():
             shape = shape_of(name)
             if shape is None:
-                problems.unknown(place / str(name), "the key", str(name), known or ())
+                problems.add_unknown(place / str(name), "the key", str(name), known or ())
             elif not str(name).isascii() or not trim(str(name)):
                 problems.add(place / str(name), "a name consists of ASCII characters and is not blank")
             else:
