@@ -46,7 +46,7 @@ from _postgres import postgres
 from _table import print_table
 
 from manglecp.intent import Domain, Identity, OfferService
-from manglecp.invoke import AutoConfirm, Invoker, executor
+from manglecp.invoke import Invoker, executor
 from manglecp.invoke.calls import ActionRunner
 from manglecp.invoke.gate import Turn, Turns
 from manglecp.invoke.journal import ReadJournal
@@ -62,7 +62,7 @@ from manglecp.wire.messages import Intent, IntentPayload, IntentRequest, InvokeP
 ALLOWED: Final = 3.0
 RUNS: Final = 600
 WARM: Final = 50
-ME: Final = Identity("bench", frozenset(), "local")
+ME: Final = Identity("bench", frozenset(), "local", auto_confirm_effects=("network",))
 
 ACTIONS: Final = '''
 from manglecp import action
@@ -123,7 +123,6 @@ async def serving(
     assert isinstance(listing, Listing), listing
     command = listing.command(os.environ, sandbox="none")
     assert isinstance(command, HostCommand), command
-    consent = AutoConfirm({ME.name: frozenset({"network"})})
     store = open_store(where, synchronous=synchronous)
     async with (
         Dispatcher([ServedPlugin(listing.catalogue, command)], size=1) as dispatcher,
@@ -131,7 +130,6 @@ async def serving(
             OfferService(Domain.load(pack), store),
             store,
             dispatcher,
-            auto_confirm=consent,
             point=point,
         ) as invoker,
     ):

@@ -33,7 +33,7 @@ import msgspec
 
 from manglecp.base.hash_chain import Head
 from manglecp.intent import Domain, Identity, OfferService
-from manglecp.invoke import AutoConfirm, Invoker, InvokeSettings, Worker
+from manglecp.invoke import Invoker, InvokeSettings, Worker
 from manglecp.pack import SandboxPolicy, read_pack
 from manglecp.store import Note, RunState, Store, Writer, open_store
 from manglecp.store.ledger import Ledger
@@ -43,7 +43,7 @@ from manglecp.wire import WireError, receive
 from manglecp.wire.messages import IntentRequest, InvokeRequest
 from tests.deadlines import patience
 
-ME = Identity("me", frozenset(), "local")
+ME = Identity("me", frozenset(), "local", auto_confirm_effects=("filesystem",))
 CLAIM_MS = int(os.environ.get("CRASH_CLAIM_MS") or patience(300))
 """Longer on a busy machine, where a heartbeat comes late. All processes of a test have the same."""
 At = Callable[[str], None]
@@ -90,7 +90,6 @@ class Site:
     async def opened(self, at: At, hosts: int = 2) -> AsyncIterator[tuple[Invoker, Store]]:
         ledger, store = _Watched(at), open_store(self.store, patience=60.0)
         store = replace(store, ledger=ledger, writer=Writer(store.database, ledger))
-        covered = AutoConfirm({ME.name: frozenset({"filesystem"})})
         settings = InvokeSettings(claim_ms=CLAIM_MS)
 
         def audit(event: str, details: Mapping[str, object]) -> None:
@@ -99,7 +98,7 @@ class Site:
         async with (
             Dispatcher([self.served], size=hosts, audit=audit) as dispatcher,
             Invoker(
-                OfferService(self.domain, store), store, dispatcher, auto_confirm=covered, settings=settings, point=at
+                OfferService(self.domain, store), store, dispatcher, settings=settings, point=at
             ) as invoker,
         ):
             yield invoker, store

@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 from manglecp.intent import Identity
-from manglecp.invoke.auto_confirm import AutoConfirm
 from manglecp.pack import Pack
 from tests.intent.packs import action, pack
 from tests.invoke.chains import effect
@@ -49,7 +48,10 @@ def workspace() -> Pack:
 
 
 WORK: dict[str, Any] = {"write": lambda given: {"before": f"old {given['path']}", "after": "new"}}
-AT_WILL = AutoConfirm({name: frozenset({"filesystem"}) for name in ("me", "other")})
+
+
+def at_will(identity: Identity) -> Identity:
+    return identity._replace(auto_confirm_effects=("filesystem",))
 
 
 async def edited(s: Shop) -> str:
@@ -66,14 +68,14 @@ async def tools_after(s: Shop, run: str, identity: Identity = ME) -> dict[str, s
 
 
 async def test_what_was_kept_comes_back_in_a_later_run() -> None:
-    async with shop(workspace(), WORK, auto_confirm=AT_WILL) as s:
+    async with shop(workspace(), WORK, current=at_will) as s:
         undo = (await tools_after(s, await edited(s)))["undo"]
         await s.invoke(undo, evaluate=False)
         assert s.bench.ran[-1] == ("restore", {"path": "a.txt", "text": "old a.txt"})
 
 
 async def test_a_tool_without_effects_reads_it_too() -> None:
-    async with shop(workspace(), WORK, auto_confirm=AT_WILL) as s:
+    async with shop(workspace(), WORK, current=at_will) as s:
         peek = (await tools_after(s, await edited(s)))["peek"]
         assert (await s.invoke(peek, evaluate=False)).result == {"text": "old a.txt"}
 
@@ -89,7 +91,7 @@ async def test_who_asks_is_not_told_the_value_but_where_it_comes_from() -> None:
 
 async def test_somebody_else_s_is_not_there() -> None:
     other = Identity("other", frozenset(), "local")
-    async with shop(workspace(), WORK, auto_confirm=AT_WILL) as s:
+    async with shop(workspace(), WORK, current=at_will) as s:
         run = await edited(s)
         answers = []
         for one in (run, "r-unknown"):
@@ -106,7 +108,7 @@ async def test_a_step_that_failed_keeps_nothing() -> None:
     def fails(_: dict[str, Any]) -> Any:
         raise Fails
 
-    async with shop(workspace(), {"write": fails}, auto_confirm=AT_WILL) as s:
+    async with shop(workspace(), {"write": fails}, current=at_will) as s:
         refused = await s.refused("edit", {"path": "a.txt"})
         run = (refused.details or {})["run_id"]
         with s.store.read_transaction() as tx:

@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 
 from manglecp.intent import OfferCodec
-from manglecp.invoke.auto_confirm import AutoConfirm
 from manglecp.invoke.calls import secret_names
 from manglecp.invoke.runtime import sweep_store
 from manglecp.store import open_store
 from manglecp.wire import WireError
 from tests.intent.packs import NOW
 from tests.invoke.chains import chain, effect
-from tests.invoke.workshop import ME, Fails, Shop, shop
+from tests.invoke.workshop import ME, Fails, Shop, shop, waiving
 
 SETTING = "correct-horse-battery"
 ARGUMENT = "staple-of-the-person"
@@ -127,7 +126,7 @@ async def test_a_challenge_and_an_automatic_approval_tell_no_secret() -> None:
     async with shop(made, {"call": echo}) as s:
         error = await s.refused("t", {"n": 1, "pin": ARGUMENT})
         clean(str(error.details))
-    async with shop(made, {"call": echo}, auto_confirm=AutoConfirm({"me": frozenset({"payments"})})) as s:
+    async with shop(made, {"call": echo}, current=waiving("payments")) as s:
         clean(await used(s), str(s.ledger()))
 
 

@@ -14,14 +14,13 @@ import pytest
 
 from manglecp.intent import Domain
 from manglecp.invoke import fact_refresh
-from manglecp.invoke.auto_confirm import AutoConfirm
 from manglecp.invoke.fact_refresh import refresh_facts
 from manglecp.pack import GeneratorDescription, Pack
 from manglecp.toolhost import ActionResult, failure
 from manglecp.toolhost.passes import FactGenerators
 from tests.deadlines import patience
 from tests.intent.packs import action, pack
-from tests.invoke.workshop import ME, Shop, shop
+from tests.invoke.workshop import ME, Shop, shop, waiving
 
 PATIENCE = patience(60.0)
 RULES = """
@@ -31,7 +30,6 @@ macro_step("twice", 1, "write"). macro_step("twice", 2, "write").
 macro("u", "Another."). mandatory("u") :- intent("go"), file("b"). macro_step("u", 1, "write").
 """
 WRITE = action("write", params={}, effects=("filesystem",), tier=1, mutates=True)
-AUTO = AutoConfirm({ME.name: frozenset({"filesystem"})})
 
 
 class World:
@@ -88,7 +86,7 @@ async def served(
     found = finding(every, policy)
     generated = FactGenerators(found, cast(Any, world), None)
     troubles: list[Any] = []
-    async with asyncio.timeout(PATIENCE), shop(found, auto_confirm=AUTO, **more) as one:
+    async with asyncio.timeout(PATIENCE), shop(found, current=waiving("filesystem", of=ME.name), **more) as one:
         one.invoker.offers.renew(Domain.load(found, generated=generated))
         async with refresh_facts(one.invoker, generated, lambda name, why: troubles.append((name, why))):
             yield one, troubles

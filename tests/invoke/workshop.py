@@ -17,7 +17,6 @@ from typing import Any
 from manglecp.harness import MutationReady, ToolRequests
 from manglecp.intent import Domain, Identity, OfferService
 from manglecp.invoke.approval import APPROVE
-from manglecp.invoke.auto_confirm import AutoConfirm
 from manglecp.invoke.invoker import Invoker, InvokeSettings
 from manglecp.invoke.progress import RunObserver, progress_reporter
 from manglecp.pack import Pack
@@ -164,6 +163,11 @@ def invocation(macro_id: str, args: Mapping[str, Any], **payload: Any) -> Invoke
     return received
 
 
+def waiving(*effects: str, of: str = "me") -> Callable[[Identity], Identity]:
+    """Every credential of this identity waives approvals for these effects."""
+    return lambda identity: identity._replace(auto_confirm_effects=effects) if identity.name == of else identity
+
+
 @asynccontextmanager
 async def shop(
     pack: Pack,
@@ -171,7 +175,6 @@ async def shop(
     *,
     store: Store | None = None,
     settings: InvokeSettings | None = None,
-    auto_confirm: AutoConfirm | None = None,
     clock: Callable[[], int] = lambda: NOW,
     **more: Any,
 ) -> AsyncIterator[Shop]:
@@ -185,7 +188,6 @@ async def shop(
             OfferService(domain, kept, clock=clock),
             kept,
             bench,  # type: ignore[arg-type]  # it does what the invoker asks of a dispatcher
-            auto_confirm=auto_confirm,
             settings=settings,
             clock=clock,
             **more,

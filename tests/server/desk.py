@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from manglecp.intent import Identity
-from manglecp.invoke import AutoConfirm, InvokeSettings, PackRuntime
+from manglecp.invoke import InvokeSettings, PackRuntime
 from manglecp.pack import Pack, PackError
 from manglecp.server.admission import Admission
 from manglecp.server.auth import Auth
@@ -144,7 +144,6 @@ async def desk(
     *,
     auth: Auth | None = None,
     settings: ServerSettings | None = None,
-    auto_confirm: AutoConfirm | None = None,
     boot: bool = True,
     hold: asyncio.Event | None = None,
     probe: Callable[[], None] | None = None,
@@ -166,7 +165,7 @@ async def desk(
             await hold.wait()
         if not packs:
             raise PackError([])
-        more: dict[str, Any] = {"auto_confirm": auto_confirm, "settings": invoking, "clock": now}
+        more: dict[str, Any] = {"settings": invoking, "clock": now}
         async with shop(packs[-1], work, store=store, **more) as one:
             shops.append(one)
             yield PackRuntime(one.domain, one.invoker.offers, one.invoker)
@@ -176,7 +175,7 @@ async def desk(
     revisions = RevisionManager(opening, packs[0].settings, settings, probe=probe, shared=lambda: shared)
     timing = {} if clock is None else {"clock": clock}
     admission = Admission(settings, **timing)
-    core = Core(revisions, auth, admission, auto_confirm=auto_confirm, observers=[handled.append], **timing)
+    core = Core(revisions, auth, admission, observers=[handled.append], **timing)
     revisions.begin()
     try:
         if boot:

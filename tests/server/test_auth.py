@@ -18,10 +18,12 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
-from manglecp.intent import Identity, SafetyData
-from manglecp.server.auth import CombinedAuth, tokens as tokens_module
+from manglecp.intent import ANONYMOUS, Identity, SafetyData
+from manglecp.invoke.admission import approval_waiver
+from manglecp.server.auth import LOCAL, CombinedAuth, tokens as tokens_module
 from manglecp.server.auth.jwt import JwtAuth, JwtSettings
 from manglecp.server.auth.tokens import TokensError, TokensFile
+from manglecp.server.auth_config import AuthConfig
 from tests.server.desk import PATIENCE, encoded, intent
 from tests.server.house import JSON, house
 
@@ -50,9 +52,11 @@ async def test_tokens_and_keys_are_known_by_their_hashes(tmp_path: Path) -> None
     )
     auth = TokensFile(path)
     assert (auth.required, auth.schemes) == (True, ("bearer", "api_key"))
-    assert await auth.identify("bearer", "t-1") == Identity("ann", frozenset({"look", "touch"}), "operator")
-    assert await auth.identify("api_key", "k-1") == Identity("robot", frozenset(), "user")
     hashed = hashlib.sha256(b"t-1").hexdigest()
+    assert await auth.identify("bearer", "t-1") == Identity("ann", frozenset({"look", "touch"}), "operator", hashed)
+    robot = await auth.identify("api_key", "k-1")
+    assert robot is not None
+    assert robot[:3] == ("robot", frozenset(), "user")
     for scheme, wrong in (
         ("bearer", "t-2"),
         ("bearer", "k-1"),
@@ -91,43 +95,53 @@ def effects(*names: str) -> SafetyData:
 
 @pytest.mark.req("SEC-24")
 def test_waivers_come_with_the_credential(tmp_path: Path) -> None:
-    waivers = TokensFile(
-        written(tmp_path, entry("t", auto_confirm_effects='["network"]'), entry("u", "bob"))
-    ).auto_confirm()
-    assert waivers.approval("ann", effects("network")) is not None
-    assert waivers.approval("ann", effects("network", "filesystem")) is None
-    assert waivers.approval("bob", effects("network")) is None
+    waives, plain = entry("t", auto_confirm_effects='["network"]'), entry("u")
+    past = entry("v", auto_confirm_effects='["network", "filesystem"]', expires="2020-01-01T00:00:00Z")
+    auth = TokensFile(written(tmp_path, waives, plain, past))
+    batch, agent, expired = auth._tokens  # three tokens of ann
+    assert approval_waiver(batch.identity, effects("network")) is not None
+    assert approval_waiver(batch.identity, effects("network", "filesystem")) is None
+    assert approval_waiver(agent.identity, effects("network")) is None
+    assert approval_waiver(auth.current(agent.identity), effects("network")) is None
+    assert approval_waiver(auth.current(expired.identity), effects("network")) is None
     for approvers in ({"four_eyes": True}, {"approver_roles": ("treasurer",)}):
-        assert waivers.approval("ann", dataclasses.replace(effects("network"), **approvers)) is None
+        assert approval_waiver(batch.identity, dataclasses.replace(effects("network"), **approvers)) is None
 
 
-def test_an_identity_keeps_what_its_valid_tokens_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_identity_has_what_its_token_has_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokens_module, "_RELOAD_SECONDS", 0.0)
     now = [1_000_000_000.0]
-    path = written(
-        tmp_path,
-        entry("t-1", permissions='["look"]'),
-        entry("t-2", permissions='["touch"]', expires="2001-09-09T01:46:41Z"),
-    )
-    auth = TokensFile(path, clock=lambda: now[0])
-    ann = Identity("ann", frozenset({"look", "touch", "never had"}), "user")
-
-    def held(identity: Identity = ann, **more: bool) -> frozenset[str]:
-        return auth.current(identity, **more).permissions
-
-    assert held() == {"look", "touch"}
-    assert held(ann._replace(permissions=frozenset({"look"}))) == {"look"}, "no token adds what the request had not"
+    first = entry("t-1", permissions='["look"]', trust='"staff"')
+    path = written(tmp_path, first, entry("t-2", permissions='["touch"]', expires="2001-09-09T01:46:41Z"))
+    file = TokensFile(path, clock=lambda: now[0])
+    auth = AuthConfig(file, tokens=file)
+    ann, also_ann = await file.identify("bearer", "t-1"), await file.identify("bearer", "t-2")
+    assert ann is not None
+    assert also_ann is not None
+    assert (auth.current(ann), auth.current(also_ann)) == (ann, also_ann)
     now[0] += 1
-    assert held() == {"look"}, "a token that expired has no permissions"
-    path.write_text(entry("t-1"))
-    assert held() == frozenset()
-    path.write_text(entry("t-3", "bob"))
-    assert held() == held(exclusive=False) == frozenset()
-    stranger = Identity("sub-1", frozenset({"scope"}), "user")
-    assert held(stranger) == frozenset()
-    assert held(stranger, exclusive=False) == {"scope"}
-    local = Identity("local", frozenset({"explain_policy"}), "local")
-    assert held(local) == {"explain_policy"}, "standard streams have no credential"
+    assert auth.current(also_ann).revoked, "the other token of ann does not help"
+    path.write_text(entry("t-1", permissions='["look", "new"]'))
+    assert auth.current(ann) == ann._replace(permissions=frozenset({"look", "new"}), trust="user")
+    path.write_text(entry("t-1", "bob", permissions='["look"]'))
+    assert auth.current(ann).revoked, "the token is of another identity now"
+    path.write_text(entry("t-3"))
+    assert auth.current(ann) == ann._replace(permissions=frozenset(), trust="revoked")
+    assert AuthConfig.of(path, None).current(ann).revoked, "also after a restart"
+    assert AuthConfig().current(ann).revoked, "a server without the file does not know the token"
+    assert auth.current(LOCAL) == LOCAL, "standard streams have no credential"
+    assert auth.current(ANONYMOUS).revoked, "a credential is required"
+    assert AuthConfig().current(ANONYMOUS) == ANONYMOUS
+
+
+async def test_an_access_token_has_its_rights_until_it_expires(monkeypatch: pytest.MonkeyPatch) -> None:
+    identity = await checker().identify("bearer", token(scope="pay"))
+    assert identity is not None
+    assert identity.expires_at is not None
+    monkeypatch.setattr("time.time", lambda: identity.expires_at - 1)
+    assert AuthConfig().current(identity) == identity
+    monkeypatch.setattr("time.time", lambda: identity.expires_at)
+    assert AuthConfig().current(identity).revoked
 
 
 @pytest.mark.parametrize(
@@ -137,6 +151,7 @@ def test_an_identity_keeps_what_its_valid_tokens_have(tmp_path: Path, monkeypatc
         (entry("t", "anonymous"), "identity"),
         (entry("t", "local"), "identity"),
         (entry("t", trust="'local'"), "trust"),
+        (entry("t", trust="'revoked'"), "trust"),
         (entry("t", scheme="'basic'"), "scheme"),
         (entry("t", text="'t'"), "unknown field `text`"),
         (entry("t", permissions="'all'"), "array.*permissions"),
@@ -144,10 +159,6 @@ def test_an_identity_keeps_what_its_valid_tokens_have(tmp_path: Path, monkeypatc
         (entry("t", confirmation_secret="'ab'"), "not supported any more; give the approver a token of its own"),
         (entry("t", expires="'soon'"), "expires"),
         (entry("t") + entry("t", "bob"), "twice"),
-        (
-            entry("t", auto_confirm_effects="['network']") + entry("u", auto_confirm_effects="['filesystem']"),
-            "two values",
-        ),
         ("other = 1", "unknown field `other`"),
         ("[[", "not TOML"),
     ],
@@ -201,12 +212,16 @@ async def test_access_tokens_of_the_issuer_for_this_resource_hold() -> None:
     auth = checker()
     assert (auth.required, auth.token_url) == (True, f"{ISSUER}/token")
     assert "oauth2" in auth.schemes
-    assert await auth.identify("bearer", token()) == Identity("ann", frozenset({"look", "touch"}), "user")
-    assert await auth.identify("oauth2", token(EC, "ES256", "b", scope=None)) == Identity("ann", frozenset(), "user")
+    ann = await auth.identify("bearer", token())
+    also_ann = await auth.identify("oauth2", token(EC, "ES256", "b", scope=None))
+    assert ann is not None
+    assert also_ann is not None
+    assert ann[:3] == ("ann", frozenset({"look", "touch"}), "user")
+    assert also_ann[:3] == ("ann", frozenset(), "user")
     assert await auth.identify("bearer", token(aud=["https://other.example", AUDIENCE])) is not None
-    assert await checker(permissions="roles").identify("bearer", token(roles=["x"])) == Identity(
-        "ann", frozenset({"x"}), "user"
-    )
+    with_roles = await checker(permissions="roles").identify("bearer", token(roles=["x"]))
+    assert with_roles is not None
+    assert with_roles[:3] == ("ann", frozenset({"x"}), "user")
     assert await auth.identify("api_key", token()) is None
 
 
@@ -381,7 +396,7 @@ def test_settings_that_would_not_be_safe(more: dict[str, Any]) -> None:
 @pytest.mark.req("SEC-11", "TRANS-17")
 async def test_a_resource_server_over_http(tmp_path: Path) -> None:
     file = TokensFile(written(tmp_path, entry("t-1", "bob")))
-    jwts = checker(taken=tuple(file.names))
+    jwts = checker(taken=file)
     async with house(auth=CombinedAuth([file, jwts]), metadata=settings().metadata) as h:
         auth = (await h.http.get("/.well-known/manglecp/manifest.json")).json()["payload"]["auth"]
         assert auth == {"required": True, "schemes": ["bearer", "oauth2"], "token_url": f"{ISSUER}/token"}

@@ -8,7 +8,6 @@ import logging
 import pytest
 
 from manglecp.intent import Identity
-from manglecp.invoke import AutoConfirm
 from manglecp.server.config import Rate, ServerSettings
 from tests.server.desk import RULES, Client, Tokens, authenticate, desk, encoded, intent, invoke, plain_pack
 
@@ -109,8 +108,8 @@ async def test_a_tool_belongs_to_whom_it_was_issued_to() -> None:
 @pytest.mark.req("SEC-23", "SEC-24", "SEC-25")
 async def test_confirmation_is_waived_where_a_setting_says_so_and_the_client_is_told() -> None:
     rules = RULES + '\nneeds_confirmation("w").'
-    setting = AutoConfirm({"bot": frozenset({"filesystem"})})
-    async with desk(plain_pack(rules), auth=Tokens(KNOWN), auto_confirm=setting) as d:
+    waiving = {"good": KNOWN["good"]._replace(auto_confirm_effects=("filesystem",))}
+    async with desk(plain_pack(rules), auth=Tokens(KNOWN | waiving)) as d:
         async with d.client() as client:
             told = (await client.ask(authenticate("a", "good")))["payload"]
             assert (told["trust_level"], told["auto_confirm_effects"]) == ("automated", ["filesystem"])

@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from manglecp.invoke import AutoConfirm, PackOptions
+from manglecp.intent import Identity
+from manglecp.invoke import PackOptions
 from manglecp.pack import SandboxPolicy
 from manglecp.server.auth_config import AuthConfig
 from manglecp.server.core import Core
@@ -61,6 +62,13 @@ POLICY = 'effect_denied("put", "it is locked") :- locked(_).\n'
 SETTINGS = '[params.root]\nkind = "folder"\nwritable = true\n'
 
 
+class WaivingAuth(AuthConfig):
+    """Nobody has a credential, and nobody needs an approval."""
+
+    def current(self, identity: Identity) -> Identity:
+        return identity._replace(auto_confirm_effects=("filesystem",))
+
+
 @asynccontextmanager
 async def core(folder: Path, more: str = "") -> AsyncIterator[Core]:
     files = {"pack.toml": SETTINGS + more, "rules/a.mg": RULES, "rules/policy/p.mg": POLICY, "actions.py": ACTIONS}
@@ -78,7 +86,7 @@ async def core(folder: Path, more: str = "") -> AsyncIterator[Core]:
         open_core(
             options,
             partial(open_store, ":memory:"),
-            AuthConfig(auto_confirm=AutoConfirm({"anonymous": frozenset({"filesystem"})})),
+            WaivingAuth(),
         ) as opened,
     ):
         await opened.revisions.ready()

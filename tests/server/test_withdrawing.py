@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from websockets.exceptions import ConnectionClosed
 
+from manglecp.invoke.admission import approval_waiver
 from manglecp.server.auth import Auth, CombinedAuth
 from manglecp.server.auth.tokens import TokensFile
 from manglecp.server.config import ServerSettings
@@ -54,21 +55,23 @@ async def closed(ws: ClientConnection) -> tuple[int | None, str | None]:
 
 
 @pytest.mark.req("SEC-24")
-def test_waivers_change_with_the_file(tmp_path: Path) -> None:
+async def test_waivers_change_with_the_file(tmp_path: Path) -> None:
     path = written(tmp_path, entry("t", auto_confirm_effects='["network"]'))
     file = TokensFile(path)
-    waivers = file.auto_confirm()
-    assert waivers.approval("ann", effects("network")) is not None
+    ann = await file.identify("bearer", "t")
+    assert ann is not None
+    assert approval_waiver(file.current(ann), effects("network")) is not None
     assert not file.reload()
     path.write_text(entry("t"))
     assert file.reload()
-    assert waivers.approval("ann", effects("network")) is None
+    assert approval_waiver(file.current(ann), effects("network")) is None
     path.write_text(entry("u", "bob"))
     assert file.reload()
-    assert list(file.names) == ["bob"]
+    assert "ann" not in file
+    assert "bob" in file
 
 
-def test_a_broken_file_leaves_what_held_and_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_broken_file_leaves_what_held_and_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = written(tmp_path, entry("t", permissions='["look"]'))
     file = TokensFile(path)
     caplog.set_level(logging.INFO)
@@ -91,7 +94,9 @@ def test_a_broken_file_leaves_what_held_and_is_told_once(tmp_path: Path, caplog:
     assert "cannot be read" in said
     assert not file.reload(force=True)  # whoever sends a signal wants to know
     assert len(told()) == 1
-    assert file.names["ann"].permissions == {"look"}
+    ann = await file.identify("bearer", "t")
+    assert ann is not None
+    assert ann.permissions == {"look"}
     written(tmp_path, entry("t", permissions='["look"]'))
     assert not file.reload()  # what it holds is what held before
     assert "reloaded: it has 1" in told()[0]
@@ -143,7 +148,7 @@ async def test_a_token_that_expires_ends_its_session_unasked(tmp_path: Path) -> 
 async def test_a_name_of_the_file_is_nobodys_subject_from_then_on(tmp_path: Path) -> None:
     path = written(tmp_path, entry("t-1", "bob"))
     file = TokensFile(path)
-    jwts = checker(taken=file.names)
+    jwts = checker(taken=file)
     headers = bearing(token(sub="carl"))
     async with watched(CombinedAuth([file, jwts]), file) as h, h.websocket(additional_headers=headers) as ws:
         assert await asked(ws, "a") == "intent_response"

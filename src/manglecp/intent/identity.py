@@ -5,6 +5,7 @@ A module of its own without heavy imports: authentication needs it before the en
 
 from __future__ import annotations
 
+import time
 from typing import Final, NamedTuple
 
 
@@ -14,10 +15,35 @@ class Identity(NamedTuple):
     name: str = "anonymous"
     permissions: frozenset[str] = frozenset()
     trust: str = "anonymous"
+    credential: str = ""
+    """The hash of the token in the operator's file of tokens; empty for an identity of any other origin."""
+    expires_at: float | None = None
+    """The end of an access token, in seconds since 1970."""
+    auto_confirm_effects: tuple[str, ...] = ()
+    """The effects that need no approval: a setting of the token."""
 
     @property
     def anonymous(self) -> bool:
         return self.trust == "anonymous"
 
+    @property
+    def revoked(self) -> bool:
+        """Whether the credential is not valid any more: whatever the rules say, the identity has no rights."""
+        return self.trust == REVOKED
+
+    def revoke(self) -> Identity:
+        """Return this identity without any rights."""
+        return self._replace(permissions=frozenset(), trust=REVOKED, auto_confirm_effects=())
+
+    def current_without_tokens(self) -> Identity:
+        """Return the identity with its present rights, in a process that has no file of tokens.
+
+        An access token has its rights until it expires. A token of a file is not valid here.
+        """
+        is_expired = self.expires_at is not None and time.time() >= self.expires_at
+        return self.revoke() if is_expired or self.credential else self
+
 
 ANONYMOUS: Final = Identity()
+REVOKED: Final = "revoked"
+"""The trust level of an identity whose credential is not valid any more; no credential has it."""

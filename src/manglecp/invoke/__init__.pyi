@@ -5,7 +5,6 @@ from .approval import (
     OperatorApprovals as OperatorApprovals,
     invoke_with_approval as invoke_with_approval,
 )
-from .auto_confirm import AutoConfirm as AutoConfirm
 from .gate import check_policy_package as check_policy_package
 from .invoker import Invoker as Invoker, InvokeSettings as InvokeSettings, Worker as Worker
 from .pack_loader import PackOptions as PackOptions, load_domain as load_domain

@@ -20,9 +20,8 @@ from manglecp.base.cache import LruCache
 from manglecp.base.digest import digest, digest_text
 from manglecp.base.ids import random_id
 from manglecp.base.json import Uncanonical
-from manglecp.intent import Definition, Identity, OfferService, Proof, ProofInputs
+from manglecp.intent import Definition, Identity, OfferService, Proof, ProofInputs, SafetyData
 from manglecp.invoke.approval import ApprovalService
-from manglecp.invoke.auto_confirm import AutoConfirm
 from manglecp.invoke.calls import ActionCall, StepOutcome, is_large, run_in_thread_if
 from manglecp.invoke.gate import Resumption
 from manglecp.invoke.journal import Admission, Journal, ReadJournal
@@ -130,7 +129,6 @@ class AdmissionService:
     ownership: OwnershipRegistry
     approvals: ApprovalService
     previews: PreviewRunner
-    auto_confirm: AutoConfirm
     clock: Callable[[], int]
     """Returns the time in nanoseconds since 1970."""
     _plans: LruCache[str, Plan] = field(default_factory=lambda: LruCache(_MAX_PLANS))
@@ -171,7 +169,7 @@ class AdmissionService:
         definition, identity = checked.proof.definition, invocation.identity
         if token is None and not definition.safety.requires_user_confirmation:
             return checked
-        waiver = self.auto_confirm.approval(identity.name, definition.safety) if token is None else None
+        waiver = approval_waiver(identity, definition.safety) if token is None else None
         if waiver is not None:
             return msgspec.structs.replace(checked, approval_ref=waiver)
         args = {**checked.plan.defaults, **checked.args}
@@ -232,7 +230,6 @@ class AdmissionService:
 
     def _new_run(self, admission: Admission, checked: CheckedInvocation, invocation: InvocationKey) -> NewRun:
         args = {name: value for name, value in checked.args.items() if name not in checked.plan.secrets}
-        principal = {"permissions": sorted(invocation.identity.permissions), "trust": invocation.identity.trust}
         return NewRun(
             run_id=admission.run,
             identity=invocation.identity.name,
@@ -244,7 +241,12 @@ class AdmissionService:
             values=Values(
                 plan=self.offers.codec.write(checked.plan.definition),
                 args=msgspec.json.encode(
-                    {"args": args, "identity": principal, "inputs": checked.inputs, "subject": checked.subject}
+                    {
+                        "args": args,
+                        "identity": invocation.identity,
+                        "inputs": checked.inputs,
+                        "subject": checked.subject,
+                    }
                 ),
             ),
             owner=self.ownership.owner,
@@ -263,6 +265,23 @@ class AdmissionService:
         kind: EntryKind = "admission" if durable_run is not None else "approval"
         note = Note(kind, admission.record(), admission.run, admission.identity)
         await self.store.writer.write(write, [note])
+
+
+def approval_waiver(identity: Identity, safety: SafetyData) -> str | None:
+    """Return the reference to the setting of the identity's token that waives the approval of a tool, if one does.
+
+    It has to cover all effects of the tool (requirement SEC-24, OPEN-39). An approval by an approver that rules name is
+    not waived.
+    """
+    waived = identity.auto_confirm_effects
+    if not waived or not set(waived).issuperset(safety.side_effects) or safety.approver_roles or safety.four_eyes:
+        return None
+    return "auto:" + digest({"identity": identity.name, "credential": identity.credential, "effects": waived})
+
+
+def credential_not_valid() -> WireError:
+    """Return the error of a principal whose credential was removed or has expired since it was accepted."""
+    return WireError("auth_invalid", "The credential was removed or has expired", {"reason": "credential"})
 
 
 def macro_not_found() -> WireError:

@@ -43,9 +43,16 @@ InvalidReason = Literal["expired", "denied", "used", "other_call", "revision", "
 class ApprovalService:
     """The approval requests of a store, for requesters and approvers."""
 
-    def __init__(self, store: Store, clock: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Callable[[], int],
+        current: Callable[[Identity], Identity] = Identity.current_without_tokens,
+    ) -> None:
+        """Judge approvers by the rights that their credentials have now, which ``current`` returns."""
         self._store = store
         self._clock = clock
+        self._current = current
 
     async def request(self, binding: ApprovalBinding, definition: Definition, text: str) -> WireError:
         """Store a request, and return ``confirmation_required`` with its id."""
@@ -101,6 +108,11 @@ class ApprovalService:
         # Since the request, the rules may have changed the approvers that they require.
         if not set(approval.roles).issuperset(safety.approver_roles) or (safety.four_eyes and not approval.four_eyes):
             raise invalid_approval("approver")
+        # The decision of an approver whose token was removed since, or has lost a permission, does not count.
+        permissions = frozenset({APPROVE, *approval.roles})
+        approver = self._current(Identity(approval.approver or "", permissions, "user", approval.approver_credential))
+        if APPROVE not in approver.permissions or not may_decide(approver, approval):
+            raise invalid_approval("approver")
         return approval
 
     def use(self, tx: Transaction, approval: Approval, run: str) -> None:
@@ -127,7 +139,7 @@ class ApprovalService:
         now_ms = self._now_ms
         with self._store.write_transaction() as tx:
             approval = self._find(tx, approver, approval_id)
-            if not self._store.approvals.decide(tx, approval_id, verdict, approver.name, now_ms):
+            if not self._store.approvals.decide(tx, approval_id, verdict, approver.name, now_ms, approver.credential):
                 state = "expired" if approval.state == "pending" else approval.state
                 message = f"The approval request {approval_id} is {state}"
                 raise WireError("x-approval_decided", message, {"state": state})
@@ -255,7 +267,7 @@ _REASONS: Final[Mapping[InvalidReason, str]] = {
     "other_call": "the approval is not for this call",
     "revision": "the pack was changed after the approval",
     "subject": "what the approver was shown has changed",
-    "approver": "the rules now require another approver",
+    "approver": "the rules now require another approver, or the approver may not approve any more",
 }
 
 

@@ -21,11 +21,11 @@ from manglecp.invoke.admission import (
     InvocationKey,
     args_digest,
     check_request_key,
+    credential_not_valid,
     key_conflict,
     macro_not_found,
 )
 from manglecp.invoke.approval import ApprovalService
-from manglecp.invoke.auto_confirm import AutoConfirm
 from manglecp.invoke.calls import is_large, run_in_thread_if
 from manglecp.invoke.errors import server_failure_error, shutdown_error
 from manglecp.invoke.executor import Released
@@ -130,8 +130,7 @@ class Invoker:
         store: Store,
         dispatcher: Dispatcher,
         *,
-        auto_confirm: AutoConfirm | None = None,
-        current: Callable[[Identity], Identity] = lambda identity: identity,
+        current: Callable[[Identity], Identity] = Identity.current_without_tokens,
         settings: InvokeSettings | None = None,
         sandbox: Profile = "strict",
         clock: Callable[[], int] = time.time_ns,
@@ -139,9 +138,8 @@ class Invoker:
     ) -> None:
         """``sandbox`` is the profile of the hosts; ``point`` is called where a crash would matter, for tests.
 
-        ``clock`` returns nanoseconds since 1970. ``current`` returns an identity without the permissions that its
-        credentials have lost since its request. Raises :class:`PackError` if no run could succeed under the policy
-        package.
+        ``clock`` returns nanoseconds since 1970. ``current`` returns an identity with the rights that its credential
+        has now. Raises :class:`PackError` if no run could succeed under the policy package.
         """
         domain = offers.domain
         self.offers = offers
@@ -150,9 +148,10 @@ class Invoker:
         if problems := check_policy_package(domain.pack, sandbox):
             raise PackError(problems)
         self._clock = clock
+        self._current = current
         self._point = point
         self._ownership = OwnershipRegistry(store, self._settings.claim_ms)
-        self.approvals = ApprovalService(store, clock)
+        self.approvals = ApprovalService(store, clock, current)
         previews = PreviewRunner(lambda: offers.domain.pack, dispatcher)
         self._admission = AdmissionService(
             offers=offers,
@@ -160,7 +159,6 @@ class Invoker:
             ownership=self._ownership,
             approvals=self.approvals,
             previews=previews,
-            auto_confirm=auto_confirm or AutoConfirm(),
             clock=clock,
         )
         self._driver = RunDriver(
@@ -204,7 +202,9 @@ class Invoker:
         A run with effects or with a request key continues if the caller's task is cancelled. Setting
         ``observer.cancelled`` stops it between two steps.
         """
-        payload = request.payload
+        payload, identity = request.payload, self._current(identity)
+        if identity.revoked:
+            raise credential_not_valid()
         key = check_request_key(payload.request_key)
         eval_time = None if payload.eval_time is None else read_eval_time(payload.eval_time, self._clock)
         if NUL in payload.macro_id:

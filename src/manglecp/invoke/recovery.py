@@ -126,8 +126,8 @@ class StoredArguments(msgspec.Struct, frozen=True):
 
     args: dict[str, Any]
     """Without defaults and secrets."""
-    identity: dict[str, Any]
-    """The permissions and the trust level of the principal."""
+    identity: Identity
+    """The principal at its admission."""
     inputs: ProofInputs
     subject: ApprovalSubject | None = None
 
@@ -156,8 +156,6 @@ class Recovery:
         assert owned.values.args is not None
         plan = Plan.of(self._codec.read(owned.values.plan), self._actions)
         stored = _decoder.decode(owned.values.args)
-        principal = stored.identity
-        identity = Identity(owned.run.identity, frozenset(principal["permissions"]), principal["trust"])
         admission = Admission(**msgspec.json.decode(owned.admission))
         with self._store.read_transaction() as tx:
             turns = self._store.ledger.rows(tx, kind="turn", run=owned.run.run_id)
@@ -166,10 +164,10 @@ class Recovery:
             admission=admission,
             plan=plan,
             args={**plan.defaults, **stored.args},
-            identity=identity,
+            identity=stored.identity,
             inputs=stored.inputs,
             subject=stored.subject,
-            journal=Journal(self._store, admission.run, identity.name, owned.run.fence),
+            journal=Journal(self._store, admission.run, stored.identity.name, owned.run.fence),
             history=restore_history(owned, plan, witnesses),
         )
 

@@ -56,7 +56,7 @@ class RunDriver:
     ) -> None:
         """``sandbox`` is the profile of the hosts; ``point`` is called where a crash would matter, for tests.
 
-        ``current`` returns an identity without the permissions that it has lost since its request.
+        ``current`` returns an identity with the rights that its credential has now.
         """
         self._offers = offers
         self._previews = previews

@@ -20,7 +20,7 @@ import msgspec
 
 from manglecp.base.json import resolve_pointer
 from manglecp.intent import Domain, Identity, Lookup, Offer, OfferService, request_facts
-from manglecp.invoke.admission import AdmittedRun
+from manglecp.invoke.admission import AdmittedRun, credential_not_valid
 from manglecp.invoke.calls import EVENT_STATUS, StepOutcome, is_large
 from manglecp.mangle import Fact, Limits, Value
 from manglecp.mangle.syntax import Literal
@@ -97,7 +97,7 @@ class RunRules:
     ) -> None:
         """``offers`` and ``index`` are those of the revision.
 
-        ``current`` returns an identity without the permissions that it has lost since its request.
+        ``current`` returns an identity with the rights that its credential has now.
         """
         self._offers = offers
         self._index = index
@@ -127,14 +127,19 @@ class RunRules:
 
     async def prove(self, outcomes: Sequence[StepOutcome]) -> None:
         """Prove the tool of the run again, before its first effect. Raises :class:`WireError`."""
+        if (identity := self._identity).revoked:
+            raise credential_not_valid()
         facts = [*self._run_facts, *self._step_facts(outcomes)]
-        await self._offers.prove(Offer(self._run.plan.definition, self._run.inputs), self._identity, facts)
+        await self._offers.prove(Offer(self._run.plan.definition, self._run.inputs), identity, facts)
 
     def denied(self, outcomes: Sequence[StepOutcome], *, undo: bool = False) -> Collection[str]:
         """Return the actions that policy denies now: all of the tool if it denies the tool or the intent.
 
-        An ``undo`` reverts what was permitted, so only the denial of its own action counts.
+        All are denied as well if the principal's credential is not valid any more. An ``undo`` reverts what was
+        permitted, so only the denial of its own action counts.
         """
+        if self._identity.revoked and not undo:
+            return set(self._run.plan.actions)
         if not (self._index.has_effect_rules if undo else self._index.has_policy_rules):
             return ()
         try:

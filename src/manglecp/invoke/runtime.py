@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Self, TypeAlias, cast
 
 from manglecp.intent import Domain, Identity, OfferService
-from manglecp.invoke.auto_confirm import AutoConfirm
 from manglecp.invoke.fact_refresh import OnStaleFacts, refresh_facts
 from manglecp.invoke.invoker import Invoker, InvokeSettings
 from manglecp.invoke.pack_loader import PackOptions, load_domain
@@ -44,8 +43,7 @@ class PackRuntime:
         store: Store,
         *,
         prepare: Callable[[Domain], object] | None = None,
-        auto_confirm: AutoConfirm | None = None,
-        current: Callable[[Identity], Identity] = lambda identity: identity,
+        current: Callable[[Identity], Identity] = Identity.current_without_tokens,
         settings: InvokeSettings | None = None,
         clock: Callable[[], int] = time.time_ns,
         on_failure: OnFailure | None = None,
@@ -70,7 +68,6 @@ class PackRuntime:
                 dispatcher,
                 options,
                 store,
-                auto_confirm=auto_confirm,
                 current=current,
                 settings=settings,
                 clock=clock,
@@ -87,8 +84,7 @@ class PackRuntime:
         options: PackOptions,
         store: Store,
         *,
-        auto_confirm: AutoConfirm | None = None,
-        current: Callable[[Identity], Identity] = lambda identity: identity,
+        current: Callable[[Identity], Identity] = Identity.current_without_tokens,
         settings: InvokeSettings | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> Self:
@@ -98,7 +94,6 @@ class PackRuntime:
             offers,
             store,
             dispatcher,
-            auto_confirm=auto_confirm,
             current=current,
             settings=settings,
             sandbox=profile_of(domain.pack, programs=options.programs, sandbox=options.sandbox),
@@ -143,6 +138,7 @@ async def open_packs(
     packs: Sequence[PackOptions],
     open_store: Callable[[], Store],
     *,
+    current: Callable[[Identity], Identity] = Identity.current_without_tokens,
     settings: InvokeSettings | None = None,
     clock: Callable[[], int] = time.time_ns,
     on_failure: OnFailure | None = None,
@@ -157,7 +153,9 @@ async def open_packs(
         stack.push_async_callback(_sweep_at_exit, store)
         invokers = []
         for options in packs:
-            opening = PackRuntime.open(options, store, settings=settings, clock=clock, on_failure=on_failure)
+            opening = PackRuntime.open(
+                options, store, current=current, settings=settings, clock=clock, on_failure=on_failure
+            )
             invokers.append((await stack.enter_async_context(opening)).invoker)
         yield OpenPacks(store, tuple(invokers))
 

@@ -14,7 +14,6 @@ from manglecp.wire.messages import UNSET, Auth as AuthDescription
 
 if TYPE_CHECKING:
     from manglecp.intent import Identity
-    from manglecp.invoke import AutoConfirm
     from manglecp.server.auth import Auth
     from manglecp.server.auth.tokens import TokensFile
 
@@ -26,7 +25,6 @@ class AuthConfig:
     """How clients authenticate, and what depends on it; without ``auth`` they do not authenticate."""
 
     auth: Auth | None = None
-    auto_confirm: AutoConfirm | None = None
     metadata: tuple[str, bytes] | None = None
     """The URL and the content of the resource's metadata document (RFC 9728), for access tokens."""
     tokens: TokensFile | None = None
@@ -45,16 +43,21 @@ class AuthConfig:
 
             settings = JwtSettings(**jwt)  # type: ignore[arg-type]
             metadata = settings.metadata
-            methods.append(JwtAuth(settings, reserved_names=() if file is None else file.names))
+            methods.append(JwtAuth(settings, reserved_names=() if file is None else file))
         auth = methods[0] if len(methods) == 1 else CombinedAuth(methods)
-        return cls(auth, None if file is None else file.auto_confirm(), metadata, file)
+        return cls(auth, metadata, file)
 
     def current(self, identity: Identity) -> Identity:
-        """Return the identity without the permissions that its credentials have lost.
+        """Return the identity with the rights that its credential has now.
 
-        Access tokens contain their permissions, so an identity that has only access tokens keeps its permissions.
+        An access token contains its rights, and has them until it expires. An anonymous client has none where a
+        credential is required, for example in a run that began before that.
         """
-        return identity if self.tokens is None else self.tokens.current(identity, exclusive=self.auth is self.tokens)
+        if identity.anonymous and self.auth is not None and self.auth.required:
+            return identity.revoke()
+        if identity.credential and self.tokens is not None:
+            return self.tokens.current(identity)
+        return identity.current_without_tokens()
 
 
 def describe_auth(auth: Auth | None) -> AuthDescription:

@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
 
 from manglecp.intent import manifest
-from manglecp.invoke import AutoConfirm
 from manglecp.pack import outline_manifest
 from manglecp.server.admission import Admission
 from manglecp.server.auth import Auth, OpenAuth
@@ -75,21 +74,15 @@ class Core:
         auth: Auth | None = None,
         admission: Admission | None = None,
         *,
-        auto_confirm: AutoConfirm | None = None,
         observers: Sequence[Callable[[HandledRequest], None]] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Serve the current revision of ``revisions``.
-
-        ``auto_confirm`` has the effects that need no approval, by identity; the reply to ``authenticate`` lists them
-        (SEC-23). ``observers`` are called with every handled request.
-        """
+        """Serve the current revision of ``revisions``. ``observers`` are called with every handled request."""
         self.revisions = revisions
         self.settings = revisions.settings
         self.auth: Auth = auth or OpenAuth()
         self.admission = admission or Admission(self.settings)
         self.evaluations = EvaluationScheduler(self.settings)
-        self.auto_confirm = auto_confirm or AutoConfirm()
         self.clock = clock
         self.readers = ThreadPoolExecutor(1, thread_name_prefix="manglecp-reader")
         """Decodes long messages, one at a time."""

@@ -72,7 +72,6 @@ async def open_core(
                 stores[0],
                 prepare=warm_up,
                 current=auth.current,
-                auto_confirm=auth.auto_confirm,
                 settings=InvokeSettings(claim_ms=round(revisions.settings.claim * 1_000)),
                 clock=clock,
                 on_stale_facts=on_stale_facts,
@@ -109,7 +108,7 @@ async def open_core(
         if outline is None:
             outline = await asyncio.to_thread(read_outline, Path(options.folder))
         revisions = RevisionManager(open_revision, outline, settings, probe=probe, shared=is_shared)
-        core = Core(revisions, auth.auth, auto_confirm=auth.auto_confirm, observers=observers)
+        core = Core(revisions, auth.auth, observers=observers)
         revisions.begin()
         try:
             yield core

@@ -176,13 +176,12 @@ class Session:
         identity = await self._check_credential(scheme, token)
         self._credential = (scheme, token)
         self._set_identity(identity)
-        effects = self._core.auto_confirm.effects.get(identity.name, frozenset())
         payload = Authenticated(
             status="authenticated",
             identity=identity.name,
             permissions=tuple(sorted(identity.permissions)),
             trust_level=identity.trust,
-            auto_confirm_effects=tuple(sorted(effects)) or UNSET,
+            auto_confirm_effects=identity.auto_confirm_effects or UNSET,
         )
         return success(AuthenticateResponse(id=message.id, payload=payload))
 

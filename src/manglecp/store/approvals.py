@@ -35,6 +35,7 @@ APPROVALS: Final = SchemaPart(
                 expires_ms     BIGINT NOT NULL,
                 state          TEXT NOT NULL,
                 approver       TEXT,
+                approver_credential TEXT NOT NULL,
                 decided_ms     BIGINT,
                 run            TEXT,
                 content        {blob} NOT NULL
@@ -80,6 +81,8 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
     expires_ms: int
     state: ApprovalState
     approver: str | None = None
+    approver_credential: str = ""
+    """The hash of the approver's token in the operator's file of tokens; empty for an approver of another origin."""
     decided_ms: int | None = None
     run: str | None = None
     """The run that used the approval."""
@@ -166,14 +169,23 @@ class Approvals:
         return [self._read(row) for row in tx.execute(query, (now_ms, limit)).fetchall()]
 
     def decide(
-        self, tx: Transaction, approval_id: str, state: Literal["approved", "denied"], approver: str, now_ms: int
+        self,
+        tx: Transaction,
+        approval_id: str,
+        state: Literal["approved", "denied"],
+        approver: str,
+        now_ms: int,
+        credential: str = "",
     ) -> bool:
-        """Record a decision; return False if there is no such request, it was decided already, or it has expired."""
+        """Record a decision that the approver made with a credential (as in :class:`Approval`).
+
+        Return False if there is no such request, it was decided already, or it has expired.
+        """
         statement = (
-            "UPDATE approval SET state = ?, approver = ?, decided_ms = ?"
+            "UPDATE approval SET state = ?, approver = ?, approver_credential = ?, decided_ms = ?"
             " WHERE id = ? AND state = 'pending' AND expires_ms > ?"
         )
-        return tx.execute(statement, (state, approver, now_ms, approval_id, now_ms)).rowcount == 1
+        return tx.execute(statement, (state, approver, credential, now_ms, approval_id, now_ms)).rowcount == 1
 
     def use(self, tx: Transaction, approval_id: str, run: str, now_ms: int) -> bool:
         """Mark an approval as used by a run; return False if it is not approved, was used already, or has expired."""

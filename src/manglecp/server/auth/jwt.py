@@ -34,6 +34,7 @@ _WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
 _TYPES: Final = frozenset({"jwt", "at+jwt", "application/at+jwt"})
 _NAME: Final = re.compile(r"[^\x00-\x1f\x7f]{1,256}")
 _RESERVED: Final = frozenset({"anonymous", "local"})  # identities without a credential
+_MAX_SECONDS: Final = 1 << 53  # since 1970
 _LEEWAY_SECONDS: Final = 30  # for the difference between the clocks of issuer and server
 _FRESH_SECONDS: Final = 300.0  # age after which keys are fetched again in the background
 _OLD_SECONDS: Final = 3_600.0  # age after which tokens wait for that fetch
@@ -147,8 +148,9 @@ class JwtAuth:
     def _identity(self, claims: Mapping[str, Any]) -> Identity | None:
         now, name = self._clock(), claims["sub"]
         expires, begins = claims["exp"], claims.get("nbf", 0)
-        if any(isinstance(value, bool) or not isinstance(value, int | float) for value in (expires, begins)):
-            return None
+        for value in (expires, begins):
+            if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _MAX_SECONDS:
+                return None  # also NaN and infinity, which would never expire
         if now >= expires + _LEEWAY_SECONDS or now < begins - _LEEWAY_SECONDS:
             return None
         if not isinstance(name, str) or not _NAME.fullmatch(name) or name in _RESERVED or name in self._reserved_names:
@@ -158,7 +160,8 @@ class JwtAuth:
             permissions = permissions.split()
         if not isinstance(permissions, list | tuple) or not all(isinstance(item, str) for item in permissions):
             return None
-        return Identity(name, frozenset(permissions), self._settings.trust)
+        expires_at = float(expires) + _LEEWAY_SECONDS
+        return Identity(name, frozenset(permissions), self._settings.trust, expires_at=expires_at)
 
     async def _key(self, kid: Any) -> jwt.PyJWK | None:
         if kid is not None and not isinstance(kid, str):

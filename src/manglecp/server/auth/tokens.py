@@ -10,8 +10,9 @@
     auto_confirm_effects = ["network"]
 
 Tokens are random, so that their hashes do not reveal them. An approver has a token of its own, with the permission
-``approve``, which no agent holds. A changed file is loaded within a second, so that removed tokens and permissions have
-no effect any more. If the file is invalid, its previous content stays in use, and the error is logged.
+``approve``, which no agent holds. Every key belongs to its token, not to the identity: another token of the same
+identity does not have its permissions. A changed file is loaded within a second, so that removed tokens and permissions
+have no effect any more. If the file is invalid, its previous content stays in use, and the error is logged.
 """
 
 from __future__ import annotations
@@ -22,16 +23,15 @@ import logging
 import re
 import time
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Final, Literal, TypeVar
+from typing import Annotated, Final, Literal
 
 import msgspec
 
 from manglecp.intent import Identity
-from manglecp.invoke import AutoConfirm
 from manglecp.wire.messages import SIDE_EFFECTS
 
 __all__ = ["TokensError", "TokensFile"]
@@ -39,11 +39,10 @@ __all__ = ["TokensError", "TokensFile"]
 _MAX_TOKENS: Final = 1_000
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
 _NAME: Final = re.compile(r"[^\s\x00-\x1f\x7f](?:[^\x00-\x1f\x7f]{0,126}[^\s\x00-\x1f\x7f])?")
-_RESERVED: Final = frozenset({"anonymous", "local"})
+_RESERVED: Final = frozenset({"anonymous", "local", "revoked"})
 """Identities and trust levels that no credential can have."""
 _RELOAD_SECONDS: Final = 1.0
 """The interval of the checks whether the file has changed."""
-T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
@@ -71,7 +70,6 @@ class _Token:
     scheme: str
     identity: Identity
     expires: float | None  # seconds since 1970
-    effects: frozenset[str]  # that need no approval
 
 
 class TokensFile:
@@ -84,12 +82,7 @@ class TokensFile:
         self._path = path
         self._clock = clock
         self._loaded_fingerprint = _fingerprint(path)
-        # Both mappings are updated in place: ``names`` and ``auto_confirm`` hand them out.
-        self._identities: dict[str, Identity] = {}
-        self._effects: dict[str, frozenset[str]] = {}
-        self._past_names: set[str] = set()
-        """The names of all identities that the file has had since this process started."""
-        self._use(_read(path))
+        self._tokens = _read(path)
         self._checked_at = time.monotonic()
         self._logged_error: str | None = None
 
@@ -99,27 +92,18 @@ class TokensFile:
         has_api_keys = any(token.scheme == "api_key" for token in self._tokens)
         return ("bearer", "api_key") if has_api_keys else ("bearer",)
 
-    @property
-    def names(self) -> Mapping[str, Identity]:
-        """The identities by name; always those of the current file."""
-        return self._identities
+    def __contains__(self, name: object) -> bool:
+        """Return whether the file has a token of the identity with this name."""
+        return any(token.identity.name == name for token in self._tokens)
 
-    def current(self, identity: Identity, *, exclusive: bool = True) -> Identity:
-        """Return the identity without the permissions that none of its valid tokens has now.
-
-        ``exclusive``: the file is the only way to authenticate. Otherwise an identity that the file never had keeps its
-        permissions.
-        """
+    def current(self, identity: Identity) -> Identity:
+        """Return the identity with the rights that its token has now: none if the token is not valid any more."""
         self._reload_if_due()
-        if identity.name in _RESERVED or not (exclusive or identity.name in self._past_names):
-            return identity
-        tokens = [token for token in self._tokens if token.identity.name == identity.name and self._is_valid(token)]
-        permissions = frozenset[str]().union(*(token.identity.permissions for token in tokens))
-        return identity._replace(permissions=identity.permissions & permissions)
-
-    def auto_confirm(self) -> AutoConfirm:
-        """Return the effects that need no approval, by identity; always those of the current file."""
-        return AutoConfirm(self._effects)
+        tokens = (token for token in self._tokens if token.identity.credential == identity.credential)
+        token = next(tokens, None)
+        if token is None or token.identity.name != identity.name or not self._is_valid(token):
+            return identity.revoke()
+        return token.identity
 
     async def identify(self, scheme: str, credential: str) -> Identity | None:
         self._reload_if_due()
@@ -148,7 +132,7 @@ class TokensFile:
             if fingerprint == self._loaded_fingerprint and not force:
                 return False
             self._loaded_fingerprint = fingerprint
-            self._use(_read(self._path))
+            self._tokens = _read(self._path)
         except TokensError as error:
             if str(error) != self._logged_error or force:  # log the same error only once
                 _log.error("the file of tokens cannot be reloaded, and its previous content is used: %s", error)
@@ -157,19 +141,6 @@ class TokensFile:
         self._logged_error = None
         _log.info("the file of tokens is reloaded: it has %d", len(self._tokens))
         return self._tokens != before
-
-    def _use(self, tokens: tuple[_Token, ...]) -> None:
-        self._tokens = tokens
-        _replace_items(self._identities, {token.identity.name: token.identity for token in tokens})
-        self._past_names.update(self._identities)
-        _replace_items(self._effects, {token.identity.name: token.effects for token in tokens if token.effects})
-
-
-def _replace_items(mapping: dict[str, T], new: dict[str, T]) -> None:
-    """Replace the items of a mapping that other threads read; keys in both are never missing."""
-    mapping.update(new)
-    for name in mapping.keys() - new.keys():
-        del mapping[name]
 
 
 def _fingerprint(path: Path) -> tuple[int, int, int]:
@@ -197,10 +168,6 @@ def _read(path: Path) -> tuple[_Token, ...]:
     tokens = tuple(_parse_token(entry, f"{path.name}, token {number}") for number, entry in enumerate(entries, 1))
     if len({token.digest for token in tokens}) < len(tokens):
         raise TokensError(f"{path.name} has the same token twice")
-    effects: dict[str, frozenset[str]] = {}
-    for token in tokens:  # several tokens of one identity must agree
-        if token.effects and effects.setdefault(token.identity.name, token.effects) != token.effects:
-            raise TokensError(f"{path.name} has two values of auto_confirm_effects for {token.identity.name}")
     return tokens
 
 
@@ -213,8 +180,8 @@ def _parse_token(entry: _Entry, where: str) -> _Token:
             raise TokensError(f"{where}: {key} must be a name of at most 128 characters, other than {names}")
     if not all(map(_NAME.fullmatch, entry.permissions)):
         raise TokensError(f"{where}: permissions must be a list of names")
-    effects = entry.auto_confirm_effects
-    if unknown := sorted(name for name in effects if name not in SIDE_EFFECTS and not name.startswith("x-")):
+    effects = sorted(entry.auto_confirm_effects)
+    if unknown := [name for name in effects if name not in SIDE_EFFECTS and not name.startswith("x-")]:
         raise TokensError(f"{where}: {unknown[0]} is not an effect; effects are {', '.join(SIDE_EFFECTS)}")
     expires = entry.expires
     if expires is not None and expires.tzinfo is None:
@@ -222,7 +189,12 @@ def _parse_token(entry: _Entry, where: str) -> _Token:
     return _Token(
         digest=bytes.fromhex(entry.sha256),
         scheme=entry.scheme,
-        identity=Identity(entry.identity, entry.permissions, entry.trust),
+        identity=Identity(
+            entry.identity,
+            entry.permissions,
+            entry.trust,
+            credential=entry.sha256,
+            auto_confirm_effects=tuple(effects),
+        ),
         expires=None if expires is None else expires.timestamp(),
-        effects=effects,
     )
