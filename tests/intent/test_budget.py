@@ -64,21 +64,21 @@ counters = st.sampled_from([ESTIMATE, EXACT])
 
 
 def by_name(fitted: FittedResponse) -> dict[str, ToolView]:
-    return {one.definition.tool: one for one in fitted.shown}
+    return {one.definition.tool: one for one in fitted.views}
 
 
 @pytest.mark.req("EVAL-35", "SKILL-15")
 @given(answers(), budgets, counters)
 def test_what_is_sent_fits_and_has_its_dependencies(tools: tuple[ToolView, ...], budget: int, by: Counter) -> None:
     fitted = fit(tools, SKILLS, by, budget)
-    assert fitted.tokens <= budget or not fitted.shown
+    assert fitted.tokens <= budget or not fitted.views
     sent = msgspec.json.encode({"macro_tools": fitted.tools, "required_skills": fitted.skills}, order="deterministic")
     assert fitted.tokens == by.count(sent)
-    names = {one.definition.tool for one in fitted.shown}
-    assert all(names.issuperset(one.definition.requires) for one in fitted.shown)
+    names = {one.definition.tool for one in fitted.views}
+    assert all(names.issuperset(one.definition.requires) for one in fitted.views)
     assert fit(tools, SKILLS, by, budget) == fitted
     if render_all(tools, SKILLS, by).tokens <= budget:
-        assert fitted.shown == tools, "nothing shrinks without need"
+        assert fitted.views == tools, "nothing shrinks without need"
 
 
 @pytest.mark.req("EVAL-35")
@@ -100,14 +100,14 @@ def test_a_larger_budget_never_removes_or_demotes(
     for name, shown in less.items():
         assert ORDER[shown.level] <= ORDER[more[name].level]
         assert shown.inline <= more[name].inline
-        assert shown.resources <= more[name].resources
+        assert shown.resource_count <= more[name].resource_count
 
 
 @pytest.mark.req("EVAL-36")
 @given(answers(), budgets)
 def test_fitting_alone_never_puts_a_better_tool_below_a_lesser_one(tools: tuple[ToolView, ...], budget: int) -> None:
     full = [one.changed(level="full") for one in tools]
-    found = fit(full, SKILLS, ESTIMATE, budget).shown
+    found = fit(full, SKILLS, ESTIMATE, budget).views
     for better in found:
         for lesser in found:
             if better.definition.score > lesser.definition.score:
@@ -123,7 +123,7 @@ def path(tools: list[tuple[Definition, Any]], upgraded: tuple[str, ...] = ()) ->
     found: list[list[tuple[Any, ...]]] = []
     for budget in range(2000, -1, -1):
         fitted = fit(first, SKILLS, ESTIMATE, budget, [f"m-{name * 16}" for name in upgraded])
-        state = [(one.definition.tool, one.level, bool(one.inline), one.resources) for one in fitted.shown]
+        state = [(one.definition.tool, one.level, bool(one.inline), one.resource_count) for one in fitted.views]
         if not found or found[-1] != state:
             found.append(state)
     return found
@@ -181,8 +181,8 @@ def test_a_skill_that_is_shorter_than_a_reference_to_it_stays() -> None:
     skills = {"tiny": skill("tiny", "Dry run first.")}
     first = initial_views([(definition("a", skills=("tiny",), resources=RICH), "full")], skills, ESTIMATE, 500)
     fitted = fit(first, skills, ESTIMATE, render_all(first, skills, ESTIMATE).tokens - 1)
-    (shown,) = fitted.shown
-    assert (shown.level, shown.inline, shown.resources) == ("full", frozenset({"tiny"}), 1)
+    (shown,) = fitted.views
+    assert (shown.level, shown.inline, shown.resource_count) == ("full", frozenset({"tiny"}), 1)
 
 
 @pytest.mark.req("SKILL-06", "SKILL-07")
@@ -223,7 +223,7 @@ class Steep:
 @given(answers(), budgets)
 def test_the_whole_has_to_fit_whatever_the_parts_come_to(tools: tuple[ToolView, ...], budget: int) -> None:
     fitted = fit(tools, SKILLS, Steep(), budget)
-    assert fitted.tokens <= budget or not fitted.shown
+    assert fitted.tokens <= budget or not fitted.views
 
 
 class Counting:

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 
 from manglecp.intent.budget import cap_tools, level_of, levels, requires_closure
+from manglecp.intent.definition import Definition, SafetyData
 from manglecp.intent.domain import Domain
 from manglecp.pack import Disclosure
 from tests.intent.answering import asked, tools
 from tests.intent.packs import pack
 
 
-@dataclass(frozen=True)
-class Tool:
-    tool: str
-    score: int
-    requires: tuple[str, ...] = ()
-
-    @property
-    def macro_id(self) -> str:
-        return f"m-{self.tool}"
+def tool(name: str, score: int, requires: tuple[str, ...] = ()) -> Definition:
+    return Definition(
+        tool=name,
+        macro_id=f"m-{name}",
+        chain_digest="",
+        description="",
+        summary="",
+        steps=(),
+        input_schema={},
+        safety=SafetyData(requires_user_confirmation=False, side_effects=()),
+        score=score,
+        requires=requires,
+    )
 
 
 DEFAULT = Disclosure()
@@ -52,26 +56,26 @@ def test_levels_go_by_score(score: int, level: str | None) -> None:
 NAMES = "abcdef"
 graphs = st.lists(
     st.builds(
-        Tool, st.sampled_from(NAMES), st.integers(0, 100), st.lists(st.sampled_from(NAMES), max_size=2).map(tuple)
+        tool, st.sampled_from(NAMES), st.integers(0, 100), st.lists(st.sampled_from(NAMES), max_size=2).map(tuple)
     ),
     unique_by=lambda tool: tool.tool,
 ).map(lambda found: _known(found))
 
 
-def _known(found: list[Tool]) -> list[Tool]:
+def _known(found: list[Definition]) -> list[Definition]:
     """An answer of the rules is closed: what a tool requires is in it."""
     names = {tool.tool for tool in found}
-    return [Tool(t.tool, t.score, tuple(sorted({n for n in t.requires if n in names} - {t.tool}))) for t in found]
+    return [tool(t.tool, t.score, tuple(sorted({n for n in t.requires if n in names} - {t.tool}))) for t in found]
 
 
-def assert_closed(tools: list[Tool]) -> None:
+def assert_closed(tools: list[Definition]) -> None:
     names = {tool.tool for tool in tools}
     assert all(names.issuperset(tool.requires) for tool in tools)
 
 
 @pytest.mark.req("EVAL-30")
 @given(graphs, st.integers(0, 7))
-def test_the_cap_keeps_the_best_with_what_they_need(tools: list[Tool], most: int) -> None:
+def test_the_cap_keeps_the_best_with_what_they_need(tools: list[Definition], most: int) -> None:
     kept = cap_tools(tools, most)
     assert len(kept) <= most or not kept
     assert_closed(kept)
@@ -86,7 +90,7 @@ def test_the_cap_keeps_the_best_with_what_they_need(tools: list[Tool], most: int
 
 
 def test_a_tool_that_does_not_fit_with_its_dependencies_makes_room_for_a_lesser_one() -> None:
-    tools = [Tool("a", 100), Tool("b", 90, ("c", "d")), Tool("c", 80), Tool("d", 80), Tool("e", 50)]
+    tools = [tool("a", 100), tool("b", 90, ("c", "d")), tool("c", 80), tool("d", 80), tool("e", 50)]
     assert [one.tool for one in cap_tools(tools, 3)] == ["a", "c", "d"]
     assert [one.tool for one in cap_tools(tools, 1)] == ["a"]
     assert [one.tool for one in cap_tools(tools, 4)] == ["a", "b", "c", "d"]
@@ -98,7 +102,7 @@ def test_a_tool_that_does_not_fit_with_its_dependencies_makes_room_for_a_lesser_
 
 def test_more_room_may_bring_a_better_tool_in_place_of_a_lesser_one() -> None:
     """The cap is not monotone, as decisions.md says."""
-    tools = [Tool("better", 90, ("base",)), Tool("base", 10), Tool("lesser", 50)]
+    tools = [tool("better", 90, ("base",)), tool("base", 10), tool("lesser", 50)]
     assert [one.tool for one in cap_tools(tools, 1)] == ["lesser"]
     assert [one.tool for one in cap_tools(tools, 2)] == ["better", "base"]
 
@@ -117,7 +121,7 @@ def test_a_tool_that_was_asked_for_again_is_not_what_the_cap_drops() -> None:
 
 
 @given(graphs, st.sampled_from(["adaptive", "full", "condensed", "minimal"]), st.sets(st.sampled_from(NAMES)))
-def test_what_is_shown_has_its_dependencies(tools: list[Tool], preference: Any, upgraded: set[str]) -> None:
+def test_what_is_shown_has_its_dependencies(tools: list[Definition], preference: Any, upgraded: set[str]) -> None:
     found = levels(tools, DEFAULT, preference, {f"m-{name}" for name in upgraded})
     assert_closed([tool for tool in tools if tool.tool in found])
     for tool in tools:

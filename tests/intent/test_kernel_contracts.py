@@ -103,7 +103,7 @@ def test_the_order_of_facts_and_of_rules_does_not_matter(case: Case, random: Any
 @SLOW
 def test_the_limit_on_derived_facts_is_exact(case: Case) -> None:
     domain = Domain.load(case.pack)
-    needed = ask(case, domain).facts_derived
+    needed = ask(case, domain).diagnostics().facts_derived
     free = ask(case, domain)
     assert ask(case, domain, constraints={"max_facts_created": needed}).selected == free.selected
     if needed:

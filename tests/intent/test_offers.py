@@ -148,14 +148,14 @@ def test_another_question_is_kept_with_its_own_proof(domain: Domain, stores: tup
 
 
 def test_the_memory_is_bounded(domain: Domain, stores: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offers, "_STORED", 3)
+    monkeypatch.setattr(offers, "_MAX_STORED", 3)
     process = Asking(domain, stores[0])
     for number in range(10):
         who = Identity(f"client-{number}", frozenset(), "user")
         (tool,) = process.ask(request("go"), who)
         assert process.found(tool.macro_id, identity=who) is not None
         assert len(process.offers._stored) <= 3
-    monkeypatch.setattr(offers, "_LARGEST", 10)
+    monkeypatch.setattr(offers, "_LARGEST_CACHED", 10)
     process.restart()
     process.ask(request("go"))
     assert not len(process.offers._stored)

@@ -9,21 +9,10 @@ from .definition import (
 )
 from .domain import Domain as Domain
 from .evaluation import Lookup as Lookup, request_facts as request_facts
-from .identity import (
-    ANONYMOUS as ANONYMOUS,
-    Identity as Identity,
-)
+from .identity import ANONYMOUS as ANONYMOUS, Identity as Identity
 from .manifest_builder import manifest as manifest, survey as survey
-from .offers import (
-    Offer as Offer,
-    OfferCodec as OfferCodec,
-    OfferService as OfferService,
-)
-from .proof import (
-    Proof as Proof,
-    ProofInputs as ProofInputs,
-    prove as prove,
-)
+from .offers import Offer as Offer, OfferCodec as OfferCodec, OfferService as OfferService
+from .proof import Proof as Proof, ProofInputs as ProofInputs, prove as prove
 from .redaction import (
     EXPLAIN_POLICY as EXPLAIN_POLICY,
     make_redactor as make_redactor,

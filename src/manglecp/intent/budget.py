@@ -11,41 +11,22 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Final, Literal, Protocol, TypeAlias, TypeVar, cast
+from typing import Final, Literal, TypeAlias, cast
 
 import msgspec
 
 from manglecp.intent.definition import Definition
 from manglecp.intent.rendering import Skills, ToolView, render, required_skills, skill
 from manglecp.intent.tokens import Counter, count
-from manglecp.pack import Disclosure
+from manglecp.pack import Disclosure, SkillText
 from manglecp.wire.messages import Level, MacroTool, Skill
 
-# ``adaptive`` applies the pack's thresholds (EVAL-34); other preferences are one level for all tools. An upgraded tool
-# is shown in full whatever its score; an id that was not proven is ignored (OPEN-16). Dependencies of a shown tool are
-# shown at least by name (contract 4).
+# ``adaptive`` applies the pack's thresholds (EVAL-34); other preferences are one level for all tools. An upgraded tool,
+# whose macro id the client sent, is shown in full whatever its score; an id of a tool that was not proven is ignored
+# (OPEN-16). Dependencies of a shown tool are shown at least by name (contract 4).
 Preference: TypeAlias = Literal["full", "condensed", "minimal", "adaptive"]
 
 DEMOTED: Final[Mapping[Level, Level]] = {"full": "condensed", "condensed": "minimal"}
-
-
-class Ranked(Protocol):
-    """A selected tool, as far as ranking needs it. :class:`.Definition` is one."""
-
-    @property
-    def tool(self) -> str: ...
-
-    @property
-    def macro_id(self) -> str: ...
-
-    @property
-    def score(self) -> int: ...
-
-    @property
-    def requires(self) -> Sequence[str]: ...
-
-
-T = TypeVar("T", bound=Ranked)
 
 
 def level_of(score: int, thresholds: Disclosure, preference: Preference = "adaptive") -> Level | None:
@@ -59,15 +40,16 @@ def level_of(score: int, thresholds: Disclosure, preference: Preference = "adapt
     return "minimal" if score >= thresholds.minimal else None
 
 
-def ranking(tools: Iterable[T]) -> list[T]:
+def rank(tools: Iterable[Definition]) -> list[Definition]:
+    """Return the tools, best first."""
     return sorted(tools, key=lambda tool: (-tool.score, tool.tool))
 
 
 def levels(
-    tools: Iterable[T], thresholds: Disclosure, preference: Preference, upgrades: Collection[str] = ()
+    tools: Iterable[Definition], thresholds: Disclosure, preference: Preference, upgrades: Collection[str] = ()
 ) -> dict[str, Level]:
-    """Return the level of every disclosed tool by name, best first, closed under ``requires``."""
-    ranked = ranking(tools)
+    """Return the level of every disclosed tool by name, best first, closed under ``requires``; ``upgrades`` are ids."""
+    ranked = rank(tools)
     shown: dict[str, Level] = {}
     for tool in ranked:
         level = "full" if tool.macro_id in upgrades else level_of(tool.score, thresholds, preference)
@@ -79,61 +61,67 @@ def levels(
 
 def requires_closure(names: Iterable[str], requires: Mapping[str, Sequence[str]]) -> set[str]:
     """Return the transitive closure of ``names`` under ``requires``."""
-    found: set[str] = set()
-    waiting = list(names)
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found.add(name)
-            waiting += requires.get(name, ())
-    return found
+    reached: set[str] = set()
+    pending = list(names)
+    while pending:
+        name = pending.pop()
+        if name not in reached:
+            reached.add(name)
+            pending += requires.get(name, ())
+    return reached
 
 
-def cap_tools(tools: Iterable[T], most: int | None, upgrades: Collection[str] = ()) -> list[T]:
-    """Select at most ``most`` tools, best first, each with its dependencies (OPEN-21); upgraded tools have priority.
+def cap_tools(tools: Iterable[Definition], max_tools: int | None, upgrades: Collection[str] = ()) -> list[Definition]:
+    """Return at most ``max_tools`` tools, best first, each with its dependencies (OPEN-21). Upgraded ones come first.
 
     A tool that does not fit with its dependencies is skipped, and one with a lower score may take its place.
     """
-    ranked = ranking(tools)
-    if most is None or len(ranked) <= most:
+    ranked = rank(tools)
+    if max_tools is None or len(ranked) <= max_tools:
         return ranked
     requires = {tool.tool: tool.requires for tool in ranked}
-    kept: set[str] = set()
-    for tool in sorted(ranked, key=lambda one: one.macro_id not in upgrades):  # stable: else the best first
-        together = requires_closure([tool.tool], requires) & requires.keys() - kept
-        if len(kept) + len(together) <= most:
-            kept |= together
-    return [tool for tool in ranked if tool.tool in kept]
+    names: set[str] = set()
+    for tool in sorted(ranked, key=lambda tool: tool.macro_id not in upgrades):  # stable: within each group best first
+        new = requires_closure([tool.tool], requires) & requires.keys() - names
+        if len(names) + len(new) <= max_tools:
+            names |= new
+    return [tool for tool in ranked if tool.tool in names]
 
 
-_encoder: Final = msgspec.json.Encoder(order="deterministic")  # as it is sent
+_encoder: Final = msgspec.json.Encoder(order="deterministic")  # as responses are encoded, so that tokens are exact
 
 
 class FittedResponse(msgspec.Struct, frozen=True):
-    shown: tuple[ToolView, ...]
+    """The tools and skills of a response, as views and as rendered, and the number of their tokens."""
+
+    views: tuple[ToolView, ...]
     tools: tuple[MacroTool, ...]
     skills: tuple[Skill, ...]
     tokens: int
 
 
 def initial_views(
-    tools: Iterable[tuple[Definition, Level]], skills: Skills, counter: Counter, most_inline: int
+    tools: Iterable[tuple[Definition, Level]], skills: Skills, counter: Counter, max_inline_tokens: int
 ) -> tuple[ToolView, ...]:
-    """Return the response before any fitting. The first full tool that needs a short skill holds it inline."""
+    """Return the views before any fitting. The first full tool that needs a short skill holds it inline."""
     inlined: set[str] = set()
-    first = []
+    views = []
     for definition, level in tools:
         inline: set[str] = set()
         if level == "full":
-            new = (one for one in definition.skills if one not in inlined)
-            inline = {one for one in new if _cost(skills[one].content, cast(Hashable, counter)) <= most_inline}
+            new = (skill_id for skill_id in definition.skills if skill_id not in inlined)
+            inline = {skill_id for skill_id in new if _tokens(skills[skill_id], counter) <= max_inline_tokens}
             inlined |= inline
-        first.append(ToolView(definition, level, frozenset(inline), len(definition.resources)))
-    return tuple(first)
+        views.append(ToolView(definition, level, frozenset(inline), len(definition.resources)))
+    return tuple(views)
+
+
+def _tokens(text: SkillText, counter: Counter) -> int:
+    return _cached_count(text.content, cast(Hashable, counter))
 
 
 @lru_cache(maxsize=1024)
-def _cost(content: str, counter: Hashable) -> int:
+def _cached_count(content: str, counter: Hashable) -> int:
     return cast(Counter, counter).count(content.encode())
 
 
@@ -141,60 +129,60 @@ def fit(
     tools: Sequence[ToolView], skills: Skills, counter: Counter, budget: int | None, upgraded: Iterable[str] = ()
 ) -> FittedResponse:
     """Return the first response on the path within the budget, possibly empty. ``upgraded`` are macro ids."""
-    everything = render_all(tools, skills, counter)
-    if budget is None or everything.tokens <= budget:
-        return everything
+    unfitted = render_all(tools, skills, counter)
+    if budget is None or unfitted.tokens <= budget:
+        return unfitted
     edits = list(_edits(tools, skills, counter, frozenset(upgraded)))
 
-    def after(number: int) -> FittedResponse:
-        shown: dict[str, ToolView | None] = {tool.definition.tool: tool for tool in tools}
-        for edit in edits[:number]:
-            shown |= edit
-        return render_all((tool for tool in shown.values() if tool is not None), skills, counter)
+    def render_after(edit_count: int) -> FittedResponse:
+        views: dict[str, ToolView | None] = {tool.definition.tool: tool for tool in tools}
+        for edit in edits[:edit_count]:
+            views |= edit
+        return render_all((view for view in views.values() if view is not None), skills, counter)
 
-    return after(bisect_left(range(len(edits)), True, key=lambda number: after(number).tokens <= budget))
+    return render_after(bisect_left(range(len(edits)), True, key=lambda n: render_after(n).tokens <= budget))
 
 
 def render_all(tools: Iterable[ToolView], skills: Skills, counter: Counter) -> FittedResponse:
-    shown = tuple(tools)
-    rendered = tuple(render(tool, skills) for tool in shown)
-    required = required_skills(shown, skills)
+    views = tuple(tools)
+    rendered = tuple(render(view, skills) for view in views)
+    required = required_skills(views, skills)
     text = _encoder.encode({"macro_tools": rendered, "required_skills": required})
-    return FittedResponse(shown, rendered, required, count(text, counter))
+    return FittedResponse(views, rendered, required, count(text, counter))
 
 
 def _edits(
     tools: Sequence[ToolView], skills: Skills, counter: Counter, upgraded: frozenset[str]
 ) -> Iterator[dict[str, ToolView | None]]:
     """Yield the steps of the path: changed tools by name, None for removed ones. After the last there is no tool."""
-    shown = {tool.definition.tool: tool for tool in tools}
-    needing: dict[str, list[str]] = {}
-    for name, tool in shown.items():
-        for needed in tool.definition.requires:
-            needing.setdefault(needed, []).append(name)
-    lowest_first = sorted(shown, reverse=True)
-    lowest_first.sort(key=lambda name: (shown[name].definition.macro_id in upgraded, shown[name].definition.score))
+    views = {tool.definition.tool: tool for tool in tools}
+    dependents: dict[str, list[str]] = {}
+    for name, view in views.items():
+        for needed in view.definition.requires:
+            dependents.setdefault(needed, []).append(name)
+    lowest_first = sorted(views, reverse=True)
+    lowest_first.sort(key=lambda name: (views[name].definition.macro_id in upgraded, views[name].definition.score))
 
     def change(name: str, **changes: object) -> dict[str, ToolView | None]:
-        shown[name] = shown[name].changed(**changes)
-        return {name: shown[name]}
+        views[name] = views[name].changed(**changes)
+        return {name: views[name]}
 
     for name in lowest_first:
-        for one in sorted(shown[name].inline):
-            text = skills[one]
-            if _cost(text.content, cast(Hashable, counter)) > counter.count(_encoder.encode(skill(text))):
-                yield change(name, inline=shown[name].inline - {one})
+        for skill_id in sorted(views[name].inline):
+            text = skills[skill_id]  # referenced only if the reference is shorter
+            if _tokens(text, counter) > counter.count(_encoder.encode(skill(text))):
+                yield change(name, inline=views[name].inline - {skill_id})
     for name in lowest_first:
-        if shown[name].level == "full":
-            for left in range(shown[name].resources - 1, -1, -1):
-                yield change(name, resources=left)
+        if views[name].level == "full":
+            for left in range(views[name].resource_count - 1, -1, -1):
+                yield change(name, resource_count=left)
     for level, lower in DEMOTED.items():
         for name in lowest_first:
-            if shown[name].level == level:
+            if views[name].level == level:
                 yield change(name, level=lower)
     for name in lowest_first:
-        if name in shown:
-            gone = requires_closure([name], needing) & shown.keys()
-            for one in gone:
-                del shown[one]
-            yield dict.fromkeys(gone)
+        if name in views:
+            removed = requires_closure([name], dependents) & views.keys()
+            for tool in removed:
+                del views[tool]
+            yield dict.fromkeys(removed)

@@ -1,7 +1,7 @@
 """The chain of a macro-tool: its steps, the sources of their arguments, its result and its interface.
 
-A chain depends on derived facts only. A tool with two values of a single-valued predicate has no chain: the rules do
-not determine what it does.
+A chain depends on derived facts and the descriptions of actions only. A tool with two values of a single-valued
+predicate has no chain: the rules do not determine what it does.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from manglecp.wire.messages import SIDE_EFFECTS
 
 LONGEST_NAME: Final = 64  # TOOL-03
 
+# Scripts with letters that look like those of another one; names in other scripts are not compared.
 _SCRIPTS: Final = ("LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "HEBREW", "ARABIC")
 
 
@@ -36,17 +37,15 @@ def name_problem(name: str) -> str | None:
         return f"has invisible characters: {escape_invisible(name)}".replace("\n", "\\n").replace("\t", "\\t")
     if unicodedata.normalize("NFKC", name) != name:
         return "has characters that look like others; write it in its normal form (NFKC)"
-    scripts = sorted({script for letter in name if letter.isalpha() for script in _script(letter)})
+    scripts = sorted({script for letter in name if letter.isalpha() and (script := _script(letter))})
     if len(scripts) > 1:
         return f"mixes the scripts {' and '.join(script.title() for script in scripts)}, whose letters look alike"
     return None
 
 
-def _script(letter: str) -> tuple[str, ...]:
-    if letter.isascii():
-        return ("LATIN",)
-    first = unicodedata.name(letter, "").partition(" ")[0]
-    return (first,) if first in _SCRIPTS else ()
+def _script(letter: str) -> str | None:
+    script = "LATIN" if letter.isascii() else unicodedata.name(letter, "").partition(" ")[0]
+    return script if script in _SCRIPTS else None
 
 
 # The chain digest covers the tool's name, its chain, input schema and side effects (TOOL-02, OPEN-32), not score,
@@ -72,7 +71,7 @@ def digest_chain(
     """Return the SHA-256 over the canonical JSON of everything that determines execution."""
     content = {
         "tool": tool,
-        "steps": [_step(step) for step in steps],
+        "steps": [_step_content(step) for step in steps],
         "ordered": ordered,
         "results": [list(result) for result in results],
         "input_schema": input_schema,
@@ -81,32 +80,32 @@ def digest_chain(
     return digest(content)
 
 
-def _step(step: ChainStep) -> dict[str, Any]:
+def _step_content(step: ChainStep) -> dict[str, Any]:
     return {
         "number": step.number,
         "action": step.action,
-        "arguments": _arguments(step.arguments),
+        "arguments": _argument_content(step.arguments),
         "after": sorted(step.after),
         "on_error": step.on_error,
-        "undo": step.undo and {"action": step.undo.action, "arguments": _arguments(step.undo.arguments)},
-        **({} if step.lasting else {"lasting": False}),
+        "undo": step.undo and {"action": step.undo.action, "arguments": _argument_content(step.undo.arguments)},
+        **({} if step.lasting else {"lasting": False}),  # omitted by default: it was added later
     }
 
 
-def _arguments(arguments: Sequence[Argument]) -> dict[str, Any]:
-    return {one.param: [one.source, one.value, one.step] for one in arguments}
+def _argument_content(arguments: Sequence[Argument]) -> dict[str, Any]:
+    return {argument.param: [argument.source, argument.value, argument.step] for argument in arguments}
 
 
 def side_effects(effects: Iterable[str]) -> tuple[str, ...]:
     """Return the side effects as they are shown: sorted, without duplicates."""
     # Effects that the specification does not define begin with x- (TOOL-16); "none" stands alone (OPEN-25).
-    named = {effect if effect in SIDE_EFFECTS or effect.startswith("x-") else f"x-{effect}" for effect in effects}
-    return tuple(sorted(named - {"none"})) or ("none",)
+    names = {effect if effect in SIDE_EFFECTS or effect.startswith("x-") else f"x-{effect}" for effect in effects}
+    return tuple(sorted(names - {"none"})) or ("none",)
 
 
 def safety(
     effects: Iterable[str],
-    chain: Sequence[ActionDescription],
+    actions: Sequence[ActionDescription],
     *,
     needs_confirmation: bool,
     reversible: bool = False,
@@ -114,45 +113,33 @@ def safety(
     approver_roles: Iterable[str] = (),
     four_eyes: bool = False,
 ) -> SafetyData:
-    """Combine what rules state with what the actions declare.
+    """Combine what rules state about a tool with what the actions of its steps declare.
 
-    A chain is reversible if all its actions are. It is not idempotent because its actions are: the first may revert
-    what the second did. So only the action of a single step counts.
+    A chain is reversible if all its actions are. Idempotent actions do not make a chain idempotent: the first may
+    revert what the second did. So only the action of a single step counts.
     """
     return SafetyData(
         requires_user_confirmation=needs_confirmation,
         side_effects=side_effects(effects),
-        reversible=reversible or (bool(chain) and all(action.reversible for action in chain)),
-        idempotent=idempotent or (len(chain) == 1 and chain[0].idempotent),
+        reversible=reversible or (bool(actions) and all(action.reversible for action in actions)),
+        idempotent=idempotent or (len(actions) == 1 and actions[0].idempotent),
         approver_roles=tuple(sorted(approver_roles)),
         four_eyes=four_eyes,
     )
 
 
 Row: TypeAlias = tuple[Value, ...]
-Rows: TypeAlias = Mapping[str, Sequence[Row]]
+Rows: TypeAlias = Mapping[str, Sequence[Row]]  # the facts about one tool by predicate; the first column is the tool
 
 PREDICATES: Final[Mapping[str, int]] = {
-    "macro_step": 3,
-    "arg_value": 4,
-    "arg_from": 4,
-    "arg_step": 5,
-    "arg_kept": 5,
-    "step_after": 3,
-    "on_error": 3,
-    "undo_step": 3,
-    "undo_value": 4,
-    "undo_in": 4,
-    "undo_out": 4,
-    "nothing_to_undo": 2,
-    "macro_result": 4,
-    "macro_param": 3,
-    "optional_param": 2,
-    "macro_output": 2,
-    "macro_effect": 2,
+    **dict.fromkeys(("nothing_to_undo", "optional_param", "macro_output", "macro_effect"), 2),
+    **dict.fromkeys(("macro_step", "macro_param", "step_after", "on_error", "undo_step"), 3),
+    **dict.fromkeys(("arg_value", "arg_from", "undo_value", "undo_in", "undo_out", "macro_result"), 4),
+    **dict.fromkeys(("arg_step", "arg_kept"), 5),
 }
+"""The arities of the predicates that a chain is made from."""
 
-_ON_ERROR: Final = ("stop", "continue", "undo")
+ON_ERROR: Final = ("stop", "continue", "undo")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,22 +148,22 @@ class Chain:
 
     digest: str
     steps: tuple[ChainStep, ...]
-    ordered: bool
-    results: tuple[tuple[str, int, str], ...]
+    ordered: bool  # whether steps run in the order of their numbers, else in that of their ``after``
+    results: tuple[tuple[str, int, str], ...]  # members of the result object: key, step, JSON Pointer
     input_schema: Mapping[str, Any]
     output_schema: Mapping[str, Any] | None
     side_effects: tuple[str, ...]
-    actions: tuple[ActionDescription, ...]
+    actions: tuple[ActionDescription, ...]  # of the steps
 
 
 def chain(tool: str, rows: Rows, actions: Mapping[str, ActionDescription]) -> Chain:
     """Return the chain of a tool. Raises :class:`Flaw`."""
-    for name, columns in SINGLE_VALUED.items():
-        keys = [row[1:columns] for row in rows.get(name, ())]
+    for name, key_columns in SINGLE_VALUED.items():
+        keys = [row[1:key_columns] for row in rows.get(name, ())]  # without the tool
         if len(set(keys)) < len(keys):
             key = next(key for key in keys if keys.count(key) > 1)
-            shown = "".join(f", {value!r}" for value in key)
-            message = f"{name}(Tool{shown}, …) has two values"
+            key_text = "".join(f", {value!r}" for value in key)
+            message = f"{name}(Tool{key_text}, …) has two values"
             raise AmbiguousFlaw(message, "let one of them hold only where the other does not")
     return _Builder(tool, rows, actions).build()
 
@@ -188,32 +175,32 @@ class _Builder:
         self.actions = actions
         self.declared = {str(name): _plain(schema) for _, name, schema in rows["macro_param"]}
         self.exposed: list[ExposedParameter] = []
+        self.action_names = {cast(int, number): str(action) for _, number, action in rows["macro_step"]}
+        self.ordered = not rows["step_after"]
 
     def build(self) -> Chain:
         problem = name_problem(self.tool)
         if problem is not None:
             raise Flaw(f"the name of the tool {problem}")
-        numbers = {int(cast(int, n)): str(action) for _, n, action in self.rows["macro_step"]}
-        if not numbers:
+        if not self.action_names:
             raise Flaw("it has no step", "write macro_step(Tool, 1, Action)")
-        ordered = not self.rows["step_after"]
-        bound = self._bound("arg_value", "arg_from", "arg_step", "arg_kept")
+        bound = self._bind("arg_value", "arg_from", "arg_step", "arg_kept")
         undos = self._undos()
-        steps = tuple(self._step(n, numbers, bound.get(n, {}), undos.get(n), ordered) for n in sorted(numbers))
+        steps = tuple(self._step(n, bound.get(n, {}), undos.get(n)) for n in sorted(self.action_names))
         try:
             TopologicalSorter({step.number: step.after for step in steps}).prepare()
         except CycleError as error:
             raise Flaw(f"step {min(error.args[1])} waits for itself") from None
         schema = input_schema(self.exposed, self.declared, {str(name) for _, name in self.rows["optional_param"]})
-        results = self._results(numbers)
+        results = self._results()
         effects = side_effects(str(effect) for _, effect in self.rows["macro_effect"])
         output = next((result_schema(_plain(schema)) for _, schema in self.rows["macro_output"]), None)
         return Chain(
             digest=digest_chain(
-                self.tool, steps, ordered=ordered, results=results, input_schema=schema, side_effects=effects
+                self.tool, steps, ordered=self.ordered, results=results, input_schema=schema, side_effects=effects
             ),
             steps=steps,
-            ordered=ordered,
+            ordered=self.ordered,
             results=results,
             input_schema=schema,
             output_schema=output,
@@ -221,25 +208,24 @@ class _Builder:
             actions=tuple(self._action(step.action) for step in steps),
         )
 
-    def _step(
-        self, number: int, numbers: Mapping[int, str], bound: Mapping[str, Argument], undo: Undo | None, ordered: bool
-    ) -> ChainStep:
-        action = self._action(numbers[number])
+    def _step(self, number: int, bound: Mapping[str, Argument], undo: Undo | None) -> ChainStep:
+        """Return a step; ``bound`` are the arguments that rules bind, by parameter."""
+        action = self._action(self.action_names[number])
         arguments = tuple(self._arguments(action, bound, f"step {number}"))
-        sources = {one.step for one in arguments if one.step is not None}
+        sources = {argument.step for argument in arguments if argument.step is not None}
         for source in sorted(sources):
-            if source not in numbers or source == number or (ordered and source > number):
+            if source not in self.action_names or source == number or (self.ordered and source > number):
                 raise Flaw(f"step {number} takes an argument from step {source}, which does not run before it")
-        waits = {m for _, n, m in self.rows["step_after"] if n == number and m in numbers} | sources
-        on_error = next((str(value) for _, n, value in self.rows["on_error"] if n == number), "stop")
-        if on_error not in _ON_ERROR:
-            raise Flaw(f"on_error of step {number} is {on_error!r}", f"write one of {', '.join(_ON_ERROR)}")
+        after = {m for _, n, m in self.rows["step_after"] if n == number and m in self.action_names} | sources
+        on_error = next((str(reaction) for _, n, reaction in self.rows["on_error"] if n == number), "stop")
+        if on_error not in ON_ERROR:
+            raise Flaw(f"on_error of step {number} is {on_error!r}", f"write one of {', '.join(ON_ERROR)}")
         return ChainStep(
             number=number,
             action=action.name,
             arguments=arguments,
-            after=() if ordered else tuple(sorted(cast("set[int]", waits))),
-            on_error=on_error,  # type: ignore[arg-type]  # one of them
+            after=() if self.ordered else tuple(sorted(after)),
+            on_error=on_error,  # type: ignore[arg-type]  # one of ON_ERROR
             undo=undo,
             lasting=not any(n == number for _, n in self.rows["nothing_to_undo"]),
         )
@@ -247,43 +233,46 @@ class _Builder:
     def _arguments(self, action: ActionDescription, bound: Mapping[str, Argument], where: str) -> Iterable[Argument]:
         """Yield arguments in the order of parameters. An unbound parameter is a call argument of its name."""
         schema = action.input_schema
-        known: Mapping[str, Any] = schema.get("properties", {})
-        unknown = [name for name in bound if name not in known]
-        if unknown and schema.get("additionalProperties", True) is False:
-            raise Flaw(f"{where} gives {unknown[0]!r}, which {action.name} does not take")
-        for param in (*known, *unknown):
-            one = bound.get(param)
-            if one is None and param in action.previewed:
-                one = Argument(param, "preview", param)
-            if one is None:
+        listed: Mapping[str, Any] = schema.get("properties", {})
+        unlisted = [name for name in bound if name not in listed]
+        if unlisted and schema.get("additionalProperties", True) is False:
+            raise Flaw(f"{where} gives {unlisted[0]!r}, which {action.name} does not take")
+        for param in (*listed, *unlisted):
+            argument = bound.get(param)
+            if argument is None and param in action.previewed:
+                argument = Argument(param, "preview", param)
+            if argument is None:
                 if self.declared and param not in self.declared and param not in schema.get("required", ()):
                     continue  # the tool declares its arguments, and this one is optional
-                one = Argument(param, "call", param)
-            if one.source == "call":
-                self.exposed.append(ExposedParameter(one.value, param, action.name, schema))
-            yield one
+                argument = Argument(param, "call", param)
+            if argument.source == "call":
+                self.exposed.append(ExposedParameter(argument.value, param, action.name, schema))
+            yield argument
 
-    def _bound(
-        self, value: str, named: str, found: str | None = None, kept: str | None = None
+    def _bind(
+        self, value: str, call: str, step: str | None = None, kept: str | None = None
     ) -> dict[int, dict[str, Argument]]:
-        """Bind by step and parameter, in order of precedence: fixed value, call argument, step result, kept value."""
+        """Return the arguments by step and parameter. The parameters are the predicates of each source of arguments.
+
+        The order of precedence is: fixed value, call argument, step result, value kept by an earlier run.
+        """
         bound: dict[int, dict[str, Argument]] = {}
 
         def bind(number: Value, argument: Argument) -> None:
             bound.setdefault(cast(int, number), {}).setdefault(argument.param, argument)
 
-        for _, number, param, one in self.rows[value]:
-            bind(number, Argument(str(param), "value", _plain(one)))
-        for _, number, param, name in self.rows[named]:
+        for _, number, param, fixed in self.rows[value]:
+            bind(number, Argument(str(param), "value", _plain(fixed)))
+        for _, number, param, name in self.rows[call]:
             bind(number, Argument(str(param), "call", str(name)))
-        for _, number, param, source, pointer in self.rows[found] if found else ():
+        for _, number, param, source, pointer in self.rows[step] if step else ():
             bind(number, Argument(str(param), "step", _pointer(pointer), cast(int, source)))
         for _, number, param, run, name in self.rows[kept] if kept else ():
             bind(number, Argument(str(param), "kept", {"run": str(run), "name": str(name)}))
         return bound
 
     def _undos(self) -> dict[int, Undo]:
-        bound = self._bound("undo_value", "undo_in")
+        bound = self._bind("undo_value", "undo_in")
         for _, number, param, pointer in self.rows["undo_out"]:
             argument = Argument(str(param), "step", _pointer(pointer), cast(int, number))
             bound.setdefault(cast(int, number), {}).setdefault(str(param), argument)
@@ -291,25 +280,25 @@ class _Builder:
         for _, value, name in self.rows["undo_step"]:
             number = cast(int, value)
             action = self._action(str(name))
-            given = bound.get(number, {})
-            missing = [param for param in action.input_schema.get("required", ()) if param not in given]
+            arguments = bound.get(number, {})
+            missing = [param for param in action.input_schema.get("required", ()) if param not in arguments]
             if missing:
                 raise Flaw(f"undoing step {number} with {action.name} lacks {missing[0]!r}")
-            undos[number] = Undo(action.name, tuple(given[param] for param in sorted(given)))
+            undos[number] = Undo(action.name, tuple(arguments[param] for param in sorted(arguments)))
         return undos
 
     def _action(self, name: str) -> ActionDescription:
-        found = self.actions.get(name)
-        if found is None:
+        action = self.actions.get(name)
+        if action is None:
             raise Flaw(f"there is no action {name!r}")
-        return found
+        return action
 
-    def _results(self, numbers: Mapping[int, str]) -> tuple[tuple[str, int, str], ...]:
+    def _results(self) -> tuple[tuple[str, int, str], ...]:
         results = []
         for _, key, number, pointer in self.rows["macro_result"]:
-            if number not in numbers:
+            if number not in self.action_names:
                 raise Flaw(f"{key!r} of the result comes from step {number}, which is not in the chain")
-            results.append((str(key), cast(int, number), _pointer(pointer)))
+            results.append((str(key), number, _pointer(pointer)))
         return tuple(results)
 
 
@@ -321,6 +310,7 @@ def _plain(value: Value) -> Any:
 
 
 def _pointer(value: Value) -> str:
+    """Return the text of a JSON Pointer. Raises :class:`Flaw` for other text."""
     text = str(value)
     if text and not text.startswith("/"):
         raise Flaw(f"{text!r} is not a JSON Pointer", f"write {'/' + text!r}, or '' for the whole")

@@ -1,8 +1,8 @@
 """Compose the definition of a macro-tool from derived facts (vocabulary: ``rules/0_vocabulary.mg``).
 
 Equal facts about a tool make an equal definition, and most tools are the same for every request. So definitions are
-cached with the base; the cache key holds every fact the request added, so no request sees facts of another one. Score,
-window and dependencies depend on the whole evaluation and are filled in each time.
+cached with the domain; the cache key holds every fact about the tool that differs from the base, so no request sees
+facts of another one. Score, window and dependencies depend on the whole evaluation and are filled in each time.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from manglecp.intent.evaluation import IntentEvaluation, Selected
 
 
-# A tool is valid until the end that rules give it, else as long as it stays selected: until the last reason for its
-# selection expires. Only a tool whose selection can depend on time has a window, which the rule graph determines before
-# any request.
+# A tool is valid until the end that rules declare (``valid_for``, ``valid_until``), else as long as it stays selected:
+# until the last reason for its selection expires. Only tools whose selection can depend on time have such a window;
+# the rules alone determine which these are.
 _SELECTING: Final = (("mandatory", 1), ("relevant", 2))
 
 
@@ -49,18 +49,16 @@ def expired(evaluation: IntentEvaluation, tool: str) -> bool:
 
 
 def _declared_end(evaluation: IntentEvaluation, tool: str) -> int | None:
-    spans = evaluation.lookup.rows("valid_for", 2, tool)
-    until = evaluation.lookup.rows("valid_until", 2, tool)
-    if not spans and not until:
-        return None
-    ends = [evaluation.now + cast(Duration, span).ns for _, span in spans]
-    return min([*ends, *(cast(Time, end).ns for _, end in until)])
+    ends = [evaluation.now + cast(Duration, span).ns for _, span in evaluation.lookup.rows("valid_for", 2, tool)]
+    ends += [cast(Time, end).ns for _, end in evaluation.lookup.rows("valid_until", 2, tool)]
+    return min(ends, default=None)
 
 
 def _selection_end(evaluation: IntentEvaluation, tool: str) -> int | None:
+    """Return when the last reason for the selection of the tool expires; None if one does not expire."""
     lookup, result = evaluation.lookup, evaluation.result
     reasons: list[Fact] = []
-    if lookup.rows("kept", 1, tool):
+    if lookup.rows("kept", 1, tool):  # it was chosen itself, not only as a dependency
         if not any(result.may_expire(key, tool) for key in _SELECTING):
             return None
         reasons += [Fact("candidate", row) for row in lookup.rows("candidate", 3, tool)]
@@ -74,24 +72,18 @@ def _selection_end(evaluation: IntentEvaluation, tool: str) -> int | None:
     return latest
 
 
-_AROUND: Final = {
-    "macro": 2,
-    "macro_summary": 2,
+_OTHER_PREDICATES: Final = {  # with their arities
+    **dict.fromkeys(("needs_confirmation", "four_eyes", "reversible", "idempotent"), 1),
+    **dict.fromkeys(("macro", "macro_summary", "needs_skill", "needs_approval", "requires"), 2),
     "instruction": 3,
-    "needs_skill": 2,
     "needs_resource": 4,
-    "needs_confirmation": 1,
-    "needs_approval": 2,
-    "four_eyes": 1,
-    "reversible": 1,
-    "idempotent": 1,
-    "requires": 2,
 }
-_KEYS: Final = (*PREDICATES.items(), *_AROUND.items())
+_KEYS: Final = (*PREDICATES.items(), *_OTHER_PREDICATES.items())
+"""All predicates that a definition is composed from; their first argument is the tool."""
 
 
 class CachedComposition:
-    """A definition from the facts about a tool, or its flaw; and ``last``, the last definition completed from it."""
+    """A definition without its request's fields, or a flaw; and ``last``, the last definition completed from it."""
 
     __slots__ = ("last", "template")
 
@@ -101,43 +93,45 @@ class CachedComposition:
 
 
 DefinitionCache: TypeAlias = LruCache[Any, CachedComposition]
-"""Definitions over one base, by the request's facts that they were composed from."""
-CACHED: Final = 2048
-_LARGEST: Final = 1000  # in parts of values of a key; sixteen characters are one part
+"""Definitions over one base, by the facts about the tool that differ from the base."""
+CACHED: Final = 2048  # entries of the cache
+_LARGEST_KEY: Final = 1000  # by :func:`part_size`; sixteen characters are one part
 
 
 class Composer:
+    """Composes definitions of the tools that one evaluation selected."""
+
     def __init__(self, evaluation: IntentEvaluation) -> None:
         self.evaluation = evaluation
         self._find = evaluation.result.finder()
         self._changed = evaluation.result.changed(_KEYS)
         self._cache = evaluation.domain.definitions
-        self._selected: dict[str, Selected] = {one.tool: one for one in evaluation.selected}
+        self._selected: dict[str, Selected] = {selected.tool: selected for selected in evaluation.selected}
 
     def compose(self, tool: str) -> Definition:
         """Return the definition of a selected tool. Raises :class:`Flaw`."""
         selected = self._selected[tool]
         find = self._find
-        # The facts as they are found, in whatever order: another order only costs another entry. Those of predicates
-        # that the request did not change are the base's.
-        key = (self.evaluation.domain.digest, tool, self._changed, *[tuple(find(one, tool)) for one in self._changed])
+        # Only predicates that the request changed: facts of the others are those of the base. The rows are not sorted:
+        # another order only costs another entry.
+        rows = [tuple(find(predicate, tool)) for predicate in self._changed]
+        key = (self.evaluation.domain.digest, tool, self._changed, *rows)
         entry = self._cache.get(key)
         if entry is None:
             try:
                 entry = CachedComposition(self._template(tool))
             except Flaw as flaw:
                 entry = CachedComposition(type(flaw)(f"{escape_invisible(tool)}: {flaw.message}", flaw.fix))
-            # Clients influence the keys.
-            if sum(part_size(value) for rows in key[3:] for row in rows for value in row) <= _LARGEST:
+            # Clients influence the size of keys.
+            if sum(part_size(value) for group in rows for row in group for value in row) <= _LARGEST_KEY:
                 self._cache.put(key, entry)
         template = entry.template
         if isinstance(template, Flaw):
             raise type(template)(template.message, template.fix)
         window = validity(self.evaluation, tool)
         if window is None:
-            raise Flaw(
-                f"{escape_invisible(tool)}: it is no longer valid", "let valid_for and valid_until end in the future"
-            )
+            message = f"{escape_invisible(tool)}: it is no longer valid"
+            raise Flaw(message, "let valid_for and valid_until end in the future")
         requires = tuple([name for name in template.requires if name in self._selected])
         last = entry.last
         if last is not None and _request_fields(last) == (*window, selected.score, selected.phase, requires):
@@ -153,23 +147,24 @@ class Composer:
         return definition
 
     def _template(self, tool: str) -> Definition:
+        """Return the definition, apart from the fields that depend on the whole evaluation. Raises :class:`Flaw`."""
         pack, lookup = self.evaluation.domain.pack, self.evaluation.lookup
         rows: dict[str, Any] = {name: lookup.rows(name, arity, tool) for name, arity in _KEYS}
         links = chain(tool, rows, pack.actions)
-        hide = make_redactor(secret_values(pack))
-        description = hide(_text(rows["macro"]))
-        instructions = [escape_invisible(hide(text)) for _, _, text in rows["instruction"]]
-        wanted = cast("list[tuple[str, str, str, int]]", rows["needs_resource"])
+        redact = make_redactor(secret_values(pack))
+        description = redact(_text(rows["macro"]))
+        instructions = [escape_invisible(redact(text)) for _, _, text in rows["instruction"]]
+        resources = cast("list[tuple[str, str, str, int]]", rows["needs_resource"])
         return Definition(
             tool=tool,
             macro_id=macro_id(links.digest),
             chain_digest=links.digest,
             description=description,
-            summary=rendering.one_line(hide(_text(rows["macro_summary"])) or description),
+            summary=rendering.one_line(redact(_text(rows["macro_summary"])) or description),
             steps=links.steps,
             ordered=links.ordered,
-            input_schema=hide(links.input_schema),
-            output_schema=hide(links.output_schema),
+            input_schema=redact(links.input_schema),
+            output_schema=redact(links.output_schema),
             results=links.results,
             safety=safety(
                 links.side_effects,
@@ -183,29 +178,33 @@ class Composer:
             instructions=rendering.instructions(instructions, counter(pack.settings.disclosure.tokens)),
             skills=tuple(skill for _, skill in rows["needs_skill"] if skill in pack.skills),
             resources=rendering.resources(
-                (escape_invisible(hide(uri)), escape_invisible(hide(why)), priority) for _, uri, why, priority in wanted
+                (escape_invisible(redact(uri)), escape_invisible(redact(relevance)), priority)
+                for _, uri, relevance, priority in resources
             ),
             requires=tuple(name for _, name in rows["requires"]),
         )
 
     def all(self, tools: Iterable[str]) -> tuple[list[Definition], dict[str, Flaw]]:
-        """Compose the tools and their dependencies. Dependents of a flawed tool are left out (contract 4)."""
+        """Return the definitions of the tools and their dependencies, and the flaws by tool.
+
+        Dependents of a flawed tool are left out (contract 4).
+        """
         definitions: dict[str, Definition] = {}
         flaws: dict[str, Flaw] = {}
-        waiting = list(tools)
-        while waiting:
-            tool = waiting.pop()
+        pending = list(tools)
+        while pending:
+            tool = pending.pop()
             if tool in definitions or tool in flaws:
                 continue
             try:
                 definitions[tool] = definition = self.compose(tool)
-                waiting += definition.requires
+                pending += definition.requires
             except Flaw as flaw:
                 flaws[tool] = flaw
-        gone = set(flaws)
-        while gone:
-            gone = {one.tool for one in definitions.values() if not gone.isdisjoint(one.requires)}
-            for tool in gone:
+        removed = set(flaws)
+        while removed:
+            removed = {tool for tool, definition in definitions.items() if not removed.isdisjoint(definition.requires)}
+            for tool in removed:
                 del definitions[tool]
         return list(definitions.values()), dict(sorted(flaws.items()))
 
@@ -215,4 +214,5 @@ def _request_fields(definition: Definition) -> tuple[Any, ...]:
 
 
 def _text(rows: list[Any]) -> str:
+    """Return the text in the second column of the only row; empty if there is none."""
     return escape_invisible(rows[0][1]) if rows else ""

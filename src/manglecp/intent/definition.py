@@ -1,6 +1,6 @@
 """A macro-tool as the rules proved it, independent of the disclosure level.
 
-The server keeps definitions; a client sees renderings of them. Invocation runs the chain of the definition with its
+The server keeps definitions; a client sees renderings of them. An invocation runs the chain of the definition with its
 frozen values; a client can change neither.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Phase = Literal["skeleton", "flesh", "dependency"]
+Phase = Literal["skeleton", "flesh", "dependency"]  # selected as mandatory, as relevant, or for another tool
 
 
 class Flaw(Exception):
@@ -35,12 +35,12 @@ class Argument:
     value: Any = None
     """Frozen JSON (``value``), the name of a call argument (``call``), a JSON Pointer into a result (``step``), the run
     and name of a kept value (``kept``), or a member of the result of the action's preview (``preview``)."""
-    step: int | None = None
+    step: int | None = None  # the number of the step whose result has the value (``step``)
 
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """The compensation of a step; ``call`` arguments name inputs of the step, ``step`` pointers its output."""
+    """The compensation of a step; its ``call`` arguments are inputs of that step, its ``step`` arguments results."""
 
     action: str
     arguments: tuple[Argument, ...] = ()
@@ -75,11 +75,11 @@ class SafetyData:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A resource that belongs to a tool."""
+    """A resource that is useful for a tool."""
 
     uri: str
-    relevance: str
-    priority: int
+    relevance: str  # why it is useful
+    priority: int  # 0 to 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +103,7 @@ class Definition:
     instructions: str = ""
     skills: tuple[str, ...] = ()
     resources: tuple[Resource, ...] = ()
-    score: int = 0
+    score: int = 0  # 0 to 100
     phase: Phase = "flesh"
-    source_rules: tuple[str, ...] = ()
+    source_rules: tuple[str, ...] = ()  # predicates of its proof, if the request asks for proof hints
     requires: tuple[str, ...] = ()  # direct dependencies among the tools of the same response

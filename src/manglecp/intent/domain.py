@@ -1,7 +1,7 @@
 """A loaded pack: its rules and the kernel's, analysed, over a base that was evaluated once.
 
 Loading collects every problem before it fails, each with its place; doubtful findings are warnings. A domain is
-immutable: another pack revision has another digest, other generated facts have another ``facts_version``.
+immutable: for other generated facts a copy is made, with another ``facts_version``.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from manglecp.base.suggestions import did_you_mean
 from manglecp.intent.composition import CACHED, DefinitionCache
 from manglecp.intent.fact_sources import (
     FactSource,
-    answered,
     declarations,
     descriptor,
+    external_facts_message,
     external_problems,
+    generated_facts_message,
     generator_problems,
-    given_elsewhere,
 )
 from manglecp.intent.kernel import CLOSED, OWNERS, PREDICATES, SINGLE_VALUED, kernel_units, owners, published_above
 from manglecp.intent.kernel_statements import Statements
@@ -61,7 +61,7 @@ class Domain:
     program: Program
     base: Base
     profile: Profile
-    digest: str  # of everything that responses depend on, except the kernel
+    digest: str  # of everything that responses depend on, except the kernel and generated facts
     warnings: tuple[Diagnostic, ...] = ()
     required: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # predicates a request must state, by intent
     facts_version: str = ""  # of the facts from the pack's generators; empty without generators
@@ -88,29 +88,32 @@ class Domain:
 
     def changed(self, added: Iterable[Fact], removed: Iterable[Fact], version: str) -> Domain:
         """Return a copy with other generated facts. Raises :class:`manglecp.mangle.MangleError`."""
-        base = self.base.with_facts(added, removed, check=False, limits=_loading(self.pack))
+        base = self.base.with_facts(added, removed, check=False, limits=_limits(self.pack))
         return replace(self, base=base, facts_version=version, definitions=LruCache(CACHED))
 
 
 class _Loader:
+    """Collects problems in ``problems``. ``whole`` becomes false if a rule or fact file cannot be read."""
+
     def __init__(
         self, pack: Pack, externals: dict[str, External], facts: list[Fact], generated: FactSource | None
     ) -> None:
         self.pack = pack
         self.externals = externals
-        self.given = facts
+        self.added_facts = facts
         self.generated = generated
-        self.generating = {name for one in pack.generators.values() for name in one.predicates}
-        self.found: list[Diagnostic] = list(pack.warnings)
+        self.generated_predicates = {name for generator in pack.generators.values() for name in generator.predicates}
+        self.problems: list[Diagnostic] = list(pack.warnings)
         self.whole = True
-        self.parsed = list(self._parsed())  # A file that does not parse stays a source: loading the program reports why
+        self.parsed = list(self._parse())
         self.units, _ = resolve(unit for unit in self.parsed if isinstance(unit, Unit))
         self.decls = [decl for unit in self.units for decl in unit.decls]
         self.clauses = [clause for unit in self.units for clause in unit.clauses]
-        self.stated: list[tuple[str, Fact]] = []  # facts of kernel predicates, with the file that states them
-        self.read: list[tuple[str, list[Fact]]] = []  # all facts, by file
+        self.kernel_facts: list[tuple[str, Fact]] = []  # facts of kernel predicates, with the file that states them
+        self.facts_by_file: list[tuple[str, list[Fact]]] = []
 
-    def _parsed(self) -> Iterator[Unit | Source]:
+    def _parse(self) -> Iterator[Unit | Source]:
+        """Yield parsed rule files. One that does not parse stays a source: loading the program reports why."""
         for source in self.pack.sources:
             try:
                 yield parse(source)
@@ -119,91 +122,88 @@ class _Loader:
                 yield source
 
     def load(self) -> Domain:
-        self.found += find_hidden_texts(self.units)
-        self._settings()
-        self.found += external_problems(self.pack, self.decls, self.clauses, self.whole)
-        program = self._program()
+        self.problems += find_hidden_texts(self.units)
+        self._check_settings()
+        self.problems += external_problems(self.pack, self.decls, self.clauses, self.whole)
+        program = self._load_program()
         if program is None:
-            self._generators({})
-            self._facts(self._declared(), {})
+            self._check_generators({})
+            self._read_facts(self._load_declarations(), {})
             self._cross_check()
-            self._names()
-            self._refuse()
+            self._check_names()
+            self._raise_if_errors()
         assert program is not None
-        self.found += program.warnings
-        ruled = {rule.head.key for rule in program.rules}
-        self.found += direction_problems(program.predicates, CLOSED, ruled)
+        self.problems += program.warnings
+        self.problems += direction_problems(program.predicates, CLOSED, {rule.head.key for rule in program.rules})
         owned = owners(program)
-        self.found += published_above(program, owned)
-        self._generators(owned)
-        facts = self._facts(program, owned)
+        self.problems += published_above(program, owned)
+        self._check_generators(owned)
+        facts = self._read_facts(program, owned)
         self._cross_check()
-        self.found += find_untimed(program)
-        base = self._base(program, [*facts, *self._generated_facts(program)])
-        self._names(base)
-        self._refuse()
+        self.problems += find_untimed(program)
+        base = self._evaluate_base(program, [*facts, *self._generate_facts(program)])
+        self._check_names(base)
+        self._raise_if_errors()
         assert base is not None
         profile = Profile.of(program.predicates, CLOSED)
-        self.found += flawed_tools(self.pack, base, self.clauses)
-        self.found += check_derived_rows(
-            self.pack, base, self.clauses, changeable_predicates(program, profile.readable)
-        )
-        self._single_values(base)
-        self._refuse()
+        self.problems += flawed_tools(self.pack, base, self.clauses)
+        changeable = changeable_predicates(program, profile.readable)
+        self.problems += check_derived_rows(self.pack, base, self.clauses, changeable)
+        self._check_single_values(base)
+        self._raise_if_errors()
         return Domain(
             pack=self.pack,
             program=program,
             base=base,
             profile=profile,
             digest=self._digest(),
-            warnings=tuple(sorted(self.found, key=_place)),
+            warnings=tuple(sorted(self.problems, key=_sort_key)),
             required={intent.name: intent.required_facts for intent in self.pack.settings.intents},
             facts_version="" if self.generated is None else self.generated.version,
             policy=policy_predicates(program),
         )
 
-    def _generators(self, owned: Mapping[Key, Trust]) -> None:
-        self.found += generator_problems(self.pack, self.decls, self.clauses, owned, self.whole)
+    def _check_generators(self, owned: Mapping[Key, Trust]) -> None:
+        self.problems += generator_problems(self.pack, self.decls, self.clauses, owned, self.whole)
 
-    def _generated_facts(self, program: Program) -> Iterable[Fact]:
+    def _generate_facts(self, program: Program) -> Iterable[Fact]:
         """Run the generators, which may be slow, only if there is no error so far."""
-        if self.generated is None or any(problem.severity == "error" for problem in self.found):
+        if self.generated is None or any(problem.severity == "error" for problem in self.problems):
             return ()
         try:
             return self.generated.begin(program.predicates)
         except PackError as error:
-            self.found += error.diagnostics
+            self.problems += error.diagnostics
             return ()
 
     def _cross_check(self) -> None:
-        """Check the parts against each other. Without all files only errors are certain."""
-        found = cross_check(self.pack, self.clauses, Statements(self.clauses, self.stated, self.whole))
-        self.found += found if self.whole else [problem for problem in found if problem.severity == "error"]
+        """Check the parts against each other. Without all files, warnings may be wrong and are dropped."""
+        problems = cross_check(self.pack, self.clauses, Statements(self.clauses, self.kernel_facts, self.whole))
+        self.problems += problems if self.whole else [problem for problem in problems if problem.severity == "error"]
         if self.whole:
-            self.found += find_misspelt(self.decls, self.clauses)
+            self.problems += find_misspelt(self.decls, self.clauses)
 
-    def _names(self, base: Base | None = None) -> None:
+    def _check_names(self, base: Base | None = None) -> None:
+        assertable = self._assertable()
         constant: set[Key] = set()
         if base is not None:
-            program = base.program
-            changing = changeable_predicates(program, {*self._assertable(), *self.generating, *self.pack.externals})
+            variable = {*assertable, *self.generated_predicates, *self.pack.externals}
             volatile = {key for key, number in base.compiled.ids.items() if number in base.compiled.volatile}
-            constant = program.predicates.keys() - changing - volatile
-        assertable = self._assertable()
-        self.found += check_names(
-            RuleSet(self.pack, self.decls, self.clauses, self.read, assertable, self.whole, base, constant)
+            constant = base.program.predicates.keys() - changeable_predicates(base.program, variable) - volatile
+        self.problems += check_names(
+            RuleSet(self.pack, self.decls, self.clauses, self.facts_by_file, assertable, self.whole, base, constant)
         )
 
     def _assertable(self) -> set[str]:
         """Return the predicates that clients may state."""
         directions = {decl.atom.predicate: descriptor(decl, "direction") for decl in self.decls}
-        return {name for name, found in directions.items() if found and found[0] in ("input", "both")}
+        return {name for name, args in directions.items() if args and args[0] in ("input", "both")}
 
-    def _refuse(self) -> None:
-        if any(problem.severity == "error" for problem in self.found):
-            raise PackError(sorted(self.found, key=_place))
+    def _raise_if_errors(self) -> None:
+        if any(problem.severity == "error" for problem in self.problems):
+            raise PackError(sorted(self.problems, key=_sort_key))
 
-    def _settings(self) -> None:
+    def _check_settings(self) -> None:
         assertable = self._assertable()
         for intent in self.pack.settings.intents:
             for key, names in (("required_facts", intent.required_facts), ("optional_facts", intent.optional_facts)):
@@ -211,32 +211,32 @@ class _Loader:
                     if name not in assertable and self.whole:
                         message = f"{key} of the intent {intent.name!r} names {name}, which no client can state"
                         fix = f'write Decl {name}(…) descr [direction("input")], or {did_you_mean(name, assertable)}'
-                        self.found.append(pack_problem("pack.toml", message, intent.line, fix=fix))
+                        self.problems.append(pack_problem("pack.toml", message, intent.line, fix=fix))
 
-    def _program(self) -> Program | None:
+    def _load_program(self) -> Program | None:
         try:
             return Program.load([*kernel_units(), *self.parsed, declarations(self.pack, self.decls)], owners=OWNERS)
         except MangleError as error:
-            self.found += error.diagnostics
+            self.problems += error.diagnostics
             return None
 
-    def _declared(self) -> Program:
-        """Return the declarations alone, which suffice to read fact files if the rules are wrong."""
+    def _load_declarations(self) -> Program:
+        """Return a program of the declarations alone, which suffice to read fact files if the rules are wrong."""
         kernel, _ = resolve(kernel_units())
         return Program.of_declarations([decl for unit in kernel for decl in unit.decls] + self.decls)
 
-    def _facts(self, program: Program, owned: Mapping[Key, Trust]) -> list[Fact]:
-        found = list(self.given)
-        self._stated(IMPORTED, self.given, owned)
-        for name in self.pack.fact_files:
-            path = Path(name)
-            inside = self.pack.folder and path.is_relative_to(self.pack.folder)
-            shown = str(path.relative_to(self.pack.folder)) if inside else path.name
+    def _read_facts(self, program: Program, owned: Mapping[Key, Trust]) -> list[Fact]:
+        facts = list(self.added_facts)
+        self._record_facts(IMPORTED, self.added_facts, owned)
+        for path_text in self.pack.fact_files:
+            path = Path(path_text)
+            is_inside = self.pack.folder and path.is_relative_to(self.pack.folder)
+            name = str(path.relative_to(self.pack.folder)) if is_inside else path.name
             try:
-                read = read_facts([FactFile(path, name=shown, sha256=self.pack.fact_digests.get(name))], program)
+                new = read_facts([FactFile(path, name=name, sha256=self.pack.fact_digests.get(path_text))], program)
             except MangleError as error:
-                # What did not parse may declare it.
-                self.found += (
+                # A rule file that did not parse may declare an unknown predicate.
+                self.problems += (
                     diagnostic
                     for diagnostic in error.diagnostics
                     if self.whole or not diagnostic.message.startswith("unknown predicate")
@@ -244,73 +244,75 @@ class _Loader:
                 self.whole = False
                 continue
             except OSError as error:
-                self.found.append(pack_problem(shown, f"cannot be read: {error.strerror}"))
+                self.problems.append(pack_problem(name, f"cannot be read: {error.strerror}"))
                 self.whole = False
                 continue
-            self._stated(shown, read, owned)
-            found += read
-        return found
+            self._record_facts(name, new, owned)
+            facts += new
+        return facts
 
-    def _stated(self, file: str, facts: list[Fact], owned: Mapping[Key, Trust]) -> None:
+    def _record_facts(self, file: str, facts: list[Fact], owned: Mapping[Key, Trust]) -> None:
         """Record facts of kernel predicates, and reject facts of predicates that a fact file may not extend."""
-        self.read.append((file, facts))
-        self.stated += [(file, fact) for fact in facts if fact.predicate in PREDICATES]
+        self.facts_by_file.append((file, facts))
+        self.kernel_facts += [(file, fact) for fact in facts if fact.predicate in PREDICATES]
         for name, arity in sorted({(fact.predicate, len(fact.args)) for fact in facts}):
             owner = owned.get((name, arity))
-            if name in set(self.pack.externals):  # as listed: a broken file counts as defining every name
-                self.found.append(pack_problem(file, answered(name), fix="remove its facts"))
-            elif name in self.generating:
-                self.found.append(pack_problem(file, given_elsewhere(name), fix="remove its facts"))
+            if name in set(self.pack.externals):  # not "in externals", which may be a mapping that has every key
+                self.problems.append(pack_problem(file, external_facts_message(name), fix="remove its facts"))
+            elif name in self.generated_predicates:
+                self.problems.append(pack_problem(file, generated_facts_message(name), fix="remove its facts"))
             elif owner is not None:
                 message = f"{name} belongs to {owner.label}, a fact file may not add to it"
-                self.found.append(pack_problem(file, message, fix="write it in a rule file of that level"))
+                self.problems.append(pack_problem(file, message, fix="write it in a rule file of that level"))
 
-    def _base(self, program: Program, facts: list[Fact]) -> Base | None:
-        facts = [*facts, *_about(self.pack)]
-        permits = any(clause.head.key == ("permitted", 1) for clause in self.clauses)
-        if permits:
+    def _evaluate_base(self, program: Program, facts: list[Fact]) -> Base | None:
+        facts = [*facts, *_pack_facts(self.pack)]
+        if any(clause.head.key == ("permitted", 1) for clause in self.clauses):
             facts.append(Fact("permitted_only", ()))
         try:
-            return program.base(facts, externals=self.externals, limits=_loading(self.pack))
+            return program.base(facts, externals=self.externals, limits=_limits(self.pack))
         except LimitError as error:
-            self.found.append(_endless(error))
+            self.problems.append(_limit_diagnostic(error))
             return None
         except MangleError as error:
-            self.found += error.diagnostics
+            self.problems += error.diagnostics
             return None
 
-    def _single_values(self, base: Base) -> None:
-        for name, columns in SINGLE_VALUED.items():
+    def _check_single_values(self, base: Base) -> None:
+        """Report the first key of each single-valued predicate that has two values in the base."""
+        for name, key_columns in SINGLE_VALUED.items():
             predicate = next(key for key in base.program.predicates if key[0] == name)
             seen: set[Any] = set()
             for row in base.rows(predicate):
-                key = row[:columns]
+                key = row[:key_columns]
                 if key in seen:
-                    shown = ", ".join(repr(value) for value in key)
-                    message = f"{name}({shown}, …) has two values, so that the tool is never offered"
-                    self.found.append(Diagnostic("analysis", message, self._second(name, key), None, "remove one"))
+                    key_text = ", ".join(repr(value) for value in key)
+                    message = f"{name}({key_text}, …) has two values, so that the tool is never offered"
+                    span = self._second_head(name, key)
+                    self.problems.append(Diagnostic("analysis", message, span, fix="remove one"))
                     break
                 seen.add(key)
 
-    def _second(self, predicate: str, start: tuple[Value, ...]) -> Span | None:
+    def _second_head(self, predicate: str, key: tuple[Value, ...]) -> Span | None:
+        """Return the span of the second clause head with these first arguments, or None."""
         heads = (clause.head for clause in self.clauses)
-        spans = [head.span for head in heads if head.predicate == predicate and head.args[: len(start)] == start]
+        spans = [head.span for head in heads if head.predicate == predicate and head.args[: len(key)] == key]
         return spans[1] if len(spans) > 1 else None
 
     def _digest(self) -> str:
-        if not self.given:
+        if not self.added_facts:
             return self.pack.digest
         digest = hashlib.sha256(self.pack.digest.encode())
-        for text in sorted(fact.text for fact in self.given):
+        for text in sorted(fact.text for fact in self.added_facts):
             digest.update(text.encode() + b"\n")
         return digest.hexdigest()
 
 
-def _place(problem: Diagnostic) -> tuple[str, int, int, str]:
+def _sort_key(problem: Diagnostic) -> tuple[str, int, int, str]:
     return problem.file, problem.line or 0, problem.column or 0, problem.message
 
 
-def _about(pack: Pack) -> Iterator[Fact]:
+def _pack_facts(pack: Pack) -> Iterator[Fact]:
     for action in pack.actions.values():
         yield Fact("action", (action.name,))
         yield Fact("action_tier", (action.name, action.tier))
@@ -325,21 +327,21 @@ def _about(pack: Pack) -> Iterator[Fact]:
         yield Fact("setting", (name, value))
 
 
-def _loading(pack: Pack) -> Limits:
+def _limits(pack: Pack) -> Limits:
     limits = pack.settings.limits
     return Limits(
         derived_facts=limits.max_base_facts, intervals=limits.max_intervals_per_atom, seconds=limits.max_load_ms / 1_000
     )
 
 
-def _endless(error: LimitError) -> Diagnostic:
+def _limit_diagnostic(error: LimitError) -> Diagnostic:
     problem = error.diagnostics[0]
     setting = next((name for unit, name in _SETTINGS.items() if error.unit.startswith(unit)), None)
     fix = "make the recursion of the rules finite" + (f", or raise limits.{setting} in pack.toml" if setting else "")
     return replace(problem, message=f"the pack's rules cannot be evaluated: {problem.message}", fix=fix)
 
 
-_SETTINGS: Final = {
+_SETTINGS: Final = {  # by the unit of an exceeded limit, the setting of the pack
     "derived facts": "max_base_facts",
     "seconds": "max_load_ms",
     "intervals": "max_intervals_per_atom",

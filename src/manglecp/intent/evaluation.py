@@ -17,16 +17,7 @@ from manglecp.base.diagnostic import Diagnostic
 from manglecp.intent.definition import Phase
 from manglecp.intent.domain import Domain
 from manglecp.intent.identity import Identity
-from manglecp.mangle import (
-    Fact,
-    LimitError,
-    Limits,
-    MangleError,
-    Result,
-    Value,
-    instant_text,
-    order_key,
-)
+from manglecp.mangle import Fact, LimitError, Limits, MangleError, Result, Value, order_key
 from manglecp.wire import (
     UPGRADE,
     Fault,
@@ -44,7 +35,7 @@ Row: TypeAlias = tuple[Value, ...]
 
 
 class Lookup:
-    """Sorted rows of one result, independent of hash order."""
+    """Rows of one result, sorted, so that responses do not depend on hash order."""
 
     __slots__ = ("_find", "_result")
 
@@ -53,15 +44,15 @@ class Lookup:
         self._find = result.finder()
 
     def rows(self, predicate: str, arity: int, first: Value) -> list[Row]:
-        found = self._find((predicate, arity), first)
-        return sorted(found, key=_row_order) if len(found) > 1 else found
+        """Return the rows whose first column has this value."""
+        rows = self._find((predicate, arity), first)
+        return sorted(rows, key=_row_order) if len(rows) > 1 else rows
 
     def all(self, predicate: str, arity: int) -> list[Row]:
         return sorted(self._result.rows((predicate, arity)), key=_row_order)
 
     def holds(self, predicate: str, *args: Value) -> bool:
-        found = self._find((predicate, len(args)), args[0])
-        return args in found
+        return args in self._find((predicate, len(args)), args[0])
 
 
 def _row_order(row: Row) -> list[object]:
@@ -69,27 +60,32 @@ def _row_order(row: Row) -> list[object]:
 
 
 MAX_WHY_NOT_NAMES: Final = 16  # limit of names in x-why_not
-PHASES: Final = 6
+PHASES: Final = 6  # of the kernel's rules: every evaluation runs all of them
+# What may be a value in a message of the engine: after a quotation mark or bracket, "the KIND VALUE", or a number.
 _VALUE: Final = re.compile(r"""['"`\[{(].*|(?<=\bthe )(?:[a-z0-9]+) [^a-z ].*|(?<= )-?\d.*""", re.DOTALL)
 _log = logging.getLogger(__name__)
 
 
 class Selected(NamedTuple):
+    """A tool that the rules selected, from ``final_selected``."""
+
     tool: str
     score: int
     phase: Phase
 
 
-class Effective(NamedTuple):
+class EffectiveLimits(NamedTuple):
     """The stricter of the client's and the server's limits (EVAL-05)."""
 
-    facts: int
-    intervals: int
+    facts: int  # that the rules derive for the request
+    intervals: int  # of one temporal fact
     milliseconds: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntentEvaluation:
+    """A request, its result, and the selected tools."""
+
     domain: Domain
     request: IntentRequest
     identity: Identity
@@ -99,23 +95,14 @@ class IntentEvaluation:
     selected: tuple[Selected, ...]  # by score, descending, then by name
     upgrades: frozenset[str]  # macro ids that the client wants in full
     duration_ns: int
-    limits: Effective
+    limits: EffectiveLimits
     lookup: Lookup = field(repr=False)
-
-    @property
-    def eval_time_used(self) -> str:
-        return instant_text(self.now)
-
-    @property
-    def facts_derived(self) -> int:
-        """Facts that the request added, as limited by ``max_facts_created``."""
-        return max(0, self.result.statistics.derived - self.domain.base.derived)
 
     def diagnostics(self) -> Diagnostics:
         """Return the counts; informational only (EVAL-29)."""
         return Diagnostics(
             facts_evaluated=self.result.statistics.given,
-            facts_derived=self.facts_derived,
+            facts_derived=max(0, self.result.statistics.derived - self.domain.base.derived),  # by the request
             rules_fired=self.result.rules_fired(),
             phases_completed=PHASES,
         )
@@ -127,32 +114,28 @@ def evaluate(
     identity: Identity,
     *,
     clock: Callable[[], int] = time.time_ns,
-    more: Sequence[Fact] = (),
+    run_facts: Sequence[Fact] = (),
 ) -> IntentEvaluation:
-    """Evaluate a request; ``more`` are facts of the server about a run. Raises WireError."""
+    """Evaluate a request; ``run_facts`` are facts of the server about a run. Raises WireError."""
     started = time.perf_counter_ns()
     payload = request.payload
-    if len(set(payload.options.why_not)) > MAX_WHY_NOT_NAMES:
-        message = (
-            f"x-why_not names {len(set(payload.options.why_not))} tools, and at most {MAX_WHY_NOT_NAMES} are answered"
-        )
+    if (count := len(set(payload.options.why_not))) > MAX_WHY_NOT_NAMES:
+        message = f"x-why_not names {count} tools, and at most {MAX_WHY_NOT_NAMES} are answered"
         raise malformed(message, "$.payload.options.x-why_not", "ask in several requests")
-    limits = _effective(domain, request)
+    limits = _effective_limits(domain, request)
     now = read_eval_time(payload.eval_time, clock)
-    given = domain.profile.read(
+    client_facts = domain.profile.read(
         payload.facts,
         now,
         limit=domain.pack.settings.limits.max_facts_per_request,
         required=domain.required.get(payload.intent.name, ()),
     )
-    session = [fact for fact in given if fact.predicate != UPGRADE]
-    result = _run(domain, [*session, *request_facts(payload.intent, identity), *more], now, limits)
+    session = [fact for fact in client_facts if fact.predicate != UPGRADE]
+    result = _run(domain, [*session, *request_facts(payload.intent, identity), *run_facts], now, limits)
     lookup = Lookup(result)
     _check_policy(lookup, request, identity)
     rows = lookup.all("final_selected", 3)
-    selected = sorted(
-        (Selected(*cast("tuple[str, int, Phase]", row)) for row in rows), key=lambda one: (-one.score, one.tool)
-    )
+    selected = [Selected(*cast("tuple[str, int, Phase]", row)) for row in rows]
     return IntentEvaluation(
         domain=domain,
         request=request,
@@ -160,18 +143,18 @@ def evaluate(
         result=result,
         now=now,
         session=session,
-        selected=tuple(selected),
-        upgrades=frozenset(str(fact.args[0]) for fact in given if fact.predicate == UPGRADE),
+        selected=tuple(sorted(selected, key=lambda tool: (-tool.score, tool.tool))),
+        upgrades=frozenset(str(fact.args[0]) for fact in client_facts if fact.predicate == UPGRADE),
         duration_ns=time.perf_counter_ns() - started,
         limits=limits,
         lookup=lookup,
     )
 
 
-def _effective(domain: Domain, request: IntentRequest) -> Effective:
+def _effective_limits(domain: Domain, request: IntentRequest) -> EffectiveLimits:
     constraints = request.payload.constraints
     server = domain.pack.settings.limits
-    return Effective(
+    return EffectiveLimits(
         _stricter(constraints.max_facts_created, server.max_derived_facts),
         _stricter(constraints.max_intervals_per_atom, server.max_intervals_per_atom),
         _stricter(constraints.max_compute_ms, server.max_compute_ms),
@@ -198,21 +181,21 @@ def request_facts(intent: Intent, identity: Identity) -> Iterator[Fact]:
         yield Fact("client_permission", (permission,))
 
 
-def _run(domain: Domain, facts: Sequence[Fact], now: int, limits: Effective) -> Result:
+def _run(domain: Domain, facts: Sequence[Fact], now: int, limits: EffectiveLimits) -> Result:
     if limits.milliseconds == 0:
         raise _timeout(0)
-    engine = Limits(
+    engine_limits = Limits(
         derived_facts=domain.base.derived + limits.facts,  # the client's number counts what its request adds
         intervals=limits.intervals,
         seconds=limits.milliseconds * 0.001,
     )
     try:
-        return domain.base.evaluate(facts, now=now, check=False, limits=engine)
+        return domain.base.evaluate(facts, now=now, check=False, limits=engine_limits)
     except LimitError as error:
-        raise _passed(error, limits) from None
+        raise _limit_error(error, limits) from None
     except MangleError as error:
-        # Rules and their places are internal: they are logged, and stay with the error as its cause.
-        # So is the timeout of an external predicate: no limit of the client would give it more time.
+        # Rules and their places are internal: they are logged, and stay with the error as its cause. The timeout of an
+        # external predicate is internal too: no limit of the client would give it more time.
         for diagnostic in error.diagnostics:
             _log.error("the rules of %s failed: %s", domain.pack.name, _log_text(diagnostic))
         raise WireError("evaluation_failed", "The rules of this server failed on this request") from error
@@ -226,7 +209,7 @@ def _log_text(diagnostic: Diagnostic) -> str:
     return " ".join(f"{place}{cause}{rule}".split())
 
 
-def _passed(error: LimitError, limits: Effective) -> WireError:
+def _limit_error(error: LimitError, limits: EffectiveLimits) -> WireError:
     if error.unit == "seconds":
         return _timeout(limits.milliseconds)
     if error.unit.startswith("intervals"):
@@ -248,17 +231,18 @@ def _timeout(milliseconds: int) -> WireError:
 
 
 def _check_policy(lookup: Lookup, request: IntentRequest, identity: Identity) -> None:
+    """Raise WireError if policy denies the intent or a fact of the request, with the first of several reasons."""
     denied = lookup.all("intent_denied", 1)
     if denied:
         code = "auth_required" if identity.anonymous else "auth_insufficient"
         raise WireError(code, str(denied[0][0]))
-    refused = dict(reversed([(str(name), str(reason)) for name, reason in lookup.all("fact_denied", 2)]))
-    if not refused:
-        return
+    reasons: dict[str, str] = {}
+    for predicate, reason in lookup.all("fact_denied", 2):
+        reasons.setdefault(str(predicate), str(reason))
     violations = [
-        Violation(fact_index=index, predicate=name, issue="policy_violation", message=refused[name])
-        for index, fact in enumerate(request.payload.facts)
-        if (name := fact["pred"]) in refused
+        Violation(fact_index=index, predicate=name, issue="policy_violation", message=reasons[name])
+        for index, fact in enumerate(request.payload.facts if reasons else ())
+        if (name := fact["pred"]) in reasons
     ]
     if violations:
         raise refused_facts(violations)

@@ -13,12 +13,12 @@ from manglecp.mangle import Fact, Key, Predicate
 from manglecp.mangle.syntax import Clause, Decl, Literal
 from manglecp.pack import ExternalDescription, Pack, pack_problem
 
-# A declaration of an external predicate in the rules must agree with ``externals.py``; a missing one is generated.
-# There are no facts of an external predicate: they would be mixed with its results.
+# A declaration of an external predicate in the rules must agree with ``externals.py``; a missing declaration is added.
+# Facts of an external predicate are an error: they would be mixed with its results.
 
 
 def declarations(pack: Pack, decls: Iterable[Decl]) -> Source:
-    """Declare the external predicates that the rules do not declare."""
+    """Return a source that declares the external predicates that the rules do not declare."""
     declared = {decl.atom.predicate for decl in decls}
     missing = [external for name, external in sorted(pack.externals.items()) if name not in declared]
     return Source("externals.py", "\n".join(map(_declaration, missing)), Trust.SCHEMA)
@@ -30,35 +30,37 @@ def external_problems(pack: Pack, decls: Iterable[Decl], clauses: list[Clause], 
     used = {p.atom.predicate for clause in clauses for p in clause.premises if isinstance(p, Literal)}
     for name, decl in declared.items():
         if descriptor(decl, "external") is not None and name not in pack.externals:
-            yield _at(decl, f"externals.py does not answer {name}", did_you_mean(name, pack.externals))
+            yield _problem_at(decl, f"externals.py does not answer {name}", did_you_mean(name, pack.externals))
     for name, external in pack.externals.items():
-        found = declared.get(name)
-        if found is not None and _signature(found) != (external.arity, external.mode):
+        declaration = declared.get(name)
+        if declaration is not None and _signature(declaration) != (external.arity, external.mode):
             fix = f"write {_declaration(external)}"
-            yield _at(found, f"externals.py answers {name} with another number of arguments or mode", fix)
+            yield _problem_at(declaration, f"externals.py answers {name} with another number of arguments or mode", fix)
         for clause in clauses:
-            if clause.head.predicate == name and clause.is_fact:  # the language refuses rules
-                yield Diagnostic("analysis", answered(name), clause.head.span, None, "remove it")
+            if clause.head.predicate == name and clause.is_fact:  # rules are refused by the analysis
+                yield Diagnostic("analysis", external_facts_message(name), clause.head.span, fix="remove it")
         if name not in used and whole:
             fix = "remove it, or use it in a rule"
             yield pack_problem("externals.py", f"no rule uses {name}", fix=fix, severity="warning")
 
 
-def answered(predicate: str) -> str:
+def external_facts_message(predicate: str) -> str:
     return f"{predicate} is external: it is answered by externals.py, not by facts"
 
 
 def descriptor(decl: Decl, name: str) -> tuple[Any, ...] | None:
-    return next((found.args for found in decl.descr if found.predicate == name), None)
+    """Return the arguments of a descriptor of a declaration, such as ``direction("input")``; None if it has none."""
+    return next((descriptor.args for descriptor in decl.descr if descriptor.predicate == name), None)
 
 
-def _at(decl: Decl, message: str, fix: str) -> Diagnostic:
+def _problem_at(decl: Decl, message: str, fix: str) -> Diagnostic:
     span = decl.atom.span
     assert span is not None  # it was parsed
     return pack_problem(span.source.name, message, span.line, span.column, fix=fix)
 
 
 def _signature(decl: Decl) -> tuple[int, str | None]:
+    """Return the arity, and the mode if the predicate is declared as external."""
     mode = descriptor(decl, "mode") if descriptor(decl, "external") is not None else None
     return len(decl.atom.args), None if mode is None else "".join(map(str, mode))
 
@@ -69,54 +71,56 @@ def _declaration(external: ExternalDescription) -> str:
     return f"Decl {external.predicate}({', '.join(names)}) descr [external(), mode({modes})]."
 
 
-# A generated predicate has no other facts: otherwise a fact that the generator retracts could still hold. Rules may
-# derive more of it. Predicates of the kernel and of policy cannot be generated.
+# A generated predicate has no facts from other files: a fact that the generator retracts could still hold. Rules may
+# derive more facts of it. Predicates of the kernel and of policy cannot be generated.
 
 
 class FactSource(Protocol):
-    """The source of generated facts."""
+    """The running generators of a pack."""
 
     def begin(self, predicates: Mapping[Key, Predicate]) -> Iterable[Fact]:
         """Return all current facts. Raises :class:`manglecp.pack.PackError`."""
 
     @property
-    def version(self) -> str: ...
+    def version(self) -> str:
+        """A text that changes with the facts."""
 
 
 def generator_problems(
     pack: Pack, decls: Iterable[Decl], clauses: Iterable[Clause], owned: Mapping[Key, Trust], whole: bool
 ) -> Iterator[Diagnostic]:
-    """Yield why generators cannot provide what they declare; ``whole`` if every rule file parsed."""
+    """Yield why generators cannot provide the predicates that they name; ``whole`` if every rule file parsed.
+
+    ``owned`` has the owners of predicates that do not belong to the domain.
+    """
     declared = {decl.atom.predicate for decl in decls}
-    levels = {name: level for (name, _), level in owned.items()}
-    given = set()
+    owners = {name: owner for (name, _), owner in owned.items()}
+    generated = set()
     for generator in pack.generators.values():
         for name in generator.predicates:
             if name in PREDICATES:
-                yield _wrong(
-                    generator.name, f"{name} is a word of the kernel", "give another predicate, and derive it in rules"
-                )
+                fix = "give another predicate, and derive it in rules"
+                yield _problem(generator.name, f"{name} is a word of the kernel", fix)
             elif name in pack.externals:
-                yield _wrong(
-                    generator.name, f"{name} is external: it is answered by externals.py", "remove one of them"
-                )
-            elif name in levels:
-                message = f"{name} belongs to {levels[name].label}, a generator may not add to it"
-                yield _wrong(generator.name, message, "give another predicate that those rules read")
+                message = f"{name} is external: it is answered by externals.py"
+                yield _problem(generator.name, message, "remove one of them")
+            elif name in owners:
+                message = f"{name} belongs to {owners[name].label}, a generator may not add to it"
+                yield _problem(generator.name, message, "give another predicate that those rules read")
             elif name not in declared and whole:
-                yield _wrong(generator.name, f"no rule file declares {name}", f"write Decl {name}(…) bound […].")
+                yield _problem(generator.name, f"no rule file declares {name}", f"write Decl {name}(…) bound […].")
             else:
-                given.add(name)
+                generated.add(name)
     for clause in clauses:
         name = clause.head.predicate
-        if clause.is_fact and name in given:
+        if clause.is_fact and name in generated:
             fix = "remove it, or let the generator give it"
-            yield Diagnostic("analysis", given_elsewhere(name), clause.head.span, None, fix)
+            yield Diagnostic("analysis", generated_facts_message(name), clause.head.span, fix=fix)
 
 
-def given_elsewhere(predicate: str) -> str:
+def generated_facts_message(predicate: str) -> str:
     return f"the facts of {predicate} are those that facts.py gives"
 
 
-def _wrong(generator: str, message: str, fix: str) -> Diagnostic:
+def _problem(generator: str, message: str, fix: str) -> Diagnostic:
     return pack_problem("facts.py", f"{generator}: {message}", fix=fix)

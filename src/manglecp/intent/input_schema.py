@@ -1,9 +1,9 @@
 """The JSON Schema (draft 2020-12) of a macro-tool's call arguments (TOOL-08).
 
-A call argument comes from the chain or is declared (``macro_param``). Its schema is the declared one, else that of the
-action's parameter. It is required unless it has a default, is ``optional_param``, or is optional for the action.
-Parameters of several actions under one name need equal schemas, annotations aside. A tool that declares arguments
-does not expose optional parameters of its actions unless it declares them (TOOL-09).
+A call argument fills parameters of actions, or is declared (``macro_param``), or both. Its schema is the declared one,
+else that of the action's parameter. It is required unless it has a default, is ``optional_param``, or is optional for
+the action. If it fills parameters of several actions, their schemas must be equal, annotations aside. A tool that
+declares arguments does not expose optional parameters of its actions unless it declares them (TOOL-09).
 
 Schemas are self-contained: needed ``$defs`` are copied under unique names, other references are flaws.
 """
@@ -22,16 +22,16 @@ from manglecp.base.text import escape_invisible, has_invisible
 from manglecp.intent.definition import Flaw
 from manglecp.wire import compile_schema
 
-_TEXTS: Final = frozenset({"title", "description", "examples", "$comment"})  # annotations, which restrict nothing
+_ANNOTATIONS: Final = frozenset({"title", "description", "examples", "$comment"})  # they restrict nothing
 _DATA: Final = frozenset({"const", "default", "enum", "examples"})  # keywords whose values are data, not schemas
 _NAMED: Final = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"})
 """Keywords whose members are schemas by name."""
-_ELSEWHERE: Final = frozenset({"$id", "$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef"})
-_IN_PLACE: Final = ("not", "if", "then", "else")
-_DEEPEST: Final = 100
+_UNSUPPORTED: Final = frozenset({"$id", "$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef"})
+_IN_PLACE: Final = ("not", "if", "then", "else")  # their schema applies to the same value
+_MAX_DEPTH: Final = 100
 _MAX_LOOKUPS: Final = 1_000  # limit of definitions applied to one value
 _ARGUMENT: Final = "argument "
-"""Prefix of the owner of a declared argument's definitions; names of actions have no space."""
+"""Prefix of the owner of a declared argument's ``$defs``, in place of an action; names of actions have no space."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,141 +47,147 @@ class ExposedParameter:
 def input_schema(
     exposed: Sequence[ExposedParameter], declared: Mapping[str, Any], optional: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Return the schema; arguments in the order of the chain, then those that only rules read. Raises :class:`Flaw`."""
+    """Return the schema; arguments in the order of the chain, then those that only rules read. Raises :class:`Flaw`.
+
+    ``declared`` are the schemas of declared arguments by name, ``optional`` the names that ``optional_param`` lists.
+    """
     definitions = _Definitions()
     properties: dict[str, Any] = {}
     required: dict[str, bool] = {}
     origin: dict[str, ExposedParameter] = {}
-    for one in exposed:
-        if one.name in declared:
-            properties.setdefault(one.name, None)
+    for parameter in exposed:
+        name = parameter.name
+        if name in declared:
+            properties.setdefault(name, None)  # keeps the order of the chain; filled below
             continue
-        schema = definitions.walk(_property(one), one)
-        earlier = properties.setdefault(one.name, schema)
-        first = origin.setdefault(one.name, one)
-        if earlier is not schema and _bare(earlier) != _bare(schema):
+        schema = definitions.copy(_property(parameter), parameter)
+        earlier = properties.setdefault(name, schema)
+        first = origin.setdefault(name, parameter)
+        if earlier is not schema and _without_annotations(earlier) != _without_annotations(schema):
             raise Flaw(
-                f"{one.action} and {first.action} take {one.name!r} with different schemas",
-                f"declare macro_param(Tool, {one.name!r}, Schema), or bind one of them under another name",
+                f"{parameter.action} and {first.action} take {name!r} with different schemas",
+                f"declare macro_param(Tool, {name!r}, Schema), or bind one of them under another name",
             )
-        needed = one.param in one.schema.get("required", ()) and "default" not in schema
-        required[one.name] = required.get(one.name, False) or needed
+        is_required = parameter.param in parameter.schema.get("required", ()) and "default" not in schema
+        required[name] = required.get(name, False) or is_required
     for name, schema in declared.items():
-        properties[_seen(name)] = definitions.declared(name, schema)
+        properties[_visible(name)] = definitions.copy_declared(name, schema)
         required[name] = "default" not in schema
     result: dict[str, Any] = {"type": "object", "properties": properties}
     if names := [name for name in properties if required[name] and name not in optional]:
         result["required"] = names
     result["additionalProperties"] = False
-    if definitions.found:
-        result["$defs"] = dict(sorted(definitions.found.items()))
-    return _checked(result)
+    return definitions.complete(result)
 
 
 def result_schema(schema: Any) -> dict[str, Any]:
+    """Return the schema of a tool's result from that in ``macro_output``. Raises :class:`Flaw`."""
     if not isinstance(schema, dict):
         raise Flaw("the schema of the result is not an object", 'write a map such as {"type": "object"}')
     definitions = _Definitions()
-    result: dict[str, Any] = definitions.walk(_outside(schema), ExposedParameter("result", "result", "result", schema))
-    if definitions.found:
-        result["$defs"] = dict(sorted(definitions.found.items()))
-    return _checked(result)
+    owner = ExposedParameter("result", "result", "result", schema)
+    return definitions.complete(definitions.copy(_without_definitions(schema), owner))
 
 
-def _outside(schema: Mapping[str, Any]) -> dict[str, Any]:
+def _without_definitions(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {key: part for key, part in schema.items() if key not in ("$defs", "definitions")}
 
 
-def _property(one: ExposedParameter) -> dict[str, Any]:
-    schema = one.schema.get("properties", {}).get(one.param, {})
+def _property(parameter: ExposedParameter) -> dict[str, Any]:
+    schema = parameter.schema.get("properties", {}).get(parameter.param, {})
     return dict(schema) if isinstance(schema, Mapping) else {} if schema is True else {"not": {}}
 
 
-def _bare(schema: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in schema.items() if key not in _TEXTS}
+def _without_annotations(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in schema.items() if key not in _ANNOTATIONS}
 
 
 class _Definitions:
-    """The needed members of ``$defs``, each under a unique name."""
+    """Copies schemas, and collects the members of ``$defs`` that they refer to, each under a unique name."""
 
     def __init__(self) -> None:
-        self.found: dict[str, Any] = {}
-        self._names: dict[tuple[str, str], str] = {}
+        self.copied: dict[str, Any] = {}
+        self._names: dict[tuple[str, str], str] = {}  # by action and name in its ``$defs``
 
-    def declared(self, name: str, schema: Any) -> Any:
+    def copy_declared(self, name: str, schema: Any) -> Any:
         if not isinstance(schema, dict):
             raise Flaw(f"the schema of {name!r} is not an object", 'write a map such as {"type": "string"}')
-        return self.walk(_outside(schema), ExposedParameter(name, name, f"{_ARGUMENT}{name}", schema))
+        return self.copy(_without_definitions(schema), ExposedParameter(name, name, f"{_ARGUMENT}{name}", schema))
 
-    def walk(self, schema: Any, one: ExposedParameter, depth: int = 0) -> Any:
-        """Return a copy with its references leading here."""
+    def copy(self, schema: Any, owner: ExposedParameter, depth: int = 0) -> Any:
+        """Return a copy whose references lead to ``copied``; those of the original lead to ``owner.schema``."""
         if not isinstance(schema, Mapping):
             return schema
-        if depth > _DEEPEST:
-            raise Flaw(f"a schema is nested more than {_DEEPEST} deep")
-        walked: dict[str, Any] = {}
+        if depth > _MAX_DEPTH:
+            raise Flaw(f"a schema is nested more than {_MAX_DEPTH} deep")
+        copied: dict[str, Any] = {}
         for key, value in schema.items():
-            if key in _ELSEWHERE:
+            if key in _UNSUPPORTED:
                 raise Flaw(f"a schema has {key}, which a tool's schema cannot take over", "refer to #/$defs/… only")
             if key == "$ref":
-                walked[key] = self._reference(value, one, depth)
+                copied[key] = self._reference(value, owner, depth)
             elif isinstance(value, str):
-                walked[key] = escape_invisible(value) if key in _TEXTS else _seen(value)
+                copied[key] = escape_invisible(value) if key in _ANNOTATIONS else _visible(value)
             elif key in _DATA:
-                walked[key] = _seen(value)
+                copied[key] = _visible(value)
             elif key in _NAMED and isinstance(value, Mapping):
-                walked[key] = {_seen(name): self.walk(part, one, depth + 1) for name, part in value.items()}
+                copied[key] = {_visible(name): self.copy(part, owner, depth + 1) for name, part in value.items()}
             elif isinstance(value, (list, tuple)):
-                walked[key] = [self.walk(part, one, depth + 1) for part in value]
+                copied[key] = [self.copy(part, owner, depth + 1) for part in value]
             else:
-                walked[key] = self.walk(value, one, depth + 1)
-        return walked
+                copied[key] = self.copy(value, owner, depth + 1)
+        return copied
 
-    def _reference(self, reference: Any, one: ExposedParameter, depth: int) -> str:
+    def _reference(self, reference: Any, owner: ExposedParameter, depth: int) -> str:
         place, _, name = str(reference).rpartition("/")
-        kept = one.schema.get(place.removeprefix("#/"), {})
-        if place not in ("#/$defs", "#/definitions") or name not in kept:
+        originals = owner.schema.get(place.removeprefix("#/"), {})
+        if place not in ("#/$defs", "#/definitions") or name not in originals:
             raise Flaw(f"a schema refers to {reference!r}, which does not come with it", "write the schema in place")
-        known = self._names.get((one.action, name))
-        if known is None:
-            known = self._names[one.action, name] = self._free(name, one.action)
-            self.found[known] = None  # before it is walked: it may refer to itself
-            self.found[known] = self.walk(kept[name], one, depth + 1)
-        return f"#/$defs/{known}"
+        new_name = self._names.get((owner.action, name))
+        if new_name is None:
+            new_name = self._names[owner.action, name] = self._unused_name(name, owner.action)
+            self.copied[new_name] = None  # before it is copied: it may refer to itself
+            self.copied[new_name] = self.copy(originals[name], owner, depth + 1)
+        return f"#/$defs/{new_name}"
 
-    def _free(self, name: str, owner: str) -> str:
-        if name not in self.found:
+    def complete(self, schema: dict[str, Any]) -> dict[str, Any]:
+        """Return the schema with the collected ``$defs``. Raises :class:`Flaw` if it is not a usable JSON Schema."""
+        if self.copied:
+            schema["$defs"] = dict(sorted(self.copied.items()))
+        try:
+            compile_schema(msgspec.json.encode(schema))
+        except ValueError as error:
+            problem = str(error).partition("\n")[0]
+            raise Flaw(f"a schema is no JSON Schema: {problem}") from None
+        _refuse_expansions(self.copied)
+        return schema
+
+    def _unused_name(self, name: str, action: str) -> str:
+        if name not in self.copied:
             return name
-        if not owner.startswith(_ARGUMENT) and (longer := f"{owner}.{name}") not in self.found:
+        if not action.startswith(_ARGUMENT) and (longer := f"{action}.{name}") not in self.copied:
             return longer
-        return next(one for n in itertools.count(2) if (one := f"{name}_{n}") not in self.found)
+        return next(numbered for n in itertools.count(2) if (numbered := f"{name}_{n}") not in self.copied)
 
 
-def _seen(data: Any) -> Any:
+def _visible(data: Any) -> Any:
     """Return the data unless it has invisible characters: escaping them would change what the schema accepts."""
     if has_invisible(data if isinstance(data, str) else msgspec.json.encode(data).decode()):
         raise Flaw("a schema has a name with characters that cannot be seen")
     return data
 
 
-def _checked(schema: dict[str, Any]) -> dict[str, Any]:
-    try:
-        compile_schema(msgspec.json.encode(schema))
-    except ValueError as error:
-        problem = str(error).partition("\n")[0]
-        raise Flaw(f"a schema is no JSON Schema: {problem}") from None
-    _refuse_expansions(schema.get("$defs", {}))
-    return schema
-
-
 def _refuse_expansions(definitions: Mapping[str, Any]) -> None:
     """Raise :class:`Flaw` for definitions that refer to themselves for the same value, or expand exponentially."""
-    reached = {name: [one for one in _same_value(schema) if one in definitions] for name, schema in definitions.items()}
-    weights: dict[str, int] = {}
+    applied = {
+        name: [target for target in _applied_definitions(schema) if target in definitions]
+        for name, schema in definitions.items()
+    }
+    lookups: dict[str, int] = {}
     try:
-        for name in TopologicalSorter(reached).static_order():
-            weights[name] = 1 + sum(weights[one] for one in reached[name])
-            if weights[name] > _MAX_LOOKUPS:
+        for name in TopologicalSorter(applied).static_order():
+            lookups[name] = 1 + sum(lookups[target] for target in applied[name])
+            if lookups[name] > _MAX_LOOKUPS:
                 raise Flaw(
                     f"the definition {name!r} of a schema refers to others more than {_MAX_LOOKUPS:,} times in all",
                     "describe the value in fewer ways",
@@ -191,14 +197,14 @@ def _refuse_expansions(definitions: Mapping[str, Any]) -> None:
         raise Flaw(message, "describe a value in it") from None
 
 
-def _same_value(schema: Any) -> Iterator[str]:
+def _applied_definitions(schema: Any) -> Iterator[str]:
     """Yield the definitions that apply to the same value as the schema, not to a part of it."""
-    work = [schema]
-    while work:
-        one = work.pop()
-        if isinstance(one, Mapping):
-            if "$ref" in one:
-                yield one["$ref"].removeprefix("#/$defs/")
-            work += [part for key in _IN_PLACE if isinstance(part := one.get(key), Mapping)]
-            work += [part for key in ("allOf", "anyOf", "oneOf") for part in one.get(key, ())]
-            work += one.get("dependentSchemas", {}).values()
+    pending = [schema]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, Mapping):
+            if "$ref" in part:
+                yield part["$ref"].removeprefix("#/$defs/")
+            pending += [inner for key in _IN_PLACE if isinstance(inner := part.get(key), Mapping)]
+            pending += [inner for key in ("allOf", "anyOf", "oneOf") for inner in part.get(key, ())]
+            pending += part.get("dependentSchemas", {}).values()

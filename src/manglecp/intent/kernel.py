@@ -29,35 +29,22 @@ ASSERTED: Final = frozenset(
 DERIVED: Final = frozenset({"macro_effect", "candidate", "excluded", "chosen", "final_selected", "offered"})
 """Derived by the kernel's rules; pack authors may read them."""
 
-DENIALS: Final = frozenset({"intent_denied", "fact_denied"})
-
-POLICY: Final = DENIALS | {"prohibited", "permitted", "effect_denied"}  # only policy may derive these
+POLICY: Final = frozenset({"intent_denied", "fact_denied", "prohibited", "permitted", "effect_denied"})
+"""Only policy may derive these."""
 
 SINGLE_VALUED: Final = {
-    "macro": 1,
-    "macro_summary": 1,
-    "macro_param": 2,
-    "macro_step": 2,
-    "arg_value": 3,
-    "arg_from": 3,
-    "arg_step": 3,
-    "arg_kept": 3,
-    "macro_result": 2,
-    "macro_output": 1,
-    "on_error": 2,
-    "undo_step": 2,
-    "undo_value": 3,
-    "undo_in": 3,
-    "undo_out": 3,
+    **dict.fromkeys(("macro", "macro_summary", "macro_output"), 1),
+    **dict.fromkeys(("macro_param", "macro_step", "macro_result", "on_error", "undo_step"), 2),
+    **dict.fromkeys(("arg_value", "arg_from", "arg_step", "arg_kept", "undo_value", "undo_in", "undo_out"), 3),
 }
-"""Columns of the key of predicates that have one value per key. A tool with two is not offered."""
+"""By predicate, how many of its first columns are the key. A tool with two values for one key is not offered."""
 
 
 @cache
 def kernel_sources() -> tuple[Source, ...]:
     folder = files(__package__).joinpath("rules")
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".mg"))
-    return tuple(Source(f"kernel/{n}", folder.joinpath(n).read_text("utf-8"), Trust.KERNEL) for n in names)
+    return tuple(Source(f"kernel/{name}", folder.joinpath(name).read_text("utf-8"), Trust.KERNEL) for name in names)
 
 
 @cache
@@ -65,28 +52,18 @@ def kernel_units() -> tuple[Unit, ...]:
     return tuple(map(parse, kernel_sources()))
 
 
-def _names() -> tuple[frozenset[str], frozenset[str]]:
-    units = kernel_units()
-    ruled = {clause.head.predicate for unit in units for clause in unit.clauses}
-    return frozenset(ruled | {decl.atom.predicate for unit in units for decl in unit.decls}), frozenset(ruled)
-
-
-def _owners() -> dict[str, Trust]:
-    owners = dict.fromkeys(PREDICATES, Trust.DOMAIN)
-    owners.update(dict.fromkeys(_RULED - _SHARED, Trust.KERNEL))
-    owners.update(dict.fromkeys(ASSERTED | DERIVED, Trust.KERNEL))
-    owners.update(dict.fromkeys(POLICY, Trust.POLICY))
-    return owners
-
-
-_SHARED: Final = frozenset({"needs_confirmation"})  # the kernel adds to these, and a pack may, too
-
-PREDICATES, _RULED = _names()
+_SHARED: Final = frozenset({"needs_confirmation"})  # the kernel has rules for these, and a pack may have some, too
+_RULED: Final = frozenset(clause.head.predicate for unit in kernel_units() for clause in unit.clauses)
+PREDICATES: Final = _RULED | {decl.atom.predicate for unit in kernel_units() for decl in unit.decls}
 
 CLOSED: Final = PREDICATES - {"bulk_asserted", "bulk_retracted"}
-"""Clients may not state these. A large delta is summarised as the two excluded predicates."""
+"""Clients may not state these. A large delta is summarised as the two excluded predicates, which clients send back."""
 
-OWNERS: Final = _owners()
+OWNERS: Final = {
+    **dict.fromkeys(PREDICATES, Trust.DOMAIN),
+    **dict.fromkeys((_RULED - _SHARED) | ASSERTED | DERIVED, Trust.KERNEL),
+    **dict.fromkeys(POLICY, Trust.POLICY),
+}
 
 
 # A predicate belongs to the level that the kernel or its declaration names, else to that of its most trusted clause.
@@ -96,16 +73,16 @@ OWNERS: Final = _owners()
 
 def owners(program: Program) -> Mapping[Key, Trust]:
     """Return the owner of every predicate that does not belong to the domain."""
-    found: dict[Key, Trust] = {}
+    owner_of: dict[Key, Trust] = {}
     for clause in (*(rule.clause for rule in program.rules), *(fact.clause for fact in program.facts)):
         if clause.span is not None:
             key = clause.head.key
-            found[key] = min(found.get(key, Trust.DOMAIN), clause.span.source.trust)
+            owner_of[key] = min(owner_of.get(key, Trust.DOMAIN), clause.span.source.trust)  # lower is trusted more
     for key, predicate in program.predicates.items():
         owner = OWNERS.get(key[0], predicate.owner)
         if owner is not None:
-            found[key] = owner
-    return {key: owner for key, owner in found.items() if owner < Trust.DOMAIN}
+            owner_of[key] = owner
+    return {key: owner for key, owner in owner_of.items() if owner < Trust.DOMAIN}
 
 
 def published_above(program: Program, owned: Mapping[Key, Trust]) -> Iterator[Diagnostic]:
@@ -114,7 +91,7 @@ def published_above(program: Program, owned: Mapping[Key, Trust]) -> Iterator[Di
         predicate = program.predicates[key]
         if key[0] in PREDICATES or predicate.decl is None or direction_of(predicate) not in ("input", "both"):
             continue
-        descriptor = next(one for one in predicate.decl.descr if one.predicate == "direction")
+        direction = next(descriptor for descriptor in predicate.decl.descr if descriptor.predicate == "direction")
         message = f"{key[0]} belongs to {owner.label}, so that no client may state it"
         fix = 'write direction("output"), or let clients state another predicate that policy reads'
-        yield Diagnostic("analysis", message, descriptor.span, None, fix)
+        yield Diagnostic("analysis", message, direction.span, fix=fix)

@@ -1,6 +1,6 @@
-"""Statements of clauses and fact files about kernel predicates, as far as they are constants, with their place.
+"""Statements: heads of clauses and facts of kernel predicates, with the arguments that are constants and their place.
 
-The value of a variable is unknown, so a clause with a variable may concern any tool.
+The value of a variable is unknown, so a clause with a variable in the place of the tool may concern any tool.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Final, TypeAlias
 
-from manglecp.base.diagnostic import Diagnostic
+from manglecp.base.diagnostic import Diagnostic, Severity
 from manglecp.intent.kernel import PREDICATES
 from manglecp.mangle import Fact, Key, Value, argument_span, constant_value
 from manglecp.mangle.syntax import Clause, Premise
@@ -26,10 +26,11 @@ class Statement:
 
     args: Args
     clause: Clause | None
-    file: str = ""  # the file of a fact that is not a clause
+    file: str = ""  # of a fact that is not a clause
 
     @property
     def terms(self) -> tuple[object, ...]:
+        """The arguments as they are written, variables included."""
         return self.args if self.clause is None else self.clause.head.args
 
     @property
@@ -38,7 +39,7 @@ class Statement:
 
 
 class Statements:
-    """Statements by predicate and tool. ``complete`` if every fact file was readable."""
+    """Statements by predicate and tool. ``complete`` if every rule and fact file was readable."""
 
     def __init__(
         self, clauses: Iterable[Clause], facts: Iterable[tuple[str, Fact]] = (), complete: bool = True
@@ -62,10 +63,11 @@ class Statements:
         return self._by_key.get((predicate, arity), [])
 
     def of(self, tool: str, predicate: str, arity: int) -> list[Statement]:
-        known = self._by_tool.get((predicate, arity), {})
-        return [*known.get(tool, ()), *known.get(None, ())]
+        """Return the statements that concern the tool, or any tool."""
+        by_tool = self._by_tool.get((predicate, arity), {})
+        return [*by_tool.get(tool, ()), *by_tool.get(None, ())]
 
-    def could_be(self, tool: str, predicate: str, arity: int) -> bool:
+    def may_have(self, tool: str, predicate: str, arity: int) -> bool:
         """Return whether a statement about the tool exists, or may exist in an unreadable file."""
         return not self.complete or bool(self.of(tool, predicate, arity))
 
@@ -81,11 +83,11 @@ class ProblemList:
         self, statement: Statement, column: int | None, message: str, fix: str | None, *, error: bool = True
     ) -> None:
         """Add a problem at a statement, or at the argument in ``column``."""
-        severity: Literal["error", "warning"] = "error" if error else "warning"
+        severity: Severity = "error" if error else "warning"
         if statement.clause is not None:
             head = statement.clause.head
-            span = head.span if column is None else argument_span(head, column) or head.span
-            self.add(Diagnostic("analysis", message, span, None, fix, severity))
+            span = head.span if column is None else argument_span(head, column)
+            self.add(Diagnostic("analysis", message, span, fix=fix, severity=severity))
             return
         problem = pack_problem(statement.file, message, fix=fix, severity=severity)
         if problem not in self._problems:

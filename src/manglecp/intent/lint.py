@@ -1,7 +1,7 @@
-"""Consistency of a pack: actions, skills, parameters, steps and intents that clauses name have to exist.
+"""Lint of a pack's clauses and fact files: hidden characters, unread predicates, untimed facts, invalid constants.
 
-Only constants in heads of clauses and in fact files are checked. No analysed program is needed, so these problems are
-reported together with those of the language.
+:func:`cross_check` checks only constants, in heads of clauses and in fact files. Except for :func:`find_untimed`, no
+analysed program is needed, so these problems are reported together with those that stop the analysis.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final, Literal as LiteralType
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.suggestions import did_you_mean
 from manglecp.base.text import find_invisible
-from manglecp.intent.chain import name_problem
+from manglecp.intent.chain import ON_ERROR, name_problem
 from manglecp.intent.definition import Flaw
 from manglecp.intent.input_schema import input_schema, result_schema
 from manglecp.intent.kernel import PREDICATES
@@ -21,57 +21,46 @@ from manglecp.intent.kernel_statements import ProblemList, Statement, Statements
 from manglecp.intent.rendering import uri
 from manglecp.intent.value_lint import check_arguments, check_results
 from manglecp.mangle import Duration, Key, NotPlain, Program, Trust, argument_span, closure, plain
-from manglecp.mangle.syntax import (
-    Apply,
-    Atom,
-    Clause,
-    Decl,
-    Literal,
-    Premise,
-    Term,
-    Unit,
-    Variable,
-    bound_variables,
-)
+from manglecp.mangle.syntax import Apply, Atom, Clause, Decl, Literal, Premise, Term, Unit, Variable, bound_variables
 from manglecp.pack import Pack, pack_problem
 from manglecp.wire import UNTIMED, UNTIMED_MEANINGS, direction_of
 
-# Rule files have no invisible characters (:mod:`manglecp.pack.loader`), but a rule can escape one. Bodies of rules and
-# facts of the pack's own predicates may contain them.
+# Rule files have no invisible characters (:mod:`manglecp.pack.loader`), but a string can contain one as an escape
+# sequence. That is permitted in bodies of rules and in facts of the pack's own predicates: clients do not read them.
 
 
 def find_hidden_texts(units: Iterable[Unit]) -> Iterator[Diagnostic]:
     """Yield an error for each text for clients that has an invisible character."""
     for unit in units:
         heads = (clause.head for clause in unit.clauses if clause.head.predicate in PREDICATES)
-        for atom in (*heads, *(about for decl in unit.decls for about in decl.descr)):
-            yield from _in_atom(atom)
+        for atom in (*heads, *(descriptor for decl in unit.decls for descriptor in decl.descr)):
+            yield from _hidden_texts(atom)
 
 
-def _in_atom(atom: Atom) -> Iterator[Diagnostic]:
+def _hidden_texts(atom: Atom) -> Iterator[Diagnostic]:
     for column, term in enumerate(atom.args):
         if (atom.key, column) == (("macro", 2), 0):
-            continue  # names have rules of their own
+            continue  # names of tools are checked by name_problem
         for text in _texts(term):
             if (hidden := find_invisible(text, running=True)) is not None:
                 message = f"{atom.predicate} has a text with the invisible character {hidden[1]}"
-                yield Diagnostic("analysis", message, argument_span(atom, column), None, "remove it")
+                yield Diagnostic("analysis", message, argument_span(atom, column), fix="remove it")
                 break
 
 
 def _texts(term: Term) -> Iterator[str]:
-    waiting: list[Term] = [term]
-    while waiting:
-        match waiting.pop():
+    pending: list[Term] = [term]
+    while pending:
+        match pending.pop():
             case str(text):
                 yield text
             case Apply(args=args):
-                waiting += args
+                pending += args
 
 
-# ``prohibted`` is a valid predicate that no rule reads, in a pack without that policy. In policy such a misspelling is
-# an error, because it would permit what should be forbidden; elsewhere it is a warning. Words in the examples of the
-# specification have other names here (docs/reference/seed-vocabulary.md).
+# A misspelt predicate, such as ``prohibted``, is valid, but no rule reads it. In policy it is an error, because it
+# permits what should be forbidden; elsewhere it is a warning. Some predicates in the examples of the specification have
+# other names here (docs/reference/seed-vocabulary.md); ``_SEED_WORDS`` has the fix for each.
 _SEED_WORDS: Final = {
     "macro_tool": "write macro(Tool, Description) and macro_step(Tool, N, Action); a score of relevant sets the level",
     "selected_tool": "write mandatory(Tool) or relevant(Tool, Score)",
@@ -85,83 +74,89 @@ _SEED_WORDS: Final = {
 
 
 def find_misspelt(decls: Iterable[Decl], clauses: Sequence[Clause]) -> Iterator[Diagnostic]:
-    """Yield a problem for each unread predicate that is not declared, or is a word of the specification's examples."""
-    readers: dict[Key, set[Key]] = {}
+    """Yield a problem for each unread predicate that is not declared, or is in the specification's examples."""
+    readers: dict[Key, set[Key]] = {}  # by predicate, the heads of the clauses that read it
     for clause in clauses:
-        for one in clause.premises:
-            if isinstance(one, Literal):
-                readers.setdefault(one.atom.key, set()).add(clause.head.key)
-    known = {*PREDICATES, *_declared(decls)} - _SEED_WORDS.keys()
+        for premise in clause.premises:
+            if isinstance(premise, Literal):
+                readers.setdefault(premise.atom.key, set()).add(clause.head.key)
+    done = {*PREDICATES, *_declared(decls)} - _SEED_WORDS.keys()
     for clause in clauses:
         name = clause.head.predicate
-        if name in known or clause.span is None:
+        if name in done or clause.span is None:
             continue
-        known.add(name)
-        seed = _SEED_WORDS.get(name)
-        reached = {key[0] for key in closure([clause.head.key], readers)} - {name}
-        if (reached & PREDICATES) if seed else reached:
+        done.add(name)
+        seed_fix = _SEED_WORDS.get(name)
+        dependents = {key[0] for key in closure([clause.head.key], readers)} - {name}
+        if (dependents & PREDICATES) if seed_fix else dependents:
             continue
         is_policy = clause.span.source.trust <= Trust.POLICY
-        word = None if seed else _alike(name.rpartition(".")[2])
-        start = f"did you mean {word}? If not," if word else "read it, or"
-        fix = seed or f"{start} declare it with Decl"
-        severity: LiteralType["error", "warning"] = "error" if is_policy and (word or seed) else "warning"
-        yield Diagnostic("analysis", f"nothing reads {name}", clause.head.span, None, fix, severity)
+        similar = None if seed_fix else _similar_predicate(name.rpartition(".")[2])
+        start = f"did you mean {similar}? If not," if similar else "read it, or"
+        fix = seed_fix or f"{start} declare it with Decl"
+        severity: LiteralType["error", "warning"] = "error" if is_policy and (similar or seed_fix) else "warning"
+        yield Diagnostic("analysis", f"nothing reads {name}", clause.head.span, fix=fix, severity=severity)
 
 
 def _declared(decls: Iterable[Decl]) -> Iterator[str]:
+    """Yield the declared predicates, and the texts of their descriptors, which may name others (``merge``)."""
     for decl in decls:
         yield decl.atom.predicate
-        for described in decl.descr:
-            yield from (term for term in described.args if isinstance(term, str))
+        for descriptor in decl.descr:
+            yield from (term for term in descriptor.args if isinstance(term, str))
 
 
-def _alike(name: str) -> str | None:
+def _similar_predicate(name: str) -> str | None:
     import difflib  # only needed for an unread predicate
 
-    found = difflib.get_close_matches(name, sorted(PREDICATES), n=1, cutoff=0.8)
-    return found[0] if found else None
+    matches = difflib.get_close_matches(name, sorted(PREDICATES), n=1, cutoff=0.8)
+    return matches[0] if matches else None
 
 
-# A client's fact without a time holds for ever, and in every window. The declaration has to state that this is meant.
+# A client's fact without a time holds for ever, and so in every window of a temporal operator. The declaration has to
+# state whether this is meant.
 
 
 def find_untimed(program: Program) -> Iterator[Diagnostic]:
     """Yield an error for each window over facts of clients whose declaration does not state how untimed facts count."""
-    eternal: dict[Key, Key] = {}  # predicates with eternal facts, and those of clients that they come from
+    eternal: dict[Key, Key] = {}  # predicates with eternal facts, and the client's predicate that each takes them from
     for key, predicate in program.predicates.items():
-        untimed = [one for one in (predicate.decl.descr if predicate.decl else ()) if one.predicate == UNTIMED]
+        descriptors = predicate.decl.descr if predicate.decl else ()
+        untimed = [descriptor for descriptor in descriptors if descriptor.predicate == UNTIMED]
         if untimed and not (predicate.temporal and len(untimed) == 1 and untimed[0].args in UNTIMED_MEANINGS):
             message = f'{key[0]}: untimed takes "now" or "always", once, of a temporal predicate'
-            yield Diagnostic("analysis", message, untimed[0].span, None, 'write untimed("now")')
+            yield Diagnostic("analysis", message, untimed[0].span, fix='write untimed("now")')
         if predicate.temporal and not untimed and direction_of(predicate) in ("input", "both"):
             eternal[key] = key
     grows = True
     while grows:
         grows = False
         for rule in program.rules:
-            if rule.head.key not in eternal and (source := _passes_on(rule.clause, eternal)):
+            if rule.head.key not in eternal and (source := _eternal_source(rule.clause, eternal)):
                 eternal[rule.head.key] = source
                 grows = True
     reported: set[Key] = set()
     for rule in program.rules:
-        for one in rule.clause.premises:
-            source = eternal.get(one.atom.key) if isinstance(one, Literal) and one.operator is not None else None
+        for premise in rule.clause.premises:
+            if not isinstance(premise, Literal) or premise.operator is None:
+                continue  # no window
+            source = eternal.get(premise.atom.key)
             if source is not None and source not in reported:
                 reported.add(source)
                 message = f"a client can state {source[0]} without a time, and such a fact is in every window"
                 fix = f'add untimed("now") to the descr of {source[0]}: it holds at the evaluation time; or '
-                yield Diagnostic("analysis", message, one.span, None, fix + 'untimed("always"): it holds for ever')
+                yield Diagnostic("analysis", message, premise.span, fix=fix + 'untimed("always"): it holds for ever')
 
 
-def _passes_on(clause: Clause, eternal: Mapping[Key, Key]) -> Key | None:
-    """Return the predicate whose interval the head takes over, if its facts can be eternal."""
-    ends = set() if clause.annotation is None else {one.name for one in bound_variables(clause.annotation.bounds)}
-    for one in clause.premises:
-        if isinstance(one, Literal) and one.annotation is not None:
-            own = {name.name for name in bound_variables(one.annotation.bounds)}
-            if ends & own and one.atom.key in eternal:
-                return eternal[one.atom.key]
+def _eternal_source(clause: Clause, eternal: Mapping[Key, Key]) -> Key | None:
+    """Return the client's predicate whose eternal facts give the head their interval; None if there is none."""
+    bounds = () if clause.annotation is None else clause.annotation.bounds
+    head_variables = {variable.name for variable in bound_variables(bounds)}
+    for premise in clause.premises:
+        if isinstance(premise, Literal) and premise.annotation is not None and premise.atom.key in eternal:
+            variables = {variable.name for variable in bound_variables(premise.annotation.bounds)}
+            if head_variables & variables:
+                return eternal[premise.atom.key]
     return None
 
 
@@ -172,20 +167,16 @@ _STEPS: Final = (
     ("macro_result", 4, 2),
     ("nothing_to_undo", 2, 1),
 )
-"""References to a step of the same tool."""
-_POINTERS: Final = (
-    *(("arg_step", 5, 4), ("macro_result", 4, 3), ("undo_out", 4, 3), ("extract", 3, 2), ("keep", 3, 2)),
-)
+"""Predicate, arity and column of references to a step of the same tool."""
+_POINTERS: Final = (("arg_step", 5, 4), ("macro_result", 4, 3), ("undo_out", 4, 3), ("extract", 3, 2), ("keep", 3, 2))
+"""Predicate, arity and column of JSON Pointers."""
 _POINTER: Final = re.compile(r"(?:/(?:[^~/]|~[01])*)*")
 
 
 def may_have_step(statements: Statements, tool: str, number: int) -> bool:
     """Return False only if all steps of the tool are known and none has this number."""
     steps = statements.of(tool, "macro_step", 3)
-    return not statements.complete or any(one.args[1] in (number, None) for one in steps)
-
-
-ON_ERROR: Final = ("stop", "continue", "undo")
+    return not statements.complete or any(step.args[1] in (number, None) for step in steps)
 
 
 def cross_check(pack: Pack, clauses: Sequence[Clause], statements: Statements) -> list[Diagnostic]:
@@ -205,48 +196,49 @@ class _CrossCheck:
         self._each = statements.each
 
     def run(self) -> None:
-        self._values("relevant", 2, 1, _score, "a score is a number from 0 to 100")
-        self._values("needs_resource", 4, 3, _score, "a priority is a number from 0 to 100")
-        self._spans()
+        self._check_values("relevant", 2, 1, _is_score, "a score is a number from 0 to 100")
+        self._check_values("needs_resource", 4, 3, _is_score, "a priority is a number from 0 to 100")
+        self._check_durations()
         on_error = ", ".join(f'"{value}"' for value in ON_ERROR)
-        self._values("on_error", 3, 2, ON_ERROR.__contains__, f"what happens after an error is one of {on_error}")
+        self._check_values("on_error", 3, 2, ON_ERROR.__contains__, f"what happens after an error is one of {on_error}")
         check_arguments(self.pack, self.statements, self.problems)
-        self._steps()
-        self._pointers()
-        self._context()
-        self._optional()
-        self._conflicts()
+        self._check_steps()
+        self._check_pointers()
+        self._check_context()
+        self._check_optional_params()
+        self._check_conflicts()
         check_results(self.pack, self.statements, self.problems)
-        self._schemas("macro_param", 3)
-        self._schemas("macro_output", 2)
-        self._tools()
-        self._values("macro_step", 3, 1, lambda n: not isinstance(n, int) or n >= 1, "steps are counted from 1")
-        self._errors()
-        self._intents()
+        self._check_schemas("macro_param", 3)
+        self._check_schemas("macro_output", 2)
+        self._check_tools()
+        self._check_values("macro_step", 3, 1, lambda n: not isinstance(n, int) or n >= 1, "steps are counted from 1")
+        self._check_on_error()
+        self._check_intents()
 
-    def _values(self, predicate: str, arity: int, column: int, good: Callable[[Any], bool], rule: str) -> None:
+    def _check_values(self, predicate: str, arity: int, column: int, valid: Callable[[Any], bool], rule: str) -> None:
+        """Report the constants in a column for which ``valid`` is false; ``rule`` begins the message."""
         for statement in self._each(predicate, arity):
             value = statement.args[column]
-            if isinstance(value, int | str) and not good(value):
+            if isinstance(value, int | str) and not valid(value):
                 self._report(statement, column, f"{rule}, not {value!r}", None)
 
-    def _spans(self) -> None:
+    def _check_durations(self) -> None:
         for statement in self._each("valid_for", 2):
-            span = statement.args[1]
-            if isinstance(span, Duration) and span.ns <= 0:
-                self._report(
-                    statement, 1, "a tool is valid for some time, or it is never offered", "write a longer span"
-                )
+            duration = statement.args[1]
+            if isinstance(duration, Duration) and duration.ns <= 0:
+                message = "a tool is valid for some time, or it is never offered"
+                self._report(statement, 1, message, "write a longer span")
 
-    def _schemas(self, predicate: str, arity: int) -> None:
+    def _check_schemas(self, predicate: str, arity: int) -> None:
+        """Check the schemas in the last column of ``macro_param`` or ``macro_output``."""
         column = arity - 1
         for statement in self._each(predicate, arity):
             value = statement.args[column]
             if value is None:
                 continue
-            name = statement.args[1] if isinstance(statement.args[1], str) else "value"
             try:
-                if arity > 2:
+                if predicate == "macro_param":
+                    name = statement.args[1] if isinstance(statement.args[1], str) else "value"
                     input_schema((), {name: plain(value)})
                 else:
                     result_schema(plain(value))
@@ -254,7 +246,7 @@ class _CrossCheck:
                 fix = flaw.fix if isinstance(flaw, Flaw) else None
                 self._report(statement, column, str(flaw), fix)
 
-    def _steps(self) -> None:
+    def _check_steps(self) -> None:
         for predicate, arity, column in _STEPS:
             for statement in self._each(predicate, arity):
                 tool, number = statement.args[0], statement.args[column]
@@ -265,7 +257,7 @@ class _CrossCheck:
                 elif predicate != "macro_result" and column > 1 and number == statement.args[1]:
                     self._report(statement, column, f"step {number} of {tool} waits for itself", "name an earlier step")
 
-    def _pointers(self) -> None:
+    def _check_pointers(self) -> None:
         for predicate, arity, column in _POINTERS:
             for statement in self._each(predicate, arity):
                 text = statement.args[column]
@@ -273,47 +265,44 @@ class _CrossCheck:
                     fix = "write '' for the whole, '/a/0' for a part of it, ~0 for ~ and ~1 for / in a name"
                     self._report(statement, column, f"{text!r} is not a JSON Pointer", fix)
 
-    def _context(self) -> None:
+    def _check_context(self) -> None:
         for statement in self._each("needs_resource", 4):
             address = statement.args[1]
             if isinstance(address, str) and uri(address) is None:
-                self._report(
-                    statement, 1, f"{address!r} is not a path or URI that clients can open", "write a path or a URI"
-                )
+                message = f"{address!r} is not a path or URI that clients can open"
+                self._report(statement, 1, message, "write a path or a URI")
         for statement in self._each("instruction", 3):
             text = statement.args[2]
             if isinstance(text, str) and not text.strip():
-                self._report(
-                    statement, 2, "the instruction is empty", "write what the model has to observe", error=False
-                )
+                fix = "write what the model has to observe"
+                self._report(statement, 2, "the instruction is empty", fix, error=False)
 
-    def _optional(self) -> None:
+    def _check_optional_params(self) -> None:
         for statement in self._each("optional_param", 2):
             tool, name = statement.args
             if isinstance(tool, str) and isinstance(name, str) and self.statements.complete:
-                known = set(self._parameters(tool))
-                if name not in known and None not in known:
+                params = set(self._parameters(tool))
+                if name not in params and None not in params:
                     message = f"{tool} has no parameter {name!r} that could be left out"
-                    self._report(statement, 1, message, did_you_mean(name, {one for one in known if one}), error=False)
+                    self._report(statement, 1, message, did_you_mean(name, {p for p in params if p}), error=False)
 
     def _parameters(self, tool: str) -> Iterator[str | None]:
         """Yield the names that call arguments may have; None if one may have any name."""
-        named = [one.args[1] for one in self.statements.of(tool, "macro_param", 3)]
-        named += [one.args[3] for one in self.statements.of(tool, "arg_from", 4)]
-        yield from (name if isinstance(name, str) else None for name in named)
+        names = [statement.args[1] for statement in self.statements.of(tool, "macro_param", 3)]
+        names += [statement.args[3] for statement in self.statements.of(tool, "arg_from", 4)]
+        yield from (name if isinstance(name, str) else None for name in names)
         for step in self.statements.of(tool, "macro_step", 3):
             action = self.pack.actions.get(step.args[2]) if isinstance(step.args[2], str) else None
             yield from (None,) if action is None else action.input_schema.get("properties", ())
 
-    def _conflicts(self) -> None:
+    def _check_conflicts(self) -> None:
         rivals: dict[frozenset[object], list[Statement]] = {}
         for statement in self._each("conflicts", 2):
             if None in statement.args:
                 continue
             if statement.args[0] == statement.args[1]:
-                self._report(
-                    statement, 1, f"{statement.args[0]} cannot be its own rival", "name another tool", error=False
-                )
+                message = f"{statement.args[0]} cannot be its own rival"
+                self._report(statement, 1, message, "name another tool", error=False)
             rivals.setdefault(frozenset(statement.args), []).append(statement)
         for statement in self._each("requires", 2):
             tool, needed = statement.args
@@ -323,7 +312,7 @@ class _CrossCheck:
                 message = f"{tool} requires {needed} and is in conflict with it, so that it is never offered"
                 self._report(statement, 1, message, "remove one of the two", error=False)
 
-    def _tools(self) -> None:
+    def _check_tools(self) -> None:
         for statement in self._each("macro", 2):
             tool = statement.args[0]
             problem = name_problem(tool) if isinstance(tool, str) else None
@@ -331,56 +320,55 @@ class _CrossCheck:
                 self._report(statement, 0, f"the name of the tool {problem}", None)
             elif isinstance(statement.args[1], str) and not statement.args[1].strip():
                 self._report(statement, 1, "the description of the tool is empty", "write what the tool does")
-            elif isinstance(tool, str) and not self.statements.could_be(tool, "macro_step", 3):
+            elif isinstance(tool, str) and not self.statements.may_have(tool, "macro_step", 3):
                 fix = f'write macro_step("{tool}", 1, "an action").'
                 self._report(statement, 0, f"the tool {tool!r} has no step and is never offered", fix, error=False)
 
-    def _errors(self) -> None:
+    def _check_on_error(self) -> None:
         for statement in self._each("on_error", 3):
-            tool, number, what = statement.args
+            tool, number, reaction = statement.args
             if not isinstance(tool, str) or not isinstance(number, int):
                 continue
             if not may_have_step(self.statements, tool, number):
                 self._report(statement, 1, f"{tool} has no step {number}", "write a macro_step clause for it")
-            elif what == "undo" and not self.statements.could_be(tool, "undo_step", 3):
+            elif reaction == "undo" and not self.statements.may_have(tool, "undo_step", 3):
                 self._report(statement, 2, f"{tool} has no step that can be undone", "write an undo_step clause")
 
-    def _intents(self) -> None:
+    def _check_intents(self) -> None:
         """Warn about intents that pack.toml lists and no rule reads."""
         mentioned: set[str] = set()
         for clause in self.clauses:
             for name in _intents_of(clause):
                 if name is None:
-                    return  # it may be any
+                    return  # a rule that reads every intent
                 mentioned.add(name)
-        if any(not one.premises for one in self._each("mandatory", 1) + self._each("relevant", 2)):
-            return  # some tool speaks to all of them
+        if any(not statement.premises for statement in self._each("mandatory", 1) + self._each("relevant", 2)):
+            return  # a tool that is selected for every intent
         listed = {intent.name: intent.line for intent in self.pack.settings.intents}
         for name in sorted(set(listed) - mentioned):
-            message = f"no rule mentions the intent {name!r}"
-            self.problems.add(
-                pack_problem("pack.toml", message, listed[name], fix=did_you_mean(name, mentioned), severity="warning")
-            )
+            message, fix = f"no rule mentions the intent {name!r}", did_you_mean(name, mentioned)
+            self.problems.add(pack_problem("pack.toml", message, listed[name], fix=fix, severity="warning"))
 
 
-def _score(value: object) -> bool:
+def _is_score(value: object) -> bool:
     return isinstance(value, int) and 0 <= value <= 100
 
 
 def _intents_of(clause: Clause) -> Iterable[str | None]:
-    """Yield the intents that a clause requires; None if it may be any."""
+    """Yield the intents that a clause requires; None if a premise is true for any intent and reads its name."""
     for premise in clause.premises:
         if isinstance(premise, Literal) and premise.atom.key == ("intent", 1):
             (name,) = premise.atom.args
             if isinstance(name, str):
                 yield name
             elif not (isinstance(name, Variable) and name.anonymous):
-                yield from _equal_to(name, clause.premises)
+                yield from _texts_equal_to(name, clause.premises)
 
 
-def _equal_to(term: Term, premises: Iterable[Premise]) -> Iterable[str | None]:
-    found: list[str | None] = []
+def _texts_equal_to(term: Term, premises: Iterable[Premise]) -> Iterable[str | None]:
+    """Return the texts that premises such as ``T = "a"`` equate with the term; [None] if there are none."""
+    texts: list[str | None] = []
     for premise in premises:
         if not isinstance(premise, Literal) and not premise.negated and term in (premise.left, premise.right):
-            found += [side for side in (premise.left, premise.right) if isinstance(side, str)]
-    return found or [None]
+            texts += [side for side in (premise.left, premise.right) if isinstance(side, str)]
+    return texts or [None]

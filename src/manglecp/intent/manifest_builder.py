@@ -59,7 +59,7 @@ EXTENSIONS: Final = {
         "cancel": 'payload["x-request_key"] of cancel, which macro_invoke takes too: the run of that key stops',
     },
 }
-"""Extensions and optional parts of the protocol (OPEN-50)."""
+"""The extensions of every server, as its manifest describes them (OPEN-50)."""
 
 
 def manifest(
@@ -69,7 +69,7 @@ def manifest(
     auth: Auth | None = None,
     extensions: dict[str, Any] | None = None,
 ) -> Manifest:
-    """Return the manifest. ``endpoints`` are for HTTP; ``extensions`` are added to the built-in ones."""
+    """Return the manifest. ``endpoints`` are for HTTP; ``auth`` replaces the pack's; ``extensions`` are added."""
     pack = domain.pack
     limits, configured = pack.settings.limits, pack.settings.auth
     auth = auth or Auth(
@@ -112,12 +112,12 @@ def _external(external: ExternalDescription) -> ExternalPredicate:
     )
 
 
-def _extensions(domain: Domain, more: dict[str, Any]) -> dict[str, Any]:
-    wrong = sorted(key for key in more if not key.startswith("x-"))
-    if wrong:
-        raise ValueError(f"an extension begins with x-: {', '.join(wrong)}")  # MANI-27
+def _extensions(domain: Domain, added: dict[str, Any]) -> dict[str, Any]:
+    invalid = sorted(key for key in added if not key.startswith("x-"))
+    if invalid:
+        raise ValueError(f"an extension begins with x-: {', '.join(invalid)}")  # MANI-27
     structured = {"enabled": domain.pack.settings.structured_facts, "rules": False}
-    return {**EXTENSIONS, "x-structured_facts": structured, "x-pack_digest": domain.digest, **more}
+    return {**EXTENSIONS, "x-structured_facts": structured, "x-pack_digest": domain.digest, **added}
 
 
 T = TypeVar("T")
@@ -132,39 +132,45 @@ def survey(
 ) -> tuple[Domain | None, tuple[Diagnostic, ...]]:
     """Return the domain, or None, and all problems including warnings.
 
-    Reading and loading each stop at a part they cannot use; a survey continues with the others. To avoid false errors,
-    everything that a broken part could define is assumed to exist, and warnings need a readable pack. ``serve`` runs
-    the pack's generators. ``sandbox`` as in :func:`manglecp.pack.read_pack`.
+    A pack that cannot be read is not loaded; a survey loads its readable parts, to report their errors too. To avoid
+    false errors, everything that a broken part could define is assumed to exist, and warnings of loading are left out.
+    ``serve`` runs the pack's generators. ``sandbox`` is as in :func:`manglecp.pack.read_pack`.
     """
     try:
         pack = read_pack(folder, params, sandbox=sandbox)
-    except PackError as refused:
-        if refused.partial is None:
-            return None, refused.diagnostics
-        return None, _more(refused.partial, refused.diagnostics)
+    except PackError as error:
+        if error.partial is None:
+            return None, error.diagnostics
+        return None, _with_load_errors(error.partial, error.diagnostics)
     try:
         with nullcontext() if serve is None else serve(pack) as generated:
             domain = Domain.load(pack, generated=generated)
-    except PackError as refused:
-        return None, refused.diagnostics
+    except PackError as error:
+        return None, error.diagnostics
     clauses = (rule.clause for rule in domain.program.rules)
     return domain, (*domain.warnings, *find_disclosed_secrets(clauses))
 
 
-def _more(partial: Pack, known: tuple[Diagnostic, ...]) -> tuple[Diagnostic, ...]:
-    broken = {problem.file for problem in known if problem.severity == "error"}
+def _with_load_errors(partial: Pack, read_problems: tuple[Diagnostic, ...]) -> tuple[Diagnostic, ...]:
+    """Return the problems of reading, and the errors of loading the readable part, sorted by place."""
+    broken = {problem.file for problem in read_problems if problem.severity == "error"}
+    problems = list(read_problems)
     try:
         Domain.load(_assume_broken_parts(partial, broken))
-    except PackError as refused:
-        found = [problem for problem in refused.diagnostics if problem.severity == "error" and problem not in known]
-    else:
-        found = []
-    if _any_in("rules", broken) or _any_in("externals", broken):  # rules may rest on what is missing
-        found = [problem for problem in found if not problem.file.startswith("rules/")]
-    return tuple(sorted((*known, *found), key=lambda problem: (problem.file, problem.line or 0, problem.column or 0)))
+    except PackError as error:
+        rules_incomplete = _any_in("rules", broken) or _any_in("externals", broken)  # errors in rules may be false
+        problems += (
+            problem
+            for problem in error.diagnostics
+            if problem.severity == "error"
+            and problem not in read_problems
+            and not (rules_incomplete and problem.file.startswith("rules/"))
+        )
+    return tuple(sorted(problems, key=lambda problem: (problem.file, problem.line or 0, problem.column or 0)))
 
 
 def _assume_broken_parts(pack: Pack, broken: set[str]) -> Pack:
+    """Return the pack, where each part with a broken file defines every name."""
     if _any_in("actions", broken):
         pack = replace(pack, actions=_TotalMapping(pack.actions, _ACTION))
     if _any_in("skills", broken):
@@ -175,6 +181,7 @@ def _assume_broken_parts(pack: Pack, broken: set[str]) -> Pack:
 
 
 def _any_in(part: str, files: set[str]) -> bool:
+    """Return whether a file belongs to a part, such as ``actions.py`` or ``actions/tools.py``."""
     return any(file == f"{part}.py" or file.startswith(f"{part}/") for file in files)
 
 

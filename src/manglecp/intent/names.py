@@ -1,9 +1,9 @@
 """Names in rules and fact files: a constant in the place of a tool, action, permission or the like has to exist.
 
-The kernel's declarations give each of their columns a kind of name. A column of the pack has the kinds of the variables
-that stand in it: in ``needs_confirmation(T) :- dangerous(T)`` it holds tools. A misspelt name would never match, and
-policy about it would have no effect, so it is an error. It is a warning where names may come from clients, generators
-or externals, and is permitted where the declaration of that predicate has the descriptor ``open``.
+The kernel's declarations give columns a kind of name. A column of a predicate of the pack has the kinds of its
+variables: by the rule ``needs_confirmation(T) :- dangerous(T)``, the column of ``dangerous`` holds tools. A misspelt
+name would never match, and policy about it would have no effect, so it is an error. It is a warning where names may
+come from clients, generators or externals; the descriptor ``open`` of such a predicate permits every name.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal as LiteralType, NamedTuple, TypeAlias
 
-from manglecp.base.diagnostic import Diagnostic
+from manglecp.base.diagnostic import Diagnostic, Severity
 from manglecp.base.source import Span, Trust
 from manglecp.base.suggestions import closest_match
 from manglecp.intent.fact_sources import descriptor
@@ -23,7 +23,7 @@ from manglecp.pack import Pack
 from manglecp.wire.messages import SIDE_EFFECTS
 
 Kind: TypeAlias = LiteralType["tool", "action", "permission", "effect", "intent", "skill", "predicate"]
-Column: TypeAlias = tuple[Key, int]
+Column: TypeAlias = tuple[Key, int]  # of a predicate
 
 PERMISSIONS: Final = ("approve", "approve:*", "explain_policy", "read_metrics")  # those that the server checks
 _KINDS: Final[Mapping[str, Kind]] = {
@@ -37,7 +37,7 @@ _KINDS: Final[Mapping[str, Kind]] = {
 }
 """Kinds by the names of variables in the kernel's declarations."""
 IMPORTED: Final = "the server's facts"  # the place of facts that a server adds to those of the pack
-_MACRO: Final[Column] = (("macro", 2), 0)
+_TOOL_DEFINITIONS: Final[Column] = (("macro", 2), 0)
 
 
 class RuleSet(NamedTuple):
@@ -50,7 +50,7 @@ class RuleSet(NamedTuple):
     assertable: Collection[str]  # predicates that clients may state
     whole: bool
     base: Base | None = None
-    constant: Collection[Key] = ()  # predicates that the base has all facts of
+    constant: Collection[Key] = ()  # predicates whose facts are all in the base
 
 
 def check_names(rules: RuleSet) -> list[Diagnostic]:
@@ -63,12 +63,14 @@ class _Use(NamedTuple):
 
     name: str
     kinds: set[Kind]
-    predicate: str
+    predicate: str  # empty for a comparison
     span: Span | None
     fact: Statement | None = None
 
 
 class _NameCheck:
+    """Checks all names when it is made; ``problems`` has the result."""
+
     def __init__(self, rules: RuleSet) -> None:
         self.rules = rules
         self.columns: dict[Column, set[Kind]] = {
@@ -78,32 +80,36 @@ class _NameCheck:
             for column, term in enumerate(decl.atom.args)
             if isinstance(term, Variable) and term.name in _KINDS
         }
-        self.declared_open = {decl.atom.predicate for decl in rules.decls if descriptor(decl, "open") is not None}
-        generated = {name for one in rules.pack.generators.values() for name in one.predicates}
-        self.open = {*rules.assertable, *generated, *rules.pack.externals} - PREDICATES
-        self._spread()
+        self.open_predicates = {decl.atom.predicate for decl in rules.decls if descriptor(decl, "open") is not None}
+        generated = {name for generator in rules.pack.generators.values() for name in generator.predicates}
+        # Predicates whose facts come from outside the pack.
+        self.outside = {*rules.assertable, *generated, *rules.pack.externals} - PREDICATES
+        self._spread_kinds()
         uses = list(self._uses())
-        tools, self.tool_sources = NameFlow(rules, self.open).values(_MACRO)
+        tools, self.tool_sources = NameFlow(rules, self.outside).values(_TOOL_DEFINITIONS)
         listed = {intent.name for intent in rules.pack.settings.intents}
-        domain = (use for use in uses if use.span is None or use.span.source.trust > Trust.POLICY)
-        self.known: dict[Kind, Collection[str]] = {
+        domain_uses = (use for use in uses if use.span is None or use.span.source.trust > Trust.POLICY)
+        self.existing: dict[Kind, Collection[str]] = {
             "tool": tools,
             "action": rules.pack.actions,
             "permission": (*rules.pack.settings.permissions, *PERMISSIONS),
             "effect": SIDE_EFFECTS,
-            "intent": listed or {use.name for use in domain if "intent" in use.kinds},
+            "intent": listed or {use.name for use in domain_uses if "intent" in use.kinds},
             "skill": rules.pack.skills,
             "predicate": rules.assertable,
         }
-        self.any_intent = not listed and any(
+        self.has_general_tool = not listed and any(
             clause.is_fact and clause.head.predicate in ("mandatory", "relevant") for clause in rules.clauses
         )
         self.problems = ProblemList()
-        unknown = (use for use in uses if not self._exists(use))
-        for use in reversed({(frozenset(use.kinds), use.name): use for use in reversed(list(unknown))}.values()):
-            self._report(use)  # each name once, where it is used first
+        first_uses: dict[tuple[frozenset[Kind], str], _Use] = {}  # each name is reported once
+        for use in uses:
+            if not self._exists(use):
+                first_uses.setdefault((frozenset(use.kinds), use.name), use)
+        for use in first_uses.values():
+            self._report(use)
 
-    def _spread(self) -> None:
+    def _spread_kinds(self) -> None:
         """Give the columns of the pack's predicates their kinds, until nothing changes."""
         grows = True
         while grows:
@@ -121,62 +127,67 @@ class _NameCheck:
         """Return the kinds of the variables of a clause."""
         kinds: dict[str, set[Kind]] = {}
         for _, column, term in _places(clause):
-            if isinstance(term, Variable) and not term.anonymous and (found := self.columns.get(column)):
-                kinds.setdefault(term.name, set()).update(found)
-        for one in clause.premises:
-            if isinstance(one, Equality) and isinstance(one.left, Variable) and isinstance(one.right, Variable):
-                both = kinds.get(one.left.name, set()) | kinds.get(one.right.name, set())
-                if both and not one.negated:
-                    kinds[one.left.name] = kinds[one.right.name] = both
+            if isinstance(term, Variable) and not term.anonymous and (column_kinds := self.columns.get(column)):
+                kinds.setdefault(term.name, set()).update(column_kinds)
+        for premise in clause.premises:
+            if isinstance(premise, Equality) and not premise.negated:
+                left, right = premise.left, premise.right
+                if isinstance(left, Variable) and isinstance(right, Variable):
+                    kinds[left.name] = kinds[right.name] = kinds.get(left.name, set()) | kinds.get(right.name, set())
         return kinds
 
     def _uses(self) -> Iterator[_Use]:
         for clause in self.rules.clauses:
             for atom, column, term in _places(clause):
                 if isinstance(term, str) and (kinds := self.columns.get(column)):
-                    yield _Use(term, kinds, atom.predicate, argument_span(atom, column[1]) or atom.span)
-            of = self._kinds_of(clause)
-            yield from (_Use(name, of[var], "", span) for var, name, span in _compared(clause) if var in of)
-        keys = {key for key, _ in self.columns if key[0] not in ASSERTED}  # a file with those is refused
+                    yield _Use(term, kinds, atom.predicate, argument_span(atom, column[1]))
+            kinds_of = self._kinds_of(clause)
+            for variable, name, span in _compared(clause):
+                if kinds_of.get(variable):
+                    yield _Use(name, kinds_of[variable], "", span)
+        keys = {key for key, _ in self.columns if key[0] not in ASSERTED}  # facts of asserted predicates are refused
         for file, facts in self.rules.facts:
             for fact in (fact for fact in facts if fact.key in keys):
                 statement = Statement(fact.args, None, file)
-                for place, value in enumerate(fact.args):
-                    if isinstance(value, str) and (kinds := self.columns.get((fact.key, place))):
+                for index, value in enumerate(fact.args):
+                    if isinstance(value, str) and (kinds := self.columns.get((fact.key, index))):
                         yield _Use(value, kinds, fact.predicate, None, statement)
         for action in self.rules.pack.actions.values():
             statement = Statement((), None, "actions.py")
             yield from (_Use(effect, {"effect"}, "", None, statement) for effect in action.effects)
 
     def _exists(self, use: _Use) -> bool:
-        if use.predicate in self.declared_open:
+        if use.predicate in self.open_predicates:
             return True
-        return any(use.name in self.known[kind] or self._may_exist(use.name, kind) for kind in use.kinds)
+        return any(use.name in self.existing[kind] or self._may_exist(use.name, kind) for kind in use.kinds)
 
     def _may_exist(self, name: str, kind: Kind) -> bool:
         if kind == "effect":
             return name.startswith("x-") and len(name) > 2
         if kind in ("tool", "intent", "predicate") and not self.rules.whole:
             return True  # a file that was not read may define it
-        open_tools = bool(self.tool_sources) and self.tool_sources <= self.declared_open
-        return (kind == "tool" and open_tools) or (kind == "intent" and not self.known["intent"])
+        any_tool = bool(self.tool_sources) and self.tool_sources <= self.open_predicates
+        return (kind == "tool" and any_tool) or (kind == "intent" and not self.existing["intent"])
 
     def _report(self, use: _Use) -> None:
         kind = min(use.kinds, key=list(_TEXTS).index)
         message, fix = (text.format(use.name) for text in _TEXTS[kind])
         if kind == "intent" and not self.rules.pack.settings.intents:
             message = f"no rule of the domain reads the intent {use.name!r}"
-        similar = closest_match(use.name, self.known[kind])
+        similar = closest_match(use.name, self.existing[kind])
         fix = f"did you mean {similar}? If not, {fix}" if similar else fix
-        sources = (self.tool_sources - self.declared_open if kind == "tool" else set()) | ({use.predicate} & self.open)
+        sources = {use.predicate} & self.outside
+        if kind == "tool":
+            sources |= self.tool_sources - self.open_predicates
         if sources:
             fix += f", or declare {min(sources)} with open(…): its facts come from outside the pack"
-        imported = use.fact is not None and use.fact.file == IMPORTED
-        certain = not (sources or imported or (kind == "intent" and self.any_intent))
+        is_imported = use.fact is not None and use.fact.file == IMPORTED
+        is_certain = not (sources or is_imported or (kind == "intent" and self.has_general_tool))
         if use.fact is not None:
-            self.problems.report(use.fact, None, message, fix, error=certain)
+            self.problems.report(use.fact, None, message, fix, error=is_certain)
         else:
-            self.problems.add(Diagnostic("analysis", message, use.span, None, fix, "error" if certain else "warning"))
+            severity: Severity = "error" if is_certain else "warning"
+            self.problems.add(Diagnostic("analysis", message, use.span, fix=fix, severity=severity))
 
 
 _TEXTS: Final[Mapping[Kind, tuple[str, str]]] = {
@@ -188,88 +199,95 @@ _TEXTS: Final[Mapping[Kind, tuple[str, str]]] = {
     "skill": ("the pack has no skill {!r}", "write it in skills/{}.md"),
     "predicate": ("clients cannot state {!r}, so that denying it has no effect", "declare it with a direction"),
 }
-"""The problem and its fix, by kind; the first kind of a column counts."""
+"""Message and fix by kind. Of a column with several kinds, the first in this order is reported."""
 
 
 class NameFlow:
-    """The names that a column can hold, and the predicates through which unknown ones may get there."""
+    """The names that a column can hold, and the predicates through which unknown ones may get there (its sources)."""
 
-    def __init__(self, rules: RuleSet, open_predicates: Collection[str]) -> None:
+    def __init__(self, rules: RuleSet, outside: Collection[str]) -> None:
         self.rules = rules
-        self.open = open_predicates
+        self.outside = outside
         self.by_head: dict[Key, list[Clause]] = {}
         for clause in (*(clause for unit in kernel_units() for clause in unit.clauses), *rules.clauses):
             self.by_head.setdefault(clause.head.key, []).append(clause)
         self.names: dict[Column, set[str]] = {}
         self.sources: dict[Column, set[str]] = {}
 
-    def values(self, wanted: Column) -> tuple[set[str], set[str]]:
+    def values(self, target: Column) -> tuple[set[str], set[str]]:
         """Return the names in a column, and the predicates that can add others."""
-        self._column(wanted)
-        before = -1
-        while before != (now := sum(len(one) + 1 for of in (self.names, self.sources) for one in of.values())):
-            before = now
+        self._column(target)
+        size = -1
+        while size != (new_size := sum(len(s) + 1 for by in (self.names, self.sources) for s in by.values())):
+            size = new_size
             for column in list(self.names):
                 self._derive(column)
-        return self.names[wanted], self.sources[wanted]
+        return self.names[target], self.sources[target]
 
     def _column(self, column: Column) -> tuple[set[str], set[str]]:
+        """Return the names and sources of a column so far; a new column is derived in the next round."""
         return self.names.setdefault(column, set()), self.sources.setdefault(column, set())
 
     def _derive(self, column: Column) -> None:
-        (key, place), (names, sources) = column, self._column(column)
+        (key, index), (names, sources) = column, self._column(column)
         is_new = not names and not sources
         if self.rules.base is not None and key in self.rules.constant:
-            names.update(value for row in self.rules.base.rows(key) if isinstance(value := row[place], str))
+            names.update(value for row in self.rules.base.rows(key) if isinstance(value := row[index], str))
             return
-        if key[0] in self.open or key[0] in ASSERTED:
+        if key[0] in self.outside or key[0] in ASSERTED:
             sources.add(key[0])
-        for _, facts in self.rules.facts if is_new else ():  # there may be a million
-            names.update(value for fact in facts if fact.key == key and isinstance(value := fact.args[place], str))
+        for _, facts in self.rules.facts if is_new else ():  # only once: there may be a million
+            names.update(value for fact in facts if fact.key == key and isinstance(value := fact.args[index], str))
         for clause in self.by_head.get(key, ()):
-            more, through = self._term(clause, clause.head.args[place])
-            names |= more
-            sources |= through
+            term_names, term_sources = self._term(clause, clause.head.args[index])
+            names |= term_names
+            sources |= term_sources
 
     def _term(self, clause: Clause, term: Term) -> tuple[set[str], set[str]]:
+        """Return the names that a term in the head of a clause can have, and the sources of others."""
         if isinstance(term, str):
             return {term}, set()
         name = term.name if isinstance(term, Variable) else None
         equal = {text for variable, text, _ in _compared(clause, negated=False) if variable == name}
         if equal:
             return equal, set()
-        bodies = [one.atom for one in clause.premises if isinstance(one, Literal) and not one.negated]
-        found = [
-            self._column((atom.key, column))
-            for atom in bodies
-            for column, arg in enumerate(atom.args)
+        atoms = [premise.atom for premise in clause.premises if isinstance(premise, Literal) and not premise.negated]
+        columns = [
+            self._column((atom.key, index))
+            for atom in atoms
+            for index, arg in enumerate(atom.args)
             if isinstance(arg, Variable) and arg.name == name and not atom.predicate.startswith(":")
         ]
-        closed = [names for names, sources in found if not sources]
+        closed = [names for names, sources in columns if not sources]
         if closed:
             return set.intersection(*closed), set()
-        if found:
-            return set(found[0][0]), set(found[0][1])
-        own = {atom.predicate for atom in bodies if atom.predicate not in PREDICATES and atom.predicate[0] != ":"}
-        return set(), own or {clause.head.predicate}  # it is computed
+        if columns:
+            return set(columns[0][0]), set(columns[0][1])
+        # It is computed, from values of the predicates in the body.
+        own = {atom.predicate for atom in atoms if atom.predicate not in PREDICATES and atom.predicate[0] != ":"}
+        return set(), own or {clause.head.predicate}
 
 
 def _places(clause: Clause) -> Iterator[tuple[Atom, Column, Term]]:
-    for atom in (clause.head, *(one.atom for one in clause.premises if isinstance(one, Literal))):
-        yield from ((atom, (atom.key, column), term) for column, term in enumerate(atom.args))
+    """Yield each argument of the clause, with its atom and column."""
+    for atom in (clause.head, *(premise.atom for premise in clause.premises if isinstance(premise, Literal))):
+        yield from ((atom, (atom.key, index), term) for index, term in enumerate(atom.args))
 
 
 def _compared(clause: Clause, *, negated: bool = True) -> Iterator[tuple[str, str, Span | None]]:
-    """Yield the variables that are compared with texts: ``T = "a"``, ``T != "a"``, ``:list:member(T, ["a", "b"])``."""
-    for one in clause.premises:
-        if one.negated and not negated:
+    """Yield the variables that are compared with texts: ``T = "a"``, ``T != "a"``, ``:list:member(T, ["a", "b"])``.
+
+    Each with its name, the text and the span of the comparison; without ``negated``, only those that are not negated.
+    """
+    for premise in clause.premises:
+        if premise.negated and not negated:
             continue
-        if isinstance(one, Equality):
-            pairs: Iterable[tuple[Term, Term]] = ((one.left, one.right), (one.right, one.left))
-        elif one.atom.predicate == ":list:member" and isinstance(one.atom.args[1], Apply):
-            pairs = [(one.atom.args[0], term) for term in one.atom.args[1].args]
+        if isinstance(premise, Equality):
+            pairs: Iterable[tuple[Term, Term]] = ((premise.left, premise.right), (premise.right, premise.left))
+        elif premise.atom.predicate == ":list:member" and isinstance(premise.atom.args[1], Apply):
+            pairs = [(premise.atom.args[0], item) for item in premise.atom.args[1].args]
         else:
             continue
         for variable, text in pairs:
             if isinstance(variable, Variable) and isinstance(text, str):
-                yield variable.name, text, one.span
+                yield variable.name, text, premise.span

@@ -1,8 +1,8 @@
 """Offers: macro-tools that were proven for an identity, stored so that this identity can invoke them.
 
 An offer is the definition of a tool and the *proof inputs* of its evaluation: intent, parameters and session facts,
-with every ``now`` resolved. It grants nothing: an invocation proves the tool again from these inputs, for the identity
-as it is then, with the rules and facts of that moment, at the server's clock. Secret settings are not stored.
+with every ``now`` resolved. It grants nothing: an invocation proves the tool again from these inputs, with the rights,
+rules, facts and clock of that moment. Secret settings are not stored.
 
 Each process caches what it stored, and writes only offers that are new, changed, removed by another process, or close
 to the end of their retention.
@@ -34,12 +34,12 @@ from manglecp.pack import Pack
 from manglecp.store import Store, StoredOffer, Transaction
 from manglecp.wire.messages import IntentRequest, IntentResponse
 
-_CACHED: Final = 4_096
-_STORED: Final = 2_048
-_LARGEST: Final = 8_192  # larger documents are not cached: clients influence their number and size
+_MAX_FOUND: Final = 4_096  # cached offers that were read, and decoded definitions
+_MAX_STORED: Final = 2_048  # cached offers that were written
+_LARGEST_CACHED: Final = 8_192  # bytes; larger documents are not cached: clients influence their number and size
 _SLOW_SECONDS: Final = 0.005  # a proof that takes longer must not block the event loop
 _FRESH_SECONDS: Final = 1.0  # how long a cached offer is used before the store is read again
-Path = tuple[str | int, ...]
+JsonPath = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -51,6 +51,8 @@ class Offer:
 
 
 class _Stored(NamedTuple):
+    """An offer that this process stored at ``at_ms``; ``digest`` is that of its document."""
+
     inputs_digest: str
     definition: Definition
     digest: str
@@ -58,13 +60,15 @@ class _Stored(NamedTuple):
 
 
 class _Found(NamedTuple):
+    """An offer that was read from the store. It is used before ``drop_ms`` and, monotonic, before ``fresh_until``."""
+
     offer: Offer
     drop_ms: int
     fresh_until: float
 
 
 class OfferService:
-    """Evaluates intents of one revision of a pack, and stores and finds the offers. Thread-safe."""
+    """Evaluates intents for one revision of a pack, and stores and finds the offers. Thread-safe."""
 
     def __init__(self, domain: Domain, store: Store, *, clock: Callable[[], int] = time.time_ns) -> None:
         self.domain = domain
@@ -72,17 +76,10 @@ class OfferService:
         self._store = store
         self._clock = clock
         self._retention_ms = domain.pack.settings.invocation.retention_ms
-        self._stored: LruCache[tuple[str, str], _Stored] = LruCache(_STORED)
-        self._found: LruCache[tuple[str, str], _Found] = LruCache(_CACHED)
+        self._stored: LruCache[tuple[str, str], _Stored] = LruCache(_MAX_STORED)
+        self._found: LruCache[tuple[str, str], _Found] = LruCache(_MAX_FOUND)
         self._is_slow = False
         """Whether the last proof took long enough to be computed in a thread the next time."""
-        self.successor: OfferService | None = None
-        """The service of the revision that replaced this one."""
-
-    @property
-    def newest(self) -> OfferService:
-        """The service of the current revision."""
-        return self if self.successor is None else self.successor.newest
 
     async def evaluate(self, request: IntentRequest, identity: Identity) -> IntentResponse:
         """Evaluate an intent in a thread, and store the offers of the response."""
@@ -96,7 +93,7 @@ class OfferService:
         return answer.response
 
     def renew(self, domain: Domain) -> None:
-        """Replace the facts. Evaluations under way keep theirs."""
+        """Use a domain with other generated facts. Evaluations under way keep theirs."""
         if domain.digest != self.domain.digest:
             raise ValueError("another pack revision has an invoker of its own")
         self.domain = domain
@@ -107,9 +104,9 @@ class OfferService:
         A valid offer is cached briefly: an offer stored by another process becomes visible after ``_FRESH_SECONDS``.
         """
         now_ms, key = self._clock() // 1_000_000, (identity, macro_id)
-        found = self._found.get(key)
-        if found is not None and now_ms < found.drop_ms and time.monotonic() < found.fresh_until:
-            return found.offer
+        cached = self._found.get(key)
+        if cached is not None and now_ms < cached.drop_ms and time.monotonic() < cached.fresh_until:
+            return cached.offer
         registry = self._store.registry
 
         def read(tx: Transaction) -> tuple[StoredOffer | None, int]:
@@ -122,18 +119,18 @@ class OfferService:
             return None
         try:
             definition = self.codec.read(stored.document)
-        except LookupError:  # a setting that this pack revision does not have
+        except LookupError:  # the document has a secret setting that this pack revision does not have
             return None
-        inputs = self._store.seals.unseal(stored.inputs, *_place(identity, stored.inputs_digest))
+        inputs = self._store.seals.unseal(stored.inputs, *_seal_binding(identity, stored.inputs_digest))
         offer = Offer(definition, ProofInputs.decode(inputs))
-        if len(stored.document) + len(inputs) <= _LARGEST and _is_valid(stored, now_ms):
+        if len(stored.document) + len(inputs) <= _LARGEST_CACHED and _is_valid(stored, now_ms):
             self._found.put(key, _Found(offer, stored.expires_at_ms or drop_ms, read_at + _FRESH_SECONDS))
         return offer
 
-    async def prove(self, offer: Offer, identity: Identity, more: Sequence[Fact] = ()) -> Proof:
-        """Prove an offered tool now; ``more`` are facts about its run. Raises :class:`WireError`, as :func:`prove`."""
+    async def prove(self, offer: Offer, identity: Identity, run_facts: Sequence[Fact] = ()) -> Proof:
+        """Prove an offered tool now; ``run_facts`` are facts about its run. Raises as :func:`.proof.prove` does."""
         started = time.perf_counter()
-        arguments = self.domain, offer.inputs, identity, offer.definition, self._clock(), more
+        arguments = self.domain, offer.inputs, identity, offer.definition, self._clock(), run_facts
         try:
             return await asyncio.to_thread(prove, *arguments) if self._is_slow else prove(*arguments)
         finally:
@@ -143,10 +140,10 @@ class OfferService:
         now_ms, name = now_ns // 1_000_000, evaluation.identity.name
         inputs = ProofInputs.of(evaluation).encode()
         inputs_digest = digest([name, digest_bytes(inputs)])
-        stored_before = self._known(name, inputs_digest, definitions)
+        stored_before = self._stored_before(name, inputs_digest, definitions)
         if stored_before is not None and self._are_stored(name, stored_before, now_ms):
             return
-        sealed = self._store.seals.seal(inputs, *_place(name, inputs_digest))
+        sealed = self._store.seals.seal(inputs, *_seal_binding(name, inputs_digest))
         entries = [
             StoredOffer(
                 definition.macro_id,
@@ -158,47 +155,48 @@ class OfferService:
             )
             for definition in definitions
         ]
-        # A tool that is offered again soon is kept longer than it has to be, so that the next offer is not written.
-        soon = stored_before is not None and all(now_ms - one.at_ms <= self._retention_ms // 2 for one in stored_before)
-        retention_ms = self._retention_ms * 3 // 2 if soon else self._retention_ms
+        # A tool that is offered often is kept longer than it has to be, so that its next offers need no write.
+        half_ms = self._retention_ms // 2
+        is_frequent = stored_before is not None and all(now_ms - stored.at_ms <= half_ms for stored in stored_before)
+        retention_ms = self._retention_ms * 3 // 2 if is_frequent else self._retention_ms
         with self._store.write_transaction() as tx:
             self._store.registry.register(tx, name, entries, retention_ms=retention_ms, now_ms=now_ms)
         for definition, entry in zip(definitions, entries, strict=True):
             key = name, definition.macro_id
             self._found.discard(key)
-            if len(entry.document) <= _LARGEST:
+            if len(entry.document) <= _LARGEST_CACHED:
                 self._stored.put(key, _Stored(inputs_digest, definition, digest_bytes(entry.document), now_ms))
 
-    def _known(self, name: str, inputs_digest: str, definitions: Sequence[Definition]) -> list[_Stored] | None:
-        """Return what this process stored for equal inputs with equal definitions, else None."""
+    def _stored_before(self, name: str, inputs_digest: str, definitions: Sequence[Definition]) -> list[_Stored] | None:
+        """Return the offers of all definitions that this process stored for these inputs; None if one is missing."""
         stored_before = []
         for definition in definitions:
-            one = self._stored.get((name, definition.macro_id))
-            if one is None or one.inputs_digest != inputs_digest or one.definition != definition:
+            stored = self._stored.get((name, definition.macro_id))
+            if stored is None or stored.inputs_digest != inputs_digest or stored.definition != definition:
                 return None
-            stored_before.append(one)
+            stored_before.append(stored)
         return stored_before
 
     def _are_stored(self, name: str, stored_before: Sequence[_Stored], now_ms: int) -> bool:
         """Return whether the store has all of them, for at least the retention of new offers."""
         with self._store.read_transaction() as tx:
-            entries = self._store.registry.entries(tx, name, [one.definition.macro_id for one in stored_before])
-        for one in stored_before:
-            stored, drop_ms, inputs_digest = entries.get(one.definition.macro_id, ("", 0, ""))
-            begins_ms, ends_ms = _window(one.definition)
-            least_ms = max(now_ms, begins_ms or 0, ends_ms or 0) + self._retention_ms
-            if (stored, inputs_digest) != (one.digest, one.inputs_digest) or drop_ms < least_ms:
+            entries = self._store.registry.entries(tx, name, [stored.definition.macro_id for stored in stored_before])
+        for stored in stored_before:
+            document_digest, drop_ms, inputs_digest = entries.get(stored.definition.macro_id, ("", 0, ""))
+            begin_ms, end_ms = _window(stored.definition)
+            min_drop_ms = max(now_ms, begin_ms or 0, end_ms or 0) + self._retention_ms
+            if (document_digest, inputs_digest) != (stored.digest, stored.inputs_digest) or drop_ms < min_drop_ms:
                 return False
         return True
 
 
-def _place(identity: str, inputs_digest: str) -> tuple[str, ...]:
-    """Return the place of proof inputs in the store, to which their seal is bound."""
+def _seal_binding(identity: str, inputs_digest: str) -> tuple[str, ...]:
+    """Return the place of proof inputs in the store: their seal is valid only there."""
     return "registry", identity, inputs_digest, "inputs"
 
 
 def _window(definition: Definition) -> tuple[int | None, int | None]:
-    """Return the validity in milliseconds, rounded inwards."""
+    """Return the begin and end of the validity in milliseconds, rounded inwards."""
     return (
         None if definition.not_before is None else -(-definition.not_before // 1_000_000),
         None if definition.expires_at is None else definition.expires_at // 1_000_000,
@@ -210,14 +208,14 @@ def _is_valid(stored: StoredOffer, now_ms: int) -> bool:
 
 
 class _Blank(msgspec.Struct, frozen=True):
-    """A text with secrets, which is not stored: its path, and its parts."""
+    """A text with secrets, which is empty in the document: its path, and its parts."""
 
-    place: Path
-    parts: tuple[str, ...]  # odd parts are names of settings
+    place: JsonPath
+    parts: tuple[str, ...]  # texts and names of settings in turn, a text first
 
 
 class _Document(msgspec.Struct, frozen=True, omit_defaults=True):
-    definition: Any
+    definition: Any  # plain JSON
     blanks: tuple[_Blank, ...] = ()
 
 
@@ -228,30 +226,31 @@ class OfferCodec:
     """Encodes and decodes the definitions of one pack, without its secret settings."""
 
     def __init__(self, pack: Pack) -> None:
-        hidden = secret_values(pack)  # the longest first
+        secrets = secret_values(pack)  # the longest first
         self._names = {value: name for name, value in pack.params.items() if is_secret_setting(name)}
         self._settings = pack.params
-        self._secret = re.compile("|".join(map(re.escape, hidden))) if hidden else None
-        self.read: Callable[[bytes], Definition] = lru_cache(_CACHED)(self._read)
+        self._secret = re.compile("|".join(map(re.escape, secrets))) if secrets else None
+        self.read: Callable[[bytes], Definition] = lru_cache(_MAX_FOUND)(self._read)
 
     def write(self, definition: Definition) -> bytes:
         blanks: list[_Blank] = []
         content = msgspec.to_builtins(definition)
         if self._secret is not None:
-            content = self._blanked(content, (), blanks)
+            content = self._without_secrets(content, (), blanks)
         return msgspec.json.encode(_Document(content, tuple(blanks)), order="sorted")
 
     def _read(self, document: bytes) -> Definition:
-        found = _decoder.decode(document)
-        for blank in found.blanks:
-            *way, last = blank.place
-            inside = found.definition
-            for part in way:
-                inside = inside[part]
-            inside[last] = "".join(self._settings[text] if n % 2 else text for n, text in enumerate(blank.parts))
-        return msgspec.convert(found.definition, Definition)
+        decoded = _decoder.decode(document)
+        for blank in decoded.blanks:
+            *path, last = blank.place
+            container = decoded.definition
+            for step in path:
+                container = container[step]
+            container[last] = "".join(self._settings[part] if n % 2 else part for n, part in enumerate(blank.parts))
+        return msgspec.convert(decoded.definition, Definition)
 
-    def _blanked(self, value: Any, place: Path, blanks: list[_Blank]) -> Any:
+    def _without_secrets(self, value: Any, place: JsonPath, blanks: list[_Blank]) -> Any:
+        """Return the JSON value at ``place`` without texts that have secrets; add a blank for each."""
         if isinstance(value, str):
             parts = self._parts(value)
             if len(parts) == 1:
@@ -259,15 +258,15 @@ class OfferCodec:
             blanks.append(_Blank(place, tuple(parts)))
             return ""
         if isinstance(value, dict):
-            return {name: self._blanked(member, (*place, name), blanks) for name, member in value.items()}
+            return {name: self._without_secrets(member, (*place, name), blanks) for name, member in value.items()}
         if isinstance(value, (list, tuple)):
-            return [self._blanked(item, (*place, number), blanks) for number, item in enumerate(value)]
+            return [self._without_secrets(item, (*place, number), blanks) for number, item in enumerate(value)]
         return value
 
     def _parts(self, text: str) -> Sequence[str]:
         assert self._secret is not None
         parts, end = [], 0
-        for found in self._secret.finditer(text):
-            parts += [text[end : found.start()], self._names[found[0]]]
-            end = found.end()
+        for secret in self._secret.finditer(text):
+            parts += [text[end : secret.start()], self._names[secret[0]]]
+            end = secret.end()
         return [*parts, text[end:]]

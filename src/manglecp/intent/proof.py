@@ -1,7 +1,7 @@
 """The proof of one macro-tool at the moment of its use.
 
 Admission and the gate before the first effect run the rules again: for the principal as it is now, with the current
-rules and server facts, at the server's clock. No earlier verdict and no window stands for this proof.
+rules and server facts, at the server's clock. No earlier verdict and no validity window replaces this proof.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from manglecp.mangle import Fact
 from manglecp.wire import WireError
 from manglecp.wire.messages import Intent, IntentPayload, IntentRequest
 
-_INVALID_FACTS: Final = frozenset(
+_INVALID_FACTS: Final = frozenset(  # codes of errors: another pack revision does not accept the stored facts
     {"invalid_facts", "unknown_predicate", "arity_mismatch", "type_mismatch", "reserved_predicate", "too_many_facts"}
 )
 
@@ -31,7 +31,7 @@ class ProofInputs(msgspec.Struct, frozen=True, omit_defaults=True):
 
     intent: Intent
     facts: tuple[Any, ...] = ()
-    """Fact objects with absolute times: ``now`` was the evaluation time, and must not become a later one."""
+    """Fact objects with absolute times: ``now`` became the evaluation time, and must not become a later one."""
 
     @classmethod
     def of(cls, evaluation: IntentEvaluation) -> ProofInputs:
@@ -47,14 +47,14 @@ class ProofInputs(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def session_facts(self, domain: Domain) -> list[Fact]:
         """Return the session facts. Raises :class:`WireError` if they do not fit the domain."""
-        return domain.profile.read(list(self.facts), 0)
+        return domain.profile.read(list(self.facts), 0)  # no fact refers to ``now``, so the evaluation time is unused
 
 
 _decoder: Final = msgspec.json.Decoder(ProofInputs)
 
 
 class Proof(NamedTuple):
-    """A macro-tool that was proven at ``at_ns``. ``digest`` is that of all inputs of the evaluation."""
+    """A macro-tool that was proven at ``at_ns`` (since 1970). ``digest`` is that of all inputs of the evaluation."""
 
     definition: Definition
     at_ns: int
@@ -67,39 +67,30 @@ def prove(
     identity: Identity,
     offered: Definition,
     now_ns: int,
-    more: Sequence[Fact] = (),
+    run_facts: Sequence[Fact] = (),
 ) -> Proof:
-    """Prove an offered tool again, with the same chain. ``more`` are facts about its run.
+    """Prove an offered tool again, with the same chain. ``run_facts`` are facts about its run.
 
     Raises :class:`WireError`: ``auth_insufficient`` if policy denies the intent or an action of the tool,
     ``macro_expired`` if the tool is not proven or its chain is another one.
     """
     request = IntentRequest(id="", payload=IntentPayload(intent=inputs.intent, facts=list(inputs.facts)))
     try:
-        evaluation = evaluate(domain, request, identity, clock=lambda: now_ns, more=more)
+        evaluation = evaluate(domain, request, identity, clock=lambda: now_ns, run_facts=run_facts)
     except WireError as error:
-        raise (not_proven() if error.code in _INVALID_FACTS else error) from error
-    tool = offered.tool
-    if any(one.tool == tool for one in evaluation.selected):
+        raise (_not_proven() if error.code in _INVALID_FACTS else error) from error
+    tool, lookup = offered.tool, evaluation.lookup
+    if any(selected.tool == tool for selected in evaluation.selected):
         for definition in Composer(evaluation).all([tool])[0]:
             if definition.tool == tool and definition.chain_digest == offered.chain_digest:
                 return Proof(definition, now_ns, _digest(domain, inputs, identity, now_ns))
-    elif denied_actions(evaluation) & {str(action) for _, action in evaluation.lookup.rows("may_run", 2, tool)}:
-        raise effect_denied()
-    raise not_proven()
+    elif any(lookup.rows("effect_denied", 2, action) for _, action in lookup.rows("may_run", 2, tool)):
+        raise WireError("auth_insufficient", "Policy does not permit an effect of this macro-tool")
+    raise _not_proven()
 
 
-def denied_actions(evaluation: IntentEvaluation) -> frozenset[str]:
-    """Return the actions that policy denies."""
-    return frozenset(str(action) for action, _ in evaluation.lookup.all("effect_denied", 2))
-
-
-def not_proven() -> WireError:
+def _not_proven() -> WireError:
     return WireError("macro_expired", "The rules do not prove this macro-tool any more; evaluate the intent again")
-
-
-def effect_denied() -> WireError:
-    return WireError("auth_insufficient", "Policy does not permit an effect of this macro-tool")
 
 
 def _digest(domain: Domain, inputs: ProofInputs, identity: Identity, now_ns: int) -> str:

@@ -1,8 +1,8 @@
 """Proof hints: why these tools were selected, read from a finished evaluation.
 
 For every tool of the response there is one proof: its leaves are the supporting facts, its rules the rule chain, its
-shape the tree. Predicates that only the kernel uses are skipped, and absences are left out, because most concern
-policy. Trees are bounded; they are cut furthest from the root.
+structure the tree. Intermediate predicates of the kernel are replaced by their premises. Negated premises are left out,
+because most concern policy. Trees are bounded; they are cut furthest from the root.
 """
 
 from __future__ import annotations
@@ -35,49 +35,47 @@ if TYPE_CHECKING:
 
 
 # Rule coverage counts all rules, including the kernel's; fired, dormant and inapplicable rules add up to the total.
-# Details are limited to the pack's own rules, by predicate names.
+# Details are limited to the pack's own rules, and name only predicates.
 
 
 def rule_coverage(evaluation: IntentEvaluation) -> RuleCoverage:
     """Return counts of all rules, and details of the dormant ones that the caller may see."""
     coverage = evaluation.result.explainer.coverage(selector="intent")
     visibility = Visibility(evaluation.domain, evaluation.identity)
-    details = [_dormant(rule, visibility) for rule in coverage.rules if _is_visible(rule, visibility)]
+    details = [_dormant_rule(rule, visibility) for rule in coverage.rules if _is_detailed(rule, visibility)]
     return RuleCoverage(
         total_rules=len(coverage.rules),
         rules_fired=coverage.count("fired"),
         rules_dormant=coverage.count("partially_alive", "dead"),
         rules_inapplicable=coverage.count("inapplicable"),
-        dormant_details=tuple(sorted(details, key=lambda one: (one.rule, one.status, one.missing_predicates))),
+        dormant_details=tuple(sorted(details, key=lambda rule: (rule.rule, rule.status, rule.missing_predicates))),
     )
 
 
-def _is_visible(covered: RuleStatus, visibility: Visibility) -> bool:
+def _is_detailed(covered: RuleStatus, visibility: Visibility) -> bool:
     clause = covered.rule.clause
     if covered.status not in ("partially_alive", "dead") or trust_of(clause) is Trust.KERNEL:
         return False
     return not visibility.hides(clause.head.key, clause)
 
 
-def _dormant(covered: RuleStatus, visibility: Visibility) -> DormantRule:
-    clause = covered.rule.clause
-    arities = {premise.atom.key for premise in clause.premises if hasattr(premise, "atom")}
-    shown = [name for name in covered.missing if not any(visibility.hides(key) for key in arities if key[0] == name)]
+def _dormant_rule(covered: RuleStatus, visibility: Visibility) -> DormantRule:
+    keys = {premise.atom.key for premise in covered.rule.clause.premises if isinstance(premise, LiteralPremise)}
+    hidden = {key[0] for key in keys if visibility.hides(key)}
     return DormantRule(
         rule=visibility.text(covered.rule.head),
-        missing_predicates=tuple(visibility.text(name) for name in shown),
+        missing_predicates=tuple(visibility.text(name) for name in covered.missing if name not in hidden),
         status="dead" if covered.status == "dead" else "partially_alive",
     )
 
 
-MAX_NODES: Final = 100
+MAX_NODES: Final = 100  # of a tree
 MAX_DEPTH: Final = 24
-MAX_SUPPORTING: Final = 100
+MAX_SUPPORTING: Final = 100  # facts of one derivation
 
 _ABOUT_CLIENT: Final = frozenset({"client", "client_permission", "client_trust"})
-_REPEATS: Final = frozenset({"core"})  # repeats the proof of the candidate
-
-_REASONS: Final = {
+_REDUNDANT: Final = frozenset({"core"})  # its proof is that of the candidate
+_REASONS: Final = {  # by the reason of the engine, that for clients
     "no rule mentions it": "No rules reference this predicate",
     "nothing joined": "Rules reference this predicate, but none of them could use the fact",
 }
@@ -90,6 +88,8 @@ def hints_wanted(options: Options) -> bool:
 
 
 class Hints:
+    """The hints of one evaluation. ``deadline`` is monotonic."""
+
     def __init__(self, evaluation: IntentEvaluation, deadline: float) -> None:
         self.evaluation = evaluation
         self.result = evaluation.result
@@ -112,95 +112,100 @@ class Hints:
         )
 
     def derivations(self, definitions: Sequence[Definition]) -> tuple[Derivation, ...]:
-        selected = {one.tool: one for one in self.evaluation.selected}
-        for one in definitions:
-            if one.tool not in self._derivations:
-                self._derivations[one.tool] = self._derivation(one.macro_id, selected[one.tool])
-        return tuple(self._derivations[one.tool] for one in definitions)
+        """Return a derivation for each tool, in their order; each is computed once."""
+        selected_by_name = {selected.tool: selected for selected in self.evaluation.selected}
+        for definition in definitions:
+            tool = definition.tool
+            if tool not in self._derivations:
+                self._derivations[tool] = self._derivation(definition.macro_id, selected_by_name[tool])
+        return tuple(self._derivations[definition.tool] for definition in definitions)
 
     def _derivation(self, macro_id: str, selected: Selected) -> Derivation:
         goal = Fact("final_selected", (selected.tool, selected.score, selected.phase))
         proof = self.result.explainer.explain(goal)
         assert proof is not None  # it was selected
-        seen = self._preorder(proof.root)
+        nodes = self._preorder(proof.root)
+        rules = (self.visibility.text(_predicate(node)) for node in nodes if node.origin == "derived")
         return Derivation(
             macro_id=macro_id,
             selected_by=selected.phase,
             score=selected.score,
-            supporting_facts=tuple(self._supporting(seen)),
-            rule_chain=tuple(dict.fromkeys(self.visibility.text(_predicate(n)) for n in seen if n.origin == "derived")),
+            supporting_facts=tuple(self._supporting(nodes)),
+            rule_chain=tuple(dict.fromkeys(rules)),
             tree=self._tree(proof.root),
         )
 
     def _supporting(self, nodes: Iterable[Node]) -> list[dict[str, object]]:
-        facts = {node.ground for node in nodes if node.ground is not None and self._is_own(node)}
+        facts = {node.ground for node in nodes if node.ground is not None and self._is_stated(node)}
         return [self.visibility.wire(fact) for fact in sorted(facts, key=lambda fact: fact.text)[:MAX_SUPPORTING]]
 
-    def _is_own(self, node: Node) -> bool:
-        return node.origin == "session" and node.ground is not None and self._readable(node.ground)
+    def _is_stated(self, node: Node) -> bool:
+        """Return whether the node is a fact of the client, not one of the server about the request."""
+        return node.origin == "session" and node.ground is not None and self._is_assertable(node.ground)
 
-    def _readable(self, fact: Fact) -> bool:
+    def _is_assertable(self, fact: Fact) -> bool:
         return fact.predicate in self.evaluation.domain.profile.readable
 
     def _children(self, node: Node) -> list[Node]:
-        """Return the shown premises of a node; skipped premises are replaced by theirs."""
-        found: dict[Node, None] = {}
+        """Return the shown premises of a node; an intermediate predicate of the kernel is replaced by its premises."""
+        children: list[Node] = []
         seen: set[Node] = set()
-        work = list(reversed(node.premises))
-        while work:
-            premise = work.pop()
-            if premise in seen or premise.ground is None or premise.ground.predicate in _REPEATS:
+        pending = list(reversed(node.premises))
+        while pending:
+            premise = pending.pop()
+            if premise in seen or premise.ground is None or premise.ground.predicate in _REDUNDANT:
                 continue
             seen.add(premise)
             clause = None if premise.rule is None else premise.rule.clause
             if self.visibility.hides(premise.ground.key, clause):
                 continue
             if clause is not None and trust_of(clause) is Trust.KERNEL and premise.ground.predicate not in SELECTION:
-                work += reversed(premise.premises)
+                pending += reversed(premise.premises)
             else:
-                found[premise] = None
-        return list(found)
+                children.append(premise)
+        return children
 
     def _preorder(self, root: Node) -> list[Node]:
-        found: dict[Node, None] = {}
-        work = [root]
-        while work:
-            node = work.pop()
-            if node not in found:
-                found[node] = None
-                work += reversed(self._children(node))
-        return list(found)
+        nodes: dict[Node, None] = {}
+        pending = [root]
+        while pending:
+            node = pending.pop()
+            if node not in nodes:
+                nodes[node] = None
+                pending += reversed(self._children(node))
+        return list(nodes)
 
     def _tree(self, root: Node) -> ProofTree:
-        """Build the tree breadth-first, so that what is cut is furthest from the selection."""
-        levels: list[tuple[Node, int, list[int]]] = [(root, 1, [])]
+        """Build the tree breadth-first, so that the nodes that are cut are furthest from the selection."""
+        queue: list[tuple[Node, int, list[int]]] = [(root, 1, [])]  # node, depth, indices of its children
         cut: set[int] = set()
-        for place, (node, depth, below) in enumerate(levels):  # it grows
+        for index, (node, depth, child_indices) in enumerate(queue):  # it grows
             children = self._distinct(self._children(node))
-            if children and (depth == MAX_DEPTH or len(levels) + len(children) > MAX_NODES):
-                cut.add(place)
+            if children and (depth == MAX_DEPTH or len(queue) + len(children) > MAX_NODES):
+                cut.add(index)
                 continue
             for child in children:
-                below.append(len(levels))
-                levels.append((child, depth + 1, []))
+                child_indices.append(len(queue))
+                queue.append((child, depth + 1, []))
         trees: dict[int, ProofTree] = {}
-        for place in reversed(range(len(levels))):
-            node, _, below = levels[place]
-            children_trees = tuple(trees.pop(child) for child in below)
-            if place in cut:
-                children_trees = (ProofTree(fact=CUT, type="derived"),)
-            trees[place] = ProofTree(fact=self._text(node), type=self._type(node), children=children_trees)
+        for index in reversed(range(len(queue))):
+            node, _, child_indices = queue[index]
+            subtrees = tuple(trees.pop(child) for child in child_indices)
+            if index in cut:
+                subtrees = (ProofTree(fact=CUT, type="derived"),)
+            trees[index] = ProofTree(fact=self._text(node), type=self._type(node), children=subtrees)
         return trees[0]
 
     def _distinct(self, nodes: list[Node]) -> list[Node]:
-        found: dict[object, Node] = {}
+        """Drop leaves that look the same once they are redacted."""
+        distinct: dict[object, Node] = {}
         for node in nodes:
-            found.setdefault((self._text(node), self._type(node)) if not node.premises else node, node)
-        return list(found.values())
+            distinct.setdefault((self._text(node), self._type(node)) if not node.premises else node, node)
+        return list(distinct.values())
 
     def _text(self, node: Node) -> str:
-        assert node.ground is not None  # absences are left out
-        return self.visibility.fact(node.ground, self._is_own(node))
+        assert node.ground is not None  # negated premises are left out
+        return self.visibility.fact(node.ground, self._is_stated(node))
 
     def _type(self, node: Node) -> NodeType:
         if node.origin == "derived":
@@ -215,8 +220,9 @@ class Hints:
         Facts that hidden rules read are left out: whether those rules used them must not be disclosed.
         """
         hidden = self._hidden_premises()
-        own = [fact for fact in self.evaluation.session if self._readable(fact) and fact.key not in hidden]
-        counts = Counter((fact.fact.predicate, _REASONS[fact.reason]) for fact in self.result.explainer.unused(own))
+        facts = [fact for fact in self.evaluation.session if self._is_assertable(fact) and fact.key not in hidden]
+        unused_facts = self.result.explainer.unused(facts)
+        counts = Counter((unused.fact.predicate, _REASONS[unused.reason]) for unused in unused_facts)
         return [
             UnmatchedFact(pred=pred, reason=reason if count == 1 else f"{reason} ({count} facts)")
             for (pred, reason), count in sorted(counts.items())

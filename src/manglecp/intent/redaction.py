@@ -1,8 +1,8 @@
 """Redaction: what an explanation may show to a caller.
 
-Predicate names are public, values are not: arguments are shown only of published predicates and of those about
-selection. What policy owns is hidden from callers without the permission ``explain_policy``. Every text is also
-scanned for credentials, as a second line of defence.
+Predicate names are public, values are not: arguments are shown only for published predicates and for those about
+selection. Rules and predicates of policy are hidden from callers without the permission ``explain_policy``. Every text
+is also scanned for credentials, as a second line of defence.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.source import Trust
 from manglecp.mangle import Fact, Key, Program
-from manglecp.mangle.syntax import Clause, Literal, Variable, term_variables
+from manglecp.mangle.syntax import Clause, Literal, Term, Variable, term_variables
 from manglecp.pack import Pack
 from manglecp.wire import snake_case
 
@@ -24,10 +24,9 @@ if TYPE_CHECKING:
 
 
 EXPLAIN_POLICY: Final = "explain_policy"  # the permission to see decisions of policy
-
 REDACTED: Final = "[redacted]"
-MAX_CHARACTERS: Final = 512
-MAX_VALUE_CHARACTERS: Final = 4096  # limit of strings in a client's own facts, and of what is scanned
+MAX_CHARACTERS: Final = 512  # of a text; longer ones are cut
+MAX_VALUE_CHARACTERS: Final = 4096  # of a string in a fact; twice as many characters of a text are scanned
 CUT: Final = "…"
 
 SELECTION: Final = frozenset(
@@ -76,6 +75,7 @@ _SECRET_NAME: Final = re.compile(
     r"(?:^|_)(?:passw(?:or)?d|passphrase|pwd|secrets?|credentials?|(?:api|access|private|signing)_?key"
     r"|(?:access|auth|refresh|bearer|api)_token|dsn|connection_string)(?:_|$)"
 )
+# In names of settings, unlike those of predicates, "token" and "key" alone mean a credential.
 _SECRET_SETTING: Final = re.compile(rf"{_SECRET_NAME.pattern}|(?:^|_)(?:token|key)s?(?:_|$)")
 _MIN_SECRET_LENGTH: Final = 8  # shorter settings are not redacted: redaction would confirm a guess
 
@@ -93,9 +93,8 @@ def is_secret_setting(name: str) -> bool:
 
 def secret_values(pack: Pack) -> tuple[str, ...]:
     """Return the values of secret settings, the longest first."""
-    return _longest_first(
-        value for name, value in pack.params.items() if is_secret_setting(name) and len(value) >= _MIN_SECRET_LENGTH
-    )
+    values = (value for name, value in pack.params.items() if is_secret_setting(name))
+    return _longest_first(value for value in values if len(value) >= _MIN_SECRET_LENGTH)
 
 
 def _longest_first(texts: Iterable[str]) -> tuple[str, ...]:
@@ -103,8 +102,8 @@ def _longest_first(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(set(texts), key=lambda text: (-len(text), text)))
 
 
-def _short(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + CUT
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + CUT
 
 
 def trust_of(clause: Clause) -> Trust:
@@ -135,11 +134,11 @@ class Visibility:
         self._profile = domain.profile
         self._published = frozenset(schema.predicate for schema in domain.profile.schemas())
         pack = domain.pack
-        places = (text for text in (pack.folder, *pack.fact_files) if len(text) >= _MIN_SECRET_LENGTH)
-        self._known = _longest_first((*secret_values(pack), *places))
+        paths = (path for path in (pack.folder, *pack.fact_files) if len(path) >= _MIN_SECRET_LENGTH)
+        self._secrets = _longest_first((*secret_values(pack), *paths))
 
     def hides(self, key: Key, clause: Clause | None = None) -> bool:
-        """Return whether it belongs to policy and the caller may not see policy. ``clause`` derived the fact."""
+        """Return whether a predicate, or the clause that derived a fact of it, is policy hidden from the caller."""
         if self.explains_policy:
             return False
         return key in self._policy or (clause is not None and trust_of(clause) is Trust.POLICY)
@@ -148,31 +147,34 @@ class Visibility:
         return predicate in self._published or predicate in SELECTION
 
     def text(self, text: str) -> str:
+        """Return a text without secret settings, paths and what looks like a credential."""
         text = text[: 2 * MAX_VALUE_CHARACTERS]
-        for known in self._known:
-            text = text.replace(known, REDACTED)
-        return _short(_PATH.sub(REDACTED, scrub(text)), MAX_CHARACTERS)
+        for secret in self._secrets:
+            text = text.replace(secret, REDACTED)
+        return _cut(_PATH.sub(REDACTED, scrub(text)), MAX_CHARACTERS)
 
     def fact(self, fact: Fact, own: bool = False) -> str:
-        """Return a fact as redacted text, or only its predicate. ``own`` if the caller stated it."""
+        """Return a fact as redacted text, or only its predicate. ``own`` if the caller stated it: it may show paths."""
         if not self.shows_arguments(fact.predicate):
             return self.text(fact.predicate)
-        hidden = self._secret_positions(fact.key)
+        secret = self._secret_positions(fact.key)
         args = tuple(
-            REDACTED if i in hidden else scrub(arg[:MAX_VALUE_CHARACTERS]) if type(arg) is str else arg
+            REDACTED if i in secret else scrub(arg[:MAX_VALUE_CHARACTERS]) if type(arg) is str else arg
             for i, arg in enumerate(fact.args)
         )
         text = fact._replace(args=args).text
-        return _short(scrub(text[: 2 * MAX_VALUE_CHARACTERS]), MAX_CHARACTERS) if own else self.text(text)
+        return _cut(scrub(text[: 2 * MAX_VALUE_CHARACTERS]), MAX_CHARACTERS) if own else self.text(text)
 
     def wire(self, fact: Fact) -> dict[str, Any]:
-        written: dict[str, Any] = dict(self._profile.write(fact))
-        hidden = self._secret_positions(fact.key)
-        args: Iterable[Any] = written.get("args", ())
-        written["args"] = [REDACTED if i in hidden else _scrubbed(arg) for i, arg in enumerate(args)]
-        return written
+        """Return a fact of the caller in wire form, with redacted arguments."""
+        encoded: dict[str, Any] = dict(self._profile.write(fact))
+        secret = self._secret_positions(fact.key)
+        args: Iterable[Any] = encoded.get("args", ())
+        encoded["args"] = [REDACTED if i in secret else _scrub_value(arg) for i, arg in enumerate(args)]
+        return encoded
 
     def _secret_positions(self, key: Key) -> frozenset[int]:
+        """Return the arguments that are secret by the name of the predicate or of the declared argument."""
         predicate = self._predicates.get(key)
         if _SECRET_NAME.search(snake_case(key[0])):
             return frozenset(range(key[1]))
@@ -185,21 +187,21 @@ class Visibility:
         )
 
 
-def _scrubbed(value: Any) -> Any:
+def _scrub_value(value: Any) -> Any:
     if type(value) is str:
-        return _short(scrub(value[: MAX_VALUE_CHARACTERS + 1]), MAX_VALUE_CHARACTERS)
+        return _cut(scrub(value[: MAX_VALUE_CHARACTERS + 1]), MAX_VALUE_CHARACTERS)
     if type(value) is list:
-        return [_scrubbed(item) for item in value]
+        return [_scrub_value(item) for item in value]
     if type(value) is dict:
         return {
-            _scrubbed(key): REDACTED if _SECRET_NAME.search(snake_case(key)) else _scrubbed(item)
+            _scrub_value(key): REDACTED if _SECRET_NAME.search(snake_case(key)) else _scrub_value(item)
             for key, item in value.items()
         }
     return value
 
 
-# A setting that is a credential by its name may be the value of an argument. In descriptions, instructions, resources
-# and schemas it is redacted, and checking the pack names the rule.
+# A setting that is a credential by its name may be the value of an action's argument. In texts that clients read it is
+# redacted, and a check of the pack warns about the rule.
 _CLIENT_TEXTS: Final = frozenset(
     {
         *("macro", "macro_summary", "macro_param", "macro_output", "instruction", "needs_resource"),
@@ -218,16 +220,16 @@ def make_redactor(secrets: Iterable[str]) -> Callable[[Any], Any]:
     """Return a function that redacts these texts in texts and JSON; :func:`unchanged` if there are none."""
     texts = _longest_first(secrets)
 
-    def hide(value: Any) -> Any:
+    def redact(value: Any) -> Any:
         if isinstance(value, str):
             for text in texts:
                 value = value.replace(text, REDACTED)
             return value
         if isinstance(value, dict):
-            return {hide(key): hide(part) for key, part in value.items()}
-        return [hide(part) for part in value] if isinstance(value, list | tuple) else value
+            return {redact(key): redact(member) for key, member in value.items()}
+        return [redact(item) for item in value] if isinstance(value, list | tuple) else value
 
-    return hide if texts else unchanged
+    return redact if texts else unchanged
 
 
 def scrub_json(value: Any) -> Any:
@@ -242,54 +244,57 @@ def scrub_json(value: Any) -> Any:
 def find_disclosed_secrets(clauses: Iterable[Clause]) -> list[Diagnostic]:
     """Warn about each rule that puts a secret setting into a text for clients, directly or through other rules."""
     clauses = list(clauses)
-    held: dict[tuple[Key, int], str] = {}
-    before = -1
-    while before < len(held):
-        before = len(held)
+    settings: dict[tuple[Key, int], str] = {}  # the secret setting in a column of a predicate
+    count = -1
+    while count < len(settings):
+        count = len(settings)
         for clause in clauses:
-            for column, setting in _columns(clause, held):
-                held.setdefault((clause.head.key, column), setting)
+            for column, setting in _secret_columns(clause, settings):
+                settings.setdefault((clause.head.key, column), setting)
     return [
         Diagnostic(
             "analysis",
             f"clients read {clause.head.predicate}, and the setting {setting!r} is a secret by its name",
             clause.head.span,
-            None,
-            "use it in arg_value only; anywhere else it is replaced",
-            "warning",
+            fix="use it in arg_value only; anywhere else it is replaced",
+            severity="warning",
         )
         for clause in clauses
         if clause.head.predicate in _CLIENT_TEXTS
-        for _, setting in _columns(clause, held)[:1]
+        for _, setting in _secret_columns(clause, settings)[:1]
     ]
 
 
-def _columns(clause: Clause, held: dict[tuple[Key, int], str]) -> list[tuple[int, str]]:
-    secret: dict[str, str] = {}
+def _secret_columns(clause: Clause, settings: dict[tuple[Key, int], str]) -> list[tuple[int, str]]:
+    """Return the columns of the head that hold a secret setting, with its name; ``settings`` are those of the body."""
+    secrets: dict[str, str] = {}  # the secret setting in a variable
     for premise in clause.premises:
         if isinstance(premise, Literal):
             atom = premise.atom
             if atom.key == ("setting", 2) and isinstance(atom.args[0], str) and is_secret_setting(atom.args[0]):
-                secret |= {found.name: atom.args[0] for found in term_variables(atom.args[1])}
+                secrets |= {variable.name: atom.args[0] for variable in term_variables(atom.args[1])}
             for column, arg in enumerate(atom.args):
-                if (setting := held.get((atom.key, column))) is not None and isinstance(arg, Variable):
-                    secret.setdefault(arg.name, setting)
+                if (setting := settings.get((atom.key, column))) is not None and isinstance(arg, Variable):
+                    secrets.setdefault(arg.name, setting)
     equalities = [premise for premise in clause.premises if not isinstance(premise, Literal) and not premise.negated]
-    for _ in equalities:  # each may need the one behind it
+    for _ in equalities:  # a round for each, because one may depend on a later one
         for equality in equalities:
             for side, other in ((equality.left, equality.right), (equality.right, equality.left)):
                 if isinstance(side, Variable):
-                    for found in term_variables(other):
-                        if found.name in secret:
-                            secret.setdefault(side.name, secret[found.name])
+                    _pass_on(secrets, other, side)
     for transform in clause.transforms:
         for let in transform.lets:
-            for found in term_variables(let.expression):
-                if found.name in secret:
-                    secret.setdefault(let.variable.name, secret[found.name])
+            _pass_on(secrets, let.expression, let.variable)
     return [
-        (column, secret[found.name])
+        (column, secrets[variable.name])
         for column, arg in enumerate(clause.head.args)
-        for found in term_variables(arg)
-        if found.name in secret
+        for variable in term_variables(arg)
+        if variable.name in secrets
     ]
+
+
+def _pass_on(secrets: dict[str, str], source: Term, target: Variable) -> None:
+    """Mark the target as secret if the source has a secret variable."""
+    for variable in term_variables(source):
+        if variable.name in secrets:
+            secrets.setdefault(target.name, secrets[variable.name])

@@ -5,13 +5,13 @@ where present
 * condensed: macro_id, name, one line of description
 * minimal: macro_id, name
 
-Default values are omitted. Unknown arguments are refused for every tool, so schemas omit that.
+Default values are omitted. Every tool refuses unknown arguments, so schemas omit ``additionalProperties: false``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
@@ -37,29 +37,31 @@ from manglecp.wire.messages import (
     Validity,
 )
 
-# Context of a tool (SKILL-12) is derived by rules only (SKILL-03). Instructions stay under 200 tokens (SKILL-16).
+# The context of a tool (SKILL-12: instructions, skills, resources) comes from derived facts only (SKILL-03). Its
+# instructions stay under 200 tokens (SKILL-16).
 MAX_INSTRUCTION_TOKENS: Final = 199
 MAX_SUMMARY_CHARACTERS: Final = 160
 
 _SENTENCE: Final = re.compile(
-    r".+?(?:[.!?…]+[\"')\]]*(?=\s+[^a-z\s]|\s*$)|[。！？｡]+[\"')\]」』）】”’]*|$|(?=\n))",  # full width is meant
+    r".+?(?:[.!?…]+[\"')\]]*(?=\s+[^a-z\s]|\s*$)|[。！？｡]+[\"')\]」』）】”’]*|$|(?=\n))",  # full width is intended
     re.DOTALL,
 )
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _DRIVE: Final = re.compile(r"[A-Za-z]:[\\/]")
-_USER: Final = re.compile(r"(?!file:)([a-z][a-z0-9+.-]+://)[^/?#]*@", re.IGNORECASE)
-_CODE: Final = frozenset({"javascript", "vbscript"})
-_DATA: Final = re.compile(r"data:\s*([^;,\s]*)\s*[;,]", re.IGNORECASE)
-_INERT: Final = frozenset(
+_USERINFO: Final = re.compile(r"(?!file:)([a-z][a-z0-9+.-]+://)[^/?#]*@", re.IGNORECASE)
+_CODE_SCHEMES: Final = frozenset({"javascript", "vbscript"})
+_DATA_URI: Final = re.compile(r"data:\s*([^;,\s]*)\s*[;,]", re.IGNORECASE)
+_INERT_MEDIA_TYPES: Final = frozenset(
     {
         *("", "text/plain", "text/markdown", "text/csv", "application/json"),
         *("image/png", "image/jpeg", "image/gif", "image/webp"),
     }
 )
 """Media types allowed in data URIs. Others, such as HTML and SVG, can hold code."""
-_BREAKS: Final = re.compile(r"[\t\r\n]")  # ignored by readers of addresses
+_IGNORED_CHARACTERS: Final = re.compile(r"[\t\r\n]")  # URL parsers drop these, so that they could hide a scheme
 _SPACES: Final = re.compile(r"\s+")
-_MARKDOWN: Final = re.compile(r"^(?:#{1,6}\s.*|[-=*_`~]{3,}.*|\s*)$")
+# A heading, a rule, a fence of code, or a blank line.
+_NOT_PROSE: Final = re.compile(r"^(?:#{1,6}\s.*|[-=*_`~]{3,}.*|\s*)$")
 
 
 def instructions(texts: Iterable[str], counter: Counter) -> str:
@@ -67,31 +69,26 @@ def instructions(texts: Iterable[str], counter: Counter) -> str:
     whole = "\n".join(text.strip() for text in texts if text.strip())
     if _fits(whole, counter):
         return whole
-    sentences = [found.group() for found in _SENTENCE.finditer(whole)]
-    least, most = 0, len(sentences)
-    while least + 1 < most:  # the number of tokens grows with the text
-        middle = (least + most) // 2
-        if _fits("".join(sentences[:middle]).strip(), counter):
-            least = middle
-        else:
-            most = middle
-    if least:
-        return "".join(sentences[:least]).strip()
-    return _cut(sentences[0], counter)
+    sentences = [match.group() for match in _SENTENCE.finditer(whole)]
+    count = _largest(len(sentences), lambda number: _fits("".join(sentences[:number]).strip(), counter))
+    return "".join(sentences[:count]).strip() if count else _cut(sentences[0], counter)
 
 
 def _cut(sentence: str, counter: Counter) -> str:
     """Cut a sentence that is too long by itself, between words if possible."""
-    least, most = 0, len(sentence)
-    while least + 1 < most:
-        middle = (least + most) // 2
-        if _fits(sentence[:middle] + "…", counter):
-            least = middle
-        else:
-            most = middle
-    kept = sentence[:least]
-    space = -1 if sentence[least].isspace() else kept.rfind(" ")
-    return (kept[:space] if space > least // 2 else kept).rstrip() + "…"
+    length = _largest(len(sentence), lambda number: _fits(sentence[:number] + "…", counter))
+    start = sentence[:length]
+    space = -1 if sentence[length].isspace() else start.rfind(" ")
+    return (start[:space] if space > length // 2 else start).rstrip() + "…"
+
+
+def _largest(limit: int, fits: Callable[[int], bool]) -> int:
+    """Return the largest number below the limit that fits; all smaller numbers do, and 0 always does."""
+    low, high = 0, limit
+    while low + 1 < high:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
 
 
 def _fits(text: str, counter: Counter) -> bool:
@@ -102,14 +99,14 @@ def resources(rows: Iterable[tuple[str, str, int]]) -> tuple[Resource, ...]:
     """Make resources from address, relevance and priority: best first, unique addresses."""
     best: dict[str, Resource] = {}
     for address, relevance, priority in rows:
-        found = uri(address)
-        if found is None:
+        normalised = uri(address)
+        if normalised is None:
             continue
-        one = Resource(found, relevance.strip(), min(max(priority, 0), 100))
-        known = best.get(one.uri)
-        if known is None or (-one.priority, one.relevance) < (-known.priority, known.relevance):
-            best[one.uri] = one
-    return tuple(sorted(best.values(), key=lambda one: (-one.priority, one.uri)))
+        resource = Resource(normalised, relevance.strip(), min(max(priority, 0), 100))
+        rival = best.get(normalised)
+        if rival is None or (-resource.priority, resource.relevance) < (-rival.priority, rival.relevance):
+            best[normalised] = resource
+    return tuple(sorted(best.values(), key=lambda resource: (-resource.priority, resource.uri)))
 
 
 def uri(address: str) -> str | None:
@@ -118,9 +115,9 @@ def uri(address: str) -> str | None:
     Returns None for an empty address and for code, such as ``javascript:`` or HTML in ``data:``. User names and
     passwords are removed.
     """
-    address = _BREAKS.sub("", address).strip()
+    address = _IGNORED_CHARACTERS.sub("", address).strip()
     if scheme := _SCHEME.match(address):
-        return None if _is_code(scheme[0][:-1].lower(), address) else _USER.sub(r"\1", address, count=1)
+        return None if _is_code(scheme[0][:-1].lower(), address) else _USERINFO.sub(r"\1", address, count=1)
     if not address:
         return None
     drive = _DRIVE.match(address)
@@ -130,22 +127,22 @@ def uri(address: str) -> str | None:
 
 def _is_code(scheme: str, address: str) -> bool:
     if scheme != "data":
-        return scheme in _CODE
-    content = _DATA.match(address)
-    return content is None or content[1].lower() not in _INERT
+        return scheme in _CODE_SCHEMES
+    content = _DATA_URI.match(address)
+    return content is None or content[1].lower() not in _INERT_MEDIA_TYPES
 
 
 def one_line(text: str) -> str:
     """Return the first sentence, without line breaks (OPEN-24)."""
     text = text.strip()
-    found = _SENTENCE.match(text.split("\n\n", 1)[0].replace("\n", " "))
-    return _SPACES.sub(" ", found.group() if found else text).strip()
+    sentence = _SENTENCE.match(text.split("\n\n", 1)[0].replace("\n", " "))
+    return _SPACES.sub(" ", sentence.group() if sentence else text).strip()
 
 
 def summary(content: str) -> str:
-    """Return the first paragraph, cut at the end of a sentence."""
+    """Return the first paragraph of a Markdown text, cut at the end of a sentence."""
     lines = content.strip().splitlines()
-    start = next((i for i, line in enumerate(lines) if not _MARKDOWN.match(line)), None)
+    start = next((i for i, line in enumerate(lines) if not _NOT_PROSE.match(line)), None)
     if start is None:
         return ""
     paragraph = []
@@ -156,12 +153,12 @@ def summary(content: str) -> str:
     text = " ".join(paragraph)
     if len(text) <= MAX_SUMMARY_CHARACTERS:
         return text
-    kept = ""
-    for found in _SENTENCE.finditer(text):
-        if len(kept) + len(found.group()) > MAX_SUMMARY_CHARACTERS:
+    sentences = ""
+    for sentence in _SENTENCE.finditer(text):
+        if len(sentences) + len(sentence.group()) > MAX_SUMMARY_CHARACTERS:
             break
-        kept += found.group()
-    return kept.strip() or text[: MAX_SUMMARY_CHARACTERS - 1].rstrip() + "…"
+        sentences += sentence.group()
+    return sentences.strip() or text[: MAX_SUMMARY_CHARACTERS - 1].rstrip() + "…"
 
 
 Skills = Mapping[str, SkillText]
@@ -169,35 +166,34 @@ Skills = Mapping[str, SkillText]
 
 @dataclass(frozen=True, slots=True)
 class ToolView:
+    """How much of a tool a response shows."""
+
     definition: Definition
     level: Level
     inline: frozenset[str] = frozenset()  # skills with their text in the tool; others are referenced
-    resources: int = 0  # number of resources, best first
+    resource_count: int = 0  # how many of its resources are shown, best first
 
     def changed(self, **changes: object) -> ToolView:
-        return replace(self, **changes)  # type: ignore[arg-type]  # members of this class
+        return replace(self, **changes)  # type: ignore[arg-type]  # fields of this class
 
     @property
     def referenced(self) -> tuple[str, ...]:
+        """The ids of the skills that the tool references instead of holding their text."""
         if self.level != "full":
             return ()
         return tuple(skill for skill in self.definition.skills if skill not in self.inline)
 
 
 def render(tool: ToolView, skills: Skills) -> MacroTool:
+    """Return the tool for a client; ``skills`` are those of the pack by id."""
     definition = tool.definition
-    if tool.level == "minimal":
-        return MacroTool(macro_id=definition.macro_id, name=definition.tool, disclosure_level="minimal")
-    if tool.level == "condensed":
-        return MacroTool(
-            macro_id=definition.macro_id,
-            name=definition.tool,
-            description=definition.summary,
-            disclosure_level="condensed",
-        )
+    macro_id, name = definition.macro_id, definition.tool
+    if tool.level != "full":
+        description = definition.summary if tool.level == "condensed" else UNSET
+        return MacroTool(macro_id=macro_id, name=name, description=description, disclosure_level=tool.level)
     return MacroTool(
-        macro_id=definition.macro_id,
-        name=definition.tool,
+        macro_id=macro_id,
+        name=name,
         description=definition.description,
         disclosure_level="full",
         input_schema={key: part for key, part in definition.input_schema.items() if key != "additionalProperties"},
@@ -215,22 +211,23 @@ def render(tool: ToolView, skills: Skills) -> MacroTool:
 
 def describe_fully(definition: Definition) -> MacroTool:
     """Return the tool with all its details, without the texts of skills."""
-    return render(ToolView(definition, "full", resources=len(definition.resources)), {})
+    return render(ToolView(definition, "full", resource_count=len(definition.resources)), {})
 
 
 def _context(tool: ToolView, skills: Skills) -> ContextInjection | UnsetType:
     definition = tool.definition
-    resources = definition.resources[: tool.resources]
+    resources = definition.resources[: tool.resource_count]
     if not (definition.instructions or definition.skills or resources):
         return UNSET
     return ContextInjection(
         instructions=definition.instructions or UNSET,
-        skills=tuple(_reference(one, tool, skills) for one in definition.skills) or UNSET,
-        context_resources=tuple(
-            ContextResource(uri=one.uri, relevance=one.relevance or UNSET, priority=one.priority) for one in resources
-        )
-        or UNSET,
+        skills=tuple(_reference(skill_id, tool, skills) for skill_id in definition.skills) or UNSET,
+        context_resources=tuple(map(_context_resource, resources)) or UNSET,
     )
+
+
+def _context_resource(resource: Resource) -> ContextResource:
+    return ContextResource(uri=resource.uri, relevance=resource.relevance or UNSET, priority=resource.priority)
 
 
 def _reference(skill_id: str, tool: ToolView, skills: Skills) -> SkillReference:
@@ -241,7 +238,7 @@ def _reference(skill_id: str, tool: ToolView, skills: Skills) -> SkillReference:
 
 def _safety(definition: Definition) -> Safety:
     data = definition.safety
-    is_shown = data.reversible or data.idempotent  # both are false when absent (TOOL-12)
+    is_shown = data.reversible or data.idempotent  # clients read both as false where they are absent (TOOL-12)
     return Safety(
         requires_user_confirmation=data.requires_user_confirmation,
         side_effects=data.side_effects,
@@ -261,8 +258,7 @@ def _validity(definition: Definition) -> Validity | UnsetType:
 
 def required_skills(tools: Sequence[ToolView], skills: Skills) -> tuple[Skill, ...]:
     """Return every referenced skill once (SKILL-07)."""
-    wanted: Iterable[str] = sorted({one for tool in tools for one in tool.referenced})
-    return tuple(skill(skills[one]) for one in wanted)
+    return tuple(skill(skills[skill_id]) for skill_id in sorted({id_ for tool in tools for id_ in tool.referenced}))
 
 
 def skill(text: SkillText) -> Skill:
@@ -271,9 +267,9 @@ def skill(text: SkillText) -> Skill:
         skill_id=text.skill_id,
         name=escape_invisible(text.name),
         description=escape_invisible(text.description),
-        content=_outline(text.content),
+        content=_summary(text.content),
         content_type=UNSET if text.content_type == "text/markdown" else text.content_type,
-        resources=tuple(found for one in text.resources if (found := _resource(one)) is not None) or UNSET,
+        resources=tuple(filter(None, map(_skill_resource, text.resources))) or UNSET,
     )
 
 
@@ -283,11 +279,11 @@ def _escaped(content: str) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _outline(content: str) -> str:
+def _summary(content: str) -> str:
     return escape_invisible(summary(content))
 
 
-def _resource(resource: Mapping[str, str]) -> SkillResource | None:
+def _skill_resource(resource: Mapping[str, str]) -> SkillResource | None:
     address = uri(escape_invisible(resource["uri"]))
     if address is None:
         return None

@@ -26,7 +26,7 @@ from manglecp.intent.identity import ANONYMOUS, Identity
 from manglecp.intent.kernel import PREDICATES
 from manglecp.intent.proof_hints import Hints, hints_wanted, rule_coverage
 from manglecp.intent.tokens import counter
-from manglecp.mangle import LimitError, zone
+from manglecp.mangle import LimitError, instant_text, zone
 from manglecp.mangle.syntax import Apply, Clause, Equality, Term
 from manglecp.pack import Pack
 from manglecp.wire import WireError, budget_exceeded, encode, invalid_type, receive
@@ -43,7 +43,7 @@ from manglecp.wire.messages import (
 )
 
 _SELECTING: Final = frozenset({"mandatory", "relevant", "requires"})
-_CLOCK_TOLERANCE_NS: Final = 60_000_000_000
+_CLOCK_TOLERANCE_NS: Final = 60_000_000_000  # an evaluation time further from the clock is hypothetical
 _log = logging.getLogger(__name__)
 
 
@@ -64,13 +64,13 @@ def respond(
     started = time.perf_counter_ns()
     evaluation = evaluate(domain, request, identity, clock=clock)
     options = request.payload.options
-    deadline = _explain_in_time(evaluation) if hints_wanted(options) or options.rule_coverage else math.inf
-    disclosed, flaws = _disclosed(evaluation)
+    deadline = _limit_explanations(evaluation) if hints_wanted(options) or options.rule_coverage else math.inf
+    disclosed, flaws = _disclose(evaluation)
     try:
         hints = Hints(evaluation, deadline) if hints_wanted(options) else None
-        sources = {} if hints is None else _sources(hints.derivations([one for one, _ in disclosed]))
-        fitted = _fitted(evaluation, disclosed, sources)
-        definitions = tuple(shown.definition for shown in fitted.shown)
+        sources = {} if hints is None else _source_rules(hints.derivations([definition for definition, _ in disclosed]))
+        fitted = _fit(evaluation, disclosed, sources)
+        definitions = tuple(view.definition for view in fitted.views)
         proof_hints = UNSET if hints is None else hints.about(definitions)
         diagnostics = _diagnostics(evaluation, fitted)
     except LimitError as error:
@@ -78,7 +78,7 @@ def respond(
         milliseconds = round(error.limit * 1_000)
         raise budget_exceeded("evaluation_timeout", milliseconds, milliseconds, "ms", advice) from None
     result = IntentResult(
-        eval_time_used=evaluation.eval_time_used,
+        eval_time_used=instant_text(evaluation.now),
         hypothetical=abs(evaluation.now - clock()) > _CLOCK_TOLERANCE_NS or UNSET,
         eval_duration_ms=(time.perf_counter_ns() - started) // 1_000_000,
         macro_tools=fitted.tools,
@@ -89,56 +89,59 @@ def respond(
     return ToolSelection(IntentResponse(id=request.id, payload=result), evaluation, definitions, flaws)
 
 
-def _explain_in_time(evaluation: IntentEvaluation) -> float:
+def _limit_explanations(evaluation: IntentEvaluation) -> float:
+    """Give explanations the compute time that the evaluation left, and return their deadline (monotonic)."""
     limit = evaluation.result.model.limits.seconds
-    deadline = time.monotonic() + (math.inf if limit is None else max(limit - evaluation.duration_ns / 1e9, 0.0))
+    deadline = monotonic() + (math.inf if limit is None else max(limit - evaluation.duration_ns / 1e9, 0.0))
     evaluation.result.explainer.until(deadline)
     return deadline
 
 
-def _disclosed(evaluation: IntentEvaluation) -> tuple[list[tuple[Definition, Level]], tuple[Flaw, ...]]:
-    """Return the disclosed tools, best first: by score, preference and upgrade, then the cap (OPEN-21)."""
+def _disclose(evaluation: IntentEvaluation) -> tuple[list[tuple[Definition, Level]], tuple[Flaw, ...]]:
+    """Return the disclosed tools with their levels, best first, at most as many as the request allows; and the flaws.
+
+    Score, preference and upgrades determine the level, then the tools are capped (OPEN-21).
+    """
     payload = evaluation.request.payload
     settings, preference = evaluation.domain.pack.settings.disclosure, payload.options.disclosure_preference
-    wanted = [
-        one.tool
-        for one in evaluation.selected
+    names = [
+        selected.tool
+        for selected in evaluation.selected
         # A tool below the thresholds is composed only to check whether it is an upgraded one.
-        if evaluation.upgrades or level_of(one.score, settings, preference) is not None
+        if evaluation.upgrades or level_of(selected.score, settings, preference) is not None
     ]
-    composed, flaws = Composer(evaluation).all(wanted)
+    composed, flaws = Composer(evaluation).all(names)
     for tool, flaw in flaws.items():
         if evaluation.domain.logged_flaws.get(tool) is None:  # a flaw of the pack is logged once, not per request
             evaluation.domain.logged_flaws.put(tool, True)
             _log.warning("a selected tool is left out: %s", flaw.message)
-    shown = levels(composed, settings, preference, evaluation.upgrades)
-    most = payload.constraints.max_tools_returned
-    kept = cap_tools([one for one in composed if one.tool in shown], most, evaluation.upgrades)
-    return [(one, shown[one.tool]) for one in kept], tuple(flaws.values())
+    level_by_name = levels(composed, settings, preference, evaluation.upgrades)
+    shown = [definition for definition in composed if definition.tool in level_by_name]
+    capped = cap_tools(shown, payload.constraints.max_tools_returned, evaluation.upgrades)
+    return [(definition, level_by_name[definition.tool]) for definition in capped], tuple(flaws.values())
 
 
-def _fitted(
+def _fit(
     evaluation: IntentEvaluation, tools: list[tuple[Definition, Level]], sources: dict[str, tuple[str, ...]]
 ) -> FittedResponse:
     pack = evaluation.domain.pack
     settings = pack.settings.disclosure
-    counting = counter(settings.tokens)
+    token_counter = counter(settings.tokens)
     explained = [
         (replace(tool, source_rules=sources[tool.macro_id]) if tool.macro_id in sources else tool, level)
         for tool, level in tools
     ]
-    first = initial_views(explained, pack.skills, counting, settings.inline_skill_tokens)
+    views = initial_views(explained, pack.skills, token_counter, settings.inline_skill_tokens)
     budget = evaluation.request.payload.constraints.max_tokens_budget
-    return fit(first, pack.skills, counting, budget, evaluation.upgrades)
+    return fit(views, pack.skills, token_counter, budget, evaluation.upgrades)
 
 
-def _sources(derivations: Iterable[Derivation]) -> dict[str, tuple[str, ...]]:
-    """Return the predicates of each tool's proof by macro_id (TOOL-20); those of the kernel only without others."""
-    chains = {one.macro_id: one.rule_chain for one in derivations}
+def _source_rules(derivations: Iterable[Derivation]) -> dict[str, tuple[str, ...]]:
+    """Return the pack's predicates in each tool's proof by macro_id (TOOL-20); without any, the selecting ones."""
     return {
-        macro_id: tuple(name for name in chain if name not in PREDICATES)
-        or tuple(name for name in chain if name in _SELECTING)
-        for macro_id, chain in chains.items()
+        derivation.macro_id: tuple(name for name in derivation.rule_chain if name not in PREDICATES)
+        or tuple(name for name in derivation.rule_chain if name in _SELECTING)
+        for derivation in derivations
     }
 
 
@@ -171,15 +174,18 @@ def answer_bytes(domain: Domain, data: bytes, identity: Identity, clock: Callabl
         return encode(failure.answering(None if message is None else message.id))
 
 
-# Warming up loads the token vocabulary, time zones and generated code. Incident example, two cores: the first request
-# takes 63 to 69 ms without it, 0.9 to 1.2 ms after it. A server warms up before it listens; loading a domain does not,
-# because checking a pack or reading a manifest does not need it.
-SECONDS: Final = 2.0
+# Warming up loads the token vocabulary, time zones and generated code. The first request of the incident example takes
+# 63 to 69 ms without it, 0.9 to 1.2 ms after it. A server warms up before it listens. Loading a domain does not warm
+# up: a check of a pack or its manifest does not need it.
+MAX_WARM_UP_SECONDS: Final = 2.0  # no further intent is evaluated after these
 _WARM_UP: Final = "x-warm-up"
 
 
 def request_message(kind: str, payload: Mapping[str, Any], pack: Pack, request: str) -> Any:
-    """Return a message of a caller in this process, decoded with all checks of a server. Raises WireError."""
+    """Return the message of a caller in this process, decoded with all checks of a server. Raises WireError.
+
+    ``kind`` is its type, such as ``intent_request``, and ``request`` its id.
+    """
     envelope = {"type": kind, "id": request, "manglecp": VERSION, "payload": payload}
     data = json.dumps(envelope, ensure_ascii=False).encode(errors="surrogatepass")  # msgspec writes no surrogates
     limit, structured = pack.settings.limits.max_message_bytes, pack.settings.structured_facts
@@ -189,20 +195,20 @@ def request_message(kind: str, payload: Mapping[str, Any], pack: Pack, request: 
 def warm_up(domain: Domain) -> None:
     """Evaluate every listed intent once, unless the pack has external predicates, and discard the responses."""
     counter(domain.pack.settings.disclosure.tokens).count(b"warm")
-    for name in _zones(domain):
+    for name in _zone_names(domain):
         zone(name)
     if domain.pack.externals:
         return
-    begun = monotonic()
-    for intent in [one.name for one in domain.pack.settings.intents] or [_WARM_UP]:
-        if monotonic() - begun < SECONDS:
-            payload = {"intent": {"name": intent}, "facts": []}
+    started = monotonic()
+    for name in [intent.name for intent in domain.pack.settings.intents] or [_WARM_UP]:
+        if monotonic() - started < MAX_WARM_UP_SECONDS:
+            payload = {"intent": {"name": name}, "facts": []}
             request = {"type": "intent_request", "id": _WARM_UP, "manglecp": VERSION, "payload": payload}
             answer_bytes(domain, msgspec.json.encode(request), ANONYMOUS)
 
 
-def _zones(domain: Domain) -> Iterator[str]:
-    """Yield constant arguments of time functions; names of zones are among them."""
+def _zone_names(domain: Domain) -> Iterator[str]:
+    """Yield the texts in arguments of time functions: zones, and formats, which :func:`zone` ignores."""
     for rule in domain.program.rules:
         for term in _terms(rule.clause):
             if isinstance(term, Apply) and term.function.startswith("fn:time:"):
@@ -210,11 +216,13 @@ def _zones(domain: Domain) -> Iterator[str]:
 
 
 def _terms(clause: Clause) -> Iterator[Term]:
-    work: list[Term] = [*clause.head.args, *(let.expression for one in clause.transforms for let in one.lets)]
+    """Yield the terms of a clause and their parts."""
+    lets = (let for transform in clause.transforms for let in transform.lets)
+    pending: list[Term] = [*clause.head.args, *(let.expression for let in lets)]
     for premise in clause.premises:
-        work += (premise.left, premise.right) if isinstance(premise, Equality) else premise.atom.args
-    while work:
-        term = work.pop()
+        pending += (premise.left, premise.right) if isinstance(premise, Equality) else premise.atom.args
+    while pending:
+        term = pending.pop()
         yield term
         if isinstance(term, Apply):
-            work += term.args
+            pending += term.args

@@ -17,6 +17,8 @@ from manglecp.pack import TokenCounting
 
 
 class Counter(Protocol):
+    """Counts the tokens of UTF-8 text."""
+
     @property
     def by(self) -> str:
         """The name of the vocabulary, or ``estimate``."""
@@ -25,6 +27,8 @@ class Counter(Protocol):
 
 
 class Estimate:
+    """A count of pieces, without a vocabulary."""
+
     by: Final = "estimate"
     _pieces: Final = re.compile(rb"[A-Za-z]{1,9}|[0-9]{1,3}|[^A-Za-z0-9\s\x80-\xff]{1,4}|[\x80-\xff]{1,4}|\s{16,64}")
 
@@ -59,32 +63,31 @@ def counter(setting: TokenCounting = "auto") -> Counter:
     return Vocabulary(name, getattr(vocabularies, name)())
 
 
-# Tokenizers split a text into words first, and no word continues from a letter or digit into a quotation mark. So
-# counts of parts that are split there add up. Responses are split between tools and around the times of a window, so
-# that parts that repeat are counted once.
-_PLACE: Final = re.compile(rb'"(?:,"name":|:"[0-9]{4}-|,"expires_at":|\},"metadata":)')
-_WORD: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
-_SHORTEST: Final = 64  # shorter parts, mostly times, are faster to count than to look up
-_LONGEST: Final = 8192  # longer parts are not cached: clients influence texts
+# Tokenizers split a text into words first, and no word continues from a letter or digit into a quotation mark. So if a
+# text is cut there, the counts of its parts add up. Responses are cut between tools and around the times of a window:
+# the counts of parts that repeat are cached.
+_CUT: Final = re.compile(rb'"(?:,"name":|:"[0-9]{4}-|,"expires_at":|\},"metadata":)')
+_WORD_BYTES: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
+_MIN_CACHED_BYTES: Final = 64  # shorter parts, mostly times, are faster to count than to look up
+_MAX_CACHED_BYTES: Final = 8192  # longer parts are not cached: clients influence texts
 
 
 def count(text: bytes, counter: Counter) -> int:
     """Return ``counter.count(text)``, with cached parts."""
-    return sum(
-        [
-            _cached_count(part, cast(Hashable, counter)) if _SHORTEST <= len(part) <= _LONGEST else counter.count(part)
-            for part in _parts(text)
-        ]
-    )
+    tokens = 0
+    for part in _parts(text):
+        is_cached = _MIN_CACHED_BYTES <= len(part) <= _MAX_CACHED_BYTES
+        tokens += _cached_count(part, cast(Hashable, counter)) if is_cached else counter.count(part)
+    return tokens
 
 
 def _parts(text: bytes) -> Iterator[bytes]:
     start = 0
-    for found in _PLACE.finditer(text):
-        place = found.start()
-        if place and text[place - 1] in _WORD:
-            yield text[start:place]
-            start = place
+    for match in _CUT.finditer(text):
+        cut = match.start()
+        if cut and text[cut - 1] in _WORD_BYTES:
+            yield text[start:cut]
+            start = cut
     yield text[start:]
 
 

@@ -29,76 +29,79 @@ OUTPUT: Final = "output"  # the phase that leaves out selected tools
 
 
 class Exclusions:
-    """Reasons of one evaluation whose response has the tools ``returned``."""
+    """Why tools are not in the response to one evaluation; ``returned`` are the tools that are in it."""
 
     def __init__(self, evaluation: IntentEvaluation, visibility: Visibility, returned: Collection[str]) -> None:
         self.evaluation = evaluation
         self.lookup: Lookup = evaluation.lookup
         self.visibility = visibility
         self.returned = returned
-        self.selected = {one.tool: one.score for one in evaluation.selected}
-        self.disclosed_from = evaluation.domain.pack.settings.disclosure.minimal
+        self.scores = {selected.tool: selected.score for selected in evaluation.selected}
+        self.min_score = evaluation.domain.pack.settings.disclosure.minimal
         constraints = evaluation.request.payload.constraints
-        self.narrow = (constraints.max_tools_returned, constraints.max_tokens_budget) != (None, None)
+        self.is_limited = (constraints.max_tools_returned, constraints.max_tokens_budget) != (None, None)
 
     def all(self) -> list[tuple[str, str, str]]:
-        tools = {str(row[0]) for row in self.lookup.all("excluded", 3)} | self.selected.keys()
+        """Return tool, phase and reason for each candidate that is neither returned nor hidden."""
+        tools = {str(row[0]) for row in self.lookup.all("excluded", 3)} | self.scores.keys()
         return [(tool, *why) for tool in sorted(tools) for why in self.of(tool)]
 
     def of(self, tool: str) -> list[tuple[str, str]]:
         """Return phases and reasons, sorted; empty if the tool is returned, unknown or hidden."""
         if self.is_hidden(tool) or tool in self.returned:
             return []
-        if tool in self.selected:
-            return [(OUTPUT, self._left_out(tool))]
-        found: set[tuple[str, str]] = set()
+        if tool in self.scores:
+            return [(OUTPUT, self._omission_reason(tool))]
+        reasons: set[tuple[str, str]] = set()
         for _, phase, reason in self.lookup.rows("excluded", 3, tool):
             if phase == "exclusion":
-                for _, kind, why in self.lookup.rows("barred_by", 3, tool):
-                    absent = kind == "capability"
-                    found.add(("exclusion", "an action that it needs does not exist" if absent else str(why)))
+                for _, kind, bar in self.lookup.rows("barred_by", 3, tool):
+                    is_absent = kind == "capability"  # then ``bar`` is the action, whose name is not disclosed
+                    reasons.add(("exclusion", "an action that it needs does not exist" if is_absent else str(bar)))
             else:
-                found.add((str(phase), self._about_others(tool, str(reason))))
-        return [(phase, self.visibility.text(reason)) for phase, reason in sorted(found)]
+                reasons.add((str(phase), self._without_hidden_tools(tool, str(reason))))
+        return [(phase, self.visibility.text(reason)) for phase, reason in sorted(reasons)]
 
     def is_hidden(self, tool: str) -> bool:
         """Return whether policy excludes the tool and the caller may not see policy."""
         return not self.visibility.explains_policy and bool(self.policy_reasons(tool))
 
     def policy_reasons(self, tool: str) -> list[str]:
+        """Return why policy excludes the tool, even if it was no candidate; empty if policy permits it."""
         rows = self.lookup.rows
-        found = {str(reason) for _, reason in rows("prohibited", 2, tool)}
+        reasons = {str(reason) for _, reason in rows("prohibited", 2, tool)}
         if self.lookup.all("permitted_only", 0) and not rows("permitted", 1, tool):
-            found.add("not permitted")
+            reasons.add("not permitted")
         for _, action in rows("may_run", 2, tool):
-            found |= {str(reason) for _, reason in rows("effect_denied", 2, action)}
-        return [self.visibility.text(reason) for reason in sorted(found)]
+            reasons |= {str(reason) for _, reason in rows("effect_denied", 2, action)}
+        return [self.visibility.text(reason) for reason in sorted(reasons)]
 
-    def _about_others(self, tool: str, reason: str) -> str:
+    def _without_hidden_tools(self, tool: str, reason: str) -> str:
         needed = (str(row[1]) for row in self.lookup.rows("requires", 2, tool))
         if any(name in reason and self.is_hidden(name) for name in needed):
             return "needs a tool that is not available"
         return reason
 
-    def _left_out(self, tool: str) -> str:
-        if self.selected[tool] < self.disclosed_from:
+    def _omission_reason(self, tool: str) -> str:
+        """Return why a selected tool is not in the response."""
+        if self.scores[tool] < self.min_score:
             return "its score is below what is disclosed"
         if expired(self.evaluation, tool):
             return "it is no longer valid"
         flaw = Composer(self.evaluation).all([tool])[1].get(tool)
         if isinstance(flaw, AmbiguousFlaw):
             return self.visibility.text(flaw.message)
-        if self.narrow:
+        if self.is_limited:
             return "there is no room for it within max_tools_returned and max_tokens_budget"
         return "it could not be composed"
 
 
 MAX_SETS: Final = 8
-Sets: TypeAlias = tuple[tuple[dict[str, Any], ...], ...]  # sets of facts in wire form
+FactSet: TypeAlias = tuple[dict[str, Any], ...]  # facts in wire form; a null argument stands for any value
 
 
 class UnlockSearch:
-    """Searches facts that a client could state to get a tool. Every set that is returned was evaluated.
+    """Searches sets of facts that a client could state to get a tool. Every set that is returned was evaluated.
 
     The search is restricted to predicates that clients may state and the selection reads without policy, and to values
     that the caller may know (:class:`manglecp.mangle.explain.candidates.Assertable`).
@@ -109,65 +112,64 @@ class UnlockSearch:
         self.visibility = visibility
         self.probe = probe
         self.deadline = deadline
-        self.rules = [
-            rule for rule in evaluation.result.program.rules if not visibility.hides(rule.head.key, rule.clause)
-        ]
-        self.over = self._readable_from(("offered", 1))
+        rules = evaluation.result.program.rules
+        self.rules = [rule for rule in rules if not visibility.hides(rule.head.key, rule.clause)]
+        self.assertable = self._assertable_for(("offered", 1))
 
-    def ways(self, tool: str, named: bool) -> tuple[Sets, bool]:
+    def find(self, tool: str, is_named: bool) -> tuple[tuple[FactSet, ...], bool]:
         """Return sets of facts that unlock the tool, and whether there are no others of that size.
 
-        ``named`` if a rule already selects the tool.
+        ``is_named`` if the tool is already a candidate or a dependency of one.
         """
         offered = Fact("offered", (tool,))
-        if not named:
-            found = self._search(Fact("named", (tool,)))
-            good = [one for one in found.sets if self.probe.holds_with(offered, one, self.deadline)]
-            if good or not found.sets:  # what is not named is not offered either
-                return self._to_wire(good, found.complete and len(good) == len(found.sets))
-        found = self._search(offered)
-        return self._to_wire(found.sets, found.complete)
+        if not is_named:
+            naming = self._search(Fact("named", (tool,)))  # has fewer premises than offered
+            unlocking = [facts for facts in naming.sets if self.probe.holds_with(offered, facts, self.deadline)]
+            if unlocking or not naming.sets:  # a tool that cannot be named cannot be offered
+                return self._to_wire(unlocking, naming.complete and len(unlocking) == len(naming.sets))
+        unlocked = self._search(offered)
+        return self._to_wire(unlocked.sets, unlocked.complete)
 
     def _search(self, goal: Fact) -> Unlocked:
-        # A local caller has access to the server's files.
+        # A local caller can read the server's files, so the search may use every value in them.
         readable = self.evaluation.identity.trust == "local" and self.visibility.explains_policy
         session = self.evaluation.session
-        return self.probe.unlock(goal, self.rules, session, self.over, self.deadline, readable=readable)
+        return self.probe.unlock(goal, self.rules, session, self.assertable, self.deadline, readable=readable)
 
-    def _readable_from(self, goal: Key) -> frozenset[Key]:
+    def _assertable_for(self, goal: Key) -> frozenset[Key]:
         """Return the predicates that clients may state and the goal reads, other than through hidden rules."""
-        found, work = {goal}, [goal]
-        while work:
-            head = work.pop()
+        reached, pending = {goal}, [goal]
+        while pending:
+            head = pending.pop()
             for rule in self.rules:
                 if rule.head.key == head:
-                    keys = {p.atom.key for p in rule.clause.premises if isinstance(p, Literal)} - found
+                    keys = {p.atom.key for p in rule.clause.premises if isinstance(p, Literal)} - reached
                     new = [key for key in keys if not self.visibility.hides(key)]
-                    found.update(new)
-                    work += new
-        readable = self.evaluation.domain.profile.readable
-        return frozenset(key for key in found if key[0] in readable) & self.evaluation.result.program.predicates.keys()
+                    reached.update(new)
+                    pending += new
+        names = self.evaluation.domain.profile.readable
+        return frozenset(key for key in reached if key[0] in names) & self.evaluation.result.program.predicates.keys()
 
-    def _to_wire(self, sets: Iterable[Collection[Fact]], complete: bool) -> tuple[Sets, bool]:
+    def _to_wire(self, sets: Iterable[Collection[Fact]], complete: bool) -> tuple[tuple[FactSet, ...], bool]:
+        """Return at most MAX_SETS sets, without redacted and covered ones, and whether they are still complete."""
         wildcards = (ANYTHING, str(ANY_NAME))
-        encoded: list[tuple[dict[str, Any], ...]] = []
+        encoded: list[FactSet] = []
         for facts in sets:
-            written = tuple(self.visibility.wire(fact) for fact in facts)
-            if written != tuple(self.evaluation.domain.profile.write(fact) for fact in facts):
-                complete = False  # it has redacted values
+            redacted = tuple(self.visibility.wire(fact) for fact in facts)
+            if redacted != tuple(self.evaluation.domain.profile.write(fact) for fact in facts):
+                complete = False  # a fact with a redacted value unlocks nothing
                 continue
-            encoded.append(
-                tuple({**fact, "args": [None if arg in wildcards else arg for arg in fact["args"]]} for fact in written)
-            )
+            wire_args = ([None if arg in wildcards else arg for arg in fact["args"]] for fact in redacted)
+            encoded.append(tuple({**fact, "args": args} for fact, args in zip(redacted, wire_args, strict=True)))
         encoded = [
-            one
-            for i, one in enumerate(encoded)
-            if one not in encoded[:i] and not any(_covers(other, one) for other in encoded if other != one)
+            facts
+            for index, facts in enumerate(encoded)
+            if facts not in encoded[:index] and not any(_covers(other, facts) for other in encoded if other != facts)
         ]
         return tuple(encoded[:MAX_SETS]), complete and len(encoded) <= MAX_SETS
 
 
-def _covers(general: tuple[dict[str, Any], ...], special: tuple[dict[str, Any], ...]) -> bool:
+def _covers(general: FactSet, special: FactSet) -> bool:
     return len(general) == len(special) and all(map(_fact_covers, general, special))
 
 
@@ -178,14 +180,15 @@ def _fact_covers(general: dict[str, Any], special: dict[str, Any]) -> bool:
 
 
 MAX_REASONS: Final = 16
-MAX_ROWS: Final = 2_000  # limit of rows in the search for the furthest premise
-MAX_DEPTH: Final = 4  # limit of nested derivations
-
+MAX_ROWS: Final = 2_000  # of one search for the first failing premise
+MAX_DEPTH: Final = 4  # of nested rules whose failing premises are named
 _SELECTING: Final[tuple[Key, ...]] = (("mandatory", 1), ("relevant", 2))
 _INTENT: Final[Key] = ("intent", 1)
 
 
 class WhyNots:
+    """Explains missing tools. A ``Shape`` is a rule with what its head fixes; a ``Row`` binds variables of its body."""
+
     def __init__(
         self, evaluation: IntentEvaluation, visibility: Visibility, exclusions: Exclusions, deadline: float
     ) -> None:
@@ -196,26 +199,27 @@ class WhyNots:
         self.deadline = deadline
         self.intent = evaluation.request.payload.intent.name
         self.probe = evaluation.result.probe()
-        self._applying: dict[Key, bool] = {}
+        self._possible: dict[Key, bool] = {}  # results of _can_hold
 
     def of(self, names: Iterable[str]) -> tuple[WhyNot, ...]:
-        return tuple(map(self._one, dict.fromkeys(names)))
+        return tuple(map(self._explain, dict.fromkeys(names)))
 
-    def _one(self, tool: str) -> WhyNot:
+    def _explain(self, tool: str) -> WhyNot:
         if not self._could_serve(tool):
             return WhyNot(tool=tool, known=False)
         if tool in self.exclusions.returned:
             return WhyNot(tool=tool, known=True, would_unlock=((),))  # nothing has to be added
         excluded = self.exclusions.of(tool)
-        if tool in self.exclusions.selected:
+        if tool in self.exclusions.scores:
             return WhyNot(tool=tool, known=True, blocked_by=tuple(reason for _, reason in excluded))
         if monotonic() > self.deadline:
             return WhyNot(tool=tool, known=True, blocked_by=("there was no time left to look",), complete=False)
         reasons = [f"{phase}: {reason}" for phase, reason in excluded]
         if not reasons:  # no rule selects it
-            reasons = [*self._stops(tool), *(f"exclusion: {one}" for one in self.exclusions.policy_reasons(tool))]
-        named = bool(self.lookup.rows("named", 1, tool))
-        sets, complete = self._unlock_search.ways(tool, named)
+            policy = (f"exclusion: {reason}" for reason in self.exclusions.policy_reasons(tool))
+            reasons = [*self._failing_premises(tool), *policy]
+        is_named = bool(self.lookup.rows("named", 1, tool))
+        sets, complete = self._unlock_search.find(tool, is_named)
         return WhyNot(
             tool=tool,
             known=True,
@@ -231,46 +235,43 @@ class WhyNots:
     def _could_serve(self, tool: str) -> bool:
         """Return whether a rule could select the tool, or a dependent of it, under this intent."""
         seen: set[str] = set()
-        work = [tool]
-        if self.exclusions.is_hidden(tool):
-            return False
-        while work:
-            one = work.pop()
-            if one in seen or self.exclusions.is_hidden(one):
+        pending = [tool]
+        while pending:
+            name = pending.pop()
+            if name in seen or self.exclusions.is_hidden(name):
                 continue
-            seen.add(one)
-            if self.lookup.rows("named", 1, one) or next(self._selecting_rules(one), None) is not None:
+            seen.add(name)
+            if self.lookup.rows("named", 1, name) or next(self._selecting_rules(name), None) is not None:
                 return True
-            work += self._needing(one)
+            pending += self._dependents(name)
         return False
 
     def _selecting_rules(self, tool: str) -> Iterator[tuple[Shape, Row]]:
+        """Yield the rules that could select the tool under this intent, with the row that the tool fixes."""
         for key in _SELECTING:
             for shape in self._shapes(key):
                 if not self._applies(shape):
                     continue
                 first = shape.rule.head.args[0]
                 start = {} if isinstance(first, Apply) else shape.fix((0,), (tool,))
-                if start is None or (isinstance(first, Variable | Apply) and not self._is_tool(tool, shape, start)):
+                is_general = isinstance(first, Variable | Apply)
+                if start is None or (is_general and not self._can_select(shape, tool, start)):
                     continue
                 yield shape, start
 
     def _shapes(self, key: Key) -> list[Shape]:
         """Return the visible rules of a predicate in an order independent of files."""
-        shapes = self.probe.shapes(key)
-        return sorted(
-            (shape for shape in shapes if not self.visibility.hides(key, shape.rule.clause)),
-            key=lambda shape: shape.sort_key,
-        )
+        visible = (s for s in self.probe.shapes(key) if not self.visibility.hides(key, s.rule.clause))
+        return sorted(visible, key=lambda shape: shape.sort_key)
 
-    def _is_tool(self, tool: str, shape: Shape, start: Row) -> bool:
-        """Return whether a rule with a variable tool can apply to this one: static premises have to hold."""
+    def _can_select(self, shape: Shape, tool: str, start: Row) -> bool:
+        """Return whether a rule for any tool can select this one: static premises about the tool have to hold."""
         if not self._is_defined(tool):
             return False
         for premise in shape.rule.premises:
-            if self._is_look_up(premise) and premise.atom.key not in self._changing:
-                about = any(isinstance(arg, Variable) and arg.name in start for arg in premise.atom.args)
-                if about and not self.probe.satisfies(premise, start):
+            if self._is_look_up(premise) and premise.atom.key not in self._changeable:
+                is_about_tool = any(isinstance(arg, Variable) and arg.name in start for arg in premise.atom.args)
+                if is_about_tool and not self.probe.satisfies(premise, start):
                     return False
         return True
 
@@ -281,7 +282,7 @@ class WhyNots:
         return tool in [head for head in heads if not isinstance(head, Variable | Apply)]
 
     @cached_property
-    def _changing(self) -> set[Key]:
+    def _changeable(self) -> set[Key]:
         return changeable_predicates(self.evaluation.result.program, self.evaluation.domain.profile.readable)
 
     def _applies(self, shape: Shape) -> bool:
@@ -298,6 +299,7 @@ class WhyNots:
         return True
 
     def _required_intent(self, shape: Shape, premise: Literal) -> object:
+        """Return the intent that a premise ``intent(…)`` of the rule requires; None if it may be any."""
         term = premise.atom.args[0]
         if not isinstance(term, Variable):
             return None if isinstance(term, Apply) else term
@@ -310,46 +312,49 @@ class WhyNots:
 
     def _can_hold(self, key: Key) -> bool:
         """Return whether a fact exists, a client could state one, or a rule for this intent could derive one."""
-        known = self._applying.get(key)
-        if known is None:
-            self._applying[key] = True  # assumed within a recursion
+        possible = self._possible.get(key)
+        if possible is None:
+            self._possible[key] = True  # assumed within a recursion
             shapes = self.probe.shapes(key)
-            known = not shapes or self.probe.has_facts(key) or any(map(self._applies, shapes))
-            self._applying[key] = known
-        return known
+            possible = not shapes or self.probe.has_facts(key) or any(map(self._applies, shapes))
+            self._possible[key] = possible
+        return possible
 
-    def _stops(self, tool: str) -> list[str]:
-        found: list[str] = []
+    def _failing_premises(self, tool: str) -> list[str]:
+        """Describe, for each rule that could select the tool, the first premise that fails, and why."""
+        reasons: list[str] = []
         for shape, start in self._selecting_rules(tool):
-            found += self._stop(shape, start, {shape.rule.head.key}, 0)
-        if not found and self._needing(tool):
+            reasons += self._failure(shape, start, {shape.rule.head.key}, 0)
+        if not reasons and self._dependents(tool):
             return ["nothing that needs it is offered"]
-        return found
+        return reasons
 
-    def _needing(self, tool: str) -> list[str]:
+    def _dependents(self, tool: str) -> list[str]:
         return sorted(str(row[0]) for row in self.evaluation.result.find(("requires", 2), tool, 1))
 
-    def _stop(self, shape: Shape, start: Row, seen: set[Key], depth: int) -> Iterator[str]:
-        place, row = self.probe.furthest(shape, start, MAX_ROWS)
-        if place == len(shape.rule.premises):
+    def _failure(self, shape: Shape, start: Row, seen: set[Key], depth: int) -> Iterator[str]:
+        """Describe the first failing premise of a rule, then, in turn, those of the rules that could satisfy it."""
+        index, row = self.probe.furthest(shape, start, MAX_ROWS)
+        if index == len(shape.rule.premises):
             yield f"{self.visibility.text(shape.rule.head.predicate)} holds, but not as it is needed"
             return
-        premise = shape.as_written(place)
+        premise = shape.as_written(index)
         yield self._describe(shape, premise)
         if not self._is_look_up(premise) or self.visibility.hides(premise.atom.key) or depth == MAX_DEPTH:
             return
         key = premise.atom.key
         if key in seen:
             return
-        for below in self._shapes(key):
-            if not self._applies(below):
+        for deriving in self._shapes(key):
+            if not self._applies(deriving):
                 continue
-            known = [i for i in below.fixable if _value(premise, i, row) is not None]
-            begin = below.fix(known, [_value(premise, i, row) for i in known])
-            if begin is not None:
-                yield from self._stop(below, begin, seen | {key}, depth + 1)
+            fixed = [i for i in deriving.fixable if _value(premise, i, row) is not None]
+            next_start = deriving.fix(fixed, [_value(premise, i, row) for i in fixed])
+            if next_start is not None:
+                yield from self._failure(deriving, next_start, seen | {key}, depth + 1)
 
     def _is_look_up(self, premise: Premise) -> TypeGuard[Literal]:
+        """Return whether the premise looks up facts: not negated, not a comparison, not a built-in (``:lt``)."""
         return isinstance(premise, Literal) and not premise.negated and not premise.atom.predicate.startswith(":")
 
     def _describe(self, shape: Shape, premise: Premise) -> str:
@@ -367,6 +372,7 @@ class WhyNots:
 
 
 def _value(premise: Literal, position: int, row: Row) -> object:
+    """Return the argument of the premise under the row; None if it is not known."""
     term = premise.atom.args[position]
     if isinstance(term, Variable):
         return row.get(term.name)
