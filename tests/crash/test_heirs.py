@@ -32,7 +32,7 @@ def inherited(site: Site, case: Case, *points: str) -> None:
     [
         ("claimed", "claimed", "gate:s4", "finished:s4", "claimed", "gate:s6", "finished:s6", "closing"),
         ("started:s4", "answered:s4", "lease_granted:s4", "uncommitted:step:1", "answered:s5", "uncommitted:end:1"),
-        ("uncommitted:turn:1", "uncommitted:turn:2", "finished:s4"),
+        pytest.param(("uncommitted:turn:1", "uncommitted:turn:2", "finished:s4"), marks=pytest.mark.soak),
     ],
 )
 def test_a_run_gets_to_its_end_through_many_hands(tmp_path: Path, points: tuple[str, ...]) -> None:

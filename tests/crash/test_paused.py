@@ -49,7 +49,7 @@ def _left(site: Site, case: Case) -> bool:
 
 
 # Between the record and the lease, and between the lease and the pipe.
-@pytest.mark.parametrize("point", ["started:s2", "lease_granted:s2"])
+@pytest.mark.parametrize("point", [pytest.param("started:s2", marks=pytest.mark.soak), "lease_granted:s2"])
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_a_paused_coordinator_does_not_act_late(
     tmp_path: Path, point: str, kind: str, request: pytest.FixtureRequest

@@ -85,7 +85,7 @@ def test_writers_at_the_same_time(bench: Workbench) -> None:
     assert (result.problems, result.head.seq, result.issues) == ([], 3 * 12 * 4, 3 * 12 * 2)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 4))])
 def test_a_killed_writer(bench: Workbench, seed: int) -> None:
     """Everything that it said is there; the rest is there as a whole or not at all; others go on at once."""
     chance = random.Random(seed)

@@ -279,6 +279,7 @@ def test_a_suite_that_cannot_be_collected_is_an_error(tmp_path: Path) -> None:
         collect(suite(tmp_path, "import no_such_module\n"))
 
 
+@pytest.mark.soak
 def test_a_run_spread_over_processes_writes_the_marks_too(tmp_path: Path) -> None:
     pytest.importorskip("xdist")
     suite(tmp_path, '@pytest.mark.req("DATA-01")\ndef test_one(): ...\n\ndef test_two(): ...\n')
