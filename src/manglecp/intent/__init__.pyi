@@ -29,3 +29,4 @@ from .responder import (
     respond as respond,
     warm_up as warm_up,
 )
+from .run_facts import AFTER_RUN_ARITIES as AFTER_RUN_ARITIES, find_values as find_values

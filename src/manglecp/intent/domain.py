@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,6 +32,7 @@ from manglecp.intent.kernel_statements import Statements
 from manglecp.intent.lint import cross_check, find_hidden_texts, find_misspelt, find_untimed
 from manglecp.intent.names import IMPORTED, RuleSet, check_names
 from manglecp.intent.redaction import policy_predicates
+from manglecp.intent.run_facts import RunRuleIndex
 from manglecp.intent.value_lint import changeable_predicates, check_derived_rows, flawed_tools
 from manglecp.mangle import (
     FALSE,
@@ -53,7 +55,7 @@ from manglecp.pack.factfiles import FactFile, read_facts
 from manglecp.wire import Profile, direction_problems
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Domain:
     """A pack that is ready for evaluation. Made by :meth:`load`; thread-safe."""
 
@@ -69,6 +71,11 @@ class Domain:
     logged_flaws: LruCache[str, bool] = field(default_factory=lambda: LruCache(4096), repr=False, compare=False)
     """Tools whose flaw was logged; bounded, because tool names may come from clients."""
     policy: frozenset[Key] = frozenset()  # predicates that belong to policy
+
+    @cached_property
+    def run_rules(self) -> RunRuleIndex:
+        """The kinds of rules about runs that the pack has."""
+        return RunRuleIndex.of(self.program, self.base)
 
     @classmethod
     def load(

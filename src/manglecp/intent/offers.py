@@ -29,7 +29,7 @@ from manglecp.intent.identity import Identity
 from manglecp.intent.proof import Proof, ProofInputs, prove
 from manglecp.intent.redaction import is_secret_setting, secret_values
 from manglecp.intent.responder import respond
-from manglecp.mangle import Fact
+from manglecp.mangle import Fact, part_size
 from manglecp.pack import Pack
 from manglecp.store import Store, StoredOffer, Transaction
 from manglecp.wire.messages import IntentRequest, IntentResponse
@@ -38,16 +38,18 @@ _MAX_FOUND: Final = 4_096  # cached offers that were read, and decoded definitio
 _MAX_STORED: Final = 2_048  # cached offers that were written
 _LARGEST_CACHED: Final = 8_192  # bytes; larger documents are not cached: clients influence their number and size
 _SLOW_SECONDS: Final = 0.005  # a proof that takes longer must not block the event loop
+_LARGEST_INLINE: Final = 64  # parts of the facts about a run: with more, the proof may take longer than the last one
 _FRESH_SECONDS: Final = 1.0  # how long a cached offer is used before the store is read again
 JsonPath = tuple[str | int, ...]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(eq=False, slots=True)
 class Offer:
     """A macro-tool as it was proven, and what it was proven from."""
 
     definition: Definition
     inputs: ProofInputs
+    is_cheap: bool = False  # whether its last proof was so fast that the next one may block the event loop
 
 
 class _Stored(NamedTuple):
@@ -78,8 +80,6 @@ class OfferService:
         self._retention_ms = domain.pack.settings.invocation.retention_ms
         self._stored: LruCache[tuple[str, str], _Stored] = LruCache(_MAX_STORED)
         self._found: LruCache[tuple[str, str], _Found] = LruCache(_MAX_FOUND)
-        self._is_slow = False
-        """Whether the last proof took long enough to be computed in a thread the next time."""
 
     async def evaluate(self, request: IntentRequest, identity: Identity) -> IntentResponse:
         """Evaluate an intent in a thread, and store the offers of the response."""
@@ -129,12 +129,15 @@ class OfferService:
 
     async def prove(self, offer: Offer, identity: Identity, run_facts: Sequence[Fact] = ()) -> Proof:
         """Prove an offered tool now; ``run_facts`` are facts about its run. Raises as :func:`.proof.prove` does."""
-        started = time.perf_counter()
         arguments = self.domain, offer.inputs, identity, offer.definition, self._clock(), run_facts
+        run_size = sum(part_size(value) for fact in run_facts for value in fact.args)
+        started = time.perf_counter()
         try:
-            return await asyncio.to_thread(prove, *arguments) if self._is_slow else prove(*arguments)
+            if offer.is_cheap and run_size <= _LARGEST_INLINE:
+                return prove(*arguments)
+            return await asyncio.to_thread(prove, *arguments)
         finally:
-            self._is_slow = time.perf_counter() - started > _SLOW_SECONDS
+            offer.is_cheap = time.perf_counter() - started < _SLOW_SECONDS
 
     def _store_offers(self, evaluation: IntentEvaluation, definitions: Sequence[Definition], now_ns: int) -> None:
         now_ms, name = now_ns // 1_000_000, evaluation.identity.name

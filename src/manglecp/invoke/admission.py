@@ -12,27 +12,27 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from manglecp.base.cache import LruCache
 from manglecp.base.digest import digest, digest_text
 from manglecp.base.ids import random_id
-from manglecp.base.json import Uncanonical
+from manglecp.base.json import Uncanonical, escape_token
 from manglecp.intent import Definition, Identity, OfferService, Proof, ProofInputs, SafetyData
-from manglecp.invoke.approval import ApprovalService
+from manglecp.invoke.approval import ApprovalService, Approvers
 from manglecp.invoke.calls import ActionCall, StepOutcome, is_large, run_in_thread_if
 from manglecp.invoke.gate import Resumption
 from manglecp.invoke.journal import Admission, Journal, ReadJournal
 from manglecp.invoke.ownership import OwnershipRegistry
-from manglecp.invoke.plan import Plan, Unplannable
+from manglecp.invoke.plan import Plan, Unplannable, default_arguments
 from manglecp.invoke.preview import ApprovalSubject, PreviewRunner
-from manglecp.mangle import instant_text
+from manglecp.mangle import Fact, instant_text
 from manglecp.pack import Pack
 from manglecp.store import Approval, ApprovalBinding, EntryKind, NewRun, Note, Store, Transaction, Values
 from manglecp.toolhost import Slots
-from manglecp.wire import WireError, malformed, refused_arguments, schema_errors
+from manglecp.wire import Fault, SchemaError, WireError, malformed, refused_arguments, schema_errors
 from manglecp.wire.messages import InvokePayload
 
 NUL: Final = "\0"
@@ -71,6 +71,10 @@ class CheckedInvocation(msgspec.Struct, frozen=True, kw_only=True):
     """The approval to mark as used when the run is accepted; None without one, or if it is waived."""
     subject: ApprovalSubject | None = None
     """What the approver was shown."""
+
+    @property
+    def approvers(self) -> Approvers | None:
+        return None if self.approval is None else Approvers(self.approval.roles, self.approval.four_eyes)
 
 
 class InvocationKey(msgspec.Struct, frozen=True):
@@ -115,9 +119,21 @@ class AdmittedRun(msgspec.Struct, frozen=True, kw_only=True):
     inputs: ProofInputs
     subject: ApprovalSubject | None = None
     """What the approver was shown."""
+    approvers: Approvers | None = None
+    """None without an approval, or if it is waived."""
     journal: Journal
     history: History | None = None
     """None for a new run."""
+
+
+class _Call(NamedTuple):
+    """A call to approve."""
+
+    plan: Plan
+    args: Mapping[str, Any]
+    """With defaults."""
+    identity: str
+    args_digest: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,11 +163,21 @@ class AdmissionService:
         large = is_large(payload.args)
         if errors := await run_in_thread_if(large, schema_errors, payload.args, offer.definition.input_schema):
             raise refused_arguments(errors)
-        proof = await self.offers.prove(offer, invocation.identity)
+        facts = await run_in_thread_if(large, self._call_facts, offer.definition, payload.args)
+        proof = await self.offers.prove(offer, invocation.identity, facts)
         _check_validity(proof.definition, proof.at_ns)
         plan = self._plan(proof.definition)
         checked = CheckedInvocation(proof=proof, inputs=offer.inputs, plan=plan, args=payload.args)
         return await self._check_approval(checked, payload.confirmation_token, invocation)
+
+    def _call_facts(self, definition: Definition, args: Mapping[str, Any]) -> list[Fact]:
+        """Return the facts that policy may judge the call by. Raises :class:`WireError`."""
+        try:
+            return self.offers.domain.run_rules.call_facts(definition.tool, {**default_arguments(definition), **args})
+        except Fault as fault:
+            path = "".join(f"/{escape_token(str(step))}" for step in fault.steps)
+            message = f"Rules read this argument, and it cannot become a fact: {fault.message}"
+            raise refused_arguments([SchemaError(path=path, message=message, keyword="x-fact")]) from None
 
     def _plan(self, definition: Definition) -> Plan:
         plan = self._plans.get(definition.chain_digest)
@@ -172,21 +198,36 @@ class AdmissionService:
         waiver = approval_waiver(identity, definition.safety) if token is None else None
         if waiver is not None:
             return msgspec.structs.replace(checked, approval_ref=waiver)
-        args = {**checked.plan.defaults, **checked.args}
-        subject = await self.previews.subject(checked.plan, args, identity.name)
-        binding = ApprovalBinding(
-            identity=identity.name,
-            pack_digest=self.offers.domain.digest,
-            chain_digest=definition.chain_digest,
-            args_digest=invocation.args_digest,
-            subject_digest=subject.digest,
-        )
+        call = _Call(checked.plan, {**checked.plan.defaults, **checked.args}, identity.name, invocation.args_digest)
         if token is None:
-            text = self.previews.render(checked.plan, args, subject, identity.name)
-            raise await self.approvals.request(binding, definition, text)
+            raise await self._request_approval(call)
+        subject, binding = await self._bind_approval(call)
         approval = await self.approvals.check(token, binding, definition.safety)
         ref = f"approval:{approval.id}"
         return msgspec.structs.replace(checked, approval_ref=ref, approval=approval, subject=subject)
+
+    async def request_approval(self, run: AdmittedRun, definition: Definition) -> WireError:
+        """Store a request for the approval that the tool of a run needs now; return ``confirmation_required``.
+
+        ``definition`` is that of the last proof. The approval is for another invocation: the run ends.
+        """
+        call = _Call(self._plan(definition), run.args, run.identity.name, run.admission.args_digest)
+        return await self._request_approval(call)
+
+    async def _request_approval(self, call: _Call) -> WireError:
+        subject, binding = await self._bind_approval(call)
+        text = self.previews.render(call.plan, call.args, subject, call.identity)
+        return await self.approvals.request(binding, call.plan.definition, text)
+
+    async def _bind_approval(self, call: _Call) -> tuple[ApprovalSubject, ApprovalBinding]:
+        subject = await self.previews.subject(call.plan, call.args, call.identity)
+        return subject, ApprovalBinding(
+            identity=call.identity,
+            pack_digest=self.offers.domain.digest,
+            chain_digest=call.plan.definition.chain_digest,
+            args_digest=call.args_digest,
+            subject_digest=subject.digest,
+        )
 
     async def accept(self, checked: CheckedInvocation, invocation: InvocationKey) -> AdmittedRun:
         """Store and return the run. Raises :class:`KeyTaken` if the request key has a run already."""
@@ -225,6 +266,7 @@ class AdmissionService:
             identity=invocation.identity,
             inputs=checked.inputs,
             subject=checked.subject,
+            approvers=checked.approvers,
             journal=journal,
         )
 
@@ -246,6 +288,7 @@ class AdmissionService:
                         "identity": invocation.identity,
                         "inputs": checked.inputs,
                         "subject": checked.subject,
+                        "approvers": checked.approvers,
                     }
                 ),
             ),

@@ -40,6 +40,18 @@ Verdict = Literal["approved", "denied"]
 InvalidReason = Literal["expired", "denied", "used", "other_call", "revision", "subject", "approver"]
 
 
+class Approvers(msgspec.Struct, frozen=True):
+    """By whom a call was approved."""
+
+    roles: tuple[str, ...]
+    """The permissions that the approver had to have in addition to ``approve``."""
+    four_eyes: bool
+    """Whether the approver had to be another principal than the requester."""
+
+    def suffice(self, safety: SafetyData) -> bool:
+        return set(self.roles).issuperset(safety.approver_roles) and (self.four_eyes or not safety.four_eyes)
+
+
 class ApprovalService:
     """The approval requests of a store, for requesters and approvers."""
 
@@ -106,7 +118,7 @@ class ApprovalService:
         if approval.state == "pending":
             raise confirmation_required(approval)
         # Since the request, the rules may have changed the approvers that they require.
-        if not set(approval.roles).issuperset(safety.approver_roles) or (safety.four_eyes and not approval.four_eyes):
+        if not Approvers(approval.roles, approval.four_eyes).suffice(safety):
             raise invalid_approval("approver")
         # The decision of an approver whose token was removed since, or has lost a permission, does not count.
         permissions = frozenset({APPROVE, *approval.roles})

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum, auto
 from typing import Any, Final, Literal, TypeAlias
 
@@ -302,9 +302,11 @@ class RunExecutor:
 
     async def _authorize(self) -> ExecutorEvent:
         assert self._turn is not None
-        if not self._had_effects:
+        denied: Collection[str] = ()
+        if self._had_effects:
+            denied = self._current_rules().denied(self.outcomes, undo=self._calls[0].kind == "undo")
+        else:
             await self._current_rules().prove(self.outcomes)
-        denied = self._current_rules().denied(self.outcomes, undo=self._calls[0].kind == "undo")
         granted = [claim_of(action) for name, action in self._plan.actions.items() if name not in denied]
         self._authority = self._turn.authorize(
             self._calls,
@@ -522,6 +524,7 @@ class RunExecutor:
         self._observer.progress(call.action.name, len(self.outcomes), len(self._plan.definition.steps))
         seconds = max(self._deadline - time.monotonic(), 0.001)
         outcome, slots = await self._actions.call(call, permit, self._slots, seconds)
+        outcome = self._rules.check_output(outcome)
         self._observer.point(f"answered:{call.group}")
         lasting = call.kind == "undo" or self._plan.step(call.number).lasting
         if outcome.status == "unknown" and not lasting and not _is_repeatable(outcome):

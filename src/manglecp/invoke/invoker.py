@@ -167,6 +167,7 @@ class Invoker:
             self._ownership,
             previews=previews,
             current=current,
+            request_approval=self._admission.request_approval,
             clock=clock,
             sandbox=sandbox,
             point=point,

@@ -23,6 +23,13 @@ class Unplannable(LookupError):
     """The chain names an action that does not exist any more."""
 
 
+def default_arguments(definition: Definition) -> Mapping[str, Any]:
+    """Return the defaults of call arguments, by name."""
+    schemas: Mapping[str, Any] = definition.input_schema.get("properties", {})
+    with_default = {name: s for name, s in schemas.items() if isinstance(s, dict) and "default" in s}
+    return {name: schema["default"] for name, schema in with_default.items()}
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
     definition: Definition
@@ -63,10 +70,7 @@ class Plan:
 
     @cached_property
     def defaults(self) -> Mapping[str, Any]:
-        """The defaults of call arguments, by name."""
-        schemas: Mapping[str, Any] = self.definition.input_schema.get("properties", {})
-        with_default = {name: s for name, s in schemas.items() if isinstance(s, dict) and "default" in s}
-        return {name: schema["default"] for name, schema in with_default.items()}
+        return default_arguments(self.definition)
 
     @cached_property
     def read_by_steps(self) -> frozenset[int]:

@@ -17,6 +17,7 @@ import msgspec
 from manglecp.base.digest import digest_bytes
 from manglecp.intent import Domain, Identity, OfferCodec, ProofInputs
 from manglecp.invoke.admission import AdmittedRun, History
+from manglecp.invoke.approval import Approvers
 from manglecp.invoke.calls import ActionCall, Status, StepOutcome
 from manglecp.invoke.errors import shutdown_error
 from manglecp.invoke.gate import Resumption
@@ -130,6 +131,7 @@ class StoredArguments(msgspec.Struct, frozen=True):
     """The principal at its admission."""
     inputs: ProofInputs
     subject: ApprovalSubject | None = None
+    approvers: Approvers | None = None
 
 
 _decoder: Final = msgspec.json.Decoder(StoredArguments)
@@ -167,6 +169,7 @@ class Recovery:
             identity=stored.identity,
             inputs=stored.inputs,
             subject=stored.subject,
+            approvers=stored.approvers,
             journal=Journal(self._store, admission.run, stored.identity.name, owned.run.fence),
             history=restore_history(owned, plan, witnesses),
         )

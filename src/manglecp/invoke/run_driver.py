@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from manglecp.base.cache import LruCache
 from manglecp.harness import Witness
-from manglecp.intent import Identity, OfferService, secret_values
+from manglecp.intent import Definition, Identity, OfferService, secret_values
 from manglecp.invoke.admission import AdmittedRun
 from manglecp.invoke.calls import ActionRunner, StepOutcome
 from manglecp.invoke.errors import FailureContext, gate_error
@@ -27,7 +27,7 @@ from manglecp.invoke.plan import Plan
 from manglecp.invoke.preview import PreviewRunner
 from manglecp.invoke.progress import RunObserver, event_rows, events_of
 from manglecp.invoke.results import ResponseBuilder, RunResponse, encode_response
-from manglecp.invoke.run_rules import RunRuleIndex, RunRules
+from manglecp.invoke.run_rules import RunRules
 from manglecp.mangle import MangleError
 from manglecp.pack import Profile, default_governance
 from manglecp.toolhost import Dispatcher
@@ -50,24 +50,26 @@ class RunDriver:
         *,
         previews: PreviewRunner,
         current: Callable[[Identity], Identity],
+        request_approval: Callable[[AdmittedRun, Definition], Awaitable[WireError]],
         clock: Callable[[], int],
         sandbox: Profile,
         point: Callable[[str], None],
     ) -> None:
         """``sandbox`` is the profile of the hosts; ``point`` is called where a crash would matter, for tests.
 
-        ``current`` returns an identity with the rights that its credential has now.
+        ``current`` returns an identity with the rights that its credential has now; ``request_approval`` stores a
+        request for an approval of a run, and returns the error for its requester.
         """
         self._offers = offers
         self._previews = previews
         self._current = current
+        self._request_approval = request_approval
         self._clock = clock
         self._dispatcher = dispatcher
         self._ownership = ownership
         self._sandbox: Profile = sandbox
         self._point = point
         self._limits = offers.domain.pack.settings.invocation
-        self._rule_index = RunRuleIndex.of(offers.domain)
         self._secret_settings = secret_values(offers.domain.pack)
         self._chains: LruCache[tuple[Any, ...], ChainTerms] = LruCache(_MAX_CHAINS)
         self.successor: RunDriver | None = None
@@ -109,7 +111,7 @@ class RunDriver:
         return builder.build(chain_result, builder.events(chain_result), 0)
 
     def _rules(self, run: AdmittedRun) -> RunRules:
-        return RunRules(self._offers, self._rule_index, run, self._clock, self._current)
+        return RunRules(self._offers, run, self._clock, self._current, self._request_approval)
 
     def _builder(self, run: AdmittedRun, rules: RunRules) -> ResponseBuilder:
         return ResponseBuilder(run.admission.run, self._offers.domain, run.plan, run.args, rules, self._secret_settings)
@@ -143,7 +145,8 @@ class RunDriver:
         return Turns(RunTerms(admission.run, admission.digest, admission.approval, terms))
 
     def _executor(self, run: AdmittedRun, rules: RunRules, observer: RunObserver) -> RunExecutor:
-        extracted = {step.number for step in run.plan.definition.steps if self._rule_index.reads_output_of(step.action)}
+        index = self._offers.domain.run_rules
+        extracted = {step.number for step in run.plan.definition.steps if index.reads_output_of(step.action)}
         return RunExecutor(
             run,
             turns=self._turns(run),

@@ -4,84 +4,39 @@ The kernel asserts the caller, the call arguments, the status of each step, and 
 find in outputs. No other part of an output becomes a fact. Rules also see the proof inputs of the offer (intent,
 parameters, session facts), the principal as it is now, and the newest server facts, always at the server's clock.
 
-An evaluation is left out if the pack has no rule of its kind (:class:`RunRuleIndex`).
+An evaluation is left out if the pack has no rule of its kind (:class:`.RunRuleIndex`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final, TypeAlias, cast
 
 import msgspec
 
-from manglecp.base.json import resolve_pointer
-from manglecp.intent import Domain, Identity, Lookup, Offer, OfferService, request_facts
-from manglecp.invoke.admission import AdmittedRun, credential_not_valid
+from manglecp.base.diagnostic import Diagnostic
+from manglecp.intent import (
+    AFTER_RUN_ARITIES,
+    Definition,
+    Identity,
+    Lookup,
+    Offer,
+    OfferService,
+    SafetyData,
+    find_values,
+    request_facts,
+)
+from manglecp.invoke.admission import AdmittedRun, approval_waiver, credential_not_valid
 from manglecp.invoke.calls import EVENT_STATUS, StepOutcome, is_large
-from manglecp.mangle import Fact, Limits, Value
-from manglecp.mangle.syntax import Literal
-from manglecp.wire import Fault, WireError, to_value
+from manglecp.mangle import EvalError, Fact, Limits, Value
+from manglecp.wire import Fault, WireError
 
-_RUN_PREDICATES: Final = frozenset({"run_id", "run_of", "ran", "run_arg", "step_status", "step_value"})
-"""The predicates of the facts that the kernel asserts about a run."""
 RuleRows: TypeAlias = Mapping[str, Sequence[tuple[Value, ...]]]
 """The arguments of derived facts, by predicate."""
-Pointers: TypeAlias = Mapping[str, Sequence[tuple[str, str]]]
-"""By action: the key of each value, and the JSON pointer to it in the output of the action."""
-AFTER_RUN_ARITIES: Final[Mapping[str, int]] = {
-    "asserts": 3,
-    "asserts_during": 5,
-    "retracts": 2,
-    "suggests": 3,
-    "continues_with": 2,
-    "summary": 1,
-}
-"""The predicates that are evaluated at the end of a run, and their arities."""
 NO_ROWS: Final[RuleRows] = dict.fromkeys(AFTER_RUN_ARITIES, ())
-
-
-@dataclass(frozen=True, slots=True)
-class RunRuleIndex:
-    """The kinds of rules about runs that a pack has."""
-
-    has_after_rules: bool
-    """Whether a predicate of ``AFTER_RUN_ARITIES`` has a rule, and a rule reads facts about the run."""
-    has_skip_rules: bool
-    has_effect_rules: bool
-    """Whether policy may deny effects."""
-    has_policy_rules: bool
-    """Whether policy may deny effects, tools or intents."""
-    reads_arguments: bool
-    """Whether a rule reads ``run_arg``."""
-    extractors: Pointers
-    """The values that become ``step_value`` facts (``extract``)."""
-    keepers: Pointers
-    """The values that are kept for a later run (``keep``)."""
-
-    def reads_output_of(self, action: str) -> bool:
-        return action in self.extractors or action in self.keepers
-
-    @staticmethod
-    def of(domain: Domain) -> RunRuleIndex:
-        heads = {rule.head.predicate for rule in domain.program.rules}
-        heads |= {fact.key[0] for fact in domain.program.facts}
-        premises = (premise for rule in domain.program.rules for premise in rule.clause.premises)
-        read_predicates = {premise.atom.predicate for premise in premises if isinstance(premise, Literal)}
-        # Extractors depend on no request and no time.
-        lookup = Lookup(domain.base.evaluate([], now=0, check=False))
-        return RunRuleIndex(
-            has_after_rules=bool(_RUN_PREDICATES & read_predicates) and not heads.isdisjoint(AFTER_RUN_ARITIES),
-            has_skip_rules="skip_step" in heads,
-            has_effect_rules="effect_denied" in heads,
-            has_policy_rules=not heads.isdisjoint(("effect_denied", "prohibited", "permitted", "intent_denied")),
-            reads_arguments="run_arg" in read_predicates,
-            extractors=_pointers(lookup, "extract"),
-            keepers=_pointers(lookup, "keep"),
-        )
 
 
 class RunRules:
@@ -90,20 +45,21 @@ class RunRules:
     def __init__(
         self,
         offers: OfferService,
-        index: RunRuleIndex,
         run: AdmittedRun,
         clock: Callable[[], int],
         current: Callable[[Identity], Identity],
+        request_approval: Callable[[AdmittedRun, Definition], Awaitable[WireError]],
     ) -> None:
-        """``offers`` and ``index`` are those of the revision.
+        """``offers`` are those of the revision; ``current`` returns an identity with the rights that it has now.
 
-        ``current`` returns an identity with the rights that its credential has now.
+        ``request_approval`` stores a request for an approval of the run, and returns the error for its requester.
         """
         self._offers = offers
-        self._index = index
+        self._index = offers.domain.run_rules
         self._run = run
         self._clock = clock
         self._current = current
+        self._request_approval = request_approval
 
     async def prepare(self) -> None:
         """Convert large arguments to facts in a thread: the evaluations run on the event loop."""
@@ -114,7 +70,26 @@ class RunRules:
         """Return the values of a step's output that a later run may use, by name."""
         if outcome.kind != "do" or outcome.status != "done":
             return {}
-        return dict(_extract(outcome, self._index.keepers))
+        found = find_values(self._index.keepers, outcome.action, outcome.output)
+        return {name: value for name, value in found if value is not None}
+
+    def check_output(self, outcome: StepOutcome) -> StepOutcome:
+        """Return the outcome of a call; as failed if its output has a value for the rules that no fact can hold."""
+        try:
+            for _ in self._step_facts([outcome]):
+                pass
+        except EvalError as error:
+            happened = outcome.call is not None and outcome.call.is_effect
+            return msgspec.structs.replace(
+                outcome,
+                status="failed",
+                output=None,
+                output_digest=None,
+                code="bad_output",
+                detail=str(error),
+                happened=happened,
+            )
+        return outcome
 
     def skips(self, outcomes: Sequence[StepOutcome]) -> Mapping[int, str]:
         """Return the numbers of the steps to skip, each with the first of its reasons."""
@@ -126,35 +101,58 @@ class RunRules:
         return skips
 
     async def prove(self, outcomes: Sequence[StepOutcome]) -> None:
-        """Prove the tool of the run again, before its first effect. Raises :class:`WireError`."""
+        """Prove the tool of the run again, before its first effect, and that the run has the approval it needs.
+
+        A proven tool has no action that policy denies. Raises :class:`WireError` and :class:`EvalError`.
+        """
         if (identity := self._identity).revoked:
             raise credential_not_valid()
         facts = [*self._run_facts, *self._step_facts(outcomes)]
-        await self._offers.prove(Offer(self._run.plan.definition, self._run.inputs), identity, facts)
+        proof = await self._offers.prove(Offer(self._run.plan.definition, self._run.inputs), identity, facts)
+        if not self._is_approved(proof.definition.safety):
+            raise await self._request_approval(self._run, proof.definition)
 
     def denied(self, outcomes: Sequence[StepOutcome], *, undo: bool = False) -> Collection[str]:
-        """Return the actions that policy denies now: all of the tool if it denies the tool or the intent.
+        """Return the actions that policy denies now, after the first effect.
 
-        All are denied as well if the principal's credential is not valid any more. An ``undo`` reverts what was
-        permitted, so only the denial of its own action counts.
+        These are all actions if policy denies the tool or the intent, or requires an approval that the run does not
+        have, or if the principal's credential is not valid any more. An ``undo`` reverts what was permitted, so only
+        the denial of its own action counts.
         """
-        if self._identity.revoked and not undo:
-            return set(self._run.plan.actions)
-        if not (self._index.has_effect_rules if undo else self._index.has_policy_rules):
+        if undo and not self._index.has_effect_rules:
             return ()
+        every_action = set(self._run.plan.actions)
+        if self._identity.revoked and not undo:
+            return every_action
         try:
             lookup = self._evaluate(outcomes)
         except WireError:  # the run has session facts of an earlier revision that do not fit this one
-            return set(self._run.plan.actions)
+            return every_action
         tool = self._run.plan.definition.tool
+        safety = replace(
+            self._run.plan.definition.safety,
+            requires_user_confirmation=bool(lookup.rows("needs_confirmation", 1, tool)),
+            approver_roles=tuple(str(role) for _, role in lookup.rows("needs_approval", 2, tool)),
+            four_eyes=bool(lookup.rows("four_eyes", 1, tool)),
+        )
         is_denied = (
             lookup.rows("prohibited", 2, tool)
             or lookup.all("intent_denied", 1)
             or (lookup.all("permitted_only", 0) and not lookup.rows("permitted", 1, tool))
+            or not self._is_approved(safety)
         )
         if is_denied and not undo:
-            return set(self._run.plan.actions)
+            return every_action
         return {str(action) for action, _ in lookup.all("effect_denied", 2)}
+
+    def _is_approved(self, safety: SafetyData) -> bool:
+        """Return whether the run has the approval that the tool needs now, or needs none."""
+        approvers = self._run.approvers
+        return (
+            not safety.requires_user_confirmation
+            or (approvers is not None and approvers.suffice(safety))
+            or approval_waiver(self._identity, safety) is not None
+        )
 
     def after(self, standing: Sequence[StepOutcome], *, failed: bool) -> RuleRows:
         """Return what the rules derive at the end of a run from ``standing``, its steps that were not undone.
@@ -198,38 +196,26 @@ class RunRules:
 
     @cached_property
     def _run_facts(self) -> list[Fact]:
-        facts = [Fact("run_id", (self._run.admission.run,)), Fact("run_of", (self._run.plan.definition.tool,))]
-        if self._index.reads_arguments:
-            for name, value in self._run.args.items():
-                if value is not None:  # null counts as absent
-                    with suppress(Fault):  # a value that a fact cannot hold
-                        facts.append(Fact("run_arg", (name, to_value(value))))
-        return facts
+        run_id = Fact("run_id", (self._run.admission.run,))
+        try:
+            return [run_id, *self._index.call_facts(self._run.plan.definition.tool, self._run.args)]
+        except Fault as fault:  # admission has refused it, unless only the rules of a later revision read arguments
+            raise _not_a_fact("an argument", fault) from None
 
     def _step_facts(self, outcomes: Sequence[StepOutcome]) -> Iterator[Fact]:
         for step in outcomes:
             if step.kind != "do":
                 continue
             yield Fact("step_status", (step.number, step.action, EVENT_STATUS[step.status]))
-            if step.status == "done":
-                for key, value in _extract(step, self._index.extractors):
-                    with suppress(Fault):  # a value that a fact cannot hold
-                        yield Fact("step_value", (step.number, key, to_value(value)))
+            if step.status != "done":
+                continue
+            try:
+                for key, value in self._index.step_values(step.action, step.output):
+                    yield Fact("step_value", (step.number, key, value))
+            except Fault as fault:
+                raise _not_a_fact(f"a value of the output of {step.action}", fault) from None
 
 
-def _extract(outcome: StepOutcome, pointers: Pointers) -> Iterator[tuple[str, Any]]:
-    """Yield the key and the value of each pointer of the action that finds one in the output."""
-    for key, pointer in pointers.get(outcome.action, ()):
-        try:
-            value = resolve_pointer(outcome.output, pointer)
-        except LookupError:
-            continue
-        if value is not None:
-            yield key, value
-
-
-def _pointers(lookup: Lookup, predicate: str) -> Pointers:
-    pointers: dict[str, list[tuple[str, str]]] = {}
-    for action, key, pointer in lookup.all(predicate, 3):
-        pointers.setdefault(str(action), []).append((str(key), str(pointer)))
-    return pointers
+def _not_a_fact(what: str, fault: Fault) -> EvalError:
+    """Return the error for a value that rules read and no fact can hold: they must not decide without it."""
+    return EvalError([Diagnostic("eval", f"{what} cannot become a fact: {fault.message}", fix=fault.fix)])
