@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from manglecp.invoke import admission, calls, executor, invoker, run_rules
+from manglecp.intent import offers, run_facts
+from manglecp.invoke import admission, calls, executor, invoker
 from manglecp.pack import Pack
 from tests.intent.packs import action, pack
 from tests.invoke.workshop import shop
@@ -41,7 +43,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
     watch(invoker, "args_digest")
     watch(admission, "schema_errors")
     watch(executor, "build_call")
-    watch(run_rules, "to_value")
+    watch(run_facts, "plain_value")
     watch(calls, "_done")
     return found
 
@@ -51,7 +53,7 @@ async def test_who_is_kept_waiting(asked: dict[str, bool], count: int, at_once: 
     async with shop(one_step()) as s:
         answer = await s.invoke("t", {"v": list(range(count))})
     assert answer.result == {"v": list(range(count))}
-    assert asked == dict.fromkeys(("args_digest", "schema_errors", "build_call", "to_value", "_done"), at_once)
+    assert asked == dict.fromkeys(("args_digest", "schema_errors", "build_call", "plain_value", "_done"), at_once)
 
 
 async def test_what_is_wrong_with_something_large_is_told() -> None:
@@ -60,3 +62,32 @@ async def test_what_is_wrong_with_something_large_is_told() -> None:
     assert error.code == "schema_validation_failed"
     assert error.details is not None
     assert error.details["schema_errors"][0]["path"] == "/v/100000"
+
+
+@pytest.fixture
+def proven_inline(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """For each proof: was it computed on the event loop? An offer with facts takes long."""
+    inline: list[bool] = []
+    prove = offers.prove
+
+    def noted(*given: Any) -> Any:
+        inline.append(threading.current_thread() is threading.main_thread())
+        if given[1].facts:
+            time.sleep(0.05)
+        return prove(*given)
+
+    monkeypatch.setattr(offers, "prove", noted)
+    monkeypatch.setattr(offers, "_FRESH_SECONDS", 60.0)
+    monkeypatch.setattr(offers, "_SLOW_SECONDS", 0.03)
+    return inline
+
+
+async def test_only_an_offer_whose_proof_was_fast_is_proven_on_the_event_loop(proven_inline: list[bool]) -> None:
+    schema = 'Decl ticket(N) descr [direction("input")] bound [/number].'
+    many = pack(RULES, schema=schema, actions=[action("look", params=LIST)], intents=["go"])
+    async with shop(many) as s:
+        for facts, args in (([], [1]), ([], [1]), ([], list(range(100))), ([("ticket", 1)], [1]), (None, [1])):
+            if facts is not None:
+                macro_id = (await s.tools(facts=facts))["t"]
+            await s.invoke(macro_id, {"v": args}, evaluate=False)
+    assert proven_inline == [False, True, False, False, False]

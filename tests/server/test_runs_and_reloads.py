@@ -45,6 +45,8 @@ async def run(*new: Pack, at: int = 1, old: Pack | None = None, **payload: Any) 
         ('effect_denied("write", "No more.").', "auth_insufficient"),
         ('effect_denied("write", "Too much.") :- run_arg("n", 7).', "auth_insufficient"),
         ('intent_denied("No more.").', "auth_required"),
+        ('needs_confirmation("t").', "confirmation_required"),
+        ('four_eyes("t") :- run_arg("n", 7).', "confirmation_required"),
     ],
 )
 async def test_new_policy_stops_the_first_effect(policy: str, code: str) -> None:
@@ -58,7 +60,13 @@ async def test_another_chain_stops_the_first_effect() -> None:
 
 
 @pytest.mark.parametrize(
-    "policy", ['prohibited("t", "No more.").', 'effect_denied("erase", "Too much.") :- run_arg("n", 7).']
+    "policy",
+    [
+        'prohibited("t", "No more.").',
+        'effect_denied("erase", "Too much.") :- run_arg("n", 7).',
+        'needs_confirmation("t").',
+        'needs_approval("t", "auditor") :- step_status(2, _, "success").',
+    ],
 )
 async def test_new_policy_stops_the_next_effect(policy: str) -> None:
     answer, effects = await run(chain(BEFORE, policy=policy), at=2)
