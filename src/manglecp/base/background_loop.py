@@ -1,7 +1,7 @@
 """An event loop in a background thread, for synchronous callers.
 
-A host process ends with the thread that started it, so a synchronous caller starts its hosts from this thread, which
-lives until the block of :func:`background_loop` is left.
+A host process ends with the thread that started it, so a synchronous caller starts its hosts in the background thread,
+which lives until the block of :func:`background_loop` is left.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 @contextlib.contextmanager
 def background_loop(name: str) -> Iterator[asyncio.AbstractEventLoop]:
-    """Run an event loop in a thread of this name until the block is left; pending tasks are then cancelled."""
+    """Run an event loop in a thread called ``name`` until the block is left; pending tasks are then cancelled."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name=name, daemon=True)
     thread.start()
@@ -48,9 +48,9 @@ def runs_here(loop: asyncio.AbstractEventLoop) -> bool:
         return False
 
 
-def wait_for(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
+def wait_for(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
     """Run a coroutine on the loop of another thread and return its result.
 
     Raises :class:`TimeoutError` after ``timeout`` seconds; the coroutine then continues to run.
     """
-    return asyncio.run_coroutine_threadsafe(work, loop).result(timeout)
+    return asyncio.run_coroutine_threadsafe(coroutine, loop).result(timeout)

@@ -11,12 +11,12 @@ V = TypeVar("V")
 
 
 class LruCache(Generic[K, V]):
-    """A thread-safe mapping of at most ``size`` entries that evicts the least recently used one."""
+    """A thread-safe mapping that evicts the least recently used entry beyond ``max_entries``. Values are not None."""
 
-    def __init__(self, size: int) -> None:
-        if size < 1:
+    def __init__(self, max_entries: int) -> None:
+        if max_entries < 1:
             raise ValueError("a cache holds at least one entry")
-        self._size: Final = size
+        self._max_entries: Final = max_entries
         self._entries: Final[OrderedDict[K, V]] = OrderedDict()
         self._lock: Final = Lock()
 
@@ -36,7 +36,7 @@ class LruCache(Generic[K, V]):
         with self._lock:
             self._entries[key] = value
             self._entries.move_to_end(key)
-            if len(self._entries) > self._size:
+            if len(self._entries) > self._max_entries:
                 self._entries.popitem(last=False)
 
     def discard(self, key: K) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Final, NamedTuple
 
 _CHUNK_BYTES: Final = 65_536
-_STDERR_BYTES: Final = 8_192
+_MAX_STDERR_BYTES: Final = 8_192
 _STOP_POLL_SECONDS: Final = 0.02
 
 
@@ -37,8 +37,8 @@ def capture(
     """Run a process in ``folder`` until it exits, then kill its process group and return the output.
 
     The process is killed after ``seconds``, as soon as its stdout has more than ``limit`` bytes, or when ``stop`` is
-    set. Its exit ends the capture even if a grandchild still holds the streams open. Without ``stdin`` there is no
-    input. Raises OSError if the process cannot be started.
+    set. The capture ends when the process exits, even if a grandchild still holds the streams open. Without ``stdin``
+    there is no input. Raises OSError if the process cannot be started.
     """
     deadline = time.monotonic() + seconds
     process = subprocess.Popen(
@@ -52,8 +52,8 @@ def capture(
     )
     assert process.stdout is not None
     assert process.stderr is not None
-    stdout, stderr = process.stdout.fileno(), process.stderr.fileno()
-    captured = {stdout: bytearray(), stderr: bytearray()}
+    stdout_fd, stderr_fd = process.stdout.fileno(), process.stderr.fileno()
+    captured = {stdout_fd: bytearray(), stderr_fd: bytearray()}
     exited = False
     with process.stdout, process.stderr, contextlib.ExitStack() as stack:
         try:
@@ -61,32 +61,36 @@ def capture(
             stack.callback(os.close, pidfd)
             selector = stack.enter_context(selectors.DefaultSelector())
             selector.register(pidfd, selectors.EVENT_READ)
-            for stream in captured:
-                os.set_blocking(stream, False)
-                selector.register(stream, selectors.EVENT_READ)
-            while not exited and len(captured[stdout]) <= limit and (left := deadline - time.monotonic()) > 0:
-                if stop is not None and stop.is_set():
-                    break
-                ready = {key.fd for key, _ in selector.select(left if stop is None else min(left, _STOP_POLL_SECONDS))}
+            for fd in captured:
+                os.set_blocking(fd, False)
+                selector.register(fd, selectors.EVENT_READ)
+            while not exited and len(captured[stdout_fd]) <= limit and (timeout := deadline - time.monotonic()) > 0:
+                if stop is not None:
+                    if stop.is_set():
+                        break
+                    timeout = min(timeout, _STOP_POLL_SECONDS)
+                ready = {key.fd for key, _ in selector.select(timeout)}
                 exited = pidfd in ready
-                for stream in ready & captured.keys():
-                    if not _read_chunk(stream, captured[stream]):
-                        selector.unregister(stream)
-                del captured[stderr][:-_STDERR_BYTES]
+                for fd in ready & captured.keys():
+                    if not _read_chunk(fd, captured[fd]):
+                        selector.unregister(fd)
+                del captured[stderr_fd][:-_MAX_STDERR_BYTES]
         finally:
             with contextlib.suppress(ProcessLookupError):  # before wait(), after which the pid may be reused
                 os.killpg(process.pid, signal.SIGKILL)
             code = process.wait()
-        for stream in captured if exited else ():  # the rest that is still in the pipes
-            while len(captured[stream]) <= limit and _read_chunk(stream, captured[stream]):
+        if not exited:
+            return ChildOutput(bytes(captured[stdout_fd]), bytes(captured[stderr_fd]), None)
+        for fd, buffer in captured.items():  # the rest that is still in the pipes
+            while len(buffer) <= limit and _read_chunk(fd, buffer):
                 pass
-    return ChildOutput(bytes(captured[stdout]), bytes(captured[stderr][-_STDERR_BYTES:]), code if exited else None)
+    return ChildOutput(bytes(captured[stdout_fd]), bytes(captured[stderr_fd][-_MAX_STDERR_BYTES:]), code)
 
 
-def _read_chunk(stream: int, buffer: bytearray) -> bool:
-    """Append the next bytes of a non-blocking stream; return whether there were any."""
+def _read_chunk(fd: int, buffer: bytearray) -> bool:
+    """Append the next bytes of a non-blocking descriptor to ``buffer``; return whether there were any."""
     try:
-        data = os.read(stream, _CHUNK_BYTES)
+        data = os.read(fd, _CHUNK_BYTES)
     except BlockingIOError:
         return False
     buffer += data

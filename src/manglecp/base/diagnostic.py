@@ -1,8 +1,8 @@
 """Diagnostics: errors in an input as data, with a code, a message, a location and a fix.
 
 Every stage that refuses an input (language, wire, pack) collects all its diagnostics before it raises them as a
-:class:`DiagnosticError`. :meth:`Diagnostic.render` formats one for a terminal; if its location is a span of a source,
-with the source line and carets under the span.
+:class:`DiagnosticError`. :meth:`Diagnostic.render` formats a diagnostic for a terminal, and adds the source line with
+carets if the location is a span of a source.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Severity: TypeAlias = Literal["error", "warning"]
 
 _MAX_LINE: Final = 160  # characters
 _MAX_MESSAGE: Final = 2_000  # characters; a message may name facts and predicates, which can have any length
-_MAX_STEPS: Final = 64
+_MAX_STEPS: Final = 64  # of a path that is shown
 
 
 class FileLocation(NamedTuple):
@@ -52,7 +52,7 @@ Location: TypeAlias = Span | FileLocation | JsonPath
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One error or warning. ``code`` names the stage or the kind of error, ``clause`` is the text of its clause."""
+    """An error or a warning. ``code`` is the stage or the kind of error, ``clause`` the text of the wrong clause."""
 
     code: str
     message: str
@@ -95,15 +95,15 @@ class Diagnostic:
         return self.location.pointer if isinstance(self.location, FileLocation) else ""
 
     def render(self) -> str:
-        """Return ``error[code]: file:line:column: message``, the line, a caret, the clause and the fix."""
-        place = f"{_cut(self.place)}: " if self.place else ""
-        lines = [f"{self.severity}[{self.code}]: {place}{_cut(self.message)}"]
+        """Return ``error[code]: file:line:column: message``, the source line, carets, the clause and the fix."""
+        place = f"{_to_printable(self.place)}: " if self.place else ""
+        lines = [f"{self.severity}[{self.code}]: {place}{_to_printable(self.message)}"]
         if self.span is not None:
             lines += _excerpt(self.span)
         if self.clause is not None:
-            lines.append(f"  in: {_cut(' '.join(self.clause.split()), _MAX_LINE)}")
+            lines.append(f"  in: {_to_printable(' '.join(self.clause.split()), _MAX_LINE)}")
         if self.fix is not None:
-            lines.append(f"  fix: {_cut(self.fix)}")
+            lines.append(f"  fix: {_to_printable(self.fix)}")
         return "\n".join(lines)
 
 
@@ -124,13 +124,13 @@ class DiagnosticError(Exception):
 def _excerpt(span: Span) -> list[str]:
     """Return two lines: the first source line of the span, and carets under the part of the span in that line."""
     line_number, column = span.source.position(span.start)
-    line = span.source.line(line_number)
+    line = span.source.line_text(line_number)
     marked = range(column - 1, max(column, min(column - 1 + span.end - span.start, len(line))))  # offsets in the line
     start, end = 0, len(line)
     if end > _MAX_LINE:  # show a part of the line that contains the start of the span
         start = max(0, min(marked.start - _MAX_LINE // 3, end - _MAX_LINE))
         end = start + _MAX_LINE
-    excerpt = "\t".join(map(_printable, line[start:end].split("\t")))
+    excerpt = "\t".join(map(_to_printable, line[start:end].split("\t")))
     if start > 0:
         excerpt = "…" + excerpt[1:]
     if end < len(line):
@@ -150,10 +150,7 @@ def _blank(character: str) -> str:
     return "  " if unicodedata.east_asian_width(character) in "WF" else " "
 
 
-def _cut(text: str, longest: int = _MAX_MESSAGE) -> str:
-    return _printable(text if len(text) <= longest else text[: longest - 1] + "…")
-
-
-def _printable(text: str) -> str:
-    """Return the text with U+FFFD for unprintable characters: a terminal would interpret control characters."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+def _to_printable(text: str, max_length: int = _MAX_MESSAGE) -> str:
+    """Return the text, shortened, with U+FFFD for unprintable characters: a terminal would interpret control ones."""
+    short = text if len(text) <= max_length else text[: max_length - 1] + "…"
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in short)

@@ -14,11 +14,11 @@ from contextlib import contextmanager
 @contextmanager
 def gc_paused(condition: bool = True) -> Iterator[None]:
     """Disable the collector inside the block if ``condition`` holds."""
-    pauses = condition and gc.isenabled()
-    if pauses:
+    must_pause = condition and gc.isenabled()
+    if must_pause:
         gc.disable()
     try:
         yield
     finally:
-        if pauses:
+        if must_pause:
             gc.enable()

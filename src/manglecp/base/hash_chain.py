@@ -17,7 +17,7 @@ GENESIS: Final = "sha256:" + "0" * 64
 
 
 class Head(NamedTuple):
-    """The last row of a stream."""
+    """The number and the hash of the last row of a stream."""
 
     seq: int
     row_hash: str

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-_ARRAY_INDEX: Final = re.compile("0|[1-9][0-9]{0,8}")
+_ARRAY_INDEX: Final = re.compile("0|[1-9][0-9]{0,8}")  # nine digits suffice: no list here has a billion items
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _MAX_DEPTH: Final = 200
 """Far below the limit of any JSON parser or encoder, so that a canonical value is canonical everywhere."""
@@ -59,7 +59,7 @@ def canonical(value: Any) -> bytes:
 def is_plain(value: Any) -> bool:
     """Return whether the value is a dict or list that msgspec's encoder writes canonically.
 
-    It is the fast path of :func:`canonical`, because most values are plain; False may be wrong.
+    It selects the fast path of :func:`canonical`, and returns False if in doubt.
     """
     level = [value]
     for _ in range(_MAX_DEPTH):
@@ -67,7 +67,7 @@ def is_plain(value: Any) -> bool:
         for container in level:
             if type(container) is dict:
                 for key in container:
-                    if type(key) is not str or not key.isascii():
+                    if type(key) is not str or not key.isascii():  # msgspec does not sort by UTF-16 code units
                         return False
                 parts: Iterable[Any] = container.values()
             elif type(container) is list:
@@ -103,7 +103,7 @@ def check_canonical(value: Any) -> None:
         path, current, depth = pending.pop()
         kind = type(current)
         if depth > _MAX_DEPTH:
-            raise Uncanonical("", f"nested more than {_MAX_DEPTH} deep")
+            raise Uncanonical("", f"nested more than {_MAX_DEPTH} deep")  # without the path, which is long
         if kind is str:
             if not current.isascii() and _SURROGATE.search(current):
                 raise Uncanonical(path, "a lone surrogate")
@@ -113,7 +113,7 @@ def check_canonical(value: Any) -> None:
                     raise Uncanonical(path, "a key is not a string")
                 if not key.isascii() and _SURROGATE.search(key):
                     raise Uncanonical(path, "a key holds a lone surrogate")
-                if type(part) is not str or not part.isascii():
+                if type(part) is not str or not part.isascii():  # an ASCII text needs no check
                     pending.append((f"{path}/{escape_token(key)}", part, depth + 1))
         elif kind is list or kind is tuple:
             pending += [(f"{path}/{index}", part, depth + 1) for index, part in enumerate(current)]
@@ -146,7 +146,7 @@ def _write(value: Any) -> bytes:
 def _format_number(number: float) -> str:
     """Return a finite number as ECMAScript's ``Number::toString`` writes it.
 
-    The significant digits are those of Python's ``repr``; only the places of point and exponent differ.
+    The significant digits are those of Python's ``repr``; point and exponent follow ECMAScript's limits (21 and -6).
     """
     if number == 0:
         return "0"  # also for minus zero
@@ -156,13 +156,13 @@ def _format_number(number: float) -> str:
     # The number is 0.DIGITS times ten to the power of ``point``.
     point = len(whole) + int(exponent or 0) - (len(whole + fraction) - len(digits))
     digits = digits.rstrip("0")
-    count = len(digits)
-    if count <= point <= 21:
-        text = digits + "0" * (point - count)
+    digit_count = len(digits)
+    if digit_count <= point <= 21:
+        text = digits + "0" * (point - digit_count)
     elif 0 < point <= 21:
         text = f"{digits[:point]}.{digits[point:]}"
     elif -6 < point <= 0:
         text = f"0.{'0' * -point}{digits}"
     else:
-        text = f"{digits[0]}{'.' if count > 1 else ''}{digits[1:]}e{point - 1:+d}"
+        text = f"{digits[0]}{'.' if digit_count > 1 else ''}{digits[1:]}e{point - 1:+d}"
     return f"-{text}" if number < 0 else text

@@ -42,14 +42,14 @@ class Source:
         line = bisect_right(self._line_starts, offset)
         return line, offset - self._line_starts[line - 1] + 1
 
-    def offset(self, line: int) -> int:
-        """Return the offset of the start of a line, which is counted from 1."""
+    def line_start(self, line: int) -> int:
+        """Return the offset of the first character of a line; lines are counted from 1."""
         return self._line_starts[line - 1]
 
-    def line(self, number: int) -> str:
-        """Return the text of one line, counted from 1, without its line end."""
-        start = self._line_starts[number - 1]
-        end = self._line_starts[number] if number < len(self._line_starts) else len(self.text)
+    def line_text(self, line: int) -> str:
+        """Return the text of a line, counted from 1, without its line end."""
+        start = self._line_starts[line - 1]
+        end = self._line_starts[line] if line < len(self._line_starts) else len(self.text)
         return self.text[start:end].rstrip("\r\n")
 
 

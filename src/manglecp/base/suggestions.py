@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-_MAX_LENGTH_DIFFERENCE: Final = 4
+_MAX_LENGTH_DIFFERENCE: Final = 4  # characters; names whose lengths differ more are not similar
 _MAX_CANDIDATES: Final = 200  # comparing is slow, and an input may be full of mistakes
 
 
 def closest_match(name: str, known: Iterable[str]) -> str | None:
     """Return the known name most similar to ``name``, or None if none is similar.
 
-    A prefix ``fn:`` or ``:`` is not part of the comparison.
+    A name with the prefix ``fn:`` or ``:`` is compared only to names with this prefix, and without the prefix.
     """
     import difflib  # only needed when a name is wrong
 

@@ -27,9 +27,10 @@ _BLANK: Final = re.compile(
 _LAYOUT: Final = re.compile(r"[\t\n]")
 _SPACES: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 """White_Space of Unicode. str.strip() without an argument also removes U+001C to U+001F."""
-_ASCII_LOWER: Final = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
+_ASCII_LOWER: Final = {ord(upper): upper.lower() for upper in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
 _MAX_QUOTED: Final = 40
 """Characters of a client's text that a message repeats."""
+_MAX_KEY: Final = 80  # characters of a wrong key that a path shows
 _JOINERS: Final = "\u200c\u200d"  # zero width non-joiner, zero width joiner
 _EMOJI_SELECTORS: Final = "\ufe0e\ufe0f"  # variation selectors of the text form and of the emoji form
 _KEYCAP: Final = re.compile("[#*0-9]\ufe0f\u20e3")
@@ -47,14 +48,14 @@ def find_invisible(text: str, *, running: bool = False) -> tuple[int, str] | Non
     """
     if text.isascii() and text.isprintable():
         return None
-    layout = None if running else _LAYOUT.search(text)
+    first_layout = None if running else _LAYOUT.search(text)
     for match in _INVISIBLE.finditer(text):
-        at = match.start()
-        if layout is not None and layout.start() < at:
+        offset = match.start()
+        if first_layout is not None and first_layout.start() < offset:
             break
-        if not running or not (_belongs_to_neighbour(text, at) or text.startswith("\r\n", at)):
-            return at, _code_point(match[0])
-    return None if layout is None else (layout.start(), _code_point(layout[0]))
+        if not running or not (_belongs_to_previous(text, offset) or text.startswith("\r\n", offset)):
+            return offset, _code_point(match[0])
+    return None if first_layout is None else (first_layout.start(), _code_point(first_layout[0]))
 
 
 def find_invisible_in(value: Any) -> tuple[str, str] | None:
@@ -66,12 +67,12 @@ def find_invisible_in(value: Any) -> tuple[str, str] | None:
     while pending:
         path, part = pending.pop()
         if isinstance(part, str):
-            if (hidden := find_invisible(part, running=True)) is not None:
-                return path or "/", hidden[1]
+            if (invisible := find_invisible(part, running=True)) is not None:
+                return path or "/", invisible[1]
         elif isinstance(part, dict):
             for key in part:
-                if (hidden := find_invisible(key)) is not None:
-                    return f"{path}/{replace_invisible(key)[:80]}", hidden[1]
+                if (invisible := find_invisible(key)) is not None:
+                    return f"{path}/{replace_invisible(key)[:_MAX_KEY]}", invisible[1]
             pending += ((f"{path}/{key}", member) for key, member in reversed(part.items()))
         elif isinstance(part, list):
             pending += ((f"{path}/{index}", item) for index, item in reversed(list(enumerate(part))))
@@ -79,22 +80,22 @@ def find_invisible_in(value: Any) -> tuple[str, str] | None:
 
 
 def replace_invisible(text: str) -> str:
-    """Return the text with a space for each tab and line feed, and U+FFFD for other invisible or unprintable ones."""
+    """Return the text with tabs and line feeds as spaces, and other invisible or unprintable characters as U+FFFD."""
     replaced = _LAYOUT.sub(" ", _INVISIBLE.sub("\N{REPLACEMENT CHARACTER}", text))
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in replaced)
 
 
-def _belongs_to_neighbour(text: str, at: int) -> bool:
+def _belongs_to_previous(text: str, offset: int) -> bool:
     """Return whether the invisible character at this offset is part of the letter or emoji before it."""
-    character, before = text[at], text[at - 1] if at else " "
+    character, before = text[offset], (text[offset - 1] if offset else " ")
     if character in _EMOJI_SELECTORS:
-        return _is_symbol(before) or _KEYCAP.match(text, at - 1) is not None
+        return _is_symbol(before) or _KEYCAP.match(text, offset - 1) is not None
     if character not in _JOINERS:
         return False
     if _takes_joiner(before):
         return True
-    emoji = text[at - 2 : at - 1] if before in _EMOJI_SELECTORS else before
-    return character == "\u200d" and _is_symbol(emoji) and _is_symbol(text[at + 1 : at + 2])
+    emoji = text[offset - 2 : offset - 1] if before in _EMOJI_SELECTORS else before
+    return character == "\u200d" and _is_symbol(emoji) and _is_symbol(text[offset + 1 : offset + 2])
 
 
 def _is_symbol(character: str) -> bool:
@@ -124,7 +125,7 @@ def escape_invisible(text: str) -> str:
     """Return a text as people read it: invisible characters as ``\\u202e``, unless part of a letter or an emoji."""
     if text.isascii() and text.isprintable():
         return text
-    return _INVISIBLE.sub(lambda m: m[0] if _belongs_to_neighbour(text, m.start()) else _escape(m[0]), text)
+    return _INVISIBLE.sub(lambda m: m[0] if _belongs_to_previous(text, m.start()) else _escape(m[0]), text)
 
 
 def _escape(character: str) -> str:

@@ -48,8 +48,8 @@ class FileErrors:
         self.add_diagnostic(Diagnostic("parse", message, Span(self.source, start, max(end, start + 1)), fix=fix))
 
     def add_line(self, message: str, line: int, fix: str | None = None) -> None:
-        start = self.source.offset(line)
-        self.add(message, start, start + len(self.source.line(line)), fix)
+        start = self.source.line_start(line)
+        self.add(message, start, start + len(self.source.line_text(line)), fix)
 
     def add_diagnostic(self, diagnostic: Diagnostic) -> None:
         self.diagnostics.append(diagnostic)

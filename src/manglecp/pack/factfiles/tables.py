@@ -291,7 +291,7 @@ class _Table:
 
     def _report(self, fault: Fault, line: int, column: int) -> None:
         """Report a fault at one cell of the record that begins in a line."""
-        start = self.source.offset(line)
+        start = self.source.line_start(line)
         for _ in range(column):
             start = self._end_of_cell(start) + 1
         message = f"column {self.layout.header[column]}: {fault.message}"
