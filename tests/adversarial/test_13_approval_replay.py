@@ -1,4 +1,4 @@
-"""Case 13: an approval is for one requester, one call, one revision, one subject and one use."""
+"""Case 13: an approval is for one requester, one call, one revision, one subject, one server and one use."""
 
 from __future__ import annotations
 
@@ -184,6 +184,15 @@ async def test_the_agent_cannot_provide_what_the_preview_provides() -> None:
         assert error.code == "schema_validation_failed"
 
 
+@pytest.mark.parametrize("rule", ['arg_from("t", 1, "tree", T)', 'arg_value("t", 1, "tree", T)'])
+@invoked
+async def test_rules_cannot_pass_on_what_the_preview_provides(rule: str) -> None:
+    pack = chain(steps("commit"), f'{rule} :- text_of(1, T). needs_confirmation("t").', actions=(SHOW, COMMIT))
+    async with shop(pack, repository({"a.py": "good"})) as s:
+        assert "t" in await s.tools()
+        assert "t" not in await s.tools(facts=[("text_of", 1, "tree")])
+
+
 @invoked
 async def test_without_its_preview_a_call_is_not_shown_to_an_approver() -> None:
     pack = chain(steps("commit"), 'needs_confirmation("t").', actions=(SHOW, COMMIT))
@@ -198,6 +207,112 @@ def _fail(_: Any) -> Any:
     from tests.invoke.workshop import Fails
 
     raise Fails
+
+
+@invoked
+async def test_a_preview_that_leaves_out_what_it_provides_does_not_disarm_the_action() -> None:
+    pack = chain(steps("commit"), 'needs_confirmation("t").', actions=(SHOW, COMMIT))
+    async with shop(pack, {**repository({"a.py": "good"}), "show": lambda _: {"diff": "+good"}}) as s:
+        error = await s.refused("t", {"path": "a.py"}, confirm=True)
+        assert error.code == "execution_failed"
+        assert [name for name, _ in s.bench.ran].count("commit") == 0
+
+
+# --- values that are not arguments of the call -----------------------------------------------------------------------
+
+BILL = (steps("look", "pay"), 'arg_step("t", 2, "n", 1, "/amount").', 'arg_value("t", 2, "to", "kim").')
+
+
+@invoked
+async def test_the_approver_sees_the_value_of_a_read_and_another_value_is_refused() -> None:
+    bill = {"amount": 5, "read at": 1}
+    async with shop(chain(*BILL, actions=(PAY,)), {"look": lambda _: dict(bill)}) as s:
+        token = await approved(s, {"n": 1})
+        assert s.invoker.approvals.show(APPROVER, token).text.splitlines()[-2:] == ["Values of step 2:", "  n: 5"]
+        bill["amount"] = 99_999
+        await refused(s, token, "subject", args={"n": 1})
+        assert [name for name, _ in s.bench.ran].count("pay") == 0
+        bill |= {"amount": 5, "read at": 2}  # only what the effect takes counts
+        await s.invoke("t", {"n": 1}, confirmation_token=token)
+        assert s.bench.ran[-1] == ("pay", {"n": 5, "to": "kim"})
+
+
+@invoked
+async def test_a_value_that_changes_between_admission_and_effect_is_refused() -> None:
+    amounts = [5, 5, 99_999]  # for the request, at the admission, in the run
+    async with shop(chain(*BILL, actions=(PAY,)), {"look": lambda _: {"amount": amounts.pop(0)}}) as s:
+        await refused(s, await approved(s, {"n": 1}), "subject", args={"n": 1})
+        assert [name for name, _ in s.bench.ran] == ["look", "look", "look"]
+
+
+@invoked
+async def test_a_previewed_step_with_a_value_of_a_read_has_its_preview() -> None:
+    files = {"a.py": "good", "b.py": "import backdoor", "picked": "a.py"}
+    pack = chain(
+        steps("look", "commit"),
+        'arg_step("t", 2, "path", 1, "/name").',
+        'needs_confirmation("t").',
+        actions=(SHOW, COMMIT),
+    )
+    async with shop(pack, {**repository(files), "look": lambda _: {"name": files["picked"]}}) as s:
+        token = await approved(s, {"n": 1})
+        assert "  | +good" in s.invoker.approvals.show(APPROVER, token).text.splitlines()
+        for name, value in (("picked", "b.py"), ("a.py", "import backdoor")):
+            before = files[name]
+            files[name] = value
+            await refused(s, token, "subject", args={"n": 1})
+            files[name] = before
+        await s.invoke("t", {"n": 1}, confirmation_token=token)
+        committed = [given for name, given in s.bench.ran if name == "commit"]
+        assert committed == [{"path": "a.py", "tree": "tree of good"}]
+
+
+@pytest.mark.parametrize(
+    ("before", "source"),
+    [(("write",), 1), (("write", "look"), 2), (("look", "write", "look"), 3)],
+    ids=["of an effect", "of a read after an effect", "of a second read after an effect"],
+)
+@invoked
+async def test_a_value_that_is_not_known_before_the_first_effect_cannot_be_approved(
+    before: tuple[str, ...], source: int
+) -> None:
+    number = len(before) + 1
+    rules = (steps(*before, "pay"), f'arg_step("t", {number}, "n", {source}, "/n").')
+    async with shop(chain(*rules, f'arg_value("t", {number}, "to", "kim").', actions=(PAY,))) as s:
+        error = await s.refused("t", {"n": 1})
+        assert (error.code, error.details) == ("execution_failed", {"reason": "not_approvable"})
+        assert f"step {number} (pay) takes 'n' from step {source}" in str(error)
+        assert s.invoker.approvals.pending(APPROVER) == []
+        assert s.bench.ran == []
+
+
+@invoked
+async def test_a_step_may_undo_an_effect_as_its_undo_does() -> None:
+    rules = (steps("write", "erase"), 'undo_step("t", 1, "erase"). undo_out("t", 1, "n", "/n").')
+    for pointer, code in (("/n", "confirmation_required"), ("/other", "execution_failed")):
+        binding = f'arg_step("t", 2, "n", 1, "{pointer}").'
+        async with shop(chain(*rules, binding, 'needs_confirmation("t").')) as s:
+            assert (await s.refused("t", {"n": 1})).code == code
+
+
+# --- servers ---------------------------------------------------------------------------------------------------------
+
+
+@invoked
+async def test_an_approval_holds_at_equal_servers_only() -> None:
+    """Two servers with one store and one pack; the second has another workspace."""
+    store = open_store(":memory:")
+    try:
+        async with shop(chain(*RULES, actions=(PAY,)), store=store, server_digest="sha256:a") as s:
+            token = await approved(s)
+        async with shop(chain(*RULES, actions=(PAY,)), store=store, server_digest="sha256:b") as s:
+            await refused(s, token, "server")
+            assert s.bench.ran == []
+        async with shop(chain(*RULES, actions=(PAY,)), store=store, server_digest="sha256:a") as s:
+            await s.invoke("t", ARGS, confirmation_token=token)  # a replica
+            assert s.bench.ran == [("pay", ARGS)]
+    finally:
+        store.close()
 
 
 @invoked

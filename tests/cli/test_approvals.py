@@ -121,6 +121,18 @@ def test_a_changed_pack_needs_another_approval(run: Run, folder: Path) -> None:
     assert booked(folder) == []
 
 
+def test_an_approval_does_not_hold_in_another_workspace(run: Run, folder: Path) -> None:
+    approval = requested(run)
+    run("approvals", "approve", approval, "--yes")
+    (folder / "production").mkdir()
+    other = run(*pay(5, "--approval", approval)[:-4], "--workspace", "production", "--approval", approval)
+    assert "the approval is for a server with another workspace" in other.stderr
+    assert list((folder / "production").iterdir()) == []
+    absolute = str(folder / "work")
+    assert run(*pay(5)[:-2], "--workspace", absolute, "--approval", approval).exit_code == 0
+    assert booked(folder) == ["main 5"]
+
+
 @pytest.mark.parametrize("caller", [(), ("--as", "kim")])
 def test_the_requester_does_not_confirm_a_tool_that_needs_four_eyes(
     run: Run, folder: Path, caller: tuple[str, ...]

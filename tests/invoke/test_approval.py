@@ -68,7 +68,7 @@ async def test_a_request_shows_every_step_with_every_argument() -> None:
         'undo_step("t", 2, "erase"). undo_value("t", 2, "n", 7).',
         'needs_confirmation("t").',
     )
-    async with shop(chain(*rules, actions=(put,))) as s:
+    async with shop(chain(*rules, actions=(put,)), {"look": lambda _: {"found": ["a\nb"]}}) as s:
         request = await requested(s, {"n": 1})
     assert request.text.splitlines() == [
         "t: A tool.",
@@ -79,6 +79,10 @@ async def test_a_request_shows_every_step_with_every_argument() -> None:
         '2. put(path = "notes/today.txt", text = from step 1 at /found/0, mode = "append")',
         "   undone by erase(n = 7)",
         "Effects: filesystem. It cannot be undone.",
+        "Values of step 2:",
+        "  text:",
+        "  | a",
+        "  | b",
     ]
     assert request.expires_ms == NOW // MS + LIFETIME_MS
 

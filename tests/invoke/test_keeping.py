@@ -80,13 +80,14 @@ async def test_a_tool_without_effects_reads_it_too() -> None:
         assert (await s.invoke(peek, evaluate=False)).result == {"text": "old a.txt"}
 
 
-async def test_who_asks_is_not_told_the_value_but_where_it_comes_from() -> None:
+async def test_the_approver_sees_the_value_and_the_requester_does_not() -> None:
     async with shop(workspace(), WORK) as s:
         run = await edited(s)
         refused = await s.refused((await tools_after(s, run))["undo"], evaluate=False)
         text = s.invoker.approvals.show(APPROVER, (refused.details or {})["challenge"]["approval"]).text
         assert f"text = backup kept by run {run}" in text
-        assert "old a.txt" not in text
+        assert text.splitlines()[-2:] == ["Values of step 1:", '  text: "old a.txt"']
+        assert "old a.txt" not in f"{refused} {refused.details}"
 
 
 async def test_somebody_else_s_is_not_there() -> None:

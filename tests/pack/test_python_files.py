@@ -228,3 +228,50 @@ def test_a_listing_of_another_file_is_not_taken(tmp_path: Path) -> None:
     assert (
         problem(tmp_path, {**SMALL, "actions.py": source}).message == "the listing is not of the file that was hashed"
     )
+
+
+PREVIEW = """
+from dataclasses import dataclass
+from typing import Any, TypedDict
+from manglecp import action
+
+@dataclass
+class Change:
+    diff: str
+    digest: str
+
+class Typed(TypedDict):
+    diff: str
+
+@action(effects=["filesystem"], mutates=False)
+def show(path: str) -> RESULT:
+    \"\"\"Show.\"\"\"
+
+@action(effects=["filesystem"], preview="show")
+def publish(path: str, digest: str = "") -> str:
+    \"\"\"Publish.\"\"\"
+    return path
+"""
+
+
+@pytest.mark.parametrize(
+    ("result", "previewed"),
+    [
+        ("Change", {"digest"}),
+        ("Typed", set()),
+        ("str", set()),
+        ("dict", None),
+        ("dict[str, str]", None),
+        ("Any", None),
+        ("Change | None", None),
+    ],
+)
+def test_a_preview_declares_the_members_of_its_result(tmp_path: Path, result: str, previewed: set[str] | None) -> None:
+    """Otherwise it would provide nothing, and clients could give the digest that guards the action."""
+    files = {**SMALL, "actions.py": PREVIEW.replace("RESULT", result)}
+    if previewed is not None:
+        assert read(tmp_path, files).actions["publish"].previewed == previewed
+        return
+    found = problem(tmp_path, files)
+    assert "publish: its preview 'show' does not declare the members of its result" in str(found)
+    assert "let it return a dataclass, a TypedDict or a text" in str(found)

@@ -179,11 +179,23 @@ def test_pending_requests_are_listed_oldest_first(store: Store) -> None:
     decide(store, new_request(store, text="denied"), "denied")
     approved(store, text="approved")
     use(store, approved(store, text="used"))
+    early, short, late = (msgspec.structs.replace(one, text="") for one in (early, short, late))
     assert pending(store, now=NOW + 20) == [early, short, late]
     assert pending(store, now=NOW + 20, limit=2) == [early, short]
     assert pending(store, now=short.expires_ms - 1) == [early, short, late]
     assert pending(store, now=short.expires_ms) == [early, late]
     assert pending(store, now=late.expires_ms) == []
+
+
+def test_no_identity_hides_the_requests_of_others(store: Store) -> None:
+    flood = [new_request(store, text=str(number), identity="kim", now=NOW + number) for number in range(9)]
+    urgent = new_request(store, text="urgent", identity="ann", now=NOW + 9)
+    other_role = new_request(store, text="role", identity="kim", roles=("finance",), now=NOW + 8)
+    listed = [one.id for one in pending(store, now=NOW + 9, limit=4)]
+    assert listed == [flood[0].id, flood[1].id, other_role.id, urgent.id]
+    with store.read_transaction() as tx:
+        decidable = store.approvals.pending(tx, NOW + 9, lambda one: one.roles == ("finance",), limit=1)
+    assert [one.id for one in decidable] == [other_role.id], "the limit counts requests that the approver may decide"
 
 
 def test_an_identity_has_a_limited_number_of_pending_requests(store: Store) -> None:
@@ -403,7 +415,6 @@ def test_a_swapped_text_does_not_open(store_where: str) -> None:
     for read in (
         lambda: find(store, harmless),
         lambda: find(store, harmful),
-        lambda: pending(store),
         lambda: request(store, text="Show a file"),
     ):
         with pytest.raises(Unusable, match="it was changed, or moved from another row"):

@@ -239,7 +239,9 @@ class _Builder:
             raise Flaw(f"{where} gives {unlisted[0]!r}, which {action.name} does not take")
         for param in (*listed, *unlisted):
             argument = bound.get(param)
-            if argument is None and param in action.previewed:
+            if param in action.previewed:
+                if argument is not None:
+                    raise Flaw(f"{where} binds {param!r}, which the preview of {action.name} provides")
                 argument = Argument(param, "preview", param)
             if argument is None:
                 if self.declared and param not in self.declared and param not in schema.get("required", ()):

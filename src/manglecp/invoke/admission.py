@@ -147,6 +147,8 @@ class AdmissionService:
     previews: PreviewRunner
     clock: Callable[[], int]
     """Returns the time in nanoseconds since 1970."""
+    server_digest: str = ""
+    """As in an approval's binding."""
     _plans: LruCache[str, Plan] = field(default_factory=lambda: LruCache(_MAX_PLANS))
     """By the digest of the chain."""
 
@@ -227,6 +229,7 @@ class AdmissionService:
             chain_digest=call.plan.definition.chain_digest,
             args_digest=call.args_digest,
             subject_digest=subject.digest,
+            server_digest=self.server_digest,
         )
 
     async def accept(self, checked: CheckedInvocation, invocation: InvocationKey) -> AdmittedRun:

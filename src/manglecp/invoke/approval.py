@@ -2,21 +2,22 @@
 
 An invocation that needs an approval stores a request and fails with ``confirmation_required`` and the request's id. An
 approver reads the complete text from the server and approves or denies it. The requester repeats the invocation with
-the id as its ``confirmation_token``. An approval is bound to the requester, the pack revision, the chain, the arguments
-and the results of previews: a call that differs in any of them needs another one.
+the id as its ``confirmation_token``. An approval is bound to the requester, the pack revision, the chain, the
+arguments, what the approver was shown besides, and the server's workspace: a call that differs in any of them needs
+another one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Final, Literal
 
 import msgspec
 
 from manglecp.base.digest import digest
-from manglecp.base.text import escape_invisible
-from manglecp.intent import Argument, Definition, Identity, SafetyData
+from manglecp.intent import Definition, Identity, SafetyData
 from manglecp.mangle import instant_text
 from manglecp.store import Approval, ApprovalBinding, Note, Store, TooManyPending, Transaction
 from manglecp.wire import WireError
@@ -32,12 +33,9 @@ LIFETIME_MS: Final = 3_600_000
 """How long a request may be decided, and an approval used."""
 MAX_TEXT: Final = 262_144
 """Characters of an approval request. A longer one is refused, because no part may be left out."""
-_MAX_REPEATED: Final = 200
-"""Characters of an argument that is repeated at the steps that use it; a longer one is shown once, before the steps."""
-HIDDEN_VALUE: Final = "(not shown)"
 
 Verdict = Literal["approved", "denied"]
-InvalidReason = Literal["expired", "denied", "used", "other_call", "revision", "subject", "approver"]
+InvalidReason = Literal["expired", "denied", "used", "other_call", "server", "revision", "subject", "approver"]
 
 
 class Approvers(msgspec.Struct, frozen=True):
@@ -107,6 +105,8 @@ class ApprovalService:
         approved = approval.binding
         if (approved.chain_digest, approved.args_digest) != (binding.chain_digest, binding.args_digest):
             raise invalid_approval("other_call")
+        if approved.server_digest != binding.server_digest:
+            raise invalid_approval("server")
         if approved.pack_digest != binding.pack_digest:
             raise invalid_approval("revision")
         if approved.subject_digest != binding.subject_digest:
@@ -133,11 +133,10 @@ class ApprovalService:
             raise invalid_approval("used")
 
     def pending(self, approver: Identity) -> list[Approval]:
-        """Return the requests that this approver may decide, oldest first. Blocks. Raises :class:`WireError`."""
+        """Return the requests that this approver may decide, without texts. Blocks. Raises :class:`WireError`."""
         _require_permission(approver)
         with self._store.read_transaction() as tx:
-            pending = self._store.approvals.pending(tx, self._now_ms)
-        return [approval for approval in pending if may_decide(approver, approval)]
+            return self._store.approvals.pending(tx, self._now_ms, partial(may_decide, approver))
 
     def show(self, approver: Identity, approval_id: str) -> Approval:
         """Return a request. Blocks. Raises :class:`WireError` if it does not exist, or is for other approvers."""
@@ -277,6 +276,7 @@ _REASONS: Final[Mapping[InvalidReason, str]] = {
     "denied": "the approver denied this call",
     "used": "the approval was used already",
     "other_call": "the approval is not for this call",
+    "server": "the approval is for a server with another workspace, other programs or another sandbox",
     "revision": "the pack was changed after the approval",
     "subject": "what the approver was shown has changed",
     "approver": "the rules now require another approver, or the approver may not approve any more",
@@ -286,94 +286,3 @@ _REASONS: Final[Mapping[InvalidReason, str]] = {
 def invalid_approval(reason: InvalidReason) -> WireError:
     message = f"The confirmation token does not hold: {_REASONS[reason]}; invoke without it to request an approval"
     return WireError("confirmation_invalid", message, {"reason": reason})
-
-
-# --- text of an approval request -----------------------------------------------------------------------------------
-
-
-def render_request(
-    definition: Definition,
-    args: Mapping[str, Any],
-    previews: Mapping[int, Any],
-    *,
-    identity: str,
-    secret_args: frozenset[str] = frozenset(),
-    hide: Callable[[Any], Any] = lambda value: value,
-) -> str:
-    """Return the complete text that an approver reads: every step with every argument, and the results of previews.
-
-    ``args`` include defaults; ``previews`` are by number of the step; ``hide`` redacts secret settings in JSON.
-    """
-    visible = {name: HIDDEN_VALUE if name in secret_args else hide(value) for name, value in args.items()}
-    reversible = "It can be undone." if definition.safety.reversible else "It cannot be undone."
-    return "\n".join(
-        (
-            f"{_line(definition.tool)}: {_line(definition.description)}",
-            f"Requested by: {_line(identity)}",
-            f"Arguments: {_json(visible)}",
-            "Steps:",
-            *_steps(definition, visible, hide),
-            f"Effects: {', '.join(definition.safety.side_effects)}. {reversible}",
-            *(line for number, result in sorted(previews.items()) for line in _preview(number, hide(result))),
-        )
-    )
-
-
-def _steps(definition: Definition, args: Mapping[str, Any], hide: Callable[[Any], Any]) -> Iterator[str]:
-    for step in definition.steps:
-        yield f"{step.number}. {_call_text(step.action, step.arguments, args, hide)}"
-        if (undo := step.undo) is not None:
-            yield f"   undone by {_call_text(undo.action, undo.arguments, args, hide, undone_step=step.number)}"
-
-
-def _call_text(
-    action: str,
-    arguments: tuple[Argument, ...],
-    args: Mapping[str, Any],
-    hide: Callable[[Any], Any],
-    *,
-    undone_step: int | None = None,
-) -> str:
-    inputs = (f"{_line(one.param)} = {_value_text(one, args, hide, undone_step)}" for one in arguments)
-    return f"{_line(action)}({', '.join(inputs)})"
-
-
-def _value_text(
-    argument: Argument, args: Mapping[str, Any], hide: Callable[[Any], Any], undone_step: int | None
-) -> str:
-    """Return the value of an argument, or where it comes from; ``undone_step`` is set for an argument of an undo."""
-    value = argument.value
-    if argument.source == "value":
-        return _json(hide(value))
-    if argument.source == "call" and undone_step is not None:
-        return f"{_line(value)} of step {undone_step}"
-    if argument.source == "call":
-        text = _json(args[value]) if value in args else "(left out)"
-        return text if len(text) <= _MAX_REPEATED else f"argument {_line(value)}"
-    if argument.source == "kept":
-        return f"{_line(value['name'])} kept by run {_line(value['run'])}"
-    if argument.source == "preview":
-        return f"{_line(value)} of its preview"
-    number = argument.step if undone_step is None else undone_step
-    return f"from step {number}" + (f" at {_line(value)}" if value else "")
-
-
-def _preview(number: int, result: Any) -> Iterator[str]:
-    """Yield the lines of a preview: a text as it is, other values as JSON."""
-    yield f"Preview of step {number}:"
-    members = result.items() if isinstance(result, dict) else [("", result)]
-    for name, value in members:
-        label = f"{_line(name)}: " if name else ""
-        if isinstance(value, str) and "\n" in value:
-            yield f"  {label}".rstrip()
-            yield from (f"  | {escape_invisible(line)}" for line in value.split("\n"))
-        else:
-            yield f"  {label}{_json(value)}"
-
-
-def _json(value: Any) -> str:
-    return escape_invisible(msgspec.json.encode(value, order="sorted").decode())
-
-
-def _line(text: str) -> str:
-    return escape_invisible(" ".join(text.split()))

@@ -201,7 +201,9 @@ def resolve_inputs(
                 raise ArgumentMissing(param, f"that run keeps no {value['name']!r} for you (any more): {hint}")
             inputs[param] = kept[param]
         elif argument.source == "preview":
-            if isinstance(preview, dict) and value in preview:
+            if preview is not None:  # a preview without this member would leave the effect unguarded
+                if not isinstance(preview, dict) or value not in preview:
+                    raise ArgumentMissing(param, "the approved preview does not provide it")
                 inputs[param] = preview[value]
         else:
             inputs[param] = value

@@ -38,7 +38,7 @@ from manglecp.invoke.calls import (
 )
 from manglecp.invoke.evidence import BASE_CLAIM, Reads, claim_of
 from manglecp.invoke.gate import GateRefused, Resumption, Turn, Turns
-from manglecp.invoke.preview import PreviewFailed, PreviewRunner
+from manglecp.invoke.preview import ApprovalSubject, PreviewFailed, PreviewRunner
 from manglecp.invoke.progress import RunObserver
 from manglecp.invoke.run_rules import RunRules
 from manglecp.mangle import MangleError
@@ -171,8 +171,7 @@ class RunExecutor:
         self._current_rules = current_rules
         self._previews = previews
         self._identity = run.identity.name
-        self._approved = {} if run.subject is None else run.subject.results
-        """The approved results of previews, by step."""
+        self._subject = run.subject or ApprovalSubject()
         self._observer = observer
         self._events = events
         self._seconds = seconds
@@ -415,14 +414,13 @@ class RunExecutor:
     async def _build_call(self, step: ChainStep) -> ActionCall:
         attempt = self._count_attempt("do", step.number)
         outputs = {done.number: done.output for done in self.outcomes if done.kind == "do" and done.status == "done"}
-        kept_arguments = [argument for argument in step.arguments if argument.source == "kept"]
-        # Their values are the id of an earlier run and the name of a value that it kept.
-        kept = {argument.param: await self._journal.read_kept(**argument.value) for argument in kept_arguments}
-        action, approved = self._plan.actions[step.action], self._approved.get(step.number)
+        kept = await self._journal.read_kept(step.arguments)
+        action, approved = self._plan.actions[step.action], self._subject.results.get(step.number)
         arguments = self._run_id, step, action, self._args, outputs, attempt, self._plan.secrets, kept, approved
         large = is_large(self._args) or (bool(outputs) and is_large(outputs))
         call = await run_in_thread_if(large, build_call, *arguments)
-        if step.number in self._approved:
+        self._subject.check_values(call)
+        if step.number in self._subject.results:
             await self._check_subject(call, approved)
         return call
 

@@ -133,11 +133,13 @@ class Invoker:
         current: Callable[[Identity], Identity] = Identity.current_without_tokens,
         settings: InvokeSettings | None = None,
         sandbox: Profile = "strict",
+        server_digest: str = "",
         clock: Callable[[], int] = time.time_ns,
         point: Callable[[str], None] = lambda _: None,
     ) -> None:
         """``sandbox`` is the profile of the hosts; ``point`` is called where a crash would matter, for tests.
 
+        ``server_digest`` is of what the hosts can reach: approvals are valid at servers with the same one.
         ``clock`` returns nanoseconds since 1970. ``current`` returns an identity with the rights that its credential
         has now. Raises :class:`PackError` if no run could succeed under the policy package.
         """
@@ -152,7 +154,7 @@ class Invoker:
         self._point = point
         self._ownership = OwnershipRegistry(store, self._settings.claim_ms)
         self.approvals = ApprovalService(store, clock, current)
-        previews = PreviewRunner(lambda: offers.domain.pack, dispatcher)
+        previews = PreviewRunner(lambda: offers.domain.pack, dispatcher, store)
         self._admission = AdmissionService(
             offers=offers,
             store=store,
@@ -160,6 +162,7 @@ class Invoker:
             approvals=self.approvals,
             previews=previews,
             clock=clock,
+            server_digest=server_digest,
         )
         self._driver = RunDriver(
             offers,

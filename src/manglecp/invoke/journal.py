@@ -11,13 +11,15 @@ that rules keep for a later run (``keep``) stay, encrypted too, until the run's 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 import msgspec
 
 from manglecp.base.digest import digest, digest_bytes
 from manglecp.harness import Witness
+from manglecp.intent import Argument
 from manglecp.invoke.calls import ActionCall, StepOutcome
 from manglecp.store import (
     Body,
@@ -37,6 +39,18 @@ from manglecp.toolhost import Slots, full_state
 
 EndState: TypeAlias = Literal["succeeded", "failed", "cancelled"]
 T = TypeVar("T")
+
+
+async def read_kept(store: Store, identity: str, arguments: Iterable[Argument]) -> dict[str, Any]:
+    """Return the values of arguments that earlier runs of the same identity kept, by parameter."""
+    values: dict[str, Any] = {}
+    for argument in arguments:
+        if argument.source == "kept":
+            source = {"identity": identity, "run_id": argument.value["run"], "name": argument.value["name"]}
+            kept = await store.writer.read(partial(store.runs.kept, **source))
+            if kept is not None:
+                values[argument.param] = msgspec.json.decode(kept)
+    return values
 
 
 class Admission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -105,10 +119,8 @@ class Journal:
             [("step", _ledger_entry(outcome)) for outcome in outcomes],
         )
 
-    async def read_kept(self, run: str, name: str) -> Any | None:
-        """Return the value that an earlier run of the same identity kept under this name; None if there is none."""
-        kept = await self._store.writer.read(lambda tx: self._store.runs.kept(tx, self._identity, run, name))
-        return None if kept is None else msgspec.json.decode(kept)
+    async def read_kept(self, arguments: Iterable[Argument]) -> dict[str, Any]:
+        return await read_kept(self._store, self._identity, arguments)
 
     async def record_cancellation(self) -> None:
         """Record that a cancelled run is being undone, so that a worker that resumes it does not continue the chain."""

@@ -1,14 +1,18 @@
-"""Previews: read-only actions that show what an effect would change, such as a diff or a dry run.
+"""What an approver is shown besides the arguments of a call, and what must be the same before the effect.
 
-An action names its preview. The result is part of the approval request; it is computed again before the effect, and
-another result needs another approval. Members of the result that are parameters of the action are passed to the action,
-which can refuse a subject that has changed since.
+* Values: an effect may take arguments from earlier steps or runs. The read-only steps that provide them are run for the
+  request, and the values are shown. A call whose values cannot be known before its first effect cannot be approved.
+* Previews: an action may name a read-only action that shows what the effect would change, such as a diff or a dry run.
+  Members of its result that are parameters of the action are passed to the action, which can refuse a subject that has
+  changed since.
+
+Both are computed again before the effect, and other ones need another approval.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -16,10 +20,13 @@ import msgspec
 from manglecp.base.digest import digest
 from manglecp.base.ids import random_id
 from manglecp.base.json import Uncanonical, canonical
-from manglecp.intent import ChainStep, make_redactor, secret_values
-from manglecp.invoke.approval import render_request
+from manglecp.intent import Argument, ChainStep, make_redactor, secret_values
+from manglecp.invoke.approval_text import render_request
+from manglecp.invoke.calls import ActionCall, ArgumentMissing, SubjectChanged, resolve_inputs
+from manglecp.invoke.journal import read_kept
 from manglecp.invoke.plan import Plan
 from manglecp.pack import ActionDescription, Pack
+from manglecp.store import Store
 from manglecp.toolhost import ActionResult, Dispatcher, PlanPermit
 from manglecp.wire import WireError
 
@@ -31,57 +38,92 @@ class ApprovalSubject(msgspec.Struct, frozen=True):
 
     results: dict[int, Any] = {}
     """The results of previews, by number of the step."""
+    values: dict[int, dict[str, Any]] = {}
+    """The arguments that come from earlier steps or runs, by number of the step and parameter."""
 
     @property
     def digest(self) -> str:
-        """The digest of all results; empty without one."""
-        return digest({str(number): result for number, result in self.results.items()}) if self.results else ""
+        """The digest of all results and values; empty without one."""
+        return digest(msgspec.to_builtins(self, str_keys=True)) if self.results or self.values else ""
+
+    def check_values(self, call: ActionCall) -> None:
+        """Raise :class:`SubjectChanged` if the call has other values than the approved ones."""
+        inputs = msgspec.json.decode(call.input_json) if call.number in self.values else {}
+        for param, value in self.values.get(call.number, {}).items():
+            if digest(inputs.get(param)) != digest(value):
+                raise SubjectChanged(f"{param} has another value than the approved one")
 
 
 class PreviewFailed(Exception):
-    """A preview has no result. The text is the name of the preview."""
+    """A read-only action has no result. The text is its name."""
 
 
 class PreviewRunner:
-    """Runs the previews of one pack revision."""
+    """Runs read-only actions of one pack revision for approvers."""
 
-    def __init__(self, pack: Callable[[], Pack], dispatcher: Dispatcher) -> None:
+    def __init__(self, pack: Callable[[], Pack], dispatcher: Dispatcher, store: Store) -> None:
         self._pack = pack
         self._dispatcher = dispatcher
+        self._store = store
 
     async def subject(self, plan: Plan, args: Mapping[str, Any], identity: str) -> ApprovalSubject:
-        """Return the previews of the steps whose arguments are known before the run. Raises :class:`WireError`."""
-        steps = [(step, inputs) for step in plan.definition.steps if (inputs := _inputs(step, plan, args)) is not None]
+        """Return what the approver of a call is shown. Raises :class:`WireError` if it cannot be known."""
+        steps = [step for step in plan.definition.steps if plan.is_effect(step) or plan.action(step).preview]
+        reads = _reads_for(steps, plan)
+        known = {step.number: _known_arguments(step, reads, plan) for step in steps}
         try:
-            results = await asyncio.gather(*(self.run(plan.action(step), inputs, identity) for step, inputs in steps))
-        except PreviewFailed as error:
+            outputs: dict[int, Any] = {}
+            for number, read in reads.items():
+                inputs = await self._inputs(read.arguments, args, outputs, identity)
+                outputs[number] = await self._call(plan.action(read), inputs, identity)
+            step_inputs = {n: await self._inputs(known[n], args, outputs, identity) for n in known}
+            previewed = [step for step in steps if plan.action(step).preview]
+            results = await asyncio.gather(
+                *(self.run(plan.action(step), step_inputs[step.number], identity) for step in previewed)
+            )
+        except (PreviewFailed, ArgumentMissing) as error:
             message = f"The preview for the approver failed: {error}; nothing was changed"
             raise WireError("execution_failed", message, {"reason": "preview_failed"}) from None
-        return ApprovalSubject({step.number: result for (step, _), result in zip(steps, results, strict=True)})
+        values = {
+            n: {one.param: step_inputs[n][one.param] for one in arguments if one.source in ("step", "kept")}
+            for n, arguments in known.items()
+        }
+        return ApprovalSubject(
+            {step.number: result for step, result in zip(previewed, results, strict=True)},
+            {n: by_param for n, by_param in values.items() if by_param},
+        )
 
     async def run(self, action: ActionDescription, inputs: Mapping[str, Any], identity: str) -> Any:
         """Return the result of the action's preview for these inputs of the action. Raises :class:`PreviewFailed`."""
         assert action.preview is not None
         preview = self._pack().actions[action.preview]
         params = preview.input_schema.get("properties", {})
+        return await self._call(preview, {name: inputs[name] for name in inputs if name in params}, identity)
+
+    async def _call(self, action: ActionDescription, inputs: Mapping[str, Any], identity: str) -> Any:
         call_id = f"preview-{random_id()}"
         response = await self._dispatcher.call(
-            preview.aid,
+            action.aid,
             identity=identity,
             slots={},
-            input_json=canonical({name: value for name, value in inputs.items() if name in params}).decode(),
+            input_json=canonical(inputs).decode(),
             call_id=call_id,
             timeout=_TIMEOUT_SECONDS,
-            authority=PlanPermit({call_id: preview.aid}),
+            authority=PlanPermit({call_id: action.aid}),
         )
         if not isinstance(response, ActionResult):
-            raise PreviewFailed(preview.name)
+            raise PreviewFailed(action.name)
         try:
             result = msgspec.json.decode(response.output_json)
             canonical(result)  # raises if the result has no digest
         except (ValueError, Uncanonical, RecursionError):
-            raise PreviewFailed(preview.name) from None
+            raise PreviewFailed(action.name) from None
         return result
+
+    async def _inputs(
+        self, arguments: Sequence[Argument], args: Mapping[str, Any], outputs: Mapping[int, Any], identity: str
+    ) -> dict[str, Any]:
+        return resolve_inputs(arguments, args, outputs, await read_kept(self._store, identity, arguments))
 
     def render(self, plan: Plan, args: Mapping[str, Any], subject: ApprovalSubject, identity: str) -> str:
         """Return the text of the approval request."""
@@ -89,16 +131,43 @@ class PreviewRunner:
             plan.definition,
             args,
             subject.results,
+            subject.values,
             identity=identity,
             secret_args=plan.secrets,
             hide=make_redactor(secret_values(self._pack())),
         )
 
 
-def _inputs(step: ChainStep, plan: Plan, args: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the inputs of a step with a preview; None without one, or if an input is the output of a step or run."""
-    if plan.action(step).preview is None or any(argument.source in ("step", "kept") for argument in step.arguments):
-        return None
-    frozen = {argument.param: argument.value for argument in step.arguments if argument.source == "value"}
-    from_call = [argument for argument in step.arguments if argument.source == "call" and argument.value in args]
-    return frozen | {argument.param: args[argument.value] for argument in from_call}
+def _reads_for(steps: Sequence[ChainStep], plan: Plan) -> dict[int, ChainStep]:
+    """Return the reads before the first effect that provide arguments of the steps, in order, by number."""
+    before_effects: list[ChainStep] = []
+    for round_steps in plan.rounds():
+        if plan.is_effect(round_steps[0]):
+            break
+        before_effects += round_steps
+    needed = {argument.step for step in steps for argument in step.arguments}
+    for read in reversed(before_effects):
+        if read.number in needed:
+            needed.update(argument.step for argument in read.arguments)
+    return {read.number: read for read in before_effects if read.number in needed}
+
+
+def _known_arguments(step: ChainStep, reads: Mapping[int, ChainStep], plan: Plan) -> list[Argument]:
+    """Return the arguments with a value before the run. Raises :class:`WireError` if the step takes any other.
+
+    A step that undoes an effect as ``undo_step`` does may take the same values from its result as the undo.
+    """
+    known = [argument for argument in step.arguments if argument.source != "step" or argument.step in reads]
+    for argument in step.arguments:
+        if argument in known:
+            continue
+        assert argument.step is not None
+        undo = plan.step(argument.step).undo
+        if undo is None or undo.action != step.action or argument not in undo.arguments:
+            message = (
+                f"No approver can be shown this call: step {step.number} ({step.action}) takes {argument.param!r} from"
+                f" step {argument.step}, whose result is not known before the first effect; the rules have to take it"
+                " from a read-only step before that"
+            )
+            raise WireError("execution_failed", message, {"reason": "not_approvable"})
+    return known

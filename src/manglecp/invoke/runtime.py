@@ -12,8 +12,10 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, NamedTuple, Self, TypeAlias, cast
 
+from manglecp.base.digest import digest
 from manglecp.intent import Domain, Identity, OfferService
 from manglecp.invoke.fact_refresh import OnStaleFacts, refresh_facts
 from manglecp.invoke.invoker import Invoker, InvokeSettings
@@ -90,13 +92,16 @@ class PackRuntime:
     ) -> Self:
         """Return a runtime of a loaded domain; the caller enters its invoker."""
         offers = OfferService(domain, store, clock=clock)
+        sandbox = profile_of(domain.pack, programs=options.programs, sandbox=options.sandbox)
+        workspace = [str(Path(folder).resolve()) for folder in options.workspace]
         invoker = Invoker(
             offers,
             store,
             dispatcher,
             current=current,
             settings=settings,
-            sandbox=profile_of(domain.pack, programs=options.programs, sandbox=options.sandbox),
+            sandbox=sandbox,
+            server_digest=digest([workspace, sorted(options.programs), sandbox]),
             clock=clock,
         )
         return cls(domain, offers, invoker)

@@ -25,6 +25,7 @@ _MAX_SCHEMA: Final = 262_144  # bytes
 _MAX_TOOLS: Final = 10_000
 _MAX_DESCRIPTION: Final = 10_000  # characters
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
+_TYPES_WITHOUT_MEMBERS: Final = ("string", "array", "integer", "number", "boolean", "null")  # of JSON Schema
 _HIGHEST_TIER: Final = 3  # of actions with dangerous effects
 _MAX_TIMEOUT: Final = 86_400.0  # seconds
 _D = TypeVar("_D", ExternalDescription, GeneratorDescription)
@@ -196,8 +197,12 @@ def _with_preview(
         problems.add(file, f"{subject} has effects", fix="name an action that only reads")
     if missing := sorted(set(preview.input_schema.get("required", ())) - params):
         problems.add(file, f"{subject} requires {missing[0]!r}, which {action.name} does not take")
+    result = preview.output_schema
+    if result.get("type") not in _TYPES_WITHOUT_MEMBERS and result.get("additionalProperties") is not False:
+        fix = "let it return a dataclass, a TypedDict or a text"
+        problems.add(file, f"{subject} does not declare the members of its result", fix=fix)
     preview_params = set(preview.input_schema.get("properties", {}))
-    provided = params & set(preview.output_schema.get("properties", {})) - preview_params
+    provided = params & set(result.get("properties", {})) - preview_params
     if required := sorted(provided & set(action.input_schema.get("required", ()))):
         fix = f"give {required[0]} a default: without an approval there is no preview"
         problems.add(file, f"{subject} provides {required[0]!r}, which {action.name} requires", fix=fix)

@@ -1,13 +1,15 @@
 """Approval requests: stored with the complete text that the approver reads, decided once, used once.
 
-A request is bound to one call: requester, pack revision, chain, arguments and subjects (the results of previews). Its
-text is sealed if the store has a key. Decision and use are conditional updates, so two approvers or two replicas cannot
-both succeed. Insertions are serialised, so that two replicas do not store the same request twice.
+A request is bound to one call at equal servers: requester, pack revision, chain, arguments, subject (results of
+previews, values of earlier steps), workspace and programs. Its text is sealed if the store has a key. Decision and use
+are conditional updates, so two approvers or two replicas cannot both succeed. Insertions are serialised, so that two
+replicas do not store the same request twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -29,6 +31,7 @@ APPROVALS: Final = SchemaPart(
                 chain_digest   TEXT NOT NULL,
                 args_digest    TEXT NOT NULL,
                 subject_digest TEXT NOT NULL,
+                server_digest  TEXT NOT NULL,
                 roles          TEXT NOT NULL,
                 four_eyes      BIGINT NOT NULL,
                 created_ms     BIGINT NOT NULL,
@@ -64,7 +67,9 @@ class ApprovalBinding(msgspec.Struct, frozen=True, kw_only=True):
     chain_digest: str
     args_digest: str
     subject_digest: str
-    """Digest of the results of the previews; empty if the call has no preview."""
+    """Digest of the results of previews and the values of earlier steps and runs; empty if the call has neither."""
+    server_digest: str = ""
+    """Digest of the workspace, the programs and the sandbox of the server's actions."""
 
 
 class Approval(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,6 +99,7 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
 _OWN_FIELDS: Final = tuple(name for name in Approval.__struct_fields__ if name not in ("binding", "text"))
 _COLUMNS: Final = (*_OWN_FIELDS, *ApprovalBinding.__struct_fields__, "content")
 _SELECT: Final = f"SELECT {', '.join(_COLUMNS)} FROM approval"
+_SELECT_PLAIN: Final = f"SELECT {', '.join(_COLUMNS[:-1])} FROM approval"  # without the text
 _INSERT: Final = f"INSERT INTO approval ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
 
 
@@ -130,9 +136,8 @@ class Approvals:
             tx.execute("SELECT pg_advisory_xact_lock(?)", (_REQUEST_LOCK,))
         roles = tuple(sorted(roles))
         rows = tx.execute(
-            f"{_SELECT} WHERE identity = ? AND pack_digest = ? AND chain_digest = ?"
-            " AND args_digest = ? AND subject_digest = ? AND state IN ('pending', 'approved') AND expires_ms > ?"
-            " ORDER BY created_ms, id",
+            f"{_SELECT} WHERE {' AND '.join(f'{name} = ?' for name in ApprovalBinding.__struct_fields__)}"
+            " AND state IN ('pending', 'approved') AND expires_ms > ? ORDER BY created_ms, id",
             (*msgspec.structs.astuple(binding), now_ms),
         ).fetchall()
         for row in rows:
@@ -163,10 +168,18 @@ class Approvals:
         row = tx.execute(f"{_SELECT} WHERE id = ?", (approval_id,)).fetchone()
         return None if row is None else self._read(row)
 
-    def pending(self, tx: Transaction, now_ms: int, *, limit: int = 1_000) -> list[Approval]:
-        """Return the requests of all identities that wait for a decision, oldest first."""
-        query = f"{_SELECT} WHERE state = 'pending' AND expires_ms > ? ORDER BY created_ms, id LIMIT ?"
-        return [self._read(row) for row in tx.execute(query, (now_ms, limit)).fetchall()]
+    def pending(
+        self, tx: Transaction, now_ms: int, may_decide: Callable[[Approval], bool] = lambda _: True, limit: int = 1_000
+    ) -> list[Approval]:
+        """Return the requests that wait for a decision and satisfy ``may_decide``, without their texts, oldest first.
+
+        Above the limit the first request of every identity comes before the second of any: none can hide the others.
+        """
+        rank = "row_number() OVER (PARTITION BY identity, roles, four_eyes ORDER BY created_ms, id)"
+        query = f"{_SELECT_PLAIN} WHERE state = 'pending' AND expires_ms > ? ORDER BY {rank}, created_ms, id"
+        requests = map(self._read, tx.execute(query, (now_ms,)).fetchall())
+        fair = islice(filter(may_decide, requests), limit)
+        return sorted(fair, key=lambda request: (request.created_ms, request.id))
 
     def decide(
         self,
@@ -197,9 +210,11 @@ class Approvals:
         return tx.execute("DELETE FROM approval WHERE expires_ms <= ?", (now_ms - RETENTION_MS,)).rowcount
 
     def _read(self, row: Sequence[Any]) -> Approval:
-        fields = dict(zip(_COLUMNS, row, strict=True))
+        """Return the request of a row; its text is empty if the row has no ``content``."""
+        fields = dict(zip(_COLUMNS, row, strict=False))
         binding = ApprovalBinding(**{name: fields.pop(name) for name in ApprovalBinding.__struct_fields__})
-        text = self._seals.unseal(bytes(fields.pop("content")), *_place(fields["id"], binding)).decode()
+        content = fields.pop("content", None)
+        text = "" if content is None else self._seals.unseal(bytes(content), *_place(fields["id"], binding)).decode()
         fields |= {"roles": msgspec.json.decode(fields["roles"]), "four_eyes": bool(fields["four_eyes"])}
         return msgspec.convert(fields | {"binding": binding, "text": text}, Approval)
 
