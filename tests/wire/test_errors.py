@@ -12,7 +12,7 @@ import pytest
 
 from manglecp.wire.errors import (
     CODES,
-    Code,
+    CodeRow,
     SchemaError,
     Violation,
     WireError,
@@ -104,7 +104,9 @@ def test_an_error_has_the_id_of_what_it_answers(id_: str | None) -> None:
 def test_codes_of_ones_own() -> None:
     plain = message(WireError("x-database_unavailable", "The database is away"))["payload"]
     assert (plain["code"], plain["recoverable"]) == ("x-database_unavailable", False)
-    error = WireError("x-database_unavailable", "away", retry_after_ms=9, row=Code(503, True, "the database is away"))
+    error = WireError(
+        "x-database_unavailable", "away", retry_after_ms=9, row=CodeRow(503, True, "the database is away")
+    )
     assert error.row.status == 503
     assert message(error)["payload"]["recoverable"] is True
     assert message(error)["payload"]["retry_after_ms"] == 9

@@ -224,8 +224,8 @@ def test_what_the_server_derives_is_not_the_clients_to_say() -> None:
     assert PROFILE.direction("ready") == "input"
     assert PROFILE.direction("internal_score") is None
     assert PROFILE.direction("permitted") is None
-    assert {"ready", "suspect", "disclosure_upgrade"} < PROFILE.readable
-    assert PROFILE.readable.isdisjoint({"root_cause", "internal_score", "permitted", "seen"})
+    assert {"ready", "suspect", "disclosure_upgrade"} < PROFILE.assertable
+    assert PROFILE.assertable.isdisjoint({"root_cause", "internal_score", "permitted", "seen"})
 
 
 def test_a_name_that_goes_both_ways() -> None:
@@ -233,7 +233,7 @@ def test_a_name_that_goes_both_ways() -> None:
     assert violation({"pred": "verdict", "args": ["a", "b"]})["issue"] == "direction_violation"
     assert violation({"pred": "verdict", "named_args": {"a": "a", "why": "b"}})["issue"] == "invalid_named_args"
     assert PROFILE.direction("verdict") == "both"
-    assert "verdict" in PROFILE.readable
+    assert "verdict" in PROFILE.assertable
 
 
 def test_what_is_right_is_told_apart_from_what_is_wrong() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from manglecp.wire.strict_json import Fault, brackets, decode, deeper_than
+from manglecp.wire.strict_json import Fault, brackets, decode, is_deeper_than
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 tricky = st.sampled_from(['":', '\\"', "a: ", ": ", '\\":'])
@@ -155,5 +155,5 @@ def test_brackets_are_counted_in_the_text(tree: Any, around: int, ascii_: bool, 
     outline = brackets(json.dumps(tree, ensure_ascii=ascii_, indent=indent).encode())
     assert len(outline) == 2 * _count(tree)
     depth = _depth(tree)
-    assert depth < 9 or deeper_than(depth - 1, outline)  # no limit is as low as that
-    assert not deeper_than(max(depth, 8), outline)
+    assert depth < 9 or is_deeper_than(depth - 1, outline)  # no limit is as low as that
+    assert not is_deeper_than(max(depth, 8), outline)

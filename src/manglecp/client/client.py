@@ -51,7 +51,7 @@ from manglecp.wire.messages import (
 FromState = Literal["needed", "all", "none"]
 """Which working facts are sent: those that the intent lists, all that the server lists, or none."""
 _MAX_CACHED_TOOLS: Final = 1_000
-_MAX_ATTEMPTS: Final = 3  # to get one invocation approved
+_MAX_ATTEMPTS: Final = 3  # of one invocation, each with another approval
 _POLL_SECONDS: Final = 2.0  # between two attempts while an approver has not decided
 
 
@@ -125,8 +125,8 @@ class Client(Connection):
         working_facts = () if from_state == "none" else self.state.facts
         if from_state == "needed":
             working_facts = tuple(fact for fact in working_facts if checks.is_used_by(fact, intent))
-        listed = (without_origin(fact) for fact in working_facts if checks.is_listed(fact))
-        all_facts = [*checks.check(listed).facts, *fact_check.facts]
+        sendable = (without_origin(fact) for fact in working_facts if checks.is_listed(fact))
+        all_facts = [*checks.check(sendable).facts, *fact_check.facts]
         distinct_facts = WorkingState(all_facts, max_facts=len(all_facts)).facts
         checks.require(distinct_facts, intent, fact_check.violations)
         try:
@@ -236,8 +236,8 @@ class Client(Connection):
             try:
                 response = await self._invoke(payload, tool, on_progress or self._on_progress)
             except ServerError as error:
-                pending = error.approval
-                if pending is not None and pending == token:  # not decided yet
+                stored_approval = error.approval
+                if stored_approval is not None and stored_approval == token:  # not decided yet
                     if asyncio.get_running_loop().time() >= deadline:
                         raise
                     await self._sleep(_POLL_SECONDS)
@@ -251,9 +251,9 @@ class Client(Connection):
                     if attempts >= _MAX_ATTEMPTS:
                         raise error from (None if first_rejection is error else first_rejection)
                     attempts += 1
-                    token = await self._approve(tool, valid_args, on_confirm, pending, first_rejection)
-                elif pending is not None and wait_for_approval > 0:
-                    token = pending  # poll
+                    token = await self._approve(tool, valid_args, on_confirm, stored_approval, first_rejection)
+                elif stored_approval is not None and wait_for_approval > 0:
+                    token = stored_approval  # send it until the approver has decided
                 elif error.code in ("macro_not_found", "macro_expired") and not reevaluated:
                     reevaluated = True
                     if not await self._is_still_offered(tool):
@@ -289,7 +289,7 @@ class Client(Connection):
             return None
         if on_confirm is None:
             raise RequestRefused("confirmation_required", f"{tool.name} needs approval: pass on_confirm")
-        return await self._approve(tool, args, on_confirm, None)
+        return await self._approve(tool, args, on_confirm, approval=None)
 
     def _is_waived(self, tool: Tool) -> bool:
         """Return whether the server waives approval for all effects of the tool."""

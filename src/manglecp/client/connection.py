@@ -188,7 +188,7 @@ class Connection:
 
     async def refresh(self) -> ManifestPayload:
         """Return the newest manifest, which is fetched again on transports that receive no updates."""
-        if not self._transport.session:
+        if not self._transport.has_session:
             async with self._ready_lock:
                 await self._connect()
         return self.manifest
@@ -197,7 +197,7 @@ class Connection:
         self.identity = None
         self._manifest_is_stale = False
         self._use_manifest(await self._transport.connect(self._use_manifest))
-        if self._transport.session and self._credential is not None and self._accepts_credentials():
+        if self._transport.has_session and self._credential is not None and self._accepts_credentials():
             try:
                 await self._authenticate(self._credential)
             except BaseException:  # a session without the configured credential must not send requests
@@ -225,7 +225,7 @@ class Connection:
             payload = AuthenticatePayload(scheme=credential.scheme(self._schemes()), token=await credential.token())
             try:
                 request = Authenticate(id=next(self._request_ids), payload=payload)
-                response = _require_success(await self._send(request, None))
+                response = _require_success(await self._send(request, on_progress=None))
             except ServerError as error:
                 if error.code != "auth_invalid" or not credential.is_renewable or renewed:
                     raise
@@ -236,7 +236,7 @@ class Connection:
                 return
 
     async def _headers(self) -> dict[str, str]:
-        if self._transport.session or self._credential is None or not self._accepts_credentials():
+        if self._transport.has_session or self._credential is None or not self._accepts_credentials():
             return {}
         return await self._credential.headers(self._schemes())
 
@@ -247,7 +247,7 @@ class Connection:
 
     async def _ready_checks(self) -> FactChecks:
         """Wait as :meth:`_get_ready` does, with retries, and return the fact checks of the manifest."""
-        await self._with_retries(self._get_ready, lambda: True)
+        await self._with_retries(self._get_ready, may_repeat=lambda: True)
         assert self._checks is not None, "a ready connection has a manifest"
         return self._checks
 
@@ -270,25 +270,25 @@ class Connection:
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._boot_seconds
-        polls = 0
+        poll_count = 0
         while (status := self.manifest.status) in ("booting", "draining"):
             seconds_left = deadline - loop.time()
             if seconds_left <= 0:
                 raise RequestRefused(
                     "server_not_ready", f"the server is still {status} after {self._boot_seconds:g} seconds"
                 )
-            in_session = self._transport.session
-            if in_session and self._transport.connected and (status == "booting" or self._requests_in_flight):
+            has_session = self._transport.has_session
+            if has_session and self._transport.connected and (status == "booting" or self._requests_in_flight):
                 self._manifest_arrived.clear()
                 with suppress(TimeoutError):
                     async with asyncio.timeout(min(seconds_left, _CHECK_SECONDS)):
                         await self._manifest_arrived.wait()
                 continue
-            if in_session and status == "booting":
+            if has_session and status == "booting":
                 raise ConnectionLost("the connection was lost while the server was booting")
-            if polls or status == "booting":  # the first reconnect from a draining server is immediate
-                await self._sleep(min(seconds_left, _POLL_SECONDS * 2 ** min(polls, 4)))
-            polls += 1
+            if poll_count or status == "booting":  # the first reconnect from a draining server is immediate
+                await self._sleep(min(seconds_left, _POLL_SECONDS * 2 ** min(poll_count, 4)))
+            poll_count += 1
             await self._connect()
 
     async def _exchange(
@@ -313,7 +313,7 @@ class Connection:
             sent = True
             return _require_success(await self._send(message, on_progress))
 
-        return await self._with_retries(attempt, lambda: not sent or may_repeat())
+        return await self._with_retries(attempt, may_repeat=lambda: not sent or may_repeat())
 
     async def _with_retries(self, attempt: Callable[[], Awaitable[T]], may_repeat: Callable[[], bool]) -> T:
         """Return the result of ``attempt``, retried by the policy; after a lost connection only if ``may_repeat()``."""
@@ -332,12 +332,12 @@ class Connection:
                 failure = lost
             except ServerError as error:
                 failure, retry_after_ms, credential = error, error.retry_after_ms, self._credential
-                self._manifest_is_stale = error.code == "server_not_ready" and not self._transport.session
+                self._manifest_is_stale = error.code == "server_not_ready" and not self._transport.has_session
                 may_renew = error.code in _AUTH_ERRORS and not renewed and self._transport.connected
                 if may_renew and credential is not None and credential.is_renewable:
                     renewed = True
                     credential.forget_token()
-                    if self._transport.session:
+                    if self._transport.has_session:
                         await self._authenticate(credential)
                 elif not is_retryable(error):
                     raise

@@ -19,7 +19,7 @@ from manglecp.mangle import FALSE, TRUE
 from manglecp.mangle.types import BYTES, DURATION, FLOAT, NAME, NUMBER, STRING, TIME, Singleton, union
 from manglecp.wire import (
     ANYTHING,
-    MOST_VIOLATIONS,
+    MAX_VIOLATIONS,
     UPGRADE,
     FactChecker,
     PublishedPredicate,
@@ -41,7 +41,7 @@ _SHAPES: Final[Mapping[ArgType, Shape]] = {
     "any": ANYTHING,
 }
 _MAX_ARITY: Final = 1_024  # predicates of larger arity count as unlisted: a manifest must not exhaust memory
-_UPGRADE: Final = PublishedPredicate(Schema(UPGRADE, (Shape(STRING),), None), "input", ("string",))
+_UPGRADE: Final = PublishedPredicate(Schema(UPGRADE, (Shape(STRING),)), "input", ("string",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +80,13 @@ class FactChecks:
         return fact.get("pred") in {*(description.required_facts or ()), *description.optional_facts, UPGRADE}
 
     def check(self, facts: Iterable[Mapping[str, Any]]) -> FactCheckResult:
-        """Validate each fact on its own, up to ``MOST_VIOLATIONS`` violations."""
-        checker = FactChecker(self._vocabulary, lambda _key, _args: True, time.time_ns())
+        """Validate each fact on its own, up to ``MAX_VIOLATIONS`` violations."""
+        checker = FactChecker(self._vocabulary, lambda _key, _args: True, now=time.time_ns())
         valid: list[FactObject] = []
         errors: list[Violation] = []
         warnings: list[Violation] = []
         for index, unchecked in enumerate(facts):
-            if len(errors) >= MOST_VIOLATIONS:
+            if len(errors) >= MAX_VIOLATIONS:
                 break
             checker.violations.clear()
             try:

@@ -56,8 +56,8 @@ class Router:
         self.clients: dict[str, Client] = {}
         for client in clients:
             id_ = client.manifest.domain.id
-            earlier = sum(1 for name in self.clients if name.split("#")[0] == id_)
-            self.clients[f"{id_}#{earlier + 1}" if earlier else id_] = client
+            earlier_count = sum(1 for name in self.clients if name.split("#")[0] == id_)
+            self.clients[f"{id_}#{earlier_count + 1}" if earlier_count else id_] = client
 
     def choose(self, intent: str, categories: Collection[str] = ()) -> dict[str, Client]:
         """Return the clients, by name, of the servers in one of the categories (or in any) that list the intent.

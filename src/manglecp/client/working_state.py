@@ -1,7 +1,7 @@
 """The working facts of a client, which the deltas of invocations change.
 
 A delta is applied as one transaction: every fact that a retraction matches is removed, then each new assertion is
-appended. Two facts are equal if predicate, arguments and time are equal, whatever their ``source`` and ``category``
+appended. Two facts are equal if predicate, arguments and time are equal, whatever their ``source`` and ``category``.
 In a retraction, null as an argument matches any value, null inside a value only null; ``t``, if present, must be equal.
 """
 
@@ -47,7 +47,7 @@ def copy_json(value: Any, depth: int = 0) -> Any:
 FactObject: TypeAlias = dict[str, Any]
 MAX_FACTS: Final = 100_000  # servers must not fill a client's memory
 
-_ANY_TEMPORAL: Final = Schema("", (), None, temporal=True)
+_ANY_TEMPORAL: Final = Schema("", (), temporal=True)
 _ALWAYS: Final = "always"  # the time of a fact without ``t``
 _Time: TypeAlias = Interval | str | None
 _Signature: TypeAlias = tuple[str, int | tuple[str, ...]]  # predicate, and arity or argument names
@@ -173,13 +173,13 @@ def _fact_key(entry: Any, *, wildcards: bool = False) -> _FactKey | None:
         return None
     try:
         encoded = tuple(None if value is None else _encode_value(value) for value in values)
-        time = _time(entry.get("t"))
+        time = _read_time(entry.get("t"))
     except NotJson:
         return None
     return _FactKey(signature, encoded, time if time is not None or wildcards else _ALWAYS)
 
 
-def _time(t: Any) -> _Time:
+def _read_time(t: Any) -> _Time:
     """Return the interval of ``t``, so that all notations of an interval are equal; None without ``t``.
 
     Times that only an evaluation resolves, such as ``now``, and invalid ones are compared as text.

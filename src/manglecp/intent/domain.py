@@ -154,7 +154,7 @@ class _Loader:
         assert base is not None
         profile = Profile.of(program.predicates, CLOSED)
         self.problems += flawed_tools(self.pack, base, self.clauses)
-        changeable = changeable_predicates(program, profile.readable)
+        changeable = changeable_predicates(program, profile.assertable)
         self.problems += check_derived_rows(self.pack, base, self.clauses, changeable)
         self._check_single_values(base)
         self._raise_if_errors()

@@ -144,7 +144,7 @@ class Hints:
         return node.origin == "session" and node.ground is not None and self._is_assertable(node.ground)
 
     def _is_assertable(self, fact: Fact) -> bool:
-        return fact.predicate in self.evaluation.domain.profile.readable
+        return fact.predicate in self.evaluation.domain.profile.assertable
 
     def _children(self, node: Node) -> list[Node]:
         """Return the shown premises of a node; an intermediate predicate of the kernel is replaced by its premises."""

@@ -147,7 +147,7 @@ class UnlockSearch:
                     new = [key for key in keys if not self.visibility.hides(key)]
                     reached.update(new)
                     pending += new
-        names = self.evaluation.domain.profile.readable
+        names = self.evaluation.domain.profile.assertable
         return frozenset(key for key in reached if key[0] in names) & self.evaluation.result.program.predicates.keys()
 
     def _to_wire(self, sets: Iterable[Collection[Fact]], complete: bool) -> tuple[tuple[FactSet, ...], bool]:
@@ -283,7 +283,7 @@ class WhyNots:
 
     @cached_property
     def _changeable(self) -> set[Key]:
-        return changeable_predicates(self.evaluation.result.program, self.evaluation.domain.profile.readable)
+        return changeable_predicates(self.evaluation.result.program, self.evaluation.domain.profile.assertable)
 
     def _applies(self, shape: Shape) -> bool:
         """Return whether the rule can apply to this intent, also through the predicates it reads."""

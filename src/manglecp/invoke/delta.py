@@ -47,7 +47,7 @@ def next_of(rows: RuleRows, domain: Domain, max_facts: int = MAX_FACTS) -> Next:
     facts = [
         fact
         for predicate, args in rows["continues_with"]
-        if (fact := _encode(domain, str(predicate), args)) is not None and fact["pred"] in domain.profile.readable
+        if (fact := _encode(domain, str(predicate), args)) is not None and fact["pred"] in domain.profile.assertable
     ]
     names = {intent.name for intent in domain.pack.settings.intents}
     suggested = [

@@ -39,7 +39,7 @@ from manglecp.server.pending import Reply, failure
 from manglecp.server.sessions import Session
 from manglecp.server.tracing import use_trace_context
 from manglecp.server.websocket import WebSocketEndpoint
-from manglecp.wire import MANIFEST_PATH, Code, WireError, malformed, too_large
+from manglecp.wire import MANIFEST_PATH, CodeRow, WireError, malformed, too_large
 
 if TYPE_CHECKING:
     from manglecp.server.metrics import Metrics
@@ -54,11 +54,11 @@ _EXPOSED_HEADERS: Final = ("ETag", "Retry-After", "WWW-Authenticate")  # of resp
 _ALLOWED_HEADERS: Final = ("Accept", "Authorization", "Content-Type", "If-None-Match", "X-MangleCP-API-Key")
 _ZERO_WEIGHT: Final = re.compile(rb"q=0(?:\.0*)?")
 # Errors of HTTP only: status, whether a client may retry, and description.
-_NOT_FOUND: Final = Code(404, False, "there is nothing at this path")
-_METHOD_NOT_ALLOWED: Final = Code(405, False, "the path does not support this method")
-_UPGRADE_REQUIRED: Final = Code(426, False, "the path serves WebSockets only")
-_NOT_JSON: Final = Code(415, False, "the body is not plain JSON")
-_NOT_ACCEPTABLE: Final = Code(406, False, "the client does not accept JSON")
+_NOT_FOUND: Final = CodeRow(404, False, "there is nothing at this path")
+_METHOD_NOT_ALLOWED: Final = CodeRow(405, False, "the path does not support this method")
+_UPGRADE_REQUIRED: Final = CodeRow(426, False, "the path serves WebSockets only")
+_NOT_JSON: Final = CodeRow(415, False, "the body is not plain JSON")
+_NOT_ACCEPTABLE: Final = CodeRow(406, False, "the client does not accept JSON")
 
 
 class App:

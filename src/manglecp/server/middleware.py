@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from manglecp.server.binding import is_loopback
 from manglecp.server.pending import failure
-from manglecp.wire import Code, WireError, malformed
+from manglecp.wire import CodeRow, WireError, malformed
 
 __all__ = ["HEADERS", "JSON", "NOT_CACHED", "GuardMiddleware", "Guards", "refuse_websocket", "send_response"]
 
@@ -29,10 +29,10 @@ HEADERS: Final = "manglecp.headers"
 JSON: Final = (b"content-type", b"application/json")
 NOT_CACHED: Final = (b"cache-control", b"no-store")
 # Errors of HTTP only: status, whether a client may retry, and description.
-_MISDIRECTED: Final = Code(421, False, "the request is for another host")
-_FOREIGN_ORIGIN: Final = Code(403, False, "pages of this origin may not send requests")
-_UPGRADE: Final = Code(426, False, "connections are upgraded to WebSocket only, and only at its path")
-_TOO_MANY_HEADERS: Final = Code(431, False, "the request has too many headers")
+_MISDIRECTED: Final = CodeRow(421, False, "the request is for another host")
+_FOREIGN_ORIGIN: Final = CodeRow(403, False, "pages of this origin may not send requests")
+_UPGRADE: Final = CodeRow(426, False, "connections are upgraded to WebSocket only, and only at its path")
+_TOO_MANY_HEADERS: Final = CodeRow(431, False, "the request has too many headers")
 _MAX_HEADERS: Final = 128
 _CLOSE: Final = (b"connection", b"close")
 _UPGRADE_HEADERS: Final = ((b"upgrade", b"websocket"), (b"connection", b"upgrade"), _CLOSE)

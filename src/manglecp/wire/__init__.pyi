@@ -1,6 +1,6 @@
 from .errors import (
     CODES as CODES,
-    Code as Code,
+    CodeRow as CodeRow,
     SchemaError as SchemaError,
     Violation as Violation,
     WireError as WireError,
@@ -41,7 +41,7 @@ from .predicates import (
     direction_problems as direction_problems,
     snake_case as snake_case,
 )
-from .profile import MOST_VIOLATIONS as MOST_VIOLATIONS, Profile as Profile
+from .profile import MAX_VIOLATIONS as MAX_VIOLATIONS, Profile as Profile
 from .response_text import (
     Heading as Heading,
     coverage_lines as coverage_lines,

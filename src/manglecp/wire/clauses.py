@@ -28,7 +28,7 @@ from manglecp.wire.values import MAX_NESTING, to_json, to_value
 _PREDICATE: Final = re.compile(r"[a-z][a-z0-9_]{0,127}", re.ASCII)
 _VARIABLE: Final = re.compile(r"[A-Z][A-Za-z0-9_]*", re.ASCII)
 _WILDCARD: Final = Variable("_")
-_FACT_MEMBERS: Final = ("t", "source", "category")  # that a fact object may have beside ``head``
+_FACT_MEMBERS: Final = ("t", "source", "category")  # the members that a fact object may have besides ``head``
 
 
 class _Term(Part, frozen=True, kw_only=True, tag_field="type"):
@@ -79,8 +79,8 @@ class StructuredClause(Part, frozen=True, kw_only=True):
 def read_clause(data: JSON) -> Clause:
     """Return the clause. Raises :class:`Fault`. Whether a program would accept it is not checked."""
     clause = _convert(data)
-    head = _atom(clause.head, "head")
-    body = [_atom(atom, "body", position) for position, atom in enumerate(clause.body)]
+    head = _read_atom(clause.head, "head")
+    body = [_read_atom(atom, "body", position) for position, atom in enumerate(clause.body)]
     return Clause(head, premises=tuple(map(Literal, body)))
 
 
@@ -107,7 +107,7 @@ def fact_object(data: JSON) -> AsClause:
     fact = AsClause(pred=clause.head.predicate, args=[])
     if _PREDICATE.fullmatch(clause.head.predicate) is None:  # the profile reports unknown predicates
         return fact
-    for position, arg in enumerate(_atom(clause.head, "head").args):
+    for position, arg in enumerate(_read_atom(clause.head, "head").args):
         with faults_at("head", "args", position):
             fact["args"].append(to_json(_evaluate(arg)))
     fact.update((name, members[name]) for name in _FACT_MEMBERS if name in members)
@@ -138,25 +138,25 @@ def _convert(data: JSON) -> StructuredClause:
         raise Fault(f"not a structured clause: {truncate(what[:1].lower() + what[1:], 200)}").inside(*steps) from None
 
 
-def _atom(atom: StructuredAtom, *steps: str | int) -> Atom:
+def _read_atom(atom: StructuredAtom, *steps: str | int) -> Atom:
     """Return the atom at the path ``steps`` of the clause."""
     if _PREDICATE.fullmatch(atom.predicate) is None:
         raise Fault(f"{quote(atom.predicate)} is not the name of a predicate").inside(*steps, "predicate")
     args = []
     for position, arg in enumerate(atom.args):
         with faults_at(*steps, "args", position):
-            args.append(_term(arg, 0))
+            args.append(_read_term(arg, depth=0))
     return Atom(atom.predicate, tuple(args))
 
 
-def _term(term: AnyTerm, depth: int) -> Term:
+def _read_term(term: AnyTerm, depth: int) -> Term:
     if depth >= MAX_NESTING and isinstance(term, ListTerm | MapTerm):
         raise _too_deep()
     match term:
         case StringTerm(value=value):
-            return _constant(value, (str, Name, Bytes), "a string, a name or bytes")  # type: ignore[return-value]
+            return _read_constant(value, (str, Name, Bytes), "a string, a name or bytes")  # type: ignore[return-value]
         case NumberTerm(value=number):
-            return _constant(number, (int, Float), "a number")  # type: ignore[return-value]
+            return _read_constant(number, (int, Float), "a number")  # type: ignore[return-value]
         case VariableTerm(name=name):
             if _VARIABLE.fullmatch(name) is None:
                 raise Fault(f"{quote(name)} is not a variable", "begin it with A to Z").inside("name")
@@ -164,18 +164,18 @@ def _term(term: AnyTerm, depth: int) -> Term:
         case WildcardTerm():
             return _WILDCARD
         case ListTerm(elements=elements):
-            return Apply("fn:list", tuple(_part(e, depth, "elements", i) for i, e in enumerate(elements)))
+            return Apply("fn:list", tuple(_read_part(e, depth, "elements", i) for i, e in enumerate(elements)))
         case MapTerm(entries=entries):
-            pairs = ((key, _part(entry, depth, "entries", key)) for key, entry in entries.items())
+            pairs = ((key, _read_part(entry, depth, "entries", key)) for key, entry in entries.items())
             return Apply("fn:map", tuple(item for pair in pairs for item in pair))
 
 
-def _part(term: AnyTerm, depth: int, *steps: str | int) -> Term:
+def _read_part(term: AnyTerm, depth: int, *steps: str | int) -> Term:
     with faults_at(*steps):
-        return _term(term, depth + 1)
+        return _read_term(term, depth + 1)
 
 
-def _constant(data: JSON, types: tuple[type, ...], expected: str) -> Value:
+def _read_constant(data: JSON, types: tuple[type, ...], expected: str) -> Value:
     with faults_at("value"):
         value = to_value(data)
         if type(value) not in types:
@@ -184,7 +184,7 @@ def _constant(data: JSON, types: tuple[type, ...], expected: str) -> Value:
 
 
 def _evaluate(term: Term) -> Value:
-    """Return the value of a term that :func:`_term` returned. Raises :class:`Fault` for a variable."""
+    """Return the value of a term that :func:`_read_term` returned. Raises :class:`Fault` for a variable."""
     if isinstance(term, Variable):
         raise Fault("a fact states particular values, not variables", "give the value")
     if not isinstance(term, Apply):

@@ -16,8 +16,8 @@ from manglecp.base.text import quote, truncate
 from manglecp.wire.messages import SUPPORTED_VERSIONS, UNSET, ErrorMessage, ErrorPayload, Object, UnsetType
 
 
-class Code(NamedTuple):
-    """One row of the registry: the HTTP ``status``, and the names of the members that ``details`` may have."""
+class CodeRow(NamedTuple):
+    """The row of one code: its HTTP ``status``, and the names of the members that ``details`` may have."""
 
     status: int
     recoverable: bool
@@ -25,55 +25,57 @@ class Code(NamedTuple):
     details: tuple[str, ...] = ()
 
 
-# Members of details.
+# Names of members of details, for the rows below.
 _PLACE: Final = ("path", "suggestion")
-_FACTS: Final = ("violations",)
+_VIOLATIONS: Final = ("violations",)
 _RUN: Final = ("reason", "step", "action", "code", "effects", "state_delta", "events", "run_id")
 _BUDGET: Final = ("budget", "partial_results_available", "suggestion")
 
-CODES: Final[Mapping[str, Code]] = {
-    "unsupported_version": Code(
+CODES: Final[Mapping[str, CodeRow]] = {
+    "unsupported_version": CodeRow(
         400, True, "the protocol version is not supported", ("requested_version", "supported_versions")
     ),
-    "malformed_message": Code(400, False, "the message does not fit the envelope schema", (*_PLACE, "x-violations")),
-    "message_too_large": Code(413, True, "the message exceeds limits.max_message_bytes", ("limit", "actual")),
-    "invalid_type": Code(400, False, "the message type is unknown here", _PLACE),
-    "auth_required": Code(401, True, "authentication is needed and was not given"),
-    "auth_invalid": Code(401, True, "the credential is invalid or expired"),
-    "auth_insufficient": Code(403, False, "a permission is missing"),
-    "invalid_facts": Code(400, True, "one or more facts are not valid", (*_FACTS, "missing_facts")),
-    "unknown_predicate": Code(400, True, "a predicate is not in the facts profile", _FACTS),
-    "arity_mismatch": Code(400, True, "a fact has the wrong number of arguments", _FACTS),
-    "type_mismatch": Code(400, True, "an argument has another type than declared", _FACTS),
-    "reserved_predicate": Code(400, False, "a predicate begins with _manglecp_", _FACTS),
-    "too_many_facts": Code(400, True, "more facts than limits.max_facts_per_request", ("limit", "actual")),
-    "evaluation_timeout": Code(408, True, "the evaluation took longer than max_compute_ms", _BUDGET),
-    "derivation_limit_exceeded": Code(413, True, "the evaluation derived more than max_facts_created", _BUDGET),
-    "interval_limit_exceeded": Code(413, True, "an atom had more intervals than max_intervals_per_atom", _BUDGET),
-    "invalid_temporal_pattern": Code(400, False, "the rules have a dangerous temporal recursion"),
-    "evaluation_failed": Code(500, False, "the evaluation failed in the server"),
-    "macro_not_found": Code(404, True, "no macro-tool has this id, or no longer"),
-    "macro_expired": Code(410, True, "the validity window of the macro-tool is over, or the rules do not prove it now"),
-    "schema_validation_failed": Code(400, True, "the arguments do not fit the input schema", ("schema_errors",)),
-    "confirmation_required": Code(403, True, "the user has to confirm", ("challenge",)),
-    "confirmation_invalid": Code(403, True, "the confirmation token is invalid or expired", ("reason",)),
-    "execution_failed": Code(500, False, "the macro-tool failed", (*_RUN, "failure_classes", "schema_errors")),
-    "server_not_ready": Code(503, True, "the server is booting or draining"),
-    "rate_limited": Code(429, True, "too many requests"),
-    "internal_error": Code(500, False, "unexpected server error"),
-    "cancelled": Code(499, False, "the client cancelled the request", _RUN),
-    "x-macro_not_yet_valid": Code(403, True, "the validity window has not begun"),
-    "x-approval_too_large": Code(
-        413, False, "the approval request is longer than an approver is shown", ("limit", "actual")
+    "malformed_message": CodeRow(400, False, "the message does not fit the envelope schema", (*_PLACE, "x-violations")),
+    "message_too_large": CodeRow(413, True, "the message exceeds limits.max_message_bytes", ("limit", "actual")),
+    "invalid_type": CodeRow(400, False, "the message type is unknown here", _PLACE),
+    "auth_required": CodeRow(401, True, "authentication is needed and was not given"),
+    "auth_invalid": CodeRow(401, True, "the credential is invalid or expired"),
+    "auth_insufficient": CodeRow(403, False, "a permission is missing"),
+    "invalid_facts": CodeRow(400, True, "one or more facts are not valid", (*_VIOLATIONS, "missing_facts")),
+    "unknown_predicate": CodeRow(400, True, "a predicate is not in the facts profile", _VIOLATIONS),
+    "arity_mismatch": CodeRow(400, True, "a fact has the wrong number of arguments", _VIOLATIONS),
+    "type_mismatch": CodeRow(400, True, "an argument has another type than declared", _VIOLATIONS),
+    "reserved_predicate": CodeRow(400, False, "a predicate begins with _manglecp_", _VIOLATIONS),
+    "too_many_facts": CodeRow(400, True, "more facts than limits.max_facts_per_request", ("limit", "actual")),
+    "evaluation_timeout": CodeRow(408, True, "the evaluation took longer than max_compute_ms", _BUDGET),
+    "derivation_limit_exceeded": CodeRow(413, True, "the evaluation derived more than max_facts_created", _BUDGET),
+    "interval_limit_exceeded": CodeRow(413, True, "an atom had more intervals than max_intervals_per_atom", _BUDGET),
+    "invalid_temporal_pattern": CodeRow(400, False, "the rules have a dangerous temporal recursion"),
+    "evaluation_failed": CodeRow(500, False, "the evaluation failed in the server"),
+    "macro_not_found": CodeRow(404, True, "no macro-tool has this id, or it no longer exists"),
+    "macro_expired": CodeRow(
+        410, True, "the validity window of the macro-tool is over, or the rules do not prove it now"
     ),
-    "x-approval_not_found": Code(404, False, "no approval request has this id"),
-    "x-approval_decided": Code(409, False, "the approval request was decided already, or has expired", ("state",)),
-    "x-request_key_conflict": Code(409, False, "the request key was used with other arguments"),
+    "schema_validation_failed": CodeRow(400, True, "the arguments do not fit the input schema", ("schema_errors",)),
+    "confirmation_required": CodeRow(403, True, "the user has to confirm", ("challenge",)),
+    "confirmation_invalid": CodeRow(403, True, "the confirmation token is invalid or expired", ("reason",)),
+    "execution_failed": CodeRow(500, False, "the macro-tool failed", (*_RUN, "failure_classes", "schema_errors")),
+    "server_not_ready": CodeRow(503, True, "the server is booting or draining"),
+    "rate_limited": CodeRow(429, True, "too many requests"),
+    "internal_error": CodeRow(500, False, "unexpected server error"),
+    "cancelled": CodeRow(499, False, "the client cancelled the request", _RUN),
+    "x-macro_not_yet_valid": CodeRow(403, True, "the validity window has not begun"),
+    "x-approval_too_large": CodeRow(
+        413, False, "the approval request is longer than the text that an approver can be shown", ("limit", "actual")
+    ),
+    "x-approval_not_found": CodeRow(404, False, "no approval request has this id"),
+    "x-approval_decided": CodeRow(409, False, "the approval request was decided already, or has expired", ("state",)),
+    "x-request_key_conflict": CodeRow(409, False, "the request key was used with other arguments"),
 }
 """The 28 standard codes, in the order of the specification, and the custom codes of this server."""
 
-_CUSTOM: Final = "x-"
-_CUSTOM_ROW: Final = Code(500, False, "a condition of this server")
+_CUSTOM_PREFIX: Final = "x-"
+_CUSTOM_ROW: Final = CodeRow(500, False, "an error that is specific to this server")
 _ISSUES_WITH_A_CODE: Final = frozenset({"unknown_predicate", "arity_mismatch", "type_mismatch", "reserved_predicate"})
 _MAX_VERSION_LENGTH: Final = 64
 _MAX_WORD_LENGTH: Final = 128
@@ -92,12 +94,12 @@ class WireError(Exception):
         details: Object | None = None,
         *,
         retry_after_ms: int | None = None,
-        row: Code | None = None,
+        row: CodeRow | None = None,
     ) -> None:
-        custom = code.startswith(_CUSTOM) and len(code) > len(_CUSTOM)
-        if code not in CODES and not custom:
-            raise ValueError(f"{code} is not an error code; custom codes begin with {_CUSTOM}")
-        if custom and not message.strip():
+        is_custom = code.startswith(_CUSTOM_PREFIX) and len(code) > len(_CUSTOM_PREFIX)
+        if code not in CODES and not is_custom:
+            raise ValueError(f"{code} is not an error code; custom codes begin with {_CUSTOM_PREFIX}")
+        if is_custom and not message.strip():
             raise ValueError(f"{code} needs a message that says what it means")
         super().__init__(code, message)
         self.code = code
@@ -105,7 +107,7 @@ class WireError(Exception):
         self.details = details
         self.retry_after_ms = retry_after_ms
         self.id: str | None = None
-        self.row: Code = CODES.get(code) or row or _CUSTOM_ROW
+        self.row: CodeRow = CODES.get(code) or row or _CUSTOM_ROW
 
     def payload(self) -> ErrorPayload:
         """Return the payload. It has ``retry_after_ms`` only if the code is recoverable."""
@@ -118,7 +120,7 @@ class WireError(Exception):
         )
 
     def answering(self, request_id: str | None) -> ErrorMessage:
-        """Return the response to a request; its id is None if it is unknown."""
+        """Return the error message that answers the request ``request_id``, None if that id is unknown."""
         return ErrorMessage(id=request_id, payload=self.payload())
 
 
@@ -130,21 +132,22 @@ def did_you_mean(word: str, known: Iterable[str]) -> str | None:
 
 def malformed(message: str, path: str, suggestion: str | None = None) -> WireError:
     """Return the error for a message that cannot be read; ``path`` begins with ``$``."""
-    return WireError("malformed_message", message, _place(path, suggestion))
+    return WireError("malformed_message", message, _path_details(path, suggestion))
 
 
 def invalid_type(type_: str, known: Iterable[str], reason: str = "is not a message type") -> WireError:
     """Return the error for a message type; ``known`` are the types that the sender may send."""
     known = sorted(known)
     suggestion = did_you_mean(type_, known) or f"Types sent in this direction: {', '.join(known)}."
-    return WireError("invalid_type", f"{quote(type_)} {reason}", _place("$.type", suggestion))
+    return WireError("invalid_type", f"{quote(type_)} {reason}", _path_details("$.type", suggestion))
 
 
 def unsupported_version(requested: str) -> WireError:
     """Return the error, with the client's version truncated to 64 characters."""
-    short = requested if len(requested) <= _MAX_VERSION_LENGTH else f"{requested[:_MAX_VERSION_LENGTH]}…"
-    details = {"requested_version": short, "supported_versions": list(SUPPORTED_VERSIONS)}
     message = f"Version {truncate(requested, _MAX_VERSION_LENGTH)} is not supported"
+    # not truncate(): it also escapes the text, for messages
+    version = requested if len(requested) <= _MAX_VERSION_LENGTH else f"{requested[:_MAX_VERSION_LENGTH]}…"
+    details = {"requested_version": version, "supported_versions": list(SUPPORTED_VERSIONS)}
     return WireError("unsupported_version", message, details)
 
 
@@ -154,7 +157,7 @@ def too_large(actual: int, limit: int) -> WireError:
     return WireError("message_too_large", message, {"limit": limit, "actual": actual})
 
 
-def _place(path: str, suggestion: str | None) -> Object:
+def _path_details(path: str, suggestion: str | None) -> Object:
     return {"path": path} if suggestion is None else {"path": path, "suggestion": suggestion}
 
 

@@ -14,12 +14,12 @@ from manglecp.base.text import quote, truncate
 from manglecp.mangle import Fact, Float, Interval, Key, Value
 from manglecp.wire.clauses import AsClause, RefusedClause
 from manglecp.wire.errors import Violation, did_you_mean
-from manglecp.wire.facts import InvalidFact, arguments, check_category, check_source, interval, steps
+from manglecp.wire.facts import InvalidFact, argument_path, check_category, check_source, interval, match_arguments
 from manglecp.wire.messages import ArgType
-from manglecp.wire.predicates import LONGEST_NAME, RESERVED_PREFIX, PublishedPredicate, Schema, is_name
+from manglecp.wire.predicates import MAX_NAME_LENGTH, RESERVED_PREFIX, PublishedPredicate, Schema, is_name
 from manglecp.wire.shapes import Shape, describe
 from manglecp.wire.strict_json import Fault
-from manglecp.wire.values import SAFE_INTEGER, to_value, usual_instant
+from manglecp.wire.values import SAFE_INTEGER, parse_usual_instant, to_value
 
 Vocabulary: TypeAlias = Mapping[str, Mapping[int, PublishedPredicate]]  # by name and arity
 Accepts: TypeAlias = Callable[[Key, tuple[Value, ...]], bool]  # whether arguments conform to a predicate's bounds
@@ -49,19 +49,19 @@ class FactChecker:
 
     def _check_members(self, index: int, data: Any) -> Fact | None:
         self._index, self._predicate = index, ""
-        before = len(self.violations)
+        count_before = len(self.violations)
         if isinstance(data, RefusedClause):
-            self._predicate = truncate(data.predicate, LONGEST_NAME)
+            self._predicate = truncate(data.predicate, MAX_NAME_LENGTH)
             message = f"Clause of predicate '{self._predicate}': {data.fault.message}"
             self._report("invalid_clause", message, path=data.fault.path, suggestion=data.fault.fix)
             return None
         if not isinstance(data, dict):
             self._report("invalid_fact", "A fact is an object", suggestion='Write {"pred": "…", "args": […]}')
             return None
-        fact = self._fact(data)
+        fact = self._read_fact(data)
         self._try("invalid_source", "source", lambda: check_source(data.get("source"), self.now))
         self._try("invalid_category", "category", lambda: check_category(data.get("category")))
-        return fact if len(self.violations) == before else None
+        return fact if len(self.violations) == count_before else None
 
     def _report(self, issue: str, message: str, **members: Any) -> None:
         present = {name: value for name, value in members.items() if value is not None}
@@ -100,7 +100,7 @@ class FactChecker:
                 if len(data) > 3 or "t" not in data:
                     self._check_rest(data)
                 if (t := data.get("t")) is not None:
-                    validity = self._interval(t, schema)
+                    validity = self._read_interval(t, schema)
             if schema.untimed_now and data.get("t") is None:
                 validity = self.now, self.now
             for arg, shape in zip(args, schema.shapes, strict=True):
@@ -112,7 +112,7 @@ class FactChecker:
                 elif kind is float and shape.plain_fraction:
                     row.append(Float(arg))
                 else:
-                    row.append(self._value(arg, kind, shape))
+                    row.append(self._read_value(arg, kind, shape))
         except Fault:
             return None
         values = tuple(row)
@@ -126,44 +126,44 @@ class FactChecker:
         check_source(data.get("source"), self.now)
         check_category(data.get("category"))
 
-    def _interval(self, t: Any, schema: Schema) -> Interval | None:
+    def _read_interval(self, t: Any, schema: Schema) -> Interval | None:
         if schema.temporal and type(t) is dict and len(t) == 1 and type(text := t.get("at")) is str:
-            ns = usual_instant(text)
+            ns = parse_usual_instant(text)
             if ns is not None:
                 return ns, ns
         return interval(t, schema, self.now)
 
-    def _value(self, data: Any, kind: type, shape: Shape) -> Value:
+    def _read_value(self, data: Any, kind: type, shape: Shape) -> Value:
         """Return the value of an argument. Names and booleans, which facts repeat, are cached."""
         if kind is not str and kind is not bool:
-            return _conforming_value(data, shape)
+            return _read_conforming(data, shape)
         cache = self._values.setdefault(shape, {})
         value = cache.get(data)
         if value is None:
-            value = _conforming_value(data, shape)
+            value = _read_conforming(data, shape)
             if len(cache) < _MAX_CACHED_VALUES:
                 cache[data] = value
         return value
 
-    def _fact(self, data: dict[str, Any]) -> Fact | None:
+    def _read_fact(self, data: dict[str, Any]) -> Fact | None:
         name = data.get("pred")
         if type(name) is not str:
             message = "'pred' is missing, or is not a string"
             self._report("invalid_fact", message, path="$.pred", suggestion='Write {"pred": "…", "args": […]}')
             return None
-        self._predicate = truncate(name, LONGEST_NAME)
-        by_arity = self._assertable(name)
+        self._predicate = truncate(name, MAX_NAME_LENGTH)
+        by_arity = self._find_assertable(name)
         if by_arity is None:
             return None
         entry, items = self._find_arguments(by_arity, data)
-        only = next(iter(by_arity.values())) if len(by_arity) == 1 else None
+        only_entry = next(iter(by_arity.values())) if len(by_arity) == 1 else None
         validity = None
-        if (timed := entry or only) is not None:  # the time is checked even if the arguments are wrong
-            validity = self._try("invalid_time", "t", lambda: interval(data.get("t"), timed.schema, self.now))
-        args = None if entry is None else self._arguments(entry, items, data)
+        if (time_entry := entry or only_entry) is not None:  # the time is checked even if the arguments are wrong
+            validity = self._try("invalid_time", "t", lambda: interval(data.get("t"), time_entry.schema, self.now))
+        args = None if entry is None else self._read_args(entry, items, data)
         return None if args is None else Fact(name, args, validity)
 
-    def _assertable(self, name: str) -> Mapping[int, PublishedPredicate] | None:
+    def _find_assertable(self, name: str) -> Mapping[int, PublishedPredicate] | None:
         """Return the predicates of this name by arity; None, with a violation, if clients may assert none of them."""
         by_arity = self.vocabulary.get(name)
         if by_arity is not None:
@@ -195,7 +195,7 @@ class FactChecker:
         by_name = data.get("named_args") is not None
         schemas = {arity: entry.schema for arity, entry in by_arity.items() if entry.assertable or not by_name}
         try:
-            schema, items = arguments(self._predicate, data, schemas)
+            schema, items = match_arguments(self._predicate, data, schemas)
         except InvalidFact as fault:
             path = fault.path if fault.steps else None
             self._report(fault.issue, fault.message, path=path, suggestion=fault.fix, **fault.members)
@@ -207,7 +207,7 @@ class FactChecker:
         self._report("direction_violation", message)
         return None, []
 
-    def _arguments(self, entry: PublishedPredicate, items: list[Any], fact: dict[str, Any]) -> tuple[Value, ...] | None:
+    def _read_args(self, entry: PublishedPredicate, items: list[Any], fact: dict[str, Any]) -> tuple[Value, ...] | None:
         values = []
         for position, item in enumerate(items):
             shape = entry.schema.shapes[position]
@@ -252,16 +252,16 @@ class FactChecker:
             argument_index=position,
             expected_type=expected,
             actual_type=actual,
-            path=_path(entry, position, reason, fact),
+            path=_path_of(entry, position, reason, fact),
             suggestion=reason.fix,
         )
 
 
-def _path(entry: PublishedPredicate, position: int, fault: Fault, fact: dict[str, Any]) -> str:
+def _path_of(entry: PublishedPredicate, position: int, fault: Fault, fact: dict[str, Any]) -> str:
     """Return the path to the fault as the client wrote the fact; in a clause, only to the argument."""
     if isinstance(fact, AsClause):
         return Fault("").inside("head", "args", position).path
-    return fault.inside(*steps(entry.schema, position, fact.get("named_args") is not None)).path
+    return fault.inside(*argument_path(entry.schema, position, fact.get("named_args") is not None)).path
 
 
 def _named_args(data: dict[str, Any], by_arity: Mapping[int, PublishedPredicate]) -> list[Any] | None:
@@ -273,7 +273,7 @@ def _named_args(data: dict[str, Any], by_arity: Mapping[int, PublishedPredicate]
     return [named_args[name] for name in names]
 
 
-def _conforming_value(data: Any, shape: Shape) -> Value:
+def _read_conforming(data: Any, shape: Shape) -> Value:
     value = to_value(data, shape)
     if not shape.accepts(value):
         raise Fault("not accepted")  # its message is not used

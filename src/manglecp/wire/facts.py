@@ -53,7 +53,7 @@ def read_fact(data: JSON, schemas: Schemas, *, now: int | None = None, check: bo
         raise Fault("pred is missing, or is not a string", 'write {"pred": "…", "args": […]}').inside("pred")
     with faults_at("pred"):
         by_arity = schemas.named(name)
-    schema, items = arguments(name, data, by_arity)
+    schema, items = match_arguments(name, data, by_arity)
     by_name = data.get("named_args") is not None
     args: list[Value] = []
     try:
@@ -63,7 +63,7 @@ def read_fact(data: JSON, schemas: Schemas, *, now: int | None = None, check: bo
                 schema.check(len(args), value)
             args.append(value)
     except Fault as fault:
-        raise fault.inside(*steps(schema, len(args), by_name)) from None
+        raise fault.inside(*argument_path(schema, len(args), by_name)) from None
     with faults_at("t"):
         return Fact(name, tuple(args), interval(data.get("t"), schema, now))
 
@@ -91,10 +91,10 @@ class InvalidFact(Fault):
         self.members = members
 
 
-def arguments(name: str, fact: dict[str, Any], by_arity: Mapping[int, Schema]) -> tuple[Schema, list[Any]]:
+def match_arguments(name: str, fact: dict[str, Any], by_arity: Mapping[int, Schema]) -> tuple[Schema, list[Any]]:
     """Return the schema for a fact object, and the JSON of its arguments in order. Raises :class:`InvalidFact`."""
     subject, args, named_args = f"Predicate '{name}'", fact.get("args"), fact.get("named_args")
-    only = next(iter(by_arity.values())) if len(by_arity) == 1 else None
+    single = next(iter(by_arity.values())) if len(by_arity) == 1 else None
     if (args is None) == (named_args is None):
         raise InvalidFact("invalid_fact", f"{subject}: a fact has either 'args' or 'named_args'", "Give one of the two")
     if named_args is None:
@@ -102,9 +102,9 @@ def arguments(name: str, fact: dict[str, Any], by_arity: Mapping[int, Schema]) -
             raise InvalidFact("invalid_fact", f"{subject}: 'args' is an array").inside("args")
         if len(args) not in by_arity:
             expected = " or ".join(map(str, sorted(by_arity)))
-            names = f" ({', '.join(only.arg_names)})" if only is not None and only.arg_names else ""
+            names = f" ({', '.join(single.arg_names)})" if single is not None and single.arg_names else ""
             message = f"{subject} expects {expected} argument{'' if expected == '1' else 's'}{names}, got {len(args)}"
-            expected_arity = None if only is None else only.arity
+            expected_arity = None if single is None else single.arity
             raise InvalidFact("arity_mismatch", message, expected_arity=expected_arity, actual_arity=len(args))
         return by_arity[len(args)], args
     with faults_at("named_args"):
@@ -116,20 +116,20 @@ def arguments(name: str, fact: dict[str, Any], by_arity: Mapping[int, Schema]) -
         missing = [f"'{name}'" for name in schema.arg_names if name not in named_args]
         unknown = [quote(key) for key in named_args if key not in schema.arg_names]
         if missing or unknown:
-            parts = [f"{_first(keys)} {what}" for keys, what in ((missing, "missing"), (unknown, "unknown")) if keys]
+            parts = [f"{_shorten(keys)} {what}" for keys, what in ((missing, "missing"), (unknown, "unknown")) if keys]
             message = f"{subject} takes the arguments ({', '.join(schema.arg_names)}): {'; '.join(parts)}"
             raise InvalidFact("invalid_named_args", message)
     return schema, [named_args[name] for name in schema.arg_names]
 
 
-def steps(schema: Schema, position: int, by_name: bool) -> tuple[str, str | int]:
+def argument_path(schema: Schema, position: int, by_name: bool) -> tuple[str, str | int]:
     """Return the path of an argument in the fact as the client wrote it: with ``named_args`` if ``by_name``."""
     if not by_name or schema.arg_names is None:
         return "args", position
     return "named_args", schema.arg_names[position]
 
 
-def _first(texts: list[str], count: int = 5) -> str:
+def _shorten(texts: list[str], count: int = 5) -> str:
     return ", ".join(texts[:count]) + (f" and {len(texts) - count} more" if len(texts) > count else "")
 
 
@@ -249,7 +249,7 @@ def parse_fact_objects(source: Source, now: int, *, wildcards: bool = False) -> 
     the facts that a delta retracts. The facts are not checked against a profile.
     """
     unit = parse(source)
-    for declaration in unit.decls:
+    if (declaration := next(iter(unit.decls), None)) is not None:
         raise _parse_error("facts have no declarations", declaration.span)
     return [_clause_to_json(clause, now, wildcards) for clause in unit.clauses]
 
@@ -273,7 +273,7 @@ def _clause_to_json(clause: Clause, now: int, wildcards: bool) -> dict[str, Any]
 
 
 def _term_to_json(term: Term, now: int) -> Any:
-    for variable in term_variables(term):
+    if (variable := next(iter(term_variables(term)), None)) is not None:
         raise ValueFault(f"a fact has no variables, found {variable.name}")
     return to_json(evaluate_term(term, {}, now))
 

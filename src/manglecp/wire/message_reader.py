@@ -15,12 +15,12 @@ from manglecp.base.gc_pause import gc_paused
 from manglecp.wire.clauses import ordinary_facts
 from manglecp.wire.errors import WireError, invalid_type, malformed, too_large, unsupported_version
 from manglecp.wire.messages import CLIENT_TYPES, SERVER_TYPES, SUPPORTED_VERSIONS, ClientMessage, Message, ServerMessage
-from manglecp.wire.strict_json import DuplicateKey, Fault, brackets, decode, deeper_than
+from manglecp.wire.strict_json import DuplicateKey, Fault, brackets, decode, is_deeper_than
 from manglecp.wire.validation import check_conditions, convert_message
 from manglecp.wire.values import MAX_NESTING
 
 MAX_DEPTH: Final = 3 * MAX_NESTING + 20
-"""Limit of nested arrays and objects: a wrapped map has three levels, ``{"_type": "map", "value": [[key, value]]}``."""
+"""Three for each map, ``{"_type": "map", "value": [[key, value]]}``, and 20 for the message around the values."""
 MAX_PARTS: Final = 1_000_000  # arrays and objects in a message: three times those in 16 MiB of ordinary facts
 
 _LONG_BYTES: Final = 65_536  # above it, the garbage collector is paused
@@ -37,7 +37,7 @@ def receive(data: bytes, max_bytes: int, *, structured_facts: bool = False) -> C
 
     With ``structured_facts``, facts may be clauses without a body (the extension ``x-structured_facts``).
     """
-    type_, envelope = _envelope(data, max_bytes, CLIENT_TYPES, SERVER_TYPES)
+    type_, envelope = _read_envelope(data, max_bytes, CLIENT_TYPES, SERVER_TYPES)
     try:
         if structured_facts and type(facts := envelope["payload"].get("facts")) is list:
             envelope["payload"]["facts"] = ordinary_facts(facts)
@@ -49,7 +49,7 @@ def receive(data: bytes, max_bytes: int, *, structured_facts: bool = False) -> C
 
 def receive_from_server(data: bytes, max_bytes: int) -> ServerMessage:
     """Return the message of a server. Raises :class:`WireError`, which the client reports and never sends."""
-    type_, envelope = _envelope(data, max_bytes, SERVER_TYPES, CLIENT_TYPES)
+    type_, envelope = _read_envelope(data, max_bytes, SERVER_TYPES, CLIENT_TYPES)
     if type_ == "manifest":
         for name, defaults in _MANIFEST_DEFAULTS.items():
             if type(part := envelope["payload"].get(name)) is dict:
@@ -59,7 +59,7 @@ def receive_from_server(data: bytes, max_bytes: int) -> ServerMessage:
     return message
 
 
-def _envelope(
+def _read_envelope(
     data: bytes, max_bytes: int, types: Mapping[str, type[Message]], other_direction: Mapping[str, type[Message]]
 ) -> tuple[str, dict[str, Any]]:
     """Return the type, which is one of ``types``, and the object, whose payload is not checked further."""
@@ -69,10 +69,10 @@ def _envelope(
     type_ = envelope.get("type")
     try:
         if type(type_) is not str:
-            raise malformed(_problem("type", "a string", envelope), "$.type")
+            raise malformed(_describe_problem("type", "a string", envelope), "$.type")
         version = envelope.get("manglecp")
         if type(version) is not str:
-            raise malformed(_problem("manglecp", "a string", envelope), "$.manglecp")
+            raise malformed(_describe_problem("manglecp", "a string", envelope), "$.manglecp")
         if version not in SUPPORTED_VERSIONS:
             raise unsupported_version(version)
         if type_ in other_direction:
@@ -83,7 +83,7 @@ def _envelope(
         if "id" not in envelope:
             raise malformed("id is missing", "$.id")
         if type(envelope.get("payload")) is not dict:
-            raise malformed(_problem("payload", "an object", envelope), "$.payload")
+            raise malformed(_describe_problem("payload", "an object", envelope), "$.payload")
     except WireError as error:
         error.id = _response_id(type_, envelope)
         raise
@@ -102,7 +102,7 @@ def _decode_object(data: bytes) -> dict[str, Any]:
     # Most messages have too few brackets to exceed a limit, even if those in strings are counted.
     may_exceed = data.count(b"[") + data.count(b"{") > min(MAX_DEPTH, MAX_PARTS)
     outline = brackets(data) if may_exceed else b""
-    if len(outline) > 2 * MAX_PARTS:
+    if len(outline) > 2 * MAX_PARTS:  # two brackets each
         raise malformed(f"The message has more than {MAX_PARTS:,} arrays and objects", "$")
     try:
         with gc_paused(len(data) > _LONG_BYTES):
@@ -115,10 +115,10 @@ def _decode_object(data: bytes) -> dict[str, Any]:
         raise error from None
     if type(decoded) is not dict:
         raise malformed("A message is one JSON object", "$")
-    if outline and deeper_than(MAX_DEPTH, outline):
+    if outline and is_deeper_than(MAX_DEPTH, outline):
         raise malformed(f"The message is nested more than {MAX_DEPTH} deep", "$")
     return decoded
 
 
-def _problem(member: str, expected: str, envelope: dict[str, Any]) -> str:
+def _describe_problem(member: str, expected: str, envelope: dict[str, Any]) -> str:
     return f"{member} is not {expected}" if member in envelope else f"{member} is missing"

@@ -413,7 +413,7 @@ class ProgressMessage(Message, frozen=True, kw_only=True, tag="progress"):
 # The manifest (specification 04).
 Direction = Literal["input", "output", "both"]
 ArgType = Literal["string", "number", "boolean", "any"]
-TIME_FORMATS: Final = ("rfc3339", "epoch_ms")  # that the server of this project accepts
+TIME_FORMATS: Final = ("rfc3339", "epoch_ms")  # those that the server of this project accepts
 Category: TypeAlias = Annotated[str, one_of_or_custom(*CATEGORIES)]
 Scheme: TypeAlias = Annotated[str, one_of(*SCHEMES)]
 Affinity: TypeAlias = Annotated[int, Meta(ge=0, le=100)]

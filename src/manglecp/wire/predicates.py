@@ -34,7 +34,7 @@ class Schema:
     """A predicate on the wire, with one shape for each argument.
 
     ``arg_names`` is None unless every argument has a unique name. With ``untimed_now``, a client's fact without a time
-    holds at the evaluation time, otherwise always; one that has begun ends at the evaluation time at the latest.
+    holds at the evaluation time, otherwise always; a fact that has begun ends at the evaluation time at the latest.
     """
 
     predicate: str
@@ -88,7 +88,7 @@ class Schemas:
 def schema_of(predicate: Predicate) -> Schema:
     """Return the declared schema. Without a declaration every argument may have any value."""
     if predicate.decl is None:
-        return Schema(predicate.name, (ANYTHING,) * predicate.arity, None, predicate.temporal)
+        return Schema(predicate.name, (ANYTHING,) * predicate.arity, temporal=predicate.temporal)
     columns = zip(*predicate.rows, strict=True) if predicate.rows else ()  # each row has a bound for every argument
     shapes = tuple(ANYTHING if ANY in column else Shape(union(column)) for column in columns)
     names = tuple(snake_case(arg.name) for arg in predicate.decl.atom.args if isinstance(arg, Variable))
@@ -105,7 +105,7 @@ UNTIMED_MEANINGS: Final = (("now",), ("always",))
 UPGRADE: Final = "disclosure_upgrade"
 """A client requests a higher disclosure level with this predicate; no pack can declare it."""
 RESERVED_PREFIX: Final = "_manglecp_"
-LONGEST_NAME: Final = 128
+MAX_NAME_LENGTH: Final = 128
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
 _DIRECTIONS: Final[tuple[Direction, ...]] = get_args(Direction)
@@ -142,7 +142,7 @@ class PublishedPredicate:
 
 def is_name(text: str) -> bool:
     """Return whether the protocol allows this name for a published predicate."""
-    return len(text) <= LONGEST_NAME and _NAME.fullmatch(text) is not None
+    return len(text) <= MAX_NAME_LENGTH and _NAME.fullmatch(text) is not None
 
 
 def published(predicates: Mapping[Key, Predicate], kernel: Collection[str]) -> Iterator[PublishedPredicate]:
@@ -185,14 +185,14 @@ def direction_problems(
     diagnostics = []
     for key, predicate in sorted(predicates.items()):
         descriptors = _direction_descriptors(predicate)
-        message, fix = _problem(predicate, descriptors, kernel, derived)
+        message, fix = _find_problem(predicate, descriptors, kernel, derived)
         if message is not None:
             span = descriptors[-1].span if descriptors else predicate.decl and predicate.decl.span
-            diagnostics.append(Diagnostic("analysis", f"{key[0]}: {message}", span or None, None, fix))
+            diagnostics.append(Diagnostic("analysis", f"{key[0]}: {message}", span or None, fix=fix))
     return diagnostics
 
 
-def _problem(
+def _find_problem(
     predicate: Predicate, descriptors: list[Atom], kernel: Collection[str], derived: Collection[Key]
 ) -> tuple[str | None, str | None]:
     """Return the message and the fix; None for both if there is no problem."""

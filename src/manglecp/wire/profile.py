@@ -20,7 +20,7 @@ from manglecp.wire.messages import Direction, PredicateSchema
 from manglecp.wire.predicates import UPGRADE, PublishedPredicate, Schema, Schemas, published
 from manglecp.wire.shapes import Shape
 
-MOST_VIOLATIONS: Final = 1_000
+MAX_VIOLATIONS: Final = 1_000
 """The check ends after this number of violations, which bounds the size of the error."""
 
 _MANY_FACTS: Final = 500  # from here on, the garbage collector is paused
@@ -37,7 +37,7 @@ class Profile:
         self._vocabulary: dict[str, dict[int, PublishedPredicate]] = {UPGRADE: {1: _UPGRADE}}
         for entry in self._published:
             self._vocabulary.setdefault(entry.schema.predicate, {})[entry.schema.arity] = entry
-        self.readable: frozenset[str] = frozenset(  # the names of predicates whose facts clients may assert
+        self.assertable: frozenset[str] = frozenset(  # names of predicates whose facts clients may assert
             name for name, by_arity in self._vocabulary.items() if any(entry.assertable for entry in by_arity.values())
         )
 
@@ -65,23 +65,23 @@ class Profile:
             raise too_many_facts(len(facts), limit)
         with gc_paused(len(facts) > _MANY_FACTS):
             accepted, violations = self.check(facts, now)
-        missing = _missing(facts, required)
+        missing = _find_missing(facts, required)
         if violations or missing:
             error = refused_facts(violations, missing)
-            if len(violations) >= MOST_VIOLATIONS:
+            if len(violations) >= MAX_VIOLATIONS:
                 error.message = f"at least {error.message}"
             raise error
         return list(dict.fromkeys(accepted))
 
     def check(self, facts: Iterable[Any], now: int) -> tuple[list[Fact], list[Violation]]:
-        """Return the valid facts, and the violations of the others. It stops after ``MOST_VIOLATIONS``."""
+        """Return the valid facts, and the violations of the others. It stops after ``MAX_VIOLATIONS``."""
         checker = FactChecker(self._vocabulary, self.acceptance.accepts, now)
         accepted = []
         for index, data in enumerate(facts):
             fact = checker.check(index, data)
             if fact is not None:
                 accepted.append(fact)
-            elif len(checker.violations) >= MOST_VIOLATIONS:
+            elif len(checker.violations) >= MAX_VIOLATIONS:
                 break
         return accepted, checker.violations
 
@@ -105,12 +105,12 @@ class Profile:
         return written
 
 
-def _missing(facts: Iterable[Any], required: Iterable[str]) -> list[str]:
+def _find_missing(facts: Iterable[Any], required: Iterable[str]) -> list[str]:
     """Return the required predicates without facts. Invalid facts count, too: their violation is reported."""
     distinct = list(dict.fromkeys(required))
-    present = {name for fact in facts if type(name := _predicate(fact)) is str} if distinct else ()
+    present = {name for fact in facts if type(name := _predicate_of(fact)) is str} if distinct else ()
     return [name for name in distinct if name not in present]
 
 
-def _predicate(fact: Any) -> Any:
+def _predicate_of(fact: Any) -> Any:
     return fact.predicate if isinstance(fact, RefusedClause) else fact.get("pred") if isinstance(fact, dict) else None

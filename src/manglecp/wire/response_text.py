@@ -19,10 +19,10 @@ def fact_text(fact: Mapping[str, Any]) -> str:
     """Return a fact as the option ``--fact`` accepts it; null is ``_``."""
     args, named_args = fact.get("args"), fact.get("named_args")
     if isinstance(args, list | tuple):
-        inside = ", ".join(map(_argument_text, args))
+        arguments = ", ".join(map(_argument_text, args))
     else:  # a server may send named arguments
-        inside = ", ".join(f"{name}: {_argument_text(arg)}" for name, arg in (named_args or {}).items())
-    return f"{fact.get('pred', '?')}({inside}){_time_text(fact.get('t'))}"
+        arguments = ", ".join(f"{name}: {_argument_text(arg)}" for name, arg in (named_args or {}).items())
+    return f"{fact.get('pred', '?')}({arguments}){_time_text(fact.get('t'))}"
 
 
 def _argument_text(arg: Any) -> str:

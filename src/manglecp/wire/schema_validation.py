@@ -36,7 +36,7 @@ _UNRESOLVED: Final = object()
 def validator_of(schema: dict[str, Any]) -> Callable[[Any], bool]:
     """Return a function that returns whether a value is valid. The schema must not be changed afterwards."""
     encoded = canonical(schema)
-    breadth = _breadth(encoded)
+    breadth = _find_breadth(encoded)
     accepts: Callable[[Any], bool] | None = None
 
     def validate(value: Any) -> bool:
@@ -80,7 +80,7 @@ def compile_schema(schema: bytes, mask: str | None = None) -> Any:
 
 def validation_cost(value: Any, schema: dict[str, Any]) -> float:
     """Return an upper bound of a validator's visits; infinity if that is too many, or unknown."""
-    breadth = _breadth(canonical(schema))
+    breadth = _find_breadth(canonical(schema))
     if breadth is None:
         visits = _reference_visits(value, schema)
         return visits if visits <= _MAX_REFERENCE_VISITS else float("inf")
@@ -90,7 +90,7 @@ def validation_cost(value: Any, schema: dict[str, Any]) -> float:
 
 
 @lru_cache(maxsize=256)
-def _breadth(encoded: bytes) -> int | None:
+def _find_breadth(encoded: bytes) -> int | None:
     """Return the breadth of a schema; None for one with references, whose cost depends on the value."""
     return None if b'Ref"' in encoded or b'$ref"' in encoded else schema_breadth(msgspec.json.decode(encoded))
 
@@ -235,7 +235,7 @@ def value_size(value: Any, limit: int) -> int:
         elif part is None or isinstance(part, (int, float)):
             continue  # the most frequent case, before the slow check of an abstract class
         elif isinstance(part, list):
-            count += max(0, len(part) - limit)
+            count += max(0, len(part) - limit)  # counted, but not searched
             stack += part[:limit]
         elif isinstance(part, (dict, Mapping)):
             stack += part.values()
@@ -266,7 +266,7 @@ def schema_errors(value: Any, schema: Mapping[str, Any]) -> list[SchemaError]:
     if is_valid(value, schema):
         return []
     errors: dict[SchemaError, None] = {}
-    for error in _ErrorSearch(schema).errors(value, schema, ""):
+    for error in _ErrorSearch(schema).search(value, schema, ""):
         errors[error] = None
         if len(errors) >= MAX_ERRORS:
             break
@@ -286,7 +286,7 @@ class _ErrorSearch:
         self._visits_left: float = _MAX_LISTING_VISITS
         self._validators: dict[int, Callable[[Any], bool]] = {}
 
-    def errors(self, value: Any, schema: Mapping[str, Any], path: str) -> Iterator[SchemaError]:
+    def search(self, value: Any, schema: Mapping[str, Any], path: str) -> Iterator[SchemaError]:
         complete_schema = {**self._definitions, **schema}
         cost = validation_cost(value, complete_schema)
         if cost <= self._visits_left:
@@ -305,7 +305,7 @@ class _ErrorSearch:
         for name, part, subschema in _parts_with_schemas(value, schema):
             if not self._is_valid(part, subschema):
                 has_errors = True
-                yield from self.errors(part, subschema, f"{path}/{escape_token(name)}")
+                yield from self.search(part, subschema, f"{path}/{escape_token(name)}")
         if not has_errors:
             yield _error(path, "The value does not fit", keyword)
 

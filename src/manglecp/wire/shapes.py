@@ -46,7 +46,7 @@ def _plain_kind(candidates: set[str], default: str) -> cached_property[str]:
 
 def _part(type_: type, name: str) -> cached_property[Shape]:
     """Return a property: the shape of the part ``name`` of compound values whose bound has the class ``type_``."""
-    return cached_property(lambda shape: _joined(getattr(m, name) for m in shape.members if isinstance(m, type_)))
+    return cached_property(lambda shape: _join(getattr(m, name) for m in shape.members if isinstance(m, type_)))
 
 
 class Shape:
@@ -88,7 +88,7 @@ class Shape:
     def _fields(self) -> dict[Value, Shape]:
         structs = [member for member in self.members if isinstance(member, StructType)]
         labels = {label for struct in structs for label, _ in (*struct.required, *struct.optional)}
-        return {label: _joined(type_ for s in structs if (type_ := s.field(label)) is not None) for label in labels}
+        return {label: _join(type_ for s in structs if (type_ := s.field(label)) is not None) for label in labels}
 
     @cached_property
     def by_kind(self) -> bool:
@@ -137,7 +137,7 @@ def _alternatives(type_: Type) -> Iterator[Type]:
         yield type_
 
 
-def _joined(types: Iterable[Type]) -> Shape:
+def _join(types: Iterable[Type]) -> Shape:
     alternatives = list(types)
     if not alternatives or ANY in alternatives:
         return ANYTHING

@@ -1,8 +1,8 @@
 """A strict JSON decoder: UTF-8, RFC 8259, no duplicate keys, bounded depth.
 
 msgspec silently keeps the last of two equal keys. To detect duplicates cheaply, the decoded value is encoded again, and
-both texts must have ``":`` equally often once white space is removed. It ends every key. Strings may contain it, but as
-often in one text as in the other, unless it has an escape such as ``\\u003a``: such a text is parsed a second time.
+both texts must have ``":``, which ends every key, equally often once white space is removed. Strings that contain it do
+so in both texts, unless they have an escape such as ``\\u003a``: a text with such escapes is parsed a second time.
 
 The number and depth of arrays and objects are counted in the text, before decoding: a decoder's recursion limit depends
 on the caller's stack, and building millions of objects takes seconds.
@@ -103,7 +103,7 @@ def brackets(data: bytes) -> bytes:
     return b"".join(outline.split(b'"')[::2])
 
 
-def deeper_than(limit: int, outline: bytes) -> bool:
+def is_deeper_than(limit: int, outline: bytes) -> bool:
     """Return whether the :func:`brackets` of a text are nested deeper than ``limit``, which is at least eight."""
     for _ in range(_PEELED_LEVELS):
         outline = outline.replace(b"[]", b"")
@@ -114,10 +114,10 @@ def _has_all_keys(data: bytes, decoded: JSON) -> bool:
     """Return whether the decoded value has all keys of the text; False where counting cannot decide."""
     if b"\\u00" in data and _ESCAPED.search(data):
         return False
-    return _key_ends(data) == _key_ends(_encoder.encode(decoded))
+    return _count_key_ends(data) == _count_key_ends(_encoder.encode(decoded))
 
 
-def _key_ends(data: bytes) -> int:
+def _count_key_ends(data: bytes) -> int:
     return data.translate(None, _SPACE).count(_KEY_END)
 
 

@@ -58,7 +58,7 @@ def convert_message(envelope: dict[str, Any], message: type[M]) -> M:
         return convert(envelope, message)
     except msgspec.ValidationError as error:
         diagnostics = list(islice(_walk(without_nulls(envelope, message), message, message, ()), MAX_DIAGNOSTICS))
-        raise _malformed_message(diagnostics or [_diagnose(error, message, (), None)]) from None
+        raise _malformed_message(diagnostics or [_diagnose(error, message, base=(), value=None)]) from None
 
 
 def _malformed_message(diagnostics: list[Diagnostic]) -> WireError:
@@ -93,9 +93,10 @@ def _walk(value: Any, type_: Any, message: type[Message], path: tuple[str | int,
         for position, part in enumerate(value):
             yield from _walk(part, item, message, (*path, position))
     elif isinstance(value, dict) and (entry := entry_of(type_)) is not None:
+        key_type, value_type = entry
         for key, part in value.items():
-            yield from _walk(key, entry[0], message, (*path, key))
-            yield from _walk(part, entry[1], message, (*path, key))
+            yield from _walk(key, key_type, message, (*path, key))
+            yield from _walk(part, value_type, message, (*path, key))
     else:
         try:
             msgspec.convert(value, type_)

@@ -57,7 +57,7 @@ _WHOLE: Final = re.compile(r"-?[0-9]+")
 _DECIMAL: Final = re.compile(r"-?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _SPECIAL_FLOATS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _MAX_QUOTED_NAME: Final = 128  # characters of a name that a fix repeats
-_MAX_DIGITS: Final = 40  # leading zeros aside, twenty are enough for 64 bits
+_MAX_DIGITS: Final = 40  # 64 bits need twenty with the sign; the others can only be leading zeros
 
 
 def read_name(text: str) -> Name:
@@ -91,12 +91,12 @@ def read_float(text: str) -> Float:
 
 def read_instant(text: str) -> int:
     """Return nanoseconds since 1970 for RFC 3339 text. Raises :class:`Fault`."""
-    if (ns := usual_instant(text)) is None and (ns := parse_rfc3339(text.upper())) is None:
+    if (ns := parse_usual_instant(text)) is None and (ns := parse_rfc3339(text.upper())) is None:
         raise Fault(f"{quote(text)} is not a time", "write it as '2026-01-31T12:00:00Z', or as milliseconds since 1970")
     return _check_range(ns, "time")
 
 
-def usual_instant(text: str) -> int | None:
+def parse_usual_instant(text: str) -> int | None:
     """Return nanoseconds since 1970 for the usual form ``2026-01-31T12:00:00.123Z``, None for any other form."""
     # fromisoformat is fast, but accepts more: other forms, hour 24, years whose nanoseconds do not fit into 64 bits.
     size = len(text)
@@ -107,10 +107,10 @@ def usual_instant(text: str) -> int | None:
     if size > 20 and (size > 27 or text[19] != "." or not text[20:-1].isdigit()):
         return None
     try:
-        since = datetime.fromisoformat(text) - _EPOCH
+        elapsed = datetime.fromisoformat(text) - _EPOCH
     except ValueError:
         return None
-    return ((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) * 1_000
+    return ((elapsed.days * 86_400 + elapsed.seconds) * 1_000_000 + elapsed.microseconds) * 1_000
 
 
 def instant_of_milliseconds(milliseconds: int) -> int:
@@ -166,7 +166,6 @@ WRITERS: Final[Mapping[type, Callable[[Any], str]]] = {
     Duration: lambda duration: duration_text(duration.ns),
     Bytes: lambda data: base64.b64encode(data.data).decode(),
 }
-
 
 MAX_NESTING: Final = 100  # of lists, maps, pairs and structs, as in program text
 SAFE_INTEGER: Final = (1 << 53) - 1  # larger integers are not exact in every JSON implementation
@@ -230,11 +229,11 @@ def _plain_part(data: JSON, depth: int, step: str | int) -> Value:
         raise fault.inside(step) from None
 
 
-def _null(_data: None, _shape: Shape, _depth: int) -> Value:
+def _read_null(_data: None, _shape: Shape, _depth: int) -> Value:
     raise Fault("null stands for any value, and a fact states a particular one", "give the value")
 
 
-def _integer(data: int, shape: Shape, _depth: int) -> Value:
+def _read_integer(data: int, shape: Shape, _depth: int) -> Value:
     kind = shape.number
     if kind == "number":
         if not -SAFE_INTEGER <= data <= SAFE_INTEGER:
@@ -249,7 +248,7 @@ def _integer(data: int, shape: Shape, _depth: int) -> Value:
     return Time(instant_of_milliseconds(data)) if kind == "time" else duration_of_milliseconds(data)
 
 
-def _fraction(data: float, shape: Shape, _depth: int) -> Value:
+def _read_fraction(data: float, shape: Shape, _depth: int) -> Value:
     if not shape.fraction:
         raise Fault(f"{data!r} is not a whole number", "write it without a point or an exponent")
     return Float(data)
@@ -260,22 +259,22 @@ def _check_nesting(depth: int) -> None:
         raise Fault(f"nested more than {MAX_NESTING} deep")
 
 
-def _array(data: list[Any], shape: Shape, depth: int) -> Value:
+def _read_array(data: list[Any], shape: Shape, depth: int) -> Value:
     _check_nesting(depth)
-    return _list(data, shape, depth) if shape.array == "list" else _pair(data, shape, depth)
+    return _read_list(data, shape, depth) if shape.array == "list" else _read_pair(data, shape, depth)
 
 
-def _object(data: dict[str, Any], shape: Shape, depth: int) -> Value:
+def _read_object(data: dict[str, Any], shape: Shape, depth: int) -> Value:
     if not _RESERVED_KEYS.isdisjoint(data):
-        return _wrapped(data, shape, depth)
+        return _read_wrapped(data, shape, depth)
     _check_nesting(depth)
     if shape.object == "struct":
-        return _struct(data, shape, depth)
+        return _read_struct(data, shape, depth)
     read_key = READERS[shape.key.text]
-    return Map(tuple((read_key(key), _part(value, shape.value, depth, key)) for key, value in data.items()))
+    return Map(tuple((read_key(key), _read_part(value, shape.value, depth, key)) for key, value in data.items()))
 
 
-def _wrapped(data: dict[str, Any], shape: Shape, depth: int) -> Value:
+def _read_wrapped(data: dict[str, Any], shape: Shape, depth: int) -> Value:
     kind = data.get(_TYPE)
     if "_var" in data:
         raise Fault("a variable cannot stand in a fact", "give the value")
@@ -300,7 +299,7 @@ def _wrapped_text(kind: str) -> Callable[[Any, Shape, int], Value]:
     return reader
 
 
-def _wrapped_float(data: Any, _shape: Shape, _depth: int) -> Value:
+def _read_wrapped_float(data: Any, _shape: Shape, _depth: int) -> Value:
     if type(data) is str:
         return read_float(data)
     if type(data) is float:
@@ -308,56 +307,56 @@ def _wrapped_float(data: Any, _shape: Shape, _depth: int) -> Value:
     raise Fault("the value of a wrapped float64 is a string or a number with a fraction")
 
 
-def _wrapped_int(data: Any, _shape: Shape, _depth: int) -> Value:
+def _read_wrapped_int(data: Any, _shape: Shape, _depth: int) -> Value:
     if type(data) is not str:
         fix = f'write "{data}"' if type(data) is int and abs(data) < 1 << 64 else None
         raise Fault("the value of a wrapped int64 is a string of digits", fix)
     return read_number(data)
 
 
-def _list(data: Any, shape: Shape, depth: int) -> Value:
-    return List(tuple(_part(item, shape.element, depth, i) for i, item in enumerate(_items(data, "list"))))
+def _read_list(data: Any, shape: Shape, depth: int) -> Value:
+    return List(tuple(_read_part(item, shape.element, depth, i) for i, item in enumerate(_read_items(data, "list"))))
 
 
-def _pair(data: Any, shape: Shape, depth: int) -> Value:
-    items = _items(data, "pair")
+def _read_pair(data: Any, shape: Shape, depth: int) -> Value:
+    items = _read_items(data, "pair")
     if len(items) != 2:
         raise Fault(f"a pair is an array of two, not of {len(items)}")
-    return Pair(_part(items[0], shape.first, depth, 0), _part(items[1], shape.second, depth, 1))
+    return Pair(_read_part(items[0], shape.first, depth, 0), _read_part(items[1], shape.second, depth, 1))
 
 
-def _map(data: Any, shape: Shape, depth: int) -> Value:
-    return Map(_entries(data, "map", shape.key, lambda _: shape.value, depth))
+def _read_map(data: Any, shape: Shape, depth: int) -> Value:
+    return Map(_read_entries(data, "map", shape.key, lambda _: shape.value, depth))
 
 
-def _struct(data: Any, shape: Shape, depth: int) -> Value:
+def _read_struct(data: Any, shape: Shape, depth: int) -> Value:
     if type(data) is dict:
         fields = [(read_name(f"/{key}"), key, value) for key, value in data.items()]
-        return Struct(tuple((label, _part(value, shape.field(label), depth, key)) for label, key, value in fields))
-    return Struct(_entries(data, "struct", ANYTHING, shape.field, depth))
+        return Struct(tuple((label, _read_part(value, shape.field(label), depth, key)) for label, key, value in fields))
+    return Struct(_read_entries(data, "struct", ANYTHING, shape.field, depth))
 
 
-def _entries(
+def _read_entries(
     data: Any, kind: str, key_shape: Shape, value_shape: Callable[[Value], Shape], depth: int
 ) -> tuple[tuple[Value, Value], ...]:
     """Read the array ``[[key, value], …]``; ``value_shape`` returns the shape of the value for a key."""
     entries = []
-    for i, entry in enumerate(_items(data, kind)):
+    for i, entry in enumerate(_read_items(data, kind)):
         with faults_at(i):
             if type(entry) is not list or len(entry) != 2:
                 raise Fault("an entry is an array of a key and a value")
-            key = _part(entry[0], key_shape, depth, 0)
-            entries.append((key, _part(entry[1], value_shape(key), depth, 1)))
+            key = _read_part(entry[0], key_shape, depth, 0)
+            entries.append((key, _read_part(entry[1], value_shape(key), depth, 1)))
     return tuple(entries)
 
 
-def _items(data: Any, kind: str) -> list[Any]:
+def _read_items(data: Any, kind: str) -> list[Any]:
     if type(data) is not list:
         raise Fault(f"the value of a wrapped {kind} is an array")
     return data
 
 
-def _part(data: Any, shape: Shape, depth: int, step: str | int) -> Value:
+def _read_part(data: Any, shape: Shape, depth: int, step: str | int) -> Value:
     try:
         return to_value(data, shape, depth + 1)
     except Fault as fault:
@@ -365,21 +364,21 @@ def _part(data: Any, shape: Shape, depth: int, step: str | int) -> Value:
 
 
 _JSON_READERS: Final[Mapping[type, Callable[[Any, Shape, int], Value]]] = {
-    type(None): _null,
+    type(None): _read_null,
     bool: lambda data, _shape, _depth: TRUE if data else FALSE,
-    int: _integer,
-    float: _fraction,
-    list: _array,
-    dict: _object,
+    int: _read_integer,
+    float: _read_fraction,
+    list: _read_array,
+    dict: _read_object,
 }
 _WRAPPED_READERS: Final[Mapping[str, Callable[[Any, Shape, int], Value]]] = {
     **{kind: _wrapped_text(kind) for kind in ("string", "name", "time", "duration", "bytes")},
-    "int64": _wrapped_int,
-    "float64": _wrapped_float,
-    "list": _list,
-    "pair": _pair,
-    "map": _map,
-    "struct": _struct,
+    "int64": _read_wrapped_int,
+    "float64": _read_wrapped_float,
+    "list": _read_list,
+    "pair": _read_pair,
+    "map": _read_map,
+    "struct": _read_struct,
 }
 
 

@@ -90,7 +90,7 @@ def transport_to(target: Target, **options: Any) -> Transport:
 
         return StdioTransport([str(word) for word in target], **options)
     if hasattr(target, "session") and callable(target.session):
-        return MemoryTransport(target, **options)
+        return MemoryTransport(cast(SessionFactory, target), **options)
     if not hasattr(target, "request") or options:
         raise TypeError("the target is a URL, a command, an object with sessions, or a transport without options")
     return cast(Transport, target)

@@ -58,7 +58,7 @@ class HttpTransport:
     networks without TLS. Tests replace the ``network``.
     """
 
-    session: Final = False
+    has_session: Final = False
 
     def __init__(
         self,

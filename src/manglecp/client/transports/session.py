@@ -56,7 +56,7 @@ class Transport(Protocol):
     """A connection to one server."""
 
     @property
-    def session(self) -> bool:
+    def has_session(self) -> bool:
         """Whether the connection outlives a request, with an identity, progress, cancel messages and new manifests."""
 
     @property
@@ -97,7 +97,7 @@ def require_response(message: Request, response: ServerMessage) -> ServerMessage
 
 
 def cancel_message(request_id: str, request_key: str | None = None) -> bytes:
-    """Return the encoded message that cancels a request."""
+    """Return the encoded message that cancels a request; with the request key, a run in another replica, too."""
     return encode(Cancel(payload=CancelPayload(request_id=request_id, request_key=request_key)))
 
 
@@ -112,7 +112,7 @@ class _PendingRequest(NamedTuple):
 class SessionTransport(ABC):
     """The base class of transports with a session. Subclasses implement ``_open``, ``_read``, ``_write``, ``_shut``."""
 
-    session: Final = True
+    has_session: Final = True
 
     def __init__(self, *, max_response_bytes: int = MAX_RESPONSE_BYTES, connect_seconds: float = 30.0) -> None:
         self.max_response_bytes = max_response_bytes
@@ -174,7 +174,7 @@ class SessionTransport(ABC):
         try:
             await self._write(data)
             return require_response(message, await response)
-        finally:  # without a response, the caller's task was cancelled or sending failed
+        finally:  # if still pending, the caller's task was cancelled, or sending failed
             if self._pending.pop(message.id, None) is not None and self.connected:
                 self._cancel(message.id)
 

@@ -153,9 +153,9 @@ async def _finish(task: asyncio.Task[None]) -> None:
         await task
 
 
-def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+def _signal(process: asyncio.subprocess.Process, signal_number: signal.Signals) -> None:
     """Signal the process group of the server, unless the server has exited: its id may be reused."""
     if process.returncode is not None:
         return
     with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)
+        os.killpg(process.pid, signal_number)
