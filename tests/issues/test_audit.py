@@ -52,7 +52,7 @@ def findings(work: Workbench, expected: Head | None = None) -> list[str]:
 
 def test_a_sound_memory(work: Workbench) -> None:
     result = audit(work.store)
-    assert (result.head.seq, result.issues, result.problems) == (5, 2, [])
+    assert (result.head.seq, result.issue_count, result.problems) == (5, 2, [])
     assert findings(work, result.head) == []
 
 
@@ -148,7 +148,7 @@ def rewritten(work: Workbench, seq: int, **changes: object) -> IssueEvent:
     with work.store.read_transaction() as tables:
         (line,) = [line for line in tables.log_rows() if line.seq == seq]
     event = msgspec.structs.replace(decode_event(line.event_json), **changes)
-    event = msgspec.structs.replace(event, row_hash=event.computed_hash())
+    event = msgspec.structs.replace(event, row_hash=event.compute_hash())
     row = encode_event(event).decode()
     edit(work, f"UPDATE issue_event SET row_hash = '{event.row_hash}', row = '{row}' WHERE seq = {seq}")
     return event

@@ -82,7 +82,7 @@ def test_writers_at_the_same_time(bench: Workbench) -> None:
     said = [line for writer in writers for line in ended(writer)]
     assert len(said) == 3 * 3 * 12
     result = audit(bench.store)
-    assert (result.problems, result.head.seq, result.issues) == ([], 3 * 12 * 4, 3 * 12 * 2)
+    assert (result.problems, result.head.seq, result.issue_count) == ([], 3 * 12 * 4, 3 * 12 * 2)
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 4))])

@@ -260,8 +260,8 @@ def verify(head: str | None, issues: IssueOptions) -> None:
         result = audit(store, None if head is None else read_head("--head", head))
     last, differences = result.head, result.problems
     verdict = count(len(differences), "difference") if differences else "ok"
-    counts = f"{count(last.seq, 'event')}, {count(result.issues, 'issue')}"
-    summary = {"events": last.seq, "head": last.row_hash, "issues": result.issues}
+    counts = f"{count(last.seq, 'event')}, {count(result.issue_count, 'issue')}"
+    summary = {"events": last.seq, "head": last.row_hash, "issues": result.issue_count}
     issues.print(
         lambda: {"ok": not differences, **summary, "findings": differences},
         lambda: [*differences, f"{counts}, head {last.seq}:{last.row_hash}: {verdict}"],

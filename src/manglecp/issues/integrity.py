@@ -22,22 +22,22 @@ from manglecp.store import ChangeRefused, StoreError
 
 class AuditResult(NamedTuple):
     head: Head
-    issues: int
+    issue_count: int
     """The number of issues that follow from the log."""
     problems: list[str]
     """Empty if log and state agree."""
 
 
-def audit(store: StoredIssues, expected: Head | None = None) -> AuditResult:
-    """Check the log and the stored state. ``expected`` is an earlier head, stored elsewhere, that the log must have."""
+def audit(store: StoredIssues, earlier_head: Head | None = None) -> AuditResult:
+    """Check the log, the stored state, and that the log has the event of ``earlier_head``, which the caller stored."""
     problems = [f"database: {text}" for text in store.damage()]
     with store.read_transaction() as tables, scratch_tables() as replayed:
         problems += replay_log(tables.log_rows(), replayed)
         problems += _find_differences(tables, replayed)
-        if expected is not None and not any(
-            (row.seq, row.row_hash) == expected for row in tables.log_rows(upto=expected.seq)
+        if earlier_head is not None and not any(
+            (row.seq, row.row_hash) == earlier_head for row in tables.log_rows(upto=earlier_head.seq)
         ):
-            problems.append(f"event {expected.seq}: the log does not contain the expected event")
+            problems.append(f"event {earlier_head.seq}: the log does not contain the expected event")
         return AuditResult(tables.head(), len(list(replayed.issues())), problems)
 
 
@@ -49,10 +49,9 @@ def replay_log(rows: Iterable[LogRow], replayed: IssueTables) -> Iterator[str]:
         except ValueError as error:
             yield f"event {row.seq}: {error}"
             continue
-        columns = {"seq": event.seq, "issue_id": event.issue, "row_hash": event.row_hash}
-        for (name, value), stored in zip(columns.items(), (row.seq, row.issue, row.row_hash), strict=True):
-            if value != stored:
-                yield f"event {row.seq}: the column {name} differs from the row"
+        for column, field in (("seq", "seq"), ("issue_id", "issue"), ("row_hash", "row_hash")):
+            if getattr(row, field) != getattr(event, field):  # of LogRow and IssueEvent
+                yield f"event {row.seq}: the column {column} differs from the event"
         yield from (f"event {row.seq}: {text}" for text in replay(replayed, event))
 
 
@@ -91,7 +90,7 @@ def _rows_by_name(tables: IssueTables) -> Mapping[str, Mapping[str, Any]]:
     return rows
 
 
-MAX_LINE_BYTES: Final = 1 << 20
+MAX_LINE_BYTES: Final = 1 << 20  # an event within the limits of its fields is shorter
 MAX_PROBLEMS: Final = 100
 
 

@@ -1,4 +1,4 @@
-"""Operations on issue memory; the only ways in which the tables change.
+"""Operations on issue memory. Other code does not change the tables.
 
 An operation applies a change and appends its event; :meth:`IssueMemory.mutate` also spends the authorisation of the
 change. :func:`replay` applies the change of an event of the log again. If this results in the same event, with the same
@@ -51,9 +51,9 @@ if TYPE_CHECKING:
     from manglecp.harness import MutationReady
 
 
-def events(tables: IssueTables, *, issue: str | None = None, upto: int | None = None) -> Iterator[IssueEvent]:
-    """Yield the events in their order, of one issue and up to a number if given. Raises :class:`.Unusable`."""
-    for row in tables.log_rows(issue=issue, upto=upto):
+def events(tables: IssueTables, *, issue_id: str | None = None, upto: int | None = None) -> Iterator[IssueEvent]:
+    """Yield the events of :meth:`IssueTables.log_rows`. Raises :class:`.Unusable` for a damaged row."""
+    for row in tables.log_rows(issue_id=issue_id, upto=upto):
         try:
             event = decode_event(row.event_json)
         except ValueError:
@@ -77,9 +77,9 @@ def replay(tables: IssueTables, event: IssueEvent) -> list[str]:
             for name in ("seq", "prev_hash", "mutation")
             if getattr(expected, name) != getattr(event, name)
         ]
-    if event.computed_hash() != event.row_hash:
+    if event.compute_hash() != event.row_hash:
         problems.append("row_hash is not the hash of the row")
-    # The database refuses a repeated number, hash or evidence, and a number out of range: these are known problems.
+    # The database refuses a repeated number, hash or evidence, and a number out of range; ``problems`` has these, too.
     with suppress(sqlite3.IntegrityError, OverflowError):
         _append_event(tables, event)
     return problems
@@ -144,7 +144,10 @@ class IssueView:
         return self._tables.head()
 
     def ready(self) -> Iterable[Issue]:
-        """Return the issues that can be claimed (open or with an expired lease, no open blockers), in that order."""
+        """Return the issues that can be claimed: open or with an expired lease, and without open blockers.
+
+        The most urgent come first, and among these the oldest.
+        """
         return self._tables.frontier(self.now)
 
     def blocked(self) -> list[BlockedIssue]:
@@ -182,7 +185,7 @@ class IssueView:
         """Return the events of one issue, or of all. Raises :class:`.ChangeRefused` if the issue does not exist."""
         if issue is not None:
             get_issue(self._tables, issue)
-        return events(self._tables, issue=issue)
+        return events(self._tables, issue_id=issue)
 
 
 NewId: TypeAlias = Callable[[], str]  # returns a new id; called again if an issue has the id already
@@ -229,7 +232,7 @@ class IssueMemory:
             return get_issue(tables, issue)
 
     def mutate(self, ready: MutationReady, actor: str, issue: str | None, change: GatedChange) -> Issue:
-        """Change an issue and spend the authorisation ``ready``. An id may be missing for a discovered issue only."""
+        """Change an issue and spend the authorisation ``ready``. Only for :class:`.Discover`, ``issue`` may be None."""
         with self._store.write_transaction() as tables:
             event = self._record(tables, actor, issue, change, read_evidence(ready))
             # Spent after all checks, so that a refused change does not spend it, and before the commit, so that the
@@ -246,7 +249,7 @@ class IssueMemory:
                 yield IssueView(tables, self._now())
             return
         with scratch_tables() as past:
-            now = ""
+            now = ""  # set below, because there is at least one event
             with self._store.read_transaction() as tables:
                 last = tables.head().seq
                 if not 1 <= as_of <= last:

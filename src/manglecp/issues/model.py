@@ -42,7 +42,7 @@ _LABEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,63}")
 
 def check_id(text: str, field: str = "id") -> None:
     if _ID.fullmatch(text) is None:
-        raise Invalid(field, "an id is 1 to 64 letters, digits and . _ -; the first a letter or a digit")
+        raise Invalid(field, "an id is 1 to 64 letters, digits and . _ -; the first is a letter or a digit")
 
 
 def check_title(text: str) -> None:
@@ -70,7 +70,7 @@ def check_labels(labels: Sequence[str]) -> None:
     if len(labels) > MAX_LABELS:
         raise Invalid("labels", f"there are {len(labels):,}, and {MAX_LABELS} are allowed")
     if any(_LABEL.fullmatch(label) is None for label in labels):
-        raise Invalid("labels", "a label is 1 to 64 letters, digits and . _ : / -; the first a letter or a digit")
+        raise Invalid("labels", "a label is 1 to 64 letters, digits and . _ : / -; the first is a letter or a digit")
     if list(labels) != sorted(set(labels)):
         raise Invalid("labels", "they are not sorted, or one is present twice")
 
@@ -136,7 +136,7 @@ class Edge(msgspec.Struct, frozen=True, order=True):
     depends_on: str
 
     @property
-    def blocking(self) -> bool:
+    def is_blocking(self) -> bool:
         return self.type in BLOCKING
 
 
@@ -168,10 +168,10 @@ class MutationRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     intent: Mutation
     """What the turn authorises: action, inputs, instruction, claims."""
     session_refs: tuple[str, ...]
-    """With ``trajectory_refs``: references to the full record of the turn."""
+    """These and ``trajectory_refs`` refer to the full record of the turn."""
     trajectory_refs: tuple[str, ...]
     before: str | None
-    """Snapshot digest of the issue; None for a new issue."""
+    """The snapshot digest of the issue before the change; None for a new issue."""
     after: str
 
 
@@ -208,7 +208,7 @@ def is_instant(text: str) -> bool:
 
 SCHEMA: Final = "manglecp.issue_event.v1"
 
-_QUOTED_VALUE: Final = re.compile("'.*'", re.DOTALL)
+_QUOTED_VALUE: Final = re.compile("'.*'", re.DOTALL)  # in an error message of msgspec
 
 
 class _Change(
@@ -333,7 +333,7 @@ class IssueEvent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             prev_hash=head.row_hash,
             row_hash="",
         )
-        return msgspec.structs.replace(event, row_hash=event.computed_hash())
+        return msgspec.structs.replace(event, row_hash=event.compute_hash())
 
     @property
     def action(self) -> str:
@@ -343,7 +343,7 @@ class IssueEvent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def head(self) -> Head:
         return Head(self.seq, self.row_hash)
 
-    def computed_hash(self) -> str:
+    def compute_hash(self) -> str:
         return hash_row(msgspec.to_builtins(self))
 
 

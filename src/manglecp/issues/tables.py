@@ -56,7 +56,7 @@ def _upsert(table: str, columns: Sequence[str]) -> str:
 
 def _where_clause(conditions: Iterable[str]) -> str:
     joined = " AND ".join(conditions)
-    return joined and f" WHERE {joined}"
+    return f" WHERE {joined}" if joined else ""
 
 
 ISSUES: Final = SchemaPart(
@@ -127,7 +127,7 @@ ISSUES: Final = SchemaPart(
 
 _ISSUE_COLUMNS: Final = Issue.__struct_fields__
 _LEASE_FIELDS: Final = Lease.__struct_fields__
-_LEASE_COLUMNS: Final = ("issue_id", *_LEASE_FIELDS[1:])
+_LEASE_COLUMNS: Final = ("issue_id", *_LEASE_FIELDS[1:])  # the first field is ``issue``
 _MUTATION_COLUMNS: Final = MutationRecord.__struct_fields__
 _MUTATION_JSON_COLUMNS: Final = ("intent", "session_refs", "trajectory_refs")
 _SELECT_SPENT: Final = "SELECT 1 FROM mutation WHERE witness_id = ? OR call_id = ? LIMIT 1"
@@ -194,35 +194,35 @@ def scratch_tables() -> Iterator[IssueTables]:
 
 
 class IssueTables:
-    """The tables inside the caller's transaction. Parameters ``issue: str`` are ids."""
+    """The tables inside the caller's transaction."""
 
     def __init__(self, tx: Transaction) -> None:
         self._execute = tx.execute
 
-    def issue(self, issue: str) -> Issue | None:
-        row = self._execute(f"{_SELECT_ISSUE} WHERE id = ?", (issue,)).fetchone()
+    def issue(self, issue_id: str) -> Issue | None:
+        row = self._execute(f"{_SELECT_ISSUE} WHERE id = ?", (issue_id,)).fetchone()
         return None if row is None else _issue_from_row(row)
 
     def put_issue(self, issue: Issue) -> None:
         values = {**msgspec.structs.asdict(issue), "labels": _json(issue.labels), "status": issue.status.value}
         self._execute(_PUT_ISSUE, [values[name] for name in _ISSUE_COLUMNS])
 
-    def lease(self, issue: str) -> Lease | None:
-        row = self._execute(f"SELECT {', '.join(_LEASE_COLUMNS)} FROM lease WHERE issue_id = ?", (issue,)).fetchone()
+    def lease(self, issue_id: str) -> Lease | None:
+        row = self._execute(f"SELECT {', '.join(_LEASE_COLUMNS)} FROM lease WHERE issue_id = ?", (issue_id,)).fetchone()
         return None if row is None else Lease(**dict(zip(_LEASE_FIELDS, row, strict=True)))
 
     def put_lease(self, lease: Lease) -> None:
         self._execute(_PUT_LEASE, [getattr(lease, name) for name in _LEASE_FIELDS])
 
-    def drop_lease(self, issue: str) -> None:
-        self._execute("DELETE FROM lease WHERE issue_id = ?", (issue,))
+    def drop_lease(self, issue_id: str) -> None:
+        self._execute("DELETE FROM lease WHERE issue_id = ?", (issue_id,))
 
-    def edges_from(self, issue: str) -> list[Edge]:
-        rows = self._execute("SELECT issue_id, type, depends_on FROM dependency WHERE issue_id = ?", (issue,))
+    def edges_from(self, issue_id: str) -> list[Edge]:
+        rows = self._execute("SELECT issue_id, type, depends_on FROM dependency WHERE issue_id = ?", (issue_id,))
         return sorted(Edge(*row) for row in rows)
 
-    def edges_to(self, issue: str) -> list[Edge]:
-        rows = self._execute("SELECT issue_id, type, depends_on FROM dependency WHERE depends_on = ?", (issue,))
+    def edges_to(self, issue_id: str) -> list[Edge]:
+        rows = self._execute("SELECT issue_id, type, depends_on FROM dependency WHERE depends_on = ?", (issue_id,))
         return sorted(Edge(*row) for row in rows)
 
     def put_edge(self, edge: Edge) -> None:
@@ -238,26 +238,26 @@ class IssueTables:
         """Return whether an event was authorised by this witness, or by another witness of the same turn."""
         return self._execute(_SELECT_SPENT, (witness_id, call_id)).fetchone() is not None
 
-    def put_mutation(self, seq: int, issue: str, mutation: MutationRecord) -> None:
+    def put_mutation(self, seq: int, issue_id: str, mutation: MutationRecord) -> None:
         columns = ", ".join(_MUTATION_COLUMNS)
         values = {name: getattr(mutation, name) for name in _MUTATION_COLUMNS}
         values |= {name: _json(values[name]) for name in _MUTATION_JSON_COLUMNS}
         self._execute(
             f"INSERT INTO mutation (seq, issue_id, {columns}) VALUES (?, ?{', ?' * len(values)})",
-            (seq, issue, *values.values()),
+            (seq, issue_id, *values.values()),
         )
 
     def mutations(self) -> Iterator[tuple[int, str, MutationRecord]]:
         """Yield event number, issue id and mutation. Raises :class:`.Unusable` for a damaged row."""
         rows = self._execute(f"SELECT seq, issue_id, {', '.join(_MUTATION_COLUMNS)} FROM mutation ORDER BY seq")
-        for seq, issue, *row in rows:
+        for seq, issue_id, *row in rows:
             values = dict(zip(_MUTATION_COLUMNS, row, strict=True))
             try:
                 values |= {name: msgspec.json.decode(values[name]) for name in _MUTATION_JSON_COLUMNS}
                 mutation = msgspec.convert(values, MutationRecord)
             except ValueError:
                 raise Unusable(f"the mutation of event {seq} is damaged: it cannot be decoded") from None
-            yield seq, issue, mutation
+            yield seq, issue_id, mutation
 
     def head(self) -> Head:
         row = self._execute("SELECT seq, row_hash FROM issue_event ORDER BY seq DESC LIMIT 1").fetchone()
@@ -269,9 +269,9 @@ class IssueTables:
             (event.seq, event.issue, event.row_hash, encode_event(event).decode()),
         )
 
-    def log_rows(self, *, issue: str | None = None, upto: int | None = None) -> Iterator[LogRow]:
-        """Return the rows of the log in their order: of one issue, and up to an event number, if given."""
-        filters = {"issue_id = ?": issue, "seq <= ?": upto}
+    def log_rows(self, *, issue_id: str | None = None, upto: int | None = None) -> Iterator[LogRow]:
+        """Return the rows of the log in their order: of all issues or of one, and up to the event number ``upto``."""
+        filters = {"issue_id = ?": issue_id, "seq <= ?": upto}
         filters = {condition: value for condition, value in filters.items() if value is not None}
         rows = self._execute(
             f"SELECT seq, issue_id, row_hash, row FROM issue_event{_where_clause(filters)} ORDER BY seq",
@@ -286,7 +286,7 @@ class IssueTables:
         return map(_issue_from_row, rows)
 
     def frontier(self, now: Instant) -> Iterator[Issue]:
-        """Return the issues that can be claimed, the most urgent and then the oldest first."""
+        """Return the issues that can be claimed, in the order of priority and then of age."""
         return map(_issue_from_row, self._execute(_SELECT_FRONTIER, (now,)))
 
 

@@ -2,8 +2,8 @@
 
 The state is issues, edges and leases. An issue is open, in progress, blocked (by an update) or closed. It is in
 progress exactly while it has a lease, so a claim is the only way into that status, and every way out drops the lease.
-Renewing a lease, and changing an issue in progress, require the fencing token of a live lease; releasing, that of the
-lease even if it has expired. Any worker may claim an issue with an expired lease, and gets the next token. An issue
+Renewing a lease, and changing an issue in progress, require the fencing token of a live lease. Releasing an expired
+lease requires its token, too. Any worker may claim an issue with an expired lease, and gets the next token. An issue
 cannot be claimed while a blocking edge leads to an issue that is not closed, and blocking edges form no cycle.
 
 Whether a lease is live is decided by the time of the change, so that a replay decides the same. All checks precede the
@@ -92,28 +92,29 @@ def apply_event(tables: IssueTables, proposed: ProposedEvent) -> None:
             assert_never(never)
 
 
-def get_issue(tables: IssueTables, issue: str) -> Issue:
+def get_issue(tables: IssueTables, issue_id: str) -> Issue:
     """Return the issue. Raises :class:`ChangeRefused` if it does not exist."""
-    model.check_id(issue)
-    stored = tables.issue(issue)
-    if stored is None:
-        raise ChangeRefused("issue_unknown", f"issue {issue} does not exist")
-    return stored
+    model.check_id(issue_id)
+    issue = tables.issue(issue_id)
+    if issue is None:
+        raise ChangeRefused("issue_unknown", f"issue {issue_id} does not exist")
+    return issue
 
 
-def snapshot_digest(tables: IssueTables, issue: str) -> str | None:
+def snapshot_digest(tables: IssueTables, issue_id: str) -> str | None:
     """Return the digest of an issue and its edges, without the lease; None if the issue does not exist."""
-    stored = tables.issue(issue)
-    if stored is None:
+    issue = tables.issue(issue_id)
+    if issue is None:
         return None
-    row: dict[str, Any] = msgspec.to_builtins(stored)
-    return digest(row | {"edges": [[edge.type, edge.depends_on] for edge in tables.edges_from(issue)]})
+    members: dict[str, Any] = msgspec.to_builtins(issue)
+    return digest(members | {"edges": [[edge.type, edge.depends_on] for edge in tables.edges_from(issue_id)]})
 
 
-def open_blockers(tables: IssueTables, issue: str) -> list[tuple[Edge, Issue]]:
-    """Return the blocking edges to issues that are not closed, each with that issue."""
-    blockers = [(edge, get_issue(tables, edge.depends_on)) for edge in tables.edges_from(issue) if edge.blocking]
-    return [(edge, blocker) for edge, blocker in blockers if blocker.status is not Status.CLOSED]
+def open_blockers(tables: IssueTables, issue_id: str) -> list[tuple[Edge, Issue]]:
+    """Return the blocking edges from an issue to issues that are not closed, each with the issue that it leads to."""
+    edges = [edge for edge in tables.edges_from(issue_id) if edge.is_blocking]
+    targets = [(edge, get_issue(tables, edge.depends_on)) for edge in edges]
+    return [(edge, target) for edge, target in targets if target.status is not Status.CLOSED]
 
 
 def _add_issue(tables: IssueTables, proposed: ProposedEvent, change: Add | Discover) -> None:
@@ -160,13 +161,13 @@ def _update(tables: IssueTables, proposed: ProposedEvent, change: Update) -> Non
     if not updates and not change.note:
         raise Invalid("update", "it changes nothing")
     _check_fields(updates)
-    if change.status is msgspec.UNSET:
-        if "assignee" in updates and issue.status is Status.IN_PROGRESS:
-            raise ChangeRefused("lease_contention_active", f"issue {issue.id} is assigned to the owner of its lease")
-    else:
+    in_progress = issue.status is Status.IN_PROGRESS
+    if change.status is not msgspec.UNSET:
         updates |= {"status": Status(change.status), "closed_at": None}  # open or blocked, see model.Update
+    elif in_progress and "assignee" in updates:
+        raise ChangeRefused("lease_contention_active", f"issue {issue.id} is assigned to the owner of its lease")
     notes = _append_note(issue, change.note)
-    if issue.status is Status.IN_PROGRESS and "status" in updates:
+    if in_progress and "status" in updates:
         tables.drop_lease(issue.id)
     tables.put_issue(msgspec.structs.replace(issue, notes=notes, updated_at=proposed.at, **updates))
 
@@ -292,31 +293,31 @@ def _change_edge(tables: IssueTables, proposed: ProposedEvent, change: AddDepend
 
 
 def _check_new_edge(tables: IssueTables, edge: Edge, edges: list[Edge]) -> None:
-    """Raise :class:`ChangeRefused` if the edge cannot be added to ``edges``, those of its issue."""
+    """Raise :class:`ChangeRefused` if the edge cannot be added to ``edges``, which are the edges of its issue."""
     if edge in edges:
         raise ChangeRefused("dependency_exists", f"{edge.issue} has the edge {edge.type} to {edge.depends_on} already")
     limit = model.MAX_EDGES_PER_ISSUE
     if len(edges) >= limit:
         raise ChangeRefused("dependency_limit", f"{edge.issue} has {limit} edges, and more are not allowed")
-    if edge.blocking and (path_back := _find_path(tables, edge.depends_on, edge.issue)):
+    if edge.is_blocking and (path_back := _find_path(tables, edge.depends_on, edge.issue)):
         cycle = " -> ".join([edge.issue, *path_back])
         raise ChangeRefused("dependency_cycle", f"the edge would close a cycle: {cycle}")
 
 
 def _find_path(tables: IssueTables, start: str, end: str) -> list[str] | None:
-    """Return a path along blocking edges, or None. It does not recurse, because a path may have any length."""
+    """Return the ids on a path along blocking edges, or None. Not recursive, because a path may have any length."""
     came_from: dict[str, str | None] = {start: None}
-    for issue in (pending := [start]):  # grows during the loop: breadth-first search
-        if issue == end:
+    for issue_id in (pending := [start]):  # grows during the loop: breadth-first search
+        if issue_id == end:
             path: list[str] = []
-            current: str | None = issue
+            current: str | None = end
             while current is not None:
                 path.append(current)
                 current = came_from[current]
             return path[::-1]
-        for edge in tables.edges_from(issue):
-            if edge.blocking and edge.depends_on not in came_from:
-                came_from[edge.depends_on] = issue
+        for edge in tables.edges_from(issue_id):
+            if edge.is_blocking and edge.depends_on not in came_from:
+                came_from[edge.depends_on] = issue_id
                 pending.append(edge.depends_on)
     return None
 
@@ -347,18 +348,18 @@ class MutationEvidence(NamedTuple):
     trajectory_refs: tuple[str, ...]
 
 
-def subject_ref(issue: str, change: GatedChange) -> str:
+def subject_ref(issue_id: str, change: GatedChange) -> str:
     """Return the subject, without a snapshot, that an intent for this change must have."""
-    check_id(issue)
+    check_id(issue_id)
     match change:
         case DependencyChange():
             check_id(change.depends_on, "depends_on")
-            return f"dependency://{issue}/{change.edge}/{change.depends_on}"
+            return f"dependency://{issue_id}/{change.edge}/{change.depends_on}"
         case Discover():
             check_id(change.parent, "parent")
             return f"issue://{change.parent}"
         case _:
-            return f"issue://{issue}"
+            return f"issue://{issue_id}"
 
 
 def read_evidence(ready: MutationReady) -> MutationEvidence:
@@ -368,13 +369,13 @@ def read_evidence(ready: MutationReady) -> MutationEvidence:
     if not isinstance(ready, MutationReady):
         raise ForgedState(f"a {type(ready).__name__} is not a MutationReady")
     judgement = ready.judgement  # raises ForgedState
-    rows = judgement.turn.evidence
-    assert rows.mutation is not None  # a MutationReady has a mutation
-    call_id = judgement.turn.call.call_id
-    return MutationEvidence(judgement.witness_id, call_id, rows.mutation, rows.session_refs, rows.trajectory_refs)
+    call_id, evidence = judgement.turn.call.call_id, judgement.turn.evidence
+    intent = evidence.mutation
+    assert intent is not None  # a MutationReady has a mutation
+    return MutationEvidence(judgement.witness_id, call_id, intent, evidence.session_refs, evidence.trajectory_refs)
 
 
-def check_intent(tables: IssueTables, evidence: MutationEvidence, issue: str, change: GatedChange) -> None:
+def check_intent(tables: IssueTables, evidence: MutationEvidence, issue_id: str, change: GatedChange) -> None:
     """Raise :class:`ChangeRefused` if the evidence does not authorise this change, or was used for another one."""
     intent = evidence.intent
     kind, action = _required_intent(change)
@@ -385,21 +386,22 @@ def check_intent(tables: IssueTables, evidence: MutationEvidence, issue: str, ch
     size = len(msgspec.json.encode(evidence))
     if size > MAX_EVIDENCE_BYTES:
         raise ChangeRefused(
-            "mutation_too_large", f"the intent has {size:,} bytes, and {MAX_EVIDENCE_BYTES:,} are allowed"
+            "mutation_too_large", f"the evidence has {size:,} bytes, and {MAX_EVIDENCE_BYTES:,} are allowed"
         )
     subjects = [ref for ref in intent.input_refs if ref.startswith(_SUBJECT_SCHEMES)]
-    required = subject_ref(issue, change)
+    required = subject_ref(issue_id, change)
     if len(subjects) != 1:
         raise ChangeRefused(
             "mutation_subject_unclear",
             f"the intent names {len(subjects)} issues and edges among its inputRefs; it has to name {required} alone",
         )
     pinned = _PINNED_SUBJECT.fullmatch(subjects[0])
-    if (pinned[1] if pinned else subjects[0]) != required:
+    subject, snapshot = pinned.groups() if pinned else (subjects[0], None)
+    if subject != required:
         raise ChangeRefused("mutation_subject_other", f"the evidence does not authorise a change of {required}")
     if subjects[0] in intent.join_witness_refs:
         raise ChangeRefused("mutation_subject_unread", f"no consumed result of the turn is about {required}")
-    if pinned and pinned[2] != snapshot_digest(tables, required.removeprefix("issue://")):
+    if snapshot is not None and snapshot != snapshot_digest(tables, required.removeprefix("issue://")):
         raise ChangeRefused("mutation_snapshot_changed", f"{required} has changed since the turn read it")
 
 
