@@ -28,7 +28,8 @@ def test_a_new_token_is_printed_once_and_only_its_hash_is_stored(run: Run, folde
     made = run("token", "new", "kim", "--permission", "fix", "--permission", "read")
     assert made.exit_code == 0
     token = made.stdout.strip()
-    assert identified(token) == Identity("kim", frozenset({"fix", "read"}), "user")
+    kim = Identity("kim", frozenset({"fix", "read"}), "user", hashlib.sha256(token.encode()).hexdigest())
+    assert identified(token) == kim
     file = folder / "tokens.toml"
     assert file.stat().st_mode & 0o777 == 0o600
     assert token not in file.read_text()

@@ -97,9 +97,7 @@ class Site:
 
         async with (
             Dispatcher([self.served], size=hosts, audit=audit) as dispatcher,
-            Invoker(
-                OfferService(self.domain, store), store, dispatcher, settings=settings, point=at
-            ) as invoker,
+            Invoker(OfferService(self.domain, store), store, dispatcher, settings=settings, point=at) as invoker,
         ):
             yield invoker, store
 

@@ -36,7 +36,9 @@ def test_the_file_of_tokens_can_be_read(tmp_path: Path) -> None:
     file.write_text(toml("how-to/who-may-ask.md"))
     file.chmod(0o600)
     assert TokensFile(file).schemes == ("bearer", "api_key")
-    assert asyncio.run(_identified(file)) == Identity("ann", frozenset({"explain_policy"}), "user")
+    identity = asyncio.run(_identified(file))
+    assert identity is not None
+    assert identity[:3] == ("ann", frozenset({"explain_policy"}), "user")
 
 
 def test_the_limits_are_the_defaults() -> None:

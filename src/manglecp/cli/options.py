@@ -53,6 +53,9 @@ def user_name() -> str:
         return f"uid-{os.getuid()}"
 
 
+tokens_option: Final = click.option(
+    "--tokens", metavar="FILE", type=EXISTING_FILE, envvar="MANGLECP_TOKENS", help="Hashes of the accepted tokens."
+)
 operator_option: Final = click.option(
     "--by",
     "operator",

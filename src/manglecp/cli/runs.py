@@ -21,12 +21,14 @@ from manglecp.cli.options import (
     report_pack_errors,
     runtime_options,
     store_option,
+    tokens_option,
 )
 from manglecp.cli.output import count, print_result, table
 
 if TYPE_CHECKING:
     import asyncio
 
+    from manglecp.server import AuthConfig
     from manglecp.store import RunView, StepRecord, Store, Verdict
 
 
@@ -129,23 +131,29 @@ def decide(
 @click.argument("run", metavar="RUN")
 @click.argument("folder", metavar="PACK", type=PACK)
 @operator_option
+@tokens_option
 @runtime_options
 @as_message
-def resume(run: str, folder: Path, operator: str, runtime: RuntimeOptions, as_json: bool) -> None:
+def resume(run: str, folder: Path, operator: str, tokens: Path | None, runtime: RuntimeOptions, as_json: bool) -> None:
     """Execute RUN in this process, with the PACK that it belongs to, if it has no owner; print the result.
 
     A run that waits for a decision without a step in doubt continues: that decision is recorded in the ledger under
-    your name. Ctrl-C cancels the run after the current step. The exit status is 0 if the run succeeded, 130 if it was
-    cancelled, else 1.
+    your name. A run of a client with a token needs the server's --tokens. Ctrl-C cancels the run after the current
+    step. The exit status is 0 if the run succeeded, 130 if it was cancelled, else 1.
     """
     import asyncio
 
+    from manglecp.cli.serve import AuthOptions
+
+    auth = AuthOptions(tokens, None).load()
     with report_pack_errors():
-        status = asyncio.run(_resume(run, folder, operator, runtime, as_json=as_json))
+        status = asyncio.run(_resume(run, folder, operator, runtime, auth, as_json=as_json))
     raise click.exceptions.Exit(status)
 
 
-async def _resume(run: str, folder: Path, operator: str, runtime: RuntimeOptions, *, as_json: bool) -> int:
+async def _resume(
+    run: str, folder: Path, operator: str, runtime: RuntimeOptions, auth: AuthConfig, *, as_json: bool
+) -> int:
     """Execute the run, print its result, and return the exit status."""
     import asyncio
 
@@ -154,7 +162,8 @@ async def _resume(run: str, folder: Path, operator: str, runtime: RuntimeOptions
     from manglecp.invoke import decode_response, open_packs
 
     host_lines: list[str] = []
-    opening = open_packs([runtime.for_pack(folder)], runtime.open_store, on_failure=append_failures_to(host_lines))
+    on_failure = append_failures_to(host_lines)
+    opening = open_packs([runtime.for_pack(folder)], runtime.open_store, current=auth.current, on_failure=on_failure)
     with ProgressLine("loading") as progress:
         async with opening as opened:
             (invoker,) = opened.invokers

@@ -15,7 +15,7 @@ import click
 from manglecp.base.extras import missing_extra
 from manglecp.cli import VerbError
 from manglecp.cli.files import EXISTING_FILE, combine, group
-from manglecp.cli.options import RuntimeOptions, pack_argument, report_pack_errors, runtime_options
+from manglecp.cli.options import RuntimeOptions, pack_argument, report_pack_errors, runtime_options, tokens_option
 from manglecp.server import ListenOptions, ServeError, check_exposure
 
 if TYPE_CHECKING:
@@ -141,9 +141,7 @@ def _auth(tokens: Path | None, algorithms: tuple[str, ...], **jwt: str | None) -
 auth_options: Final = group(
     "auth",
     _auth,
-    click.option(
-        "--tokens", metavar="FILE", type=EXISTING_FILE, envvar="MANGLECP_TOKENS", help="Hashes of the accepted tokens."
-    ),
+    tokens_option,
     click.option("--jwt-issuer", "issuer", metavar="URL", help="The issuer of the accepted access tokens."),
     click.option(
         "--jwt-audience", "audience", metavar="URL", help="The audience of the accepted access tokens: this server."

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from manglecp.base.text import escape_invisible
-from manglecp.cli.options import PACK, RuntimeOptions, report_pack_errors, runtime_options
+from manglecp.cli.options import PACK, RuntimeOptions, report_pack_errors, runtime_options, tokens_option
 from manglecp.cli.output import ProgressLine, count, print_stderr
 
 if TYPE_CHECKING:
     from manglecp.invoke import OpenPacks
+    from manglecp.server import AuthConfig
     from manglecp.store import Store
 
 _MAX_COUNTED_RUNS: Final = 100
@@ -30,16 +31,21 @@ _MAX_DETAIL: Final = 2_000  # characters of a failure's detail, from its end
     "--at-once", metavar="N", type=click.IntRange(min=1), default=4, help="Maximum of concurrent runs; 4 by default."
 )
 @click.option("--once", is_flag=True, help="Resume the runs that are available now, then exit.")
+@tokens_option
 @runtime_options
-def command(folders: tuple[Path, ...], at_once: int, once: bool, runtime: RuntimeOptions) -> None:
+def command(folders: tuple[Path, ...], at_once: int, once: bool, tokens: Path | None, runtime: RuntimeOptions) -> None:
     """Resume runs of these PACKs whose process ended, until a signal stops the worker.
 
     Any number of workers may share a store, also from several machines: one worker at a time owns a run. A worker
     resumes only runs of the pack revisions that it has loaded. After SIGTERM or Ctrl-C it finishes its current runs;
-    a second signal ends it immediately, and another worker resumes them.
+    a second signal ends it immediately, and another worker resumes them. Runs of clients with a token need the server's
+    --tokens: a token that the worker does not find is not valid.
     """
+    from manglecp.cli.serve import AuthOptions
+
+    auth = AuthOptions(tokens, None).load()
     with _log_to_stderr(), report_pack_errors():
-        asyncio.run(_work(folders, runtime, at_once=at_once, once=once))
+        asyncio.run(_work(folders, runtime, auth, at_once=at_once, once=once))
 
 
 @contextlib.contextmanager
@@ -56,13 +62,15 @@ def _log_to_stderr() -> Iterator[None]:
         logger.setLevel(level)
 
 
-async def _work(folders: tuple[Path, ...], runtime: RuntimeOptions, *, at_once: int, once: bool) -> None:
+async def _work(
+    folders: tuple[Path, ...], runtime: RuntimeOptions, auth: AuthConfig, *, at_once: int, once: bool
+) -> None:
     from manglecp.invoke import Worker, open_packs
 
     async with contextlib.AsyncExitStack() as stack:
         with ProgressLine("loading"):
             packs = list(map(runtime.for_pack, folders))
-            opening = open_packs(packs, runtime.open_store, on_failure=_log_failure)
+            opening = open_packs(packs, runtime.open_store, current=auth.current, on_failure=_log_failure)
             opened = await stack.enter_async_context(opening)
         worker = Worker(opened.invokers, at_once=at_once)
         _stop_on_signals(worker.stop)

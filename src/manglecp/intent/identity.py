@@ -28,7 +28,7 @@ class Identity(NamedTuple):
 
     @property
     def revoked(self) -> bool:
-        """Whether the credential is not valid any more: whatever the rules say, the identity has no rights."""
+        """Whether the credential is not valid any more: whatever the rules derive, the identity has no rights."""
         return self.trust == REVOKED
 
     def revoke(self) -> Identity:

@@ -134,19 +134,19 @@ class ApprovalService:
 
     def pending(self, approver: Identity) -> list[Approval]:
         """Return the requests that this approver may decide, without texts. Blocks. Raises :class:`WireError`."""
-        _require_permission(approver)
+        approver = self._require_permission(approver)
         with self._store.read_transaction() as tx:
             return self._store.approvals.pending(tx, self._now_ms, partial(may_decide, approver))
 
     def show(self, approver: Identity, approval_id: str) -> Approval:
         """Return a request. Blocks. Raises :class:`WireError` if it does not exist, or is for other approvers."""
-        _require_permission(approver)
+        approver = self._require_permission(approver)
         with self._store.read_transaction() as tx:
             return self._find(tx, approver, approval_id)
 
     def decide(self, approver: Identity, approval_id: str, verdict: Verdict) -> Approval:
         """Approve or deny a request, and return it. Blocks. Raises :class:`WireError`."""
-        _require_permission(approver)
+        approver = self._require_permission(approver)
         now_ms = self._now_ms
         with self._store.write_transaction() as tx:
             approval = self._find(tx, approver, approval_id)
@@ -181,6 +181,13 @@ class ApprovalService:
         if not may_decide(approver, approval):
             raise WireError("auth_insufficient", "This approval request is for other approvers")
         return approval
+
+    def _require_permission(self, approver: Identity) -> Identity:
+        """Return the approver with its present rights. Raises :class:`WireError` if it may not decide at all."""
+        if APPROVE not in (current := self._current(approver)).permissions:
+            message = f"Deciding about approval requests needs the permission {APPROVE}"
+            raise WireError("auth_required" if approver.anonymous else "auth_insufficient", message)
+        return current
 
     @property
     def _now_ms(self) -> int:
@@ -251,12 +258,6 @@ def may_decide(approver: Identity, approval: Approval) -> bool:
     """Return whether the approver has all roles of the request and, for ``four_eyes``, is not the requester."""
     has_roles = ANY_ROLE in approver.permissions or approver.permissions.issuperset(approval.roles)
     return has_roles and not (approval.four_eyes and approver.name == approval.binding.identity)
-
-
-def _require_permission(approver: Identity) -> None:
-    if APPROVE not in approver.permissions:
-        message = f"Deciding about approval requests needs the permission {APPROVE}"
-        raise WireError("auth_required" if approver.anonymous else "auth_insufficient", message)
 
 
 def confirmation_required(approval: Approval) -> WireError:
