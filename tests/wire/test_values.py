@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
+from manglecp.base.json import canonical
 from manglecp.mangle import FALSE, TRUE, Bytes, Duration, Float, List, Map, Name, Pair, Struct, Time, Value, row_accepts
 from manglecp.mangle.types import (
     BYTES,
@@ -29,7 +30,7 @@ from manglecp.mangle.types import (
 )
 from manglecp.wire.shapes import ANYTHING, Shape
 from manglecp.wire.strict_json import Fault, decode
-from manglecp.wire.values import MAX_NESTING, SAFE_INTEGER, to_json, to_value
+from manglecp.wire.values import MAX_NESTING, SAFE_INTEGER, plain_value, to_json, to_value
 from tests.mangle.membership import is_member
 from tests.wire.strategies import types, values
 
@@ -240,3 +241,56 @@ def test_a_fault_names_the_bound() -> None:
     assert str(Shape(ENUM)) == "fn:Singleton(/low) or fn:Singleton(/high)"
     assert not Shape(ENUM).accepts(Name("/medium"))
     assert ANYTHING.accepts(Map())
+
+
+# --- plain JSON ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "value"),
+    [
+        (None, Name("/null")),
+        ("/null", "/null"),
+        (True, TRUE),
+        (False, FALSE),
+        (2**63 - 1, 2**63 - 1),
+        (1000.0, 1000),
+        (-0.0, 0),
+        (2.5, Float(2.5)),
+        (1e30, Float(1e30)),
+        ([1, [None]], List((1, List((Name("/null"),))))),
+        ({"_type": "int64", "value": "7"}, Map((("_type", "int64"), ("value", "7")))),
+        ({"_var": 1}, Map((("_var", 1),))),
+    ],
+)
+def test_plain_json_has_no_wrapped_values(data: Any, value: Value) -> None:
+    assert same(plain_value(data), value)
+
+
+@pytest.mark.parametrize(("data", "path"), [(2**63, "$"), ({"a": [1, -(2**63) - 1]}, "$.a[1]"), (10**400, "$")])
+def test_plain_json_beyond_64_bits_is_refused(data: Any, path: str) -> None:
+    with pytest.raises(Fault, match="does not fit into 64 bits") as fault:
+        plain_value(data)
+    assert fault.value.path == path
+
+
+def test_plain_json_has_a_greatest_depth() -> None:
+    data: Any = 1
+    for _ in range(MAX_NESTING):
+        data = [data]
+    plain_value(data)
+    with pytest.raises(Fault, match="nested"):
+        plain_value([data])
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda part: st.lists(part, max_size=3) | st.dictionaries(st.text() | st.sampled_from(["_type", "_var"]), part),
+    max_leaves=8,
+)
+
+
+@given(JSON_VALUES, JSON_VALUES)
+def test_different_json_never_becomes_one_value(one: Any, other: Any) -> None:
+    with suppress(Fault):
+        assert same(plain_value(one), plain_value(other)) == (canonical(one) == canonical(other))
