@@ -155,6 +155,37 @@ def test_a_secret_setting_is_not_shown_in_the_complaint() -> None:
     assert "hunter2" not in told.render()
 
 
+# --- approvable ------------------------------------------------------------------------------------------------------
+
+_NAMED = ' needs_confirmation("see").'
+_FROM = 'macro_step("see", 2, "{}"). macro_step("see", 3, "pay"). arg_step("see", 3, "path", {}, "/path").'
+_UNDO = ' undo_step("see", 2, "pay"). undo_out("see", 2, "path", "{}").'
+
+
+@pytest.mark.parametrize(
+    ("rules", "tier", "source"),
+    [
+        (_FROM.format("put", 2) + _NAMED, 1, 2),
+        (_FROM.format("put", 2) + ' needs_approval("see", "boss") :- intent("a").', 1, 2),
+        (_FROM.format("put", 2) + ' four_eyes("see").', 1, 2),
+        (_FROM.format("put", 2), 3, 2),
+        ('macro_step("see", 4, "look"). ' + _FROM.format("put", 4).replace(' 3, "', ' 5, "') + _NAMED, 1, 4),
+        (_FROM.format("put", 2) + _NAMED + _UNDO.format("/other"), 1, 2),
+        (_FROM.format("put", 2), 1, None),  # needs no approval
+        (_FROM.format("put", 1) + _NAMED, 1, None),  # from a read before the first effect
+        (_FROM.format("look", 2) + _NAMED, 1, None),
+        (_FROM.format("put", 2) + _NAMED + _UNDO.format("/path"), 1, None),  # as the undo
+    ],
+)
+def test_an_effect_with_an_unknown_argument_that_needs_approval_is_told(
+    rules: str, tier: int, source: int | None
+) -> None:
+    pay, put = action("pay", tier=tier, effects=("x-pay",)), action("put", tier=1, effects=("filesystem",))
+    told = [one for one in warnings(pack(TOOL + rules, actions=(action("look"), put, pay))) if "approved" in one]
+    assert len(told) == (source is not None)
+    assert all(one.endswith(f"from step {source}, whose result is not known before the first effect") for one in told)
+
+
 # --- reversible ------------------------------------------------------------------------------------------------------
 
 

@@ -183,6 +183,7 @@ _BINDINGS: Final = {
     "undo_step": (("undo_value", 4), ("undo_in", 4), ("undo_out", 4)),
 }
 """By the predicate that names the action of a step, those that bind its parameters, in order of precedence."""
+_APPROVED_TIER: Final = 3  # a tool with an action of this tier always needs approval
 _STEP_SUFFIXES: Final = {"macro_step": "", "undo_step": " with an undo action"}  # in messages
 
 
@@ -196,6 +197,7 @@ def check_arguments(pack: Pack, statements: Statements, problems: ProblemList) -
         check.check_values(step_predicate, statements.each(value_predicate, arity))
         check.check_single_binding(bindings)
     check.check_reversible(statements.each("reversible", 1))
+    check.check_approvable(statements.each("arg_step", 5))
 
 
 def check_derived_rows(
@@ -280,6 +282,32 @@ class _ArgumentCheck(_Check):
                 fix = f"let one of them hold only where the other does not{_place(other)}"
                 self.problems.report(statement, 2, message, fix, error=False)
                 return
+
+    def check_approvable(self, statements: Iterable[Statement]) -> None:
+        """Warn about effects that need approval and take an argument that is unknown before the first effect."""
+        for statement in statements:
+            tool, number, param, source, pointer = statement.args
+            action = self._effect(tool, number)
+            if action is None or not isinstance(tool, str) or not isinstance(source, int):
+                continue
+            of = self.statements.of
+            named = [*of(tool, "needs_confirmation", 1), *of(tool, "needs_approval", 2), *of(tool, "four_eyes", 1)]
+            needs_approval = action.tier >= _APPROVED_TIER or any(rule.args[0] == tool for rule in named)
+            steps = [step.args[1] for step in of(tool, "macro_step", 3)]
+            in_order = not self.statements.may_have(tool, "step_after", 3)
+            before = [n for n in steps if n == source or (in_order and isinstance(n, int) and n < source)]
+            undone = (tool, source, action.name) in [undo.args for undo in of(tool, "undo_step", 3)]
+            undone = undone and (tool, source, param, pointer) in [undo.args for undo in of(tool, "undo_out", 4)]
+            if needs_approval and not undone and any(self._effect(tool, n) for n in before):
+                message = f"{tool} cannot be approved: step {number}, {action.name}, takes {param!r} from step {source}"
+                message += ", whose result is not known before the first effect"
+                fix = "take it from a read-only step before the first effect"
+                self.problems.report(statement, 3, message, fix, error=False)
+
+    def _effect(self, tool: object, number: object) -> ActionDescription | None:
+        """Return the action of a step if it is determined and has effects."""
+        actions = self.possible_actions("macro_step", tool, number) or []
+        return actions[0] if len(actions) == 1 and actions[0].tier else None
 
     def check_reversible(self, statements: Iterable[Statement]) -> None:
         """Warn about tools that are declared reversible and have a step with an effect that no clause undoes."""

@@ -39,7 +39,7 @@ InvalidReason = Literal["expired", "denied", "used", "other_call", "server", "re
 
 
 class Approvers(msgspec.Struct, frozen=True):
-    """By whom a call was approved."""
+    """What was required of the approver of a call."""
 
     roles: tuple[str, ...]
     """The permissions that the approver had to have in addition to ``approve``."""
