@@ -73,7 +73,7 @@ def test_a_menu_is_read_as_it_was_written() -> None:
 
 def test_a_policy_reads_the_schema_and_the_log_does_not_repeat_it() -> None:
     (entry,) = Menu.of([MenuAction("AID.Y.v1", inputs_schema={"type": "object"})]).entries
-    assert entry.described() == {**entry.members(), "inputs_schema": {"type": "object"}}
+    assert entry.describe() == {**entry.members(), "inputs_schema": {"type": "object"}}
     assert "inputs_schema" not in entry.members()
 
 

@@ -114,17 +114,19 @@ def apply_state_patch(before: Mapping[int, Artifact], operations: Iterable[objec
     """Return the state after all operations. Raises :class:`RunnerError` for an invalid operation."""
     after = dict(before)
     for operation in operations:
-        match = _SLOT_PATH.fullmatch(str(operation.get("path"))) if isinstance(operation, Mapping) else None
-        if match is None or not isinstance(operation, Mapping):
+        members = operation if isinstance(operation, Mapping) else {}
+        match = _SLOT_PATH.fullmatch(str(members.get("path")))
+        if match is None:
             raise RunnerError("the path of an operation is not a slot")
-        op, slot = operation.get("op"), int(match[1])
+        op, slot = members.get("op"), int(match[1])
+        # ``add`` needs a free slot, the other operations need a used one.
         if op not in ("add", "replace", "remove") or (op == "add") == (slot in after):
             raise RunnerError(f"{str(op)[:20]!a} does not fit slot {slot}")
         if op == "remove":
             del after[slot]
             continue
         try:
-            after |= apply_state({"slots": {str(slot): operation.get("value")}}, {})
+            after |= apply_state({"slots": {str(slot): members.get("value")}}, {})
         except StateError as error:
             raise RunnerError(str(error)) from None
     return after
@@ -139,7 +141,7 @@ class PluginExecutor:
     """Executes the actions of all plugins of a dispatcher, for one identity.
 
     All actions share the inputs of the run. An action gets those that its schema accepts, but none with a leading
-    underscore: these are for the runner. Every call sends the whole state, because no host is kept between steps: a
+    underscore, which are for the runner. Every call sends the whole state, because no host is kept between steps: a
     selector may take long. Without ``authorise``, the dispatcher refuses actions above tier 0, which have effects.
     """
 

@@ -53,8 +53,8 @@ def same_json(left: Any, right: Any) -> bool:
     return canonical(left) == canonical(right)
 
 
-SPEC_VERSION: Final = "1.4.2"  # of the process contract
-PROFILE_ID: Final = "A"
+SPEC_VERSION: Final = "1.4.2"  # of the Machina process contract
+PROFILE_ID: Final = "A"  # the profile of the contract
 
 # A UUID, or a run id of upstream: two 64-bit numbers in hexadecimal, not padded, so mostly 32 digits, sometimes fewer.
 _RUN_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{2,32}")
@@ -68,7 +68,7 @@ class RunHeader:
     ``request_id`` is the caller's trace id.
     """
 
-    run_id: str = ""
+    run_id: str = ""  # the default is refused; it stands for a record without a run id
     request_id: str | None = None
     spec_version: str = SPEC_VERSION
     profile_id: str = PROFILE_ID
@@ -103,7 +103,7 @@ def _matches(text: object, pattern: re.Pattern[str]) -> bool:
 GENESIS: Final = "0" * 64  # chain_prev of the first record
 END: Final = "run_end"
 LONGEST: Final = 64 * 1024 * 1024  # bytes of a line
-_PREFIX_LENGTH: Final = 161  # bytes of what _hash_prefix() returns
+_PREFIX_LENGTH: Final = 161  # bytes that _hash_prefix() returns: two hashes of 64, and 33 of names and punctuation
 
 
 class Sink(Protocol):
@@ -115,7 +115,7 @@ class Sink(Protocol):
 class RunLog(AbstractContextManager["RunLog"]):
     """Writes a log. Each record is flushed to the kernel at once, and to the disk when the log is closed.
 
-    ``records`` is the number of records, ``head`` the hash of the last one; ``key`` is the secret of the seal.
+    ``record_count`` is the number of records, ``head`` the hash of the last one; ``key`` is the secret of the seal.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class RunLog(AbstractContextManager["RunLog"]):
         self._key = key
         self._clock = clock
         self._ended = False
-        self.records = 0
+        self.record_count = 0
         self.head = GENESIS
 
     @classmethod
@@ -149,7 +149,7 @@ class RunLog(AbstractContextManager["RunLog"]):
             raise ValueError("the run has ended")
         members = dict(payload)
         if event == END:
-            members["records"] = self.records + 1
+            members["records"] = self.record_count + 1
             if self._key is not None:
                 members["seal"] = _seal(self._key, self.head, members)
         ts = self._clock().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -161,11 +161,11 @@ class RunLog(AbstractContextManager["RunLog"]):
         self._stream.write(line)
         self._stream.flush()
         self._ended = event == END
-        self.records += 1
+        self.record_count += 1
         self.head = digest
 
     def close(self) -> None:
-        """Sync to disk and close. May be called again."""
+        """Sync to disk and close. A second call does nothing."""
         if self._stream.closed:
             return
         try:
@@ -228,7 +228,7 @@ def verify(
         if header is not None and record_header != header:
             raise BrokenLog(number, "a record of another run")
         if records and record.step < records[-1].step:
-            raise BrokenLog(number, "a step before the one already reached")
+            raise BrokenLog(number, "the step is smaller than that of the record before")
         if record.event == END:
             _check_end(number, record, prev, key)
         header = record_header
@@ -263,7 +263,7 @@ def _check_link(number: int, line: bytes, prev: str) -> tuple[str, dict[str, Any
 
 def _check_end(number: int, record: RunRecord, prev: str, key: bytes | None) -> None:
     if record.payload.get("records") != number:
-        raise BrokenLog(number, "the number of records differs from that of the end record")
+        raise BrokenLog(number, "the end record has another number of records than the log")
     if key is None:
         return
     sealed = {name: value for name, value in record.payload.items() if name != "seal"}

@@ -48,7 +48,7 @@ class Budget:
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.invalid_picks < 0 or self.visits < 1:
-            raise ValueError("a budget allows at least one step and one visit")
+            raise ValueError("a budget allows at least one step and one visit, and no negative number of invalid picks")
 
 
 META_TAG: Final = "tag.meta"  # actions with this tag are on every menu
@@ -78,7 +78,7 @@ class RunRequest:
         except ValueError as error:
             raise RunnerError(f"the run request cannot be encoded: {error}") from None
         if size > MAX_INPUTS_BYTES:
-            raise RunnerError(f"the inputs have more than {MAX_INPUTS_BYTES} bytes")
+            raise RunnerError(f"goal_id and inputs have more than {MAX_INPUTS_BYTES} bytes")
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> RunRequest:
@@ -221,10 +221,10 @@ class _Loop:
             invalid_picks_before = self.invalid_picks
             try:
                 reason = await self._step(counts_as_visit)
-            except _CallbackError as raised:
+            except _CallbackError as failure:
                 result = RunResult(EndReason.EXCEPTION, self.step + 1, self.inputs, self.state)
-                self._emit(END, **result.members(), raised=raised.log_text)
-                raise raised.error from None
+                self._emit(END, **result.members(), raised=failure.log_text)
+                raise failure.error from None
             counts_as_visit = self.invalid_picks == invalid_picks_before
             self.step += 1
         result = RunResult(reason or EndReason.MAX_STEPS, self.step, self.inputs, self.state)
@@ -236,7 +236,7 @@ class _Loop:
         menu = _call_back("menu", self.menu, self.state)
         menu_digest, state_digest = menu.digest, digest_state(self.state)
         self._emit("menu_built", menu=menu.members(), menu_digest=menu_digest, state_digest=state_digest)
-        self.visits[menu_digest, state_digest] += counts_as_visit
+        self.visits[menu_digest, state_digest] += int(counts_as_visit)
         if self.visits[menu_digest, state_digest] > self.budget.visits:
             self._emit("loop_guard_triggered", menu_digest=menu_digest, state_digest=state_digest)
             return EndReason.LOOP_GUARD
@@ -249,13 +249,13 @@ class _Loop:
             self._emit("ask_sup")
             return EndReason.ASK_SUP
         if action is None:  # INVALID: choose() also replaces a PICK whose SID is not on the menu
-            return self._invalid_pick(selection.why)
+            return self._count_invalid_pick(selection.why)
         inputs = self.inputs
         if selection.input_patch_json is not None:
             try:
                 merged = merge_patch(inputs, selection.input_patch_json)
             except PatchRefused as refused:
-                return self._invalid_pick(str(refused))
+                return self._count_invalid_pick(str(refused))
             inputs = merged.inputs
             self._emit("inputs_patched", inputs=inputs, blocked=list(merged.blocked))
         return await self._act(selection, action, inputs)
@@ -299,7 +299,7 @@ class _Loop:
                 duration_ms=duration_ms,
             )
             if outcome.status is StepStatus.INVALID_PICK:
-                return self._invalid_pick(f"{action.aid} does not take these inputs")
+                return self._count_invalid_pick(f"{action.aid} does not take these inputs")
             if outcome.status is StepStatus.BREAKER_TRIP:
                 self._emit("breaker", aid=action.aid)
                 return EndReason.BREAKER_TRIP
@@ -334,7 +334,7 @@ class _Loop:
             text = f"{type(error).__name__}: {error}"[:_MAX_ERROR_LENGTH]
             return ActionOutcome(StepStatus.TOOL_ERROR, text.encode("utf-8", "backslashreplace").decode(), self.state)
 
-    def _invalid_pick(self, why: str) -> EndReason | None:
+    def _count_invalid_pick(self, why: str) -> EndReason | None:
         self.invalid_picks += 1
         self._emit("invalid_pick", why=why, count=self.invalid_picks)
         return None if self.invalid_picks <= self.budget.invalid_picks else EndReason.MAX_INVALID

@@ -101,7 +101,7 @@ class _Recording:
         self._records = tuple(records)
         self._payloads = {(record.step, record.event): record.payload for record in self._records}
         self._lines: Iterator[tuple[int, RunRecord]] = iter(enumerate(self._records, 1))
-        self._menus = [  # (step, menu), the first one last
+        self._menus = [  # pairs of step and menu in reverse order, for pop()
             (record.step, Menu.read(record.payload["menu"]))
             for record in reversed(self._records)
             if record.event == "menu_built"
@@ -112,7 +112,7 @@ class _Recording:
         raised = end.payload.get("raised") if end.payload.get("reason") == EndReason.EXCEPTION else None
         self._raised_by = str(raised).partition(":")[0] if raised is not None else None  # "menu" or "goal_done"
         self._end_step = end.step
-        self._state: Slots = {}  # the last one that the loop passed to a function
+        self._state: Slots = {}  # the last state that the loop passed to menu() or goal_done()
 
     def write(self, event: str, step: int, payload: Mapping[str, Any]) -> None:
         """Raise :class:`_ReplayDiverged` if the event differs from the next record of the log."""
@@ -126,7 +126,7 @@ class _Recording:
 
     def menu(self, state: Slots) -> Menu:
         self._state = state
-        if not self._menus:
+        if not self._menus:  # in the recorded run, ``menu`` raised
             raise _RecordedException
         self._step, menu = self._menus.pop()
         return menu
@@ -138,14 +138,14 @@ class _Recording:
         return Selection.read(self._recorded("selector_policy_raw"))
 
     async def execute(self, aid: str, inputs: dict[str, Any], state: Slots, /) -> ActionOutcome:
-        ok = self._payloads.get((self._step, "tool_ok"))
-        recorded = self._recorded("tool_error") if ok is None else ok
-        by_action = ok is not None or recorded["by_action"]
+        success = self._payloads.get((self._step, "tool_ok"))
+        recorded = self._recorded("tool_error") if success is None else success
+        by_action = success is not None or recorded["by_action"]
         if self._execute is not None and recorded["deterministic"] and by_action:
             return await resolve(self._execute(aid, inputs, state))
-        if ok is None:
+        if success is None:
             return ActionOutcome(StepStatus(recorded["status"]), recorded["err"], state, by_action)
-        return ActionOutcome(StepStatus.OK, ok["output"], apply_state_patch(state, ok["tx_patch"]))
+        return ActionOutcome(StepStatus.OK, success["output"], apply_state_patch(state, success["tx_patch"]))
 
     def goal_done(self, state: Slots) -> bool:
         self._state = state

@@ -75,8 +75,8 @@ class MenuEntry:
             "deterministic": action.deterministic,
         }
 
-    def described(self) -> dict[str, Any]:
-        """Return the JSON object for a policy, with the schema of the inputs if it is known; upstream has no schema."""
+    def describe(self) -> dict[str, Any]:
+        """Return the JSON object for a policy: :meth:`members` and, if known, the schema, which upstream omits."""
         schema = self.action.inputs_schema
         return self.members() if schema is None else {**self.members(), "inputs_schema": dict(schema)}
 
@@ -92,7 +92,7 @@ class Menu:
         if len(sids) > MAX_ENTRIES:
             raise RunnerError(f"more than {MAX_ENTRIES} entries")
         if any(not SID.fullmatch(sid) for sid in sids) or sids != sorted(set(sids)):
-            raise RunnerError("the SIDs are not SID0001 and so on, sorted and unique")
+            raise RunnerError("the SIDs are not of the form SID0001, sorted and unique")
         if len({entry.action.aid for entry in self.entries}) != len(sids):
             raise RunnerError("the menu contains an action twice")
 
@@ -213,7 +213,7 @@ class Selection:
 
 
 def parse_selection(raw: str, *, compatible: bool = False) -> Selection:
-    """Return the selection of a text; never raises. ``compatible`` ignores other text around the patch."""
+    """Return the selection of a text; never raises. With ``compatible``, other text around the patch is ignored."""
     if len(raw) > MAX_SELECTION_LENGTH:
         return Selection.invalid(raw[:MAX_SELECTION_LENGTH], f"longer than {MAX_SELECTION_LENGTH} characters")
     if _SURROGATE.search(raw):
@@ -291,7 +291,7 @@ def _decode_base64(text: str) -> str:
         raise _InvalidPatch("the patch is not base64 of UTF-8") from None
 
 
-MAX_PATCH_DEPTH: Final = 32  # the limit of hosts written in C++
+MAX_PATCH_DEPTH: Final = 32  # nested objects and lists; the limit of hosts written in C++
 MAX_PATCH_BYTES: Final = 65_536
 MAX_INPUTS_BYTES: Final = 1_048_576  # of all inputs after the merge, because the patches of a run add up
 MAX_BLOCKED_KEYS: Final = 64  # of a patch; the log has the whole path of each
@@ -338,10 +338,10 @@ def _remove_blocked_keys(patch: dict[str, Any]) -> tuple[str, ...]:
     Raises :class:`PatchRefused` for a patch that is nested too deep or has too many blocked keys.
     """
     blocked: list[tuple[str, ...]] = []
-    pending: list[tuple[tuple[str, ...], Any]] = [((), patch)]  # path, dict or list
+    pending: list[tuple[tuple[str, ...], Any]] = [((), patch)]  # the path of a dict or list, and the dict or list
     while pending:
         path, container = pending.pop()
-        if len(path) >= MAX_PATCH_DEPTH:
+        if len(path) >= MAX_PATCH_DEPTH:  # the patch itself has depth 1 and an empty path
             raise PatchRefused(f"the patch is nested more than {MAX_PATCH_DEPTH} deep")
         if isinstance(container, dict):
             for key in [key for key in container if _is_blocked(key)]:

@@ -61,7 +61,7 @@ class Situation:
             "state_digest": self.state_digest,
             "control_mode": self.control_mode.value,
             "inputs": dict(self.inputs),
-            "menu": [entry.described() for entry in self.menu.entries],
+            "menu": [entry.describe() for entry in self.menu.entries],
         }
         return members if self.request_id is None else {**members, "request_id": self.request_id}
 
@@ -87,8 +87,8 @@ async def choose(situation: Situation, fallback: Selector, policy: Selector | No
     decisive = policy_selection if mode in (ControlMode.BLENDED, ControlMode.POLICY_ONLY) else None
     if decisive is None or (mode is ControlMode.BLENDED and decisive.kind is SelectionKind.INVALID):
         fallback_selection = await _select(fallback, situation)
-        return SelectorDecision(fallback_selection, "fallback", fallback_selection, policy_selection)
-    return SelectorDecision(decisive, "policy", None, policy_selection)
+        return SelectorDecision(fallback_selection, "fallback", fallback=fallback_selection, policy=policy_selection)
+    return SelectorDecision(decisive, "policy", policy=policy_selection)
 
 
 async def _select(selector: Selector | None, situation: Situation) -> Selection:
@@ -127,7 +127,7 @@ def _has_required_inputs(situation: Situation, action: MenuAction) -> bool:
 
 _INHERITED_VARIABLES: Final = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
 _NOT_STARTED_CODE: Final = 127  # the exit code of the launcher if it cannot start the program
-_NOT_STARTED_PREFIX: Final = b"not started: "  # what it prints then, before the name of the error
+_NOT_STARTED_PREFIX: Final = b"not started: "  # the launcher then prints this and the name of the error
 _LAUNCHER: Final = """
 import json, os, resource, sys
 for kind, soft in json.loads(sys.argv[1]):
@@ -185,7 +185,7 @@ def run_child(
         return ChildResult(b"", f"not started: {type(error).__name__}")
     if len(output) > limits.output_bytes:
         return ChildResult(b"", f"printed more than {limits.output_bytes} bytes")
-    if code is None:
+    if code is None:  # or ``stop`` was set, but then the result is not used
         return ChildResult(b"", f"no selection within {limits.seconds:g} s")
     if code == _NOT_STARTED_CODE and output.startswith(_NOT_STARTED_PREFIX):
         return ChildResult(b"", output.decode("ascii", "replace"))
@@ -211,7 +211,7 @@ class Payload(StrEnum):
 
 @dataclass(frozen=True)
 class ExternalPolicy:
-    """A selector that starts a policy process for each selection. Raises :class:`PolicyRefused`."""
+    """A selector that starts a policy process for each selection. The constructor raises :class:`PolicyRefused`."""
 
     argv: Sequence[str]
     allowed: Collection[str]  # absolute paths of executables; argv[0] must be one of them
