@@ -51,10 +51,10 @@ def test_a_pack_looks_when_it_is_loaded_and_when_a_test_says_so(folder: Path) ->
         second.intent("hello").lacks("greet")
         (root / "bob").touch()
         first.intent("hello").offers("greet")
-        assert coverage.fired == 1
+        assert coverage.fired_count == 1
         third = first.look_again()
         third.intent("hello").offers("greet")
-        assert coverage.fired == 2
+        assert coverage.fired_count == 2
         (root / "broken").touch()
         with pytest.raises(PassError, match="no disk"):
             third.look_again()

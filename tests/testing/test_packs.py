@@ -371,7 +371,7 @@ def test_rules_about_intents_and_runs_count_once_they_fired() -> None:
     )
     domain = with_coverage(Domain.load(chain(*rules)), coverage)
     with Pack(domain, PackOptions(domain.pack.folder)) as pack:
-        assert (coverage.fired, coverage.percent) == (0, 0)
+        assert (coverage.fired_count, coverage.percent) == (0, 0)
         answer = pack.with_actions(look=lambda n: {"n": n}).intent("go")
         assert [rule.text.partition("(")[0] for rule in coverage.never_fired()] == ["asserts", "relevant"]
         answer.invoke("t", {"n": 1}).delta.asserts("done", 1)

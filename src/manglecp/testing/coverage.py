@@ -24,7 +24,7 @@ class RuleRecord:
     fired: bool = False
     missing: tuple[str, ...] | None = None
 
-    def record(self, fired: bool, missing: tuple[str, ...] | None) -> None:
+    def record(self, *, fired: bool, missing: tuple[str, ...] | None) -> None:
         self.fired = self.fired or fired
         if missing is not None and (self.missing is None or len(missing) < len(self.missing)):
             self.missing = missing
@@ -32,19 +32,19 @@ class RuleRecord:
 
 @dataclass(slots=True)
 class PackCoverage:
-    """The rules of one pack by place and text, in the order of the program."""
+    """The rules of one pack by place and text, in the order of the program. ``pack`` is the name in the report."""
 
     pack: str
     rules: dict[tuple[str, str], RuleRecord] = field(default_factory=dict)
 
     @property
-    def fired(self) -> int:
+    def fired_count(self) -> int:
         return sum(rule.fired for rule in self.rules.values())
 
     @property
     def percent(self) -> int:
         """The percentage of rules that fired, rounded down."""
-        return 100 * self.fired // len(self.rules) if self.rules else 100
+        return 100 * self.fired_count // len(self.rules) if self.rules else 100
 
     def never_fired(self) -> Iterator[RuleRecord]:
         return (rule for rule in self.rules.values() if not rule.fired)
@@ -54,22 +54,22 @@ class PackCoverage:
         for covered in result.explainer.coverage().rules:
             if trust_of(covered.rule.clause) is not Trust.KERNEL:
                 key = (covered.rule.place, covered.rule.text)
-                self.rules[key].record(covered.status == "fired", covered.missing)
+                self.rules[key].record(fired=covered.status == "fired", missing=covered.missing)
 
     def as_json(self) -> list[dict[str, Any]]:
-        """Return the records, for :meth:`add` in another process."""
+        """Return the records, for :meth:`merge` in another process."""
         return [asdict(rule) for rule in self.rules.values()]
 
-    def add(self, rules: list[Mapping[str, Any]]) -> None:
-        """Merge the records of another process, as its :meth:`as_json` returned them."""
+    def merge(self, rules: list[Mapping[str, Any]]) -> None:
+        """Add the records that :meth:`as_json` returned in another process."""
         for rule in rules:
             missing = None if rule["missing"] is None else tuple(rule["missing"])
             key = (str(rule["place"]), str(rule["text"]))
-            self.rules.setdefault(key, RuleRecord(*key)).record(bool(rule["fired"]), missing)
+            self.rules.setdefault(key, RuleRecord(*key)).record(fired=bool(rule["fired"]), missing=missing)
 
     def lines(self) -> Iterator[str]:
         """Yield the report: how many rules fired, and each rule that did not, with the predicates that it lacked."""
-        yield f"{self.pack}: {self.fired} of {len(self.rules)} rules fired ({self.percent} %)"
+        yield f"{self.pack}: {self.fired_count} of {len(self.rules)} rules fired ({self.percent} %)"
         for rule in self.never_fired():
             yield f"  never fired: {rule.place}"
             yield from (f"    {line}" for line in rule.text.splitlines())

@@ -36,11 +36,11 @@ def load_pack(
     degrade: bool = False,
     coverage: PackCoverage | None = None,
 ) -> Pack:
-    """Load the pack in a folder, with these settings. Raises :class:`manglecp.pack.diagnostics.PackError`.
+    """Load the pack in a folder. Raises :class:`manglecp.pack.diagnostics.PackError`.
 
-    ``programs`` are those that its hosts may start; ``cache`` is the folder in which its fact generators keep facts, by
-    default none; ``degrade`` accepts a machine that cannot fully sandbox the pack's Python files; ``coverage`` records
-    which rules fire. Close the pack, or use it in a ``with`` block.
+    ``params`` are its settings; ``programs`` those that its hosts may start; ``cache`` is the folder in which its fact
+    generators keep facts, False for none, True for the user's; ``degrade`` accepts a machine that cannot fully sandbox
+    the pack's Python files; ``coverage`` records which rules fire. Close the pack, or use it in a ``with`` block.
     """
     sandbox = SandboxPolicy(degrade=degrade)
     options = PackOptions(folder, params or {}, programs=tuple(programs), sandbox=sandbox, cache=cache)
@@ -96,7 +96,7 @@ class Pack(AbstractContextManager["Pack"]):
         return Path(self.domain.pack.folder)
 
     def asking(self, who: str, *permissions: str, trust: str = "user") -> Pack:
-        """Return the pack with another caller: name, permissions (none for ``anonymous``) and trust level."""
+        """Return the pack with another caller: name, permissions and trust level. ``anonymous`` has no permissions."""
         if who == ANONYMOUS.name:
             if permissions:
                 raise ValueError("an anonymous caller has no permissions")
@@ -112,7 +112,7 @@ class Pack(AbstractContextManager["Pack"]):
         return replace(self, functions={**self.functions, **check_functions(self.domain.pack, functions)})
 
     def with_workspace(self, *folders: Path | str, programs: Iterable[str] = ()) -> Pack:
-        """Return the pack with folders that its actions may write; the first is their working directory."""
+        """Return the pack with folders that actions may write (the first is their working directory) and programs."""
         return replace(self, options=replace(self.options, workspace=folders, programs=tuple(programs)))
 
     def look_again(self) -> Pack:
@@ -136,8 +136,8 @@ class Pack(AbstractContextManager["Pack"]):
     ) -> Answer:
         """Evaluate an intent. Raises :class:`manglecp.testing.Refused`.
 
-        ``now`` is the evaluation time, also of ``now`` in the text of facts; ``level`` is the disclosure preference;
-        ``budget`` limits the size of the tools, in tokens.
+        ``now`` is the evaluation time, and the value of ``now`` in the text of facts; ``level`` is the disclosure
+        preference; ``budget`` limits the size of the tools, in tokens.
         """
         __tracebackhide__ = True
         now_ns = instant(now)

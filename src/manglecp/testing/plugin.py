@@ -61,7 +61,7 @@ _PACKS: Final = pytest.StashKey[_Packs]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("manglecp", "packs")
-    group.addoption("--pack", metavar="DIR", help="the pack that the fixture `pack` is")
+    group.addoption("--pack", metavar="DIR", help="the folder of the pack that the fixture `pack` loads")
     group.addoption(
         "--pack-set", metavar="NAME=VALUE", action="append", default=[], help="a setting of the pack; may be repeated"
     )
@@ -70,13 +70,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--pack-coverage-fail-under",
         metavar="PERCENT",
         type=int,
-        help="fail if fewer of the rules of a pack fired; implies --pack-coverage",
+        help="fail if a smaller part of the rules of a pack fired; implies --pack-coverage",
     )
-    parser.addini("manglecp_pack", "the pack that the fixture `pack` is, seen from the configuration file")
+    parser.addini("manglecp_pack", "the folder of the pack, relative to the configuration file; --pack overrides it")
     parser.addini("manglecp_set", "settings of the pack, NAME=VALUE", type="linelist", default=[])
-    parser.addini(
-        "manglecp_degrade", "also where a pack's Python files cannot be fully sandboxed", type="bool", default=False
-    )
+    degrade_help = "accept a machine that cannot fully sandbox a pack's Python files"
+    parser.addini("manglecp_degrade", degrade_help, type="bool", default=False)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -115,13 +114,16 @@ def _pack_folder(request: pytest.FixtureRequest) -> Path:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Close the packs; a worker of pytest-xdist sends its coverage, else the session fails if coverage is too low."""
+    """Close the packs. A worker of pytest-xdist sends its coverage; another session fails if coverage is too low."""
     packs = session.config.stash[_PACKS]
     packs.close()
     worker_output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
     if worker_output is not None:
         worker_output[_WORKER_COVERAGE] = {folder: coverage.as_json() for folder, coverage in packs.coverage.items()}
-    elif _too_low(session.config) and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+    elif _below_minimum(session.config) and session.exitstatus in (
+        pytest.ExitCode.OK,
+        pytest.ExitCode.NO_TESTS_COLLECTED,
+    ):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
@@ -130,7 +132,7 @@ def pytest_testnodedown(node: Any) -> None:
     """Collect the coverage of a worker of pytest-xdist."""
     packs: _Packs = node.config.stash[_PACKS]
     for folder, rules in getattr(node, "workeroutput", {}).get(_WORKER_COVERAGE, {}).items():
-        packs.coverage_of(folder).add(rules)
+        packs.coverage_of(folder).merge(rules)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -143,13 +145,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     for _, coverage in sorted(by_folder.items()):
         for line in coverage.lines():
             terminalreporter.line(escape_invisible(line))
-    for coverage in _too_low(config):
+    for coverage in _below_minimum(config):
         minimum = config.getoption("--pack-coverage-fail-under")
         text = f"FAIL {escape_invisible(coverage.pack)}: {coverage.percent} % is less than {minimum} %"
         terminalreporter.line(text, red=True)
 
 
-def _too_low(config: pytest.Config) -> list[PackCoverage]:
+def _below_minimum(config: pytest.Config) -> list[PackCoverage]:
     minimum = config.getoption("--pack-coverage-fail-under")
     coverages = config.stash[_PACKS].coverage.values()
     return [] if minimum is None else [coverage for coverage in coverages if coverage.percent < minimum]

@@ -175,7 +175,7 @@ def _match(patterns: tuple[Any, ...], args: Sequence[Any]) -> bool:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class OfferedTool:
-    """A proven tool in full, whatever the client is shown."""
+    """A proven tool with all of its definition, even if the client is shown less."""
 
     definition: Definition
     level: Level  # how much of the tool the client is shown
@@ -256,7 +256,7 @@ class Proof:
 class Answer:
     """The result of :meth:`manglecp.testing.Pack.intent`.
 
-    ``now`` is the evaluation time; ``flaws`` are why some proven tools are not offered: their definitions are invalid.
+    ``now`` is the evaluation time; ``flaws`` describe proven tools that are not offered: their definitions are invalid.
     """
 
     pack: Pack = field(repr=False)

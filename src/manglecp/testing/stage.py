@@ -53,7 +53,7 @@ def check_functions(pack: Pack, functions: Mapping[str, Function]) -> Mapping[st
         required = action.input_schema.get("required", ())
         try:
             signature = inspect.signature(function)
-            for names in (params, required):  # it must take all of them, and need no optional one
+            for names in (params, required):  # it must accept all parameters, and require no optional one
                 signature.bind(**dict.fromkeys(names))
         except TypeError as error:
             raise TypeError(f"{name} takes {', '.join(params) or 'nothing'}; the function: {error}") from None
@@ -163,9 +163,9 @@ class Stage:
         def decide(approval: Approval) -> bool | None:
             nonlocal approval_text
             approval_text = approval.text
-            return True if confirm else None
+            return True if confirm else None  # None leaves the request undecided
 
-        earlier_calls = len(self._actions.calls)
+        earlier_call_count = len(self._actions.calls)
         self._now = evaluated_at
         self._wait(self._invoker.offers.evaluate(request, identity))
         self._now = invoked_at
@@ -179,7 +179,7 @@ class Stage:
             )
         except WireError as error:
             answer = error
-        return answer, tuple(self._actions.calls[earlier_calls:]), approval_text
+        return answer, tuple(self._actions.calls[earlier_call_count:]), approval_text
 
     async def _invoke(self, identity: Identity, payload: dict[str, Any]) -> InvokeResult:
         request: InvokeRequest = request_message("invoke_request", payload, self._domain.pack, "test")
@@ -200,8 +200,8 @@ class Stage:
                 self._hosts = await self._stack.enter_async_context(hosts)
         return self._hosts
 
-    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+    def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
         if runs_here(self._loop):
-            work.close()
-            raise RuntimeError("a tool cannot be invoked while the loop of the test waits for another")
-        return wait_for(self._loop, work)
+            coroutine.close()
+            raise RuntimeError("a tool cannot be invoked from the event loop that runs the invocations of the test")
+        return wait_for(self._loop, coroutine)
