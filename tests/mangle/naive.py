@@ -38,7 +38,7 @@ class _WholeProgram(NaiveEvaluation):
         broken = [one for predicate, relation in constrained for one in violations(predicate, relation, self.holds)]
         if broken:
             raise EvalError(broken)
-        self.statistics.derived = self.derived
+        self.statistics.derived = self.derived_count
         self.statistics.skipped_inverted = len(self.skipped)
 
 

@@ -42,9 +42,9 @@ class _Leaf:
     text: str
     start: int  # offset in the source
     end: int
-    indent: int = 0  # if the statement is broken
-    before: list[Span] = field(default_factory=list)  # comments
-    after: list[Span] = field(default_factory=list)  # comments
+    indent: int = 0  # spaces, if the statement is broken
+    before: list[Span] = field(default_factory=list)  # comments on lines before it
+    after: list[Span] = field(default_factory=list)  # its trailing comment, line by line
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class _Block:
     text: str  # on one line
     leaves: list[_Leaf]
 
-    def end_clause(self) -> None:
+    def add_full_stop(self) -> None:
         self.text = printer.end_clause(self.text)
         self.leaves[-1].text = printer.end_clause(self.leaves[-1].text)
 
@@ -91,7 +91,7 @@ def _leaf_lines(before: Iterable[Span], indent: int, text: str, after: Iterable[
 
 
 def _with_comments(line: str, after: Iterable[Span]) -> Iterator[str]:
-    """Yield a line with its trailing comment; further lines of the comment are aligned below."""
+    """Yield ``line`` with the first comment of ``after``, then the others, each on its own line below the first."""
     column = len(line) + 2
     for comment in after:
         yield line.ljust(column) + _comment_text(comment)
@@ -123,17 +123,17 @@ def _clause_blocks(clause: Clause) -> list[_Block]:
         comma = "," if number < len(clause.premises) else ""
         blocks.append(_block(_leaf(printer.premise(premise) + comma, premise.span, 2)))
     blocks += map(_transform_block, clause.transforms)
-    blocks[-1].end_clause()
+    blocks[-1].add_full_stop()
     return blocks
 
 
 def _transform_block(step: Transform) -> _Block:
     if step.do is not None:
-        first, end, lets = Transform(step.do, ()), step.do.span, step.lets
+        first, first_span, further_lets = Transform(step.do, ()), step.do.span, step.lets
     else:
-        first, end, lets = Transform(None, step.lets[:1]), step.lets[0].span, step.lets[1:]
-    leaves = [_Leaf(printer.transform(first), _span(step.span).start, _span(end).end, 2)]
-    for let in lets:
+        first, first_span, further_lets = Transform(None, step.lets[:1]), step.lets[0].span, step.lets[1:]
+    leaves = [_Leaf(printer.transform(first), _span(step.span).start, _span(first_span).end, 2)]
+    for let in further_lets:
         leaves[-1].text += ","
         leaves.append(_leaf(printer.let(let), let.span, 5))  # aligned after "  |> "
     return _Block(printer.transform(step), leaves)
@@ -147,9 +147,10 @@ def _decl_blocks(decl: Decl) -> list[_Block]:
     for part in parts:
         if part.keyword == "bound":
             blocks.append(_block(_Leaf(f"bound {printer.row(next(bound_rows))}", part.start, part.end, 2)))
-        elif atoms := decl.descr if part.keyword == "descr" else decl.inclusion:
-            blocks.append(_atoms_block(part, atoms))
-    blocks[-1].end_clause()
+        else:
+            atoms = decl.descr if part.keyword == "descr" else decl.inclusion
+            blocks += [_atoms_block(part, atoms)] if atoms else []  # an empty list means the same as none
+    blocks[-1].add_full_stop()
     return blocks
 
 
@@ -157,21 +158,21 @@ def _decl_blocks(decl: Decl) -> list[_Block]:
 class _DeclPart:
     keyword: str
     start: int
-    opened: int  # offset after the keyword and its bracket
+    opened: int  # offset after the keyword and its opening bracket
     end: int = 0
 
 
 def _decl_parts(decl: Decl) -> list[_DeclPart]:
-    """Locate the parts of a declaration by their keywords; the syntax tree has no spans for them."""
+    """Locate the parts of a declaration, the first from ``Decl`` to ``temporal``; the syntax tree has no such spans."""
     span = _span(decl.span)
     lex = Lexer(span.source)
     lex.depth = 1  # as inside brackets: no dot after a name is read as a full stop
     lex.read_at(span.start)
     parts = [_DeclPart("Decl", span.start, lex.end)]
     while lex.end < span.end:
-        parts[-1].end = lex.end
-        if lex.kind in ("descr", "bound", "inclusion"):
-            parts[-1].end = lex.previous_end
+        if lex.kind not in ("descr", "bound", "inclusion"):
+            parts[-1].end = lex.end
+        else:
             parts.append(_DeclPart(lex.kind, lex.start, lex.end))
             lex.advance()
             parts[-1].opened = lex.end
@@ -202,24 +203,26 @@ def _block(leaf: _Leaf) -> _Block:
 def _attach(comments: list[Span], statements: list[_Statement]) -> list[Span]:
     """Assign every comment to a leaf; return those after the last leaf."""
     leaves: list[_Leaf] = []
-    line_ends: list[int] = []  # of each leaf, or of the full stop after it: a comment on that line belongs to the leaf
+    trailing_from: list[int] = []  # offset after each leaf, or after its full stop: later comments on the line are its
     for statement in statements:
         leaves += statement.leaves
-        line_ends += [leaf.end for leaf in statement.leaves[:-1]] + [statement.end]
+        trailing_from += [leaf.end for leaf in statement.leaves[:-1]] + [statement.end]
     starts = [leaf.start for leaf in leaves]
     final_comments: list[Span] = []
     for comment in comments:
         index = bisect_right(starts, comment.start) - 1
-        before_next = leaves[index + 1].before if index + 1 < len(leaves) else final_comments
+        next_comments = leaves[index + 1].before if index + 1 < len(leaves) else final_comments
         leaf = leaves[index] if index >= 0 else None
-        if leaf is None or before_next:  # comments keep their order
-            before_next.append(comment)
+        if leaf is None or next_comments:  # the order is kept: an earlier comment is there already
+            next_comments.append(comment)
         elif comment.start < leaf.end:
             leaf.before.append(comment)
-        elif _continues(comment, leaf.after[-1]) if leaf.after else _is_trailing(comment, leaf.end, line_ends[index]):
+        elif (leaf.after and _continues(comment, leaf.after[-1])) or (
+            not leaf.after and _is_trailing(comment, leaf.end, trailing_from[index])
+        ):
             leaf.after.append(comment)
         else:
-            before_next.append(comment)
+            next_comments.append(comment)
     return final_comments
 
 
@@ -239,12 +242,13 @@ class _Page:
         self.source = source
         self.lines: list[str] = []
         self.source_line = 0  # the last line of the source that has been written
-        self.fact_end: int | None = None  # offset of the end of the last fact, if another may follow on its line
+        self.fact_end: int | None = None  # offset after the last fact, if another may follow on its line
 
     def text(self) -> str:
         return "".join(f"{line}\n" for line in self.lines)
 
     def add_comment(self, comment: Span, start: int | None = None) -> None:
+        """Write a comment that counts as being at the offset ``start``, by default its own."""
         self._keep_blank_line(comment.start if start is None else start)
         self.lines.append(_comment_text(comment))
         self._mark_written(comment.end)
@@ -253,14 +257,14 @@ class _Page:
         leaves = statement.leaves
         first, last = leaves[0], leaves[-1]
         for comment in first.before:
-            self.add_comment(comment, min(comment.start, first.start))
+            self.add_comment(comment, min(comment.start, first.start))  # one from inside the leaf moves before it
         if self._joins(statement):
             line = f"{self.lines.pop()} {statement.text}"
         else:
             self._keep_blank_line(first.start)
             line = statement.text
         if len(line) > WIDTH or _commented_inside(leaves):
-            first.before = []
+            first.before = []  # written above
             for block in statement.blocks:
                 self.lines += block.lines()
         else:

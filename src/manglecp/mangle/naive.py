@@ -57,11 +57,11 @@ class NaiveEvaluation:
         for rule in program.rules:
             self.rules.setdefault(rule.head.key, []).append(rule)
         self.answers: dict[Call, list[Args]] = {}  # facts of deferred predicates; cleared when relations change
-        self.derived = 0  # facts, in the components that are done
+        self.derived_count = 0  # facts, in the components that are done
         self.merge_steps = 0
         self.built = built_columns(program.rules)
-        self.parts = 0  # of built values, in the components that are done
-        self.building = 0  # parts of built values, in the component that is evaluated
+        self.part_count = 0  # of built values, in the components that are done
+        self.new_part_count = 0  # parts of built values, in the component that is evaluated
         self.facts_limit = self.facts_left = limits.derived_facts  # how many may be derived, in all and from now on
         self.skipped: set[tuple[Key, Args, Interval]] = set()  # derivations that hold at no instant
 
@@ -93,11 +93,11 @@ class NaiveEvaluation:
         if any(self.predicate(key).merge is not None for key in keys):
             self._evaluate_merging(keys, rules)
         else:
-            self.derived += self._fixpoint(keys, rules, self.limits.derived_facts)
+            self.derived_count += self._fixpoint(keys, rules, self.limits.derived_facts)
         for key in keys:
             self._finish(key)
-        self.parts += self._count_parts(keys)
-        self.building = 0
+        self.part_count += self._count_parts(keys)
+        self.new_part_count = 0
         self._check_parts(0)
 
     def _count_parts(self, keys: Iterable[Key]) -> int:
@@ -111,14 +111,14 @@ class NaiveEvaluation:
     def _check_parts(self, extra_parts: int) -> None:
         """Raise LimitError if ``extra_parts`` more parts exceed the limit."""
         limit = self.limits.parts
-        if self.parts + self.building + extra_parts > limit:
+        if self.part_count + self.new_part_count + extra_parts > limit:
             raise LimitError(limit, limit + 1, "parts of values")
 
     def _fixpoint(self, keys: list[Key], rules: list[Rule], limit: int) -> int:
         """Apply rules to a fixpoint, aggregates once before it; return the number of new facts."""
-        offset = self._size(keys) - self.derived  # size - offset counts the derived facts of all components
+        offset = self._size(keys) - self.derived_count  # size - offset counts the derived facts of all components
         self.facts_limit = limit
-        self.facts_left = limit - self.derived
+        self.facts_left = limit - self.derived_count
         self.answers.clear()
         for rule in [r for r in rules if r.clause.aggregates]:
             self._add(rule, self._apply(rule))
@@ -133,7 +133,7 @@ class NaiveEvaluation:
             changed = True in [self._add(rule, facts) for rule, facts in derived_by_rule]  # a list: add all
             self._check_derived(self._size(keys) - offset, limit)
             self._check_intervals(keys)  # stops a recursion that shifts time without end
-        return self._size(keys) - offset - self.derived
+        return self._size(keys) - offset - self.derived_count
 
     def _size(self, keys: Iterable[Key]) -> int:
         return sum(len(self.relation(key)) for key in keys)
@@ -142,7 +142,7 @@ class NaiveEvaluation:
         relation = self.relation(rule.head.key)
         columns = self.built.get(rule.head.key, ())
         new = [args for args, interval in facts if relation.add(args, interval)]
-        self.building += count_parts(new, columns)
+        self.new_part_count += count_parts(new, columns)
         self._check_parts(0)
         return bool(new)
 
@@ -164,7 +164,7 @@ class NaiveEvaluation:
         changed = True
         while changed:
             self.statistics.rounds += 1
-            self.building = 0  # the facts of the last round are replaced
+            self.new_part_count = 0  # the facts of the last round are replaced
             for key in ordinary:  # the least model over the merged relations as they stand
                 self.relation(key).facts = {args: set(intervals) for args, intervals in given[key].items()}
             # An interim state may have more facts than the result, so this limit only stops an endless derivation.
@@ -176,8 +176,8 @@ class NaiveEvaluation:
             changed = True in [self._merge_into(key, new) for key, new in derived.items()]  # a list: merge all
         for key in keys:
             for args, intervals in self.relation(key).facts.items():
-                self.derived += len(intervals - given[key].get(args, set()))
-        self._check_derived(self.derived, self.limits.derived_facts)
+                self.derived_count += len(intervals - given[key].get(args, set()))
+        self._check_derived(self.derived_count, self.limits.derived_facts)
 
     def _merge_into(self, key: Key, new_facts: list[Args], *, replace: bool = False) -> bool:
         """Merge facts into a relation, or replace it by them, in the order of values; return whether it changed."""

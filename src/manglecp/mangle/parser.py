@@ -42,9 +42,9 @@ from manglecp.mangle.syntax import (
 )
 from manglecp.mangle.values import INT_MAX, INT_MIN, Bytes, Duration, Float, Name, Time
 
-MAX_NESTING: Final = 100
-MAX_ERRORS: Final = 50
-LONG_TEXT: Final = 100_000  # characters from which the garbage collector is paused
+MAX_NESTING: Final = 100  # open brackets
+MAX_ERRORS: Final = 50  # the parser stops there
+LONG_TEXT: Final = 100_000  # the garbage collector is paused while a text of more characters is parsed
 
 COMPARISONS: Final = {symbol: predicate for predicate, symbol in INFIX.items()}
 
@@ -64,7 +64,7 @@ _Node = TypeVar("_Node")
 
 
 class Constants(dict[str, Constant]):
-    """Plain constants by text, memoised."""
+    """Constants by their text as matched by _ARG, memoised. Raises KeyError for a malformed name."""
 
     def __missing__(self, text: str) -> Constant:
         first = text[0]
@@ -81,7 +81,7 @@ def parse(source: Source) -> Unit:
 
 
 def parse_premise(source: Source) -> Premise:
-    """Parse one premise, such as a query from a command line; a full stop may follow."""
+    """Parse one premise, such as a query from a command line; a full stop may follow. Raises :class:`ParseError`."""
     parser = Parser(source)
     parser.refuse_surrogates()
     parser.lex.advance()
@@ -93,7 +93,7 @@ def parse_premise(source: Source) -> Premise:
 
 
 def decode(name: str, data: bytes, trust: Trust = Trust.DOMAIN) -> Source:
-    """Decode the bytes of a file: UTF-8, with or without a byte order mark."""
+    """Decode the bytes of a file: UTF-8, with or without a byte order mark. Raises :class:`ParseError`."""
     data = data.removeprefix(BOM_UTF8)
     try:
         return Source(name, data.decode(), trust)
@@ -190,7 +190,7 @@ class Parser:
                 return
 
     def _plain_facts(self, items: list[Any]) -> None:
-        """Append the plain ground facts from the current token on to ``items``: a fast path."""
+        """Append to ``items`` the plain ground facts that start at the current token: a fast path."""
         lex = self.lex
         if lex.kind != "name":
             return
@@ -215,13 +215,13 @@ class Parser:
             self._recover(lambda: lex.read_at(position))
 
     def plain_fact(self, predicate: str, args: tuple[Constant, ...], start: int, atom_end: int, end: int) -> Any:
-        """Return a fact of the fast path; its full stop ends at ``end``."""
+        """Return a fact of the fast path; its atom ends at the offset ``atom_end``, its full stop at ``end``."""
         source, new_tuple = self.source, tuple.__new__  # faster than Span(…)
         head = Atom(predicate, args, new_tuple(Span, (source, start, atom_end)))
         return Clause(head, None, (), (), new_tuple(Span, (source, start, end)))
 
     def package(self, keyword: str) -> Package:
-        """Parse ``Package name [attributes]!``, or ``Use``."""
+        """Parse ``Package name [attributes]!`` or ``Use name [attributes]!``."""
         start = self.lex.start
         self.expect(keyword)
         name, name_span = self.lex.text, self.lex.span()
@@ -235,6 +235,7 @@ class Parser:
         return Package(name, attributes, self.span_from(start))
 
     def item(self) -> Any:
+        """Parse a declaration or a clause."""
         lex = self.lex
         lex.depth = 0
         if lex.kind == "Decl":
@@ -329,8 +330,8 @@ class Parser:
         if negated and (lex.kind in COMPARISONS or lex.kind in ("=", "!=")):
             lex.fail("a comparison cannot be negated", fix="use the opposite comparison")
         annotation = self.annotation() if lex.kind == "@" else None
-        comparison = lex.kind
-        if not negated and (comparison in COMPARISONS or comparison in ("=", "!=")):
+        symbol = lex.kind
+        if not negated and (symbol in COMPARISONS or symbol in ("=", "!=")):
             if isinstance(left, Atom):
                 lex.fail(f"{left.predicate}(…) is an atom and has no value to compare", left.span)
             if temporal_operator is not None or annotation is not None:
@@ -338,9 +339,9 @@ class Parser:
             lex.advance()
             right = self.term()
             span = self.span_from(start)
-            if comparison in COMPARISONS:
-                return Literal(Atom(COMPARISONS[comparison], (left, right), span), span=span)
-            return Equality(left, right, comparison == "!=", span)
+            if symbol in COMPARISONS:
+                return Literal(Atom(COMPARISONS[symbol], (left, right), span), span=span)
+            return Equality(left, right, symbol == "!=", span)
         if not isinstance(left, Atom):
             lex.fail("a premise is an atom or a comparison", self.span_from(start))
         return Literal(left, negated, temporal_operator, annotation, self.span_from(start))
@@ -483,7 +484,7 @@ class Parser:
         return Apply("fn:struct", self.entries("}"), self.span_from(start))
 
     def _only_comma(self, closing: str) -> bool:
-        """Consume the comma of ``[,]`` or ``{,}``, an empty list or struct; return whether it is there."""
+        """Consume the comma of an empty ``[,]`` or ``{,}``; return whether there was one."""
         if not self.accept(","):
             return False
         if self.lex.kind != closing:
@@ -513,6 +514,7 @@ class Parser:
         return Apply(f"fn:{name}", args, self.span_from(start))
 
     def _type_argument(self) -> tuple[Term, ...]:
+        """Parse a type, or a label and its type; ``opt`` makes one term of both."""
         start = self.lex.start
         if self.accept("opt"):
             return (Apply("fn:opt", self.entry(), self.span_from(start)),)
@@ -563,10 +565,8 @@ class Parser:
         return TimeBound(value, text, span)
 
     def timestamp(self, text: str) -> Time:
-        """Parse in UTC; raises a syntax error beyond 64 bits of nanoseconds."""
-        from manglecp.mangle.builtins.calendar import (
-            parse_rfc3339,
-        )  # loads all built-ins; few sources need it
+        """Parse a timestamp in UTC; raises a syntax error beyond 64 bits of nanoseconds."""
+        from manglecp.mangle.builtins.calendar import parse_rfc3339  # late: it loads all built-ins, and few need them
 
         date, _, clock = text.rstrip("Z").partition("T")
         ns = parse_rfc3339(f"{date}T{clock or '00:00:00'}Z")
@@ -578,11 +578,9 @@ class Parser:
 
     def duration(self, text: str) -> Duration:
         """Parse a number and a unit; raises a syntax error beyond 64 bits of nanoseconds."""
-        from manglecp.mangle.builtins.calendar import (
-            parse_duration,
-        )  # loads all built-ins; few sources need it
+        from manglecp.mangle.builtins.calendar import parse_duration  # late: it loads all built-ins
 
-        in_days = text.endswith("d")
+        in_days = text.endswith("d")  # a unit that parse_duration lacks
         ns = parse_duration(f"{text[:-1]}h" if in_days else text)
         assert ns is not None  # the lexer matched it
         ns *= 24 if in_days else 1
@@ -624,7 +622,7 @@ class Parser:
         self.lex.advance()
 
     def current_token(self) -> str:
-        """Return the current token for messages."""
+        """Return the current token as messages name it."""
         if self.lex.kind == "end":
             return "the end of the text"
         text = self.lex.text
@@ -640,7 +638,7 @@ class _TooManyErrors(Exception):
 
 
 def argument_span(atom: Atom, index: int) -> Span | None:
-    """Return the span of argument ``index`` of an atom; the atom's own span if it is unknown."""
+    """Return the span of argument ``index`` of an atom; the span of the atom if the argument cannot be located."""
     argument = atom.args[index]
     if isinstance(argument, Variable | Apply) and argument.span is not None:
         return argument.span
@@ -651,14 +649,14 @@ def argument_span(atom: Atom, index: int) -> Span | None:
     lex.advance()
     depth = position = 0
     while lex.end < atom.span.end:
-        if lex.kind in "([{":
+        if lex.kind in ("(", "[", "{"):
             depth += 1
-        elif lex.kind in ")]}":
+        elif lex.kind in (")", "]", "}"):
             depth -= 1
         elif lex.kind == "," and depth == 1:
             position += 1
         lex.depth = depth
         lex.advance()
         if position == index and depth == 1 and lex.kind != ",":
-            return lex.span()
+            return lex.span()  # a constant is one token
     return atom.span

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A clause with a body, its premises in running order."""
+    """A clause with a body, and its premises in running order."""
 
     clause: Clause
     premises: tuple[Premise, ...]
@@ -110,15 +110,16 @@ class Program:
         names to trust levels, and overrides the owners that declarations and clauses imply.
         """
         sources = list(sources)
-        source_texts = (source.source if isinstance(source, Unit) else source for source in sources)
-        is_long = sum(len(source_text.text) for source_text in source_texts if source_text is not None) > LONG_TEXT
+        originals = (source.source if isinstance(source, Unit) else source for source in sources)
+        is_long = sum(len(original.text) for original in originals if original is not None) > LONG_TEXT
         with gc_paused(is_long):
-            return _Loader(_parse_all(sources)).load(bounds == "error", owners or {})
+            return _Loader(_parse_all(sources)).load(check_bounds=bounds == "error", owners=owners or {})
 
     @classmethod
     def of_declarations(cls, decls: Iterable[Decl]) -> Program:
         """Return a program without clauses: enough to read facts when rules are wrong."""
-        return cls(collect(decls, ())[0], (), (), (), ())
+        predicates, _, _ = collect(decls, clauses=())
+        return cls(predicates, rules=(), facts=(), components=(), warnings=())
 
     def affected_by(self, keys: Iterable[Key]) -> set[Key]:
         """Return these predicates and all that are derived from them."""
@@ -143,14 +144,14 @@ class Program:
 
 def _parse_all(sources: Iterable[Source | Unit]) -> list[Unit]:
     units: list[Unit] = []
-    broken: list[Diagnostic] = []
+    problems: list[Diagnostic] = []
     for source in sources:
         try:
             units.append(source if isinstance(source, Unit) else parse(source))
         except ParseError as error:
-            broken += error.diagnostics
-    if broken:
-        raise ParseError(broken)
+            problems += error.diagnostics
+    if problems:
+        raise ParseError(problems)
     return units
 
 
@@ -170,17 +171,17 @@ class _Loader:
         self._check_inclusions()
         for clause in self.clauses:
             self._load_clause(clause)
-        dependencies = Dependencies(self.predicates, [rule.clause for rule in self.rules])
-        recursion_errors, warnings = dependencies.temporal_recursion()
+        graph = Dependencies(self.predicates, [rule.clause for rule in self.rules])
+        recursion_errors, warnings = graph.temporal_recursion()
         self.errors += recursion_errors
         if check_bounds:
             self.errors += self._check_types()
         if self.errors:
             raise AnalysisError(self._in_order(self.errors))
-        unstratifiable = dependencies.unstratifiable()
+        unstratifiable = graph.unstratifiable()
         if unstratifiable:
             raise StratificationError(self._in_order(unstratifiable))
-        return Program(self.predicates, self.rules, self.facts, dependencies.components, self._in_order(warnings))
+        return Program(self.predicates, self.rules, self.facts, graph.components, self._in_order(warnings))
 
     def _load_clause(self, clause: Clause) -> None:
         if _is_plain_fact(clause) and not self.predicates[clause.head.key].temporal:
@@ -215,21 +216,21 @@ class _Loader:
         return check_types(self.predicates, rules, facts)
 
     def _untypable(self) -> set[Key]:
-        """Return predicates with a faulty declaration, or with none and a faulty clause or untypable premise."""
+        """Return predicates with a faulty declaration, or undeclared and with a faulty clause or untypable premise."""
         undeclared = {key for key, predicate in self.predicates.items() if predicate.decl is None}
         readers: dict[Key, set[Key]] = {}
-        for rule in self.rules:
-            for key in _reads(rule.clause) if rule.head.key in undeclared else ():
+        for rule in (rule for rule in self.rules if rule.head.key in undeclared):
+            for key in _reads(rule.clause):
                 readers.setdefault(key, set()).add(rule.head.key)
         faulty = undeclared.intersection(clause.head.key for clause in self.faulty_clauses)
         return closure(faulty | self.faulty_decls, readers)
 
     def _add_fact(self, clause: Clause) -> None:
         if any(map(mentions_now, clause.head.args)):
-            self.facts.append(GivenFact(clause, None))
+            self.facts.append(GivenFact(clause, args=None))
             return
         try:
-            self.facts.append(GivenFact(clause, tuple(evaluate_term(arg, {}, 0) for arg in clause.head.args)))
+            self.facts.append(GivenFact(clause, tuple(evaluate_term(arg, {}, now=0) for arg in clause.head.args)))
         except ValueFault as fault:
             self._refuse(clause, [Diagnostic("analysis", str(fault), clause.head.span, printer.clause(clause))])
 
@@ -256,11 +257,13 @@ class _Loader:
         return None
 
     def _in_order(self, diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
-        sources = {id(unit.source): position for position, unit in enumerate(self.units)}
+        """Sort by source and offset; diagnostics without a source come last."""
+        source_ranks = {id(unit.source): rank for rank, unit in enumerate(self.units)}
+        last = len(source_ranks)
 
         def place(diagnostic: Diagnostic) -> tuple[int, int]:
             span = diagnostic.span
-            return (len(sources), 0) if span is None else (sources.get(id(span.source), len(sources)), span.start)
+            return (last, 0) if span is None else (source_ranks.get(id(span.source), last), span.start)
 
         return sorted(diagnostics, key=place)
 
@@ -284,7 +287,7 @@ class DependencyClosure:
     def __init__(self, program: Program) -> None:
         self._reads: dict[Key, set[Key]] = {}
         self._readers: dict[Key, set[Key]] = {}
-        self._retracting: dict[Key, set[Key]] = {}  # by head, the bodies whose new facts can retract its facts
+        self._retracting: dict[Key, set[Key]] = {}  # by head, the body predicates whose new facts can retract its facts
         for dependency in dependencies(program.predicates, (rule.clause for rule in program.rules)):
             if dependency.body[0].startswith(":"):
                 continue
@@ -293,7 +296,7 @@ class DependencyClosure:
             if dependency.retracts:
                 self._retracting.setdefault(dependency.head, set()).add(dependency.body)
             if dependency.premise is None:  # a merge, whose own facts replace each other
-                self._retracting[dependency.head].add(dependency.head)
+                self._retracting.setdefault(dependency.head, set()).add(dependency.head)
 
     def needs(self, keys: Iterable[Key]) -> set[Key]:
         """Return these predicates and all that they are derived from."""
@@ -325,12 +328,11 @@ def closure(start: Iterable[Key], edges: Mapping[Key, Iterable[Key]]) -> set[Key
 
 
 # The limit on derived facts does not bound their size: a list that grows by one element per fact takes quadratic
-# memory. So the parts of values are counted in *built* columns: those where a rule puts the result of a function
-# whose size is not fixed. Values that a rule copies are shared and not counted. The count depends on the facts only,
-# not on their derivation.
-_BUILDS_ANY_SIZE: Final = ("/string", "fn:List", "fn:Map", "fn:Struct", "fn:Pair", "/any")
-"""Result types of functions that make values of any size."""
-_RETURNS_PART: Final = ("V", "X", "Y")  # result types of functions that return a part of an argument
+# memory. So the parts of values are counted in *built* columns: those where a rule puts the result of a function, if
+# that result may have any size. Values that a rule copies are shared and not counted. The count depends on the facts
+# only, not on their derivation. The constants are beginnings of result types:
+_ANY_SIZE_RESULTS: Final = ("/string", "fn:List", "fn:Map", "fn:Struct", "fn:Pair", "/any")
+_PART_RESULTS: Final = ("V", "X", "Y")  # type variables: such a function returns an argument or a part of one
 
 
 def built_columns(rules: Iterable[Rule]) -> dict[Key, tuple[int, ...]]:
@@ -344,7 +346,7 @@ def built_columns(rules: Iterable[Rule]) -> dict[Key, tuple[int, ...]]:
 
 
 def count_parts(facts: Iterable[tuple[Value, ...]], columns: tuple[int, ...]) -> int:
-    """Return the total :func:`part_size` of the values in some columns."""
+    """Return the sum of :func:`part_size` over the values in these columns."""
     return sum(part_size(fact[column]) for fact in facts for column in columns)
 
 
@@ -369,6 +371,6 @@ def _builds(term: Term, built: set[str]) -> bool:
     if not isinstance(term, Apply):
         return False
     function = FUNCTIONS.get(term.function) or REDUCERS.get(term.function)
-    if function is None or function.result.startswith(_BUILDS_ANY_SIZE):
+    if function is None or function.result.startswith(_ANY_SIZE_RESULTS):
         return True
-    return function.result.startswith(_RETURNS_PART) and any(_builds(arg, built) for arg in term.args)
+    return function.result.startswith(_PART_RESULTS) and any(_builds(arg, built) for arg in term.args)

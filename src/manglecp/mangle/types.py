@@ -29,7 +29,7 @@ class Base:
 
 @dataclass(frozen=True, slots=True)
 class NameType:
-    """The names strictly below a prefix; with ``/name`` all names."""
+    """The names strictly below a prefix; with the prefix ``/name`` all names."""
 
     prefix: str
 
@@ -87,7 +87,7 @@ class MapType(Compound):
 
 @dataclass(frozen=True, slots=True)
 class StructType:
-    """Structs with these fields, some of which may be absent."""
+    """Structs with these fields: labels and types. An optional field may be absent."""
 
     required: tuple[tuple[Value, Type], ...]
     optional: tuple[tuple[Value, Type], ...] = ()
@@ -135,7 +135,7 @@ ALL_KINDS: Final = frozenset(KIND_NAMES.values())
 MAX_DEPTH: Final = 100  # of nested types, because the relations below recurse
 
 ANY: Final = Base("/any")
-BOT: Final = Base("/bot")  # conforms to every type; what an empty list or map has as element types
+BOT: Final = Base("/bot")  # conforms to every type; the element type of an empty list
 NUMBER: Final = Base("/number")
 FLOAT: Final = Base("/float64")
 STRING: Final = Base("/string")
@@ -147,7 +147,7 @@ EMPTY: Final = Union(())  # the result of a meet without common values
 BASES: Final[Mapping[str, Type]] = {
     str(base): base for base in (ANY, BOT, NAME, NUMBER, FLOAT, STRING, BYTES, TIME, DURATION)
 }
-KIND_TYPES: Final = {kind: BASES[f"/{name}"] for kind, name in KIND_NAMES.items() if f"/{name}" in BASES}
+KIND_TYPES: Final = {class_: BASES[f"/{kind}"] for class_, kind in KIND_NAMES.items() if f"/{kind}" in BASES}
 _MAX_PARTS: Final = 5_000  # of a type that the checker follows
 
 
@@ -285,7 +285,9 @@ def kinds_of(type_: Type) -> frozenset[str]:
         return frozenset({"name"})
     if isinstance(type_, Singleton):
         return frozenset({KIND_NAMES[type(type_.value)]})
-    return frozenset() if type_ == BOT else ALL_KINDS & {str(type_)[1:]} or ALL_KINDS  # all for /any and variables
+    if type_ == BOT:
+        return frozenset()
+    return ALL_KINDS & {str(type_).removeprefix("/")} or ALL_KINDS  # all for /any and type variables
 
 
 def parts(type_: Type) -> Iterator[Type]:
@@ -324,9 +326,9 @@ def conforms(left: Type, right: Type) -> bool:
     if left in (right, BOT) or right == ANY:
         return True
     if isinstance(left, Union):
-        return all(conforms(member, right) for member in left.members)
+        return all(conforms(alternative, right) for alternative in left.members)
     if isinstance(right, Union):
-        return any(conforms(left, member) for member in right.members)
+        return any(conforms(left, alternative) for alternative in right.members)
     if isinstance(left, TypeVariable):
         left = ANY  # an unconstrained variable
     if isinstance(right, TypeVariable):
@@ -335,7 +337,7 @@ def conforms(left: Type, right: Type) -> bool:
         return conforms(left.some if isinstance(left, OptionType) else left, right.some)
     if isinstance(right, Tag):
         if isinstance(left, Singleton):
-            return left.value is right.name
+            return left.value is right.name  # names are interned
         return isinstance(left, NameType | Tag)
     if isinstance(left, Tag):
         left = Singleton(left.name)
@@ -381,7 +383,7 @@ def member(value: Value, type_: Type) -> bool:
 
 
 def meet(left: Type, right: Type) -> Type:
-    """Return the intersection; :data:`EMPTY` if there is none."""
+    """Return the intersection, :data:`EMPTY` if there is none; for two singletons of one kind that kind."""
     if left == right or right == ANY:
         return left
     if left == ANY:
@@ -432,7 +434,7 @@ def _struct_meet(left: StructType, right: StructType) -> Type:
 
 
 def widen(type_: Type) -> Type:
-    """Return the kind of a singleton; other types are returned as is."""
+    """Return the kind of a singleton or tag; other types are returned as is."""
     if isinstance(type_, Singleton):
         return KIND_TYPES[type(type_.value)]
     return NAME if isinstance(type_, Tag) else type_
@@ -461,7 +463,7 @@ def upper(types: Iterable[Type]) -> Type:
 
 
 class Vocabulary:
-    """The names and singletons in declared types, which determine how precisely a constant is typed."""
+    """The prefixes of names and the singletons in declared types; they determine how precisely a constant is typed."""
 
     def __init__(self, declared: Iterable[Type] = ()) -> None:
         self.prefixes: set[str] = set()
@@ -469,7 +471,7 @@ class Vocabulary:
         for type_ in declared:
             for part in parts(type_):
                 self._add(part)
-        self.longest_prefix = max(map(len, self.prefixes), default=0)
+        self.max_prefix_length = max(map(len, self.prefixes), default=0)
 
     def _add(self, part: Type) -> None:
         if isinstance(part, NameType):
@@ -491,7 +493,7 @@ class Vocabulary:
             return Singleton(value)
         if not isinstance(value, Name):
             return KIND_TYPES[type(value)]
-        prefix = value.text[: self.longest_prefix + 1]
+        prefix = value.text[: self.max_prefix_length + 1]  # with the slash after it
         while (cut := prefix.rfind("/")) > 0:
             prefix = prefix[:cut]
             if prefix in self.prefixes:
@@ -516,7 +518,8 @@ class Vocabulary:
         if isinstance(value, Map):
             if not value.entries:
                 return MapType(BOT, BOT)
-            keys = upper(self._distinct_types([k for k, _ in value.entries], False, depth))  # keys are contravariant
+            # Keys are contravariant, so an exact type would accept too few keys.
+            keys = upper(self._distinct_types([k for k, _ in value.entries], exact=False, depth=depth))
             return MapType(keys, upper(self._distinct_types([v for _, v in value.entries], exact, depth)))
         if isinstance(value, Struct):
             return StructType(tuple((label, self.value(v, exact, depth + 1)) for label, v in value.entries))
@@ -558,7 +561,7 @@ def row_accepts(row: Types, types: Types) -> bool:
 
 
 def _fits(expected: Type, actual: Type, binding: Binding) -> bool:
-    """Return whether ``actual`` conforms; a type variable is bound to the widest type it met."""
+    """Return whether ``actual`` conforms to ``expected``; binds a type variable to the widest type it met."""
     if isinstance(expected, TypeVariable):
         bound = binding.get(expected.name)
         widened = widen(actual)

@@ -18,7 +18,7 @@ SECOND: Final = 1_000_000_000
 MINUTE: Final = 60 * SECOND
 HOUR: Final = 60 * MINUTE
 
-# Units of `fn:time:trunc` in nanoseconds; none of these depends on a zone.
+# The nanoseconds of the units of `fn:time:trunc`; a `/day` is in UTC here, a local day in CIVIL_UNITS.
 FIXED_UNITS: Final = {
     "/day": 24 * HOUR,
     "/hour": HOUR,
@@ -28,8 +28,8 @@ FIXED_UNITS: Final = {
     "/microsecond": 1_000,
     "/nanosecond": 1,
 }
-# How many characters of 2024-02-29T23:45:06.789000000 each unit shows.
-SHOWN_UNITS: Final = {
+# By unit, how many characters of 2024-02-29T23:45:06.789000000 are shown.
+SHOWN_LENGTHS: Final = {
     "/year": 4,
     "/month": 7,
     "/day": 10,
@@ -44,9 +44,9 @@ CIVIL_UNITS: Final = ("/year", "/month", "/week", "/day")  # of local calendars
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ONE_SECOND: Final = timedelta(seconds=1)
-_CLOCK: Final = r"([0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3])(?::[0-5][0-9]){2})(?:\.([0-9]+))?"
-_CIVIL: Final = re.compile(_CLOCK)
-_RFC3339: Final = re.compile(_CLOCK + r"(?:Z|([+-])([01][0-9]|2[0-3]):([0-5][0-9]))")
+_DATE_TIME: Final = r"([0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3])(?::[0-5][0-9]){2})(?:\.([0-9]+))?"
+_CIVIL: Final = re.compile(_DATE_TIME)
+_RFC3339: Final = re.compile(_DATE_TIME + r"(?:Z|([+-])([01][0-9]|2[0-3]):([0-5][0-9]))")
 _DURATION_PART: Final = re.compile(r"([0-9]*)(?:\.([0-9]*))?([^0-9.]+)")
 _DURATION_UNITS: Final = {
     "ns": 1,
@@ -98,8 +98,8 @@ def parse_rfc3339(text: str) -> int | None:
     match = _RFC3339.fullmatch(text)
     if match is None:
         return None
-    clock, fraction, sign, hours, minutes = match.groups()
-    ns = _instant_at(clock, fraction, UTC)
+    date_time, fraction, sign, hours, minutes = match.groups()
+    ns = _instant_at(date_time, fraction, UTC)
     if ns is None or sign is None:
         return ns
     offset_ns = int(hours) * HOUR + int(minutes) * MINUTE
@@ -112,9 +112,9 @@ def parse_civil(text: str, tz: ZoneInfo) -> int | None:
     return None if match is None else _instant_at(match[1], match[2], tz)
 
 
-def _instant_at(clock: str, fraction: str | None, tz: tzinfo) -> int | None:
+def _instant_at(date_time: str, fraction: str | None, tz: tzinfo) -> int | None:
     try:
-        moment = datetime.fromisoformat(clock)
+        moment = datetime.fromisoformat(date_time)
     except ValueError:  # no such day
         return None
     return _unix_seconds(moment.replace(tzinfo=tz)) * SECOND + _fraction_ns(fraction or "", SECOND)
@@ -143,7 +143,7 @@ def parse_duration(text: str) -> int | None:
 
 
 def _whole(digits: str) -> int:
-    # 30 digits are out of range already, and Python refuses to read thousands of them.
+    # 30 significant digits exceed 64 bits in every unit, so the rest does not matter; int() refuses thousands.
     return int(digits.lstrip("0")[:30] or "0")
 
 
@@ -152,19 +152,19 @@ def _fraction_ns(digits: str, unit_ns: int) -> int:
     return int(digits[:18].ljust(18, "0")) * unit_ns // 10**18
 
 
-def fields(ns: int) -> datetime:
-    """Return year, month, day, hour, minute and second in UTC."""
+def utc_datetime(ns: int) -> datetime:
+    """Return the instant in UTC, without the fraction of its second."""
     return _EPOCH + timedelta(seconds=ns // SECOND)
 
 
 def format_instant(ns: int, tz: ZoneInfo, unit: str) -> str:
-    """Format the instant in a zone, down to one of SHOWN_UNITS; times of day include the offset."""
+    """Format the instant in a zone, down to one of SHOWN_LENGTHS; times of day include the offset."""
     seconds, below_second = divmod(ns, SECOND)
     moment = _local_time(seconds, tz)
-    text = f"{moment.replace(tzinfo=None).isoformat()}.{below_second:09d}"[: SHOWN_UNITS[unit]]
+    text = f"{moment.replace(tzinfo=None).isoformat()}.{below_second:09d}"[: SHOWN_LENGTHS[unit]]
     if unit == "/nanosecond":
         text = text.rstrip("0").removesuffix(".")
-    return text + _offset_text(_offset_seconds(moment)) if SHOWN_UNITS[unit] > SHOWN_UNITS["/day"] else text
+    return text + _offset_text(_offset_seconds(moment)) if SHOWN_LENGTHS[unit] > SHOWN_LENGTHS["/day"] else text
 
 
 def _offset_text(seconds: int) -> str:
@@ -192,7 +192,7 @@ def _day_start(day: date, tz: ZoneInfo) -> int:
     start = _unix_seconds(midnight)
     if _local_time(start, tz).replace(tzinfo=None) == midnight.replace(tzinfo=None):
         return start
-    # The clocks went forward over midnight: search the change, which lies between both readings of midnight.
+    # The clocks went forward over midnight. In this gap fold=1 gives an instant before the change, fold=0 one after it.
     before, after = _unix_seconds(midnight.replace(fold=1)), start
     while after - before > 1:
         middle = (before + after) // 2

@@ -65,7 +65,7 @@ def _format(op: str, time: Value, unit: Value) -> Value:
 
 def _format_civil(op: str, time: Value, zone_name: Value, unit: Value) -> Value:
     ns, tz = finite_instant(op, time), _zone(op, zone_name)
-    return calendar.format_instant(ns, tz, _unit(op, unit, calendar.SHOWN_UNITS))
+    return calendar.format_instant(ns, tz, _unit(op, unit, calendar.SHOWN_LENGTHS))
 
 
 def _trunc(op: str, time: Value, unit: Value) -> Value:
@@ -99,7 +99,7 @@ def _unit(op: str, value: Value, units: Collection[str]) -> str:
 
 
 def _fields(op: str, time: Value) -> datetime:
-    return calendar.fields(finite_instant(op, time))
+    return calendar.utc_datetime(finite_instant(op, time))
 
 
 def _time_add(op: str, time: Value, span: Value) -> Value:

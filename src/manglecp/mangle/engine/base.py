@@ -38,7 +38,7 @@ class Base:
     @property
     def derived(self) -> int:
         """The number of derived facts, which count towards the limit of a request."""
-        return self.layer.derived
+        return self.layer.derived_count
 
     def rows(self, key: Key) -> Collection[FactTuple]:
         """Return the facts of a predicate in the base; temporal ones end with their two instants."""

@@ -49,10 +49,10 @@ Ending: TypeAlias = OneOf["head", "fact", "row", "variables", "exists"]
 """What a function does with a row: add the head's fact; collect that fact, the row, or the values of some variables in
 ``rows``; or report that a row exists whose head holds at some instant."""
 
-_Columns: TypeAlias = list[tuple[int, str]]  # positions and the expressions of their values
+_KnownColumns: TypeAlias = list[tuple[int, str]]  # columns, and expressions of the values they must have
 
-GROWING: Final = 1_000_000  # assumed size of a relation that is still growing
-MAX_LOOPS: Final = 18  # Python refuses more than 20 nested blocks
+GROWING_SIZE: Final = 1_000_000  # assumed size of a relation that is still growing
+MAX_LOOPS: Final = 18  # Python refuses more than 20 nested blocks; two are spare
 
 # By kind, what follows the expression of a value to get what the value is compared by.
 _SUFFIX: Final = {"number": "", "string": "", "name": ".text", "time": ".ns", "duration": ".ns", "float64": ".value"}
@@ -74,6 +74,7 @@ def window_end(value: Value, now: int, sign: int) -> int:
 
 
 def live(facts: Iterable[Any], removed: set[Any]) -> list[Any]:
+    """Return the facts of the base that are not removed."""
     return [fact for fact in facts if fact not in removed]
 
 
@@ -106,19 +107,19 @@ def tuple_text(parts: Sequence[str]) -> str:
 
 @dataclass(eq=False)
 class Code:
-    """The source of a function: lines, loops, names, and access to relations."""
+    """The source of a function: lines, loops, names, and Python expressions that read relations."""
 
-    ids: Mapping[Key, int]
-    temporal: Sequence[bool]
-    views: Sequence[View]
+    ids: Mapping[Key, int]  # the number of each predicate
+    temporal: Sequence[bool]  # by predicate number
+    views: Sequence[View]  # by predicate number
     growing: Collection[Key] = field(default=(), kw_only=True)  # predicates that gain facts while it runs
     either_state: bool = field(default=False, kw_only=True)  # visit all rows of the old or the new state; no negations
     lines: list[str] = field(default_factory=list, init=False)
     prologue: dict[str, str] = field(default_factory=dict, init=False)  # assignments before the loops, by name
     namespace: dict[str, Any] = field(default_factory=dict, init=False)  # global names
-    loops: int = field(default=0, init=False)  # that are open
+    open_loops: int = field(default=0, init=False)  # their number
     headers: list[tuple[int, int]] = field(default_factory=list, init=False)  # line and depth of each loop
-    temporaries: int = field(default=0, init=False)
+    temporary_count: int = field(default=0, init=False)
 
     def is_temporal(self, key: Key) -> bool:
         return self.temporal[self.ids[key]]
@@ -129,17 +130,17 @@ class Code:
         return layers if key not in self.growing or "o" in layers else layers + "o"
 
     def write(self, line: str) -> None:
-        self.lines.append("    " * self.loops + line)
+        self.lines.append("    " * self.open_loops + line)
 
     def loop(self, header: str) -> None:
-        self.headers.append((len(self.lines), self.loops))
+        self.headers.append((len(self.lines), self.open_loops))
         self.write(header)
-        self.loops += 1
+        self.open_loops += 1
 
-    def unless(self, condition: str) -> None:
+    def skip_if(self, condition: str) -> None:
         """Skip this row (or return, outside of loops) if the condition holds."""
         self.write(f"if {condition}:")
-        self.write(f"    {'continue' if self.loops else 'return'}")
+        self.write(f"    {'continue' if self.open_loops else 'return'}")
 
     def global_name(self, value: Any, prefix: str) -> str:
         """Return the name under which the function receives a value."""
@@ -151,8 +152,8 @@ class Code:
         return name
 
     def temporary(self, prefix: str = "t") -> str:
-        self.temporaries += 1
-        return f"{prefix}{self.temporaries}"
+        self.temporary_count += 1
+        return f"{prefix}{self.temporary_count}"
 
     def local_name(self, name: str, source: str) -> str:
         """Return ``name``, to which the function assigns the expression ``source`` at its start."""
@@ -171,9 +172,10 @@ class Code:
         return self.local_name(f"{layer}{i}_{'_'.join(map(str, columns))}", f"{owner}.index({columns!r})")
 
     def _read_layers(self, key: Key) -> str:
+        """Return :meth:`layers`; with ``either_state`` the base includes its removed facts."""
         return self.layers(key).replace("x", "b") if self.either_state else self.layers(key)
 
-    def _together(self, key: Key, read: Callable[[str], str]) -> str:
+    def _all_layers(self, key: Key, read: Callable[[str], str]) -> str:
         """Return an expression for the facts of all layers; ``read`` returns one for a layer."""
         sources = []
         for layer in self._read_layers(key):
@@ -181,10 +183,10 @@ class Code:
         return sources[0] if len(sources) == 1 else f"chain({', '.join(sources)})" if sources else "E"
 
     def everything(self, key: Key) -> str:
-        return self._together(key, lambda layer: self.facts(key, layer))
+        return self._all_layers(key, lambda layer: self.facts(key, layer))
 
     def matching(self, key: Key, columns: tuple[int, ...], values: str) -> str:
-        return self._together(key, lambda layer: f"{self.index(key, layer, columns)}.get({values}, E)")
+        return self._all_layers(key, lambda layer: f"{self.index(key, layer, columns)}.get({values}, E)")
 
     def contains(self, key: Key, fact: str) -> str:
         tests = []
@@ -196,7 +198,7 @@ class Code:
         return " or ".join(tests) or "False"
 
     def exists(self, key: Key, columns: tuple[int, ...], values: str) -> str:
-        """Return a test for a fact with these values in these columns; for any fact without columns."""
+        """Return a test for a fact with these values in these columns; without columns, for any fact."""
         tests = []
         for layer in self._read_layers(key):
             if layer == "x":
@@ -228,7 +230,7 @@ class Generator(Code):
     inference: KindInference = field(init=False)
 
     def size(self, key: Key) -> int:
-        return GROWING if key in self.growing else len(self.views[self.ids[key]])
+        return GROWING_SIZE if key in self.growing else len(self.views[self.ids[key]])
 
     def compile(self) -> CompiledFunction | None:
         """Return the function, or None if the rule derives nothing from these layers."""
@@ -245,9 +247,9 @@ class Generator(Code):
             self.inference = KindInference({}, kinds)
             self._step(step)
         self.inference = KindInference({}, self.rule_steps.kinds)
-        self._end()
-        if self.loops > MAX_LOOPS:
-            raise NotCompiled(f"{self.loops} nested loops")
+        self._write_ending()
+        if self.open_loops > MAX_LOOPS:
+            raise NotCompiled(f"{self.open_loops} nested loops")
         body = [f"    {line}" for line in (*self.prologue.values(), *self.lines)]
         source = "\n".join([f"def {self.name}(views, now, limits, rows, known=None):", *body]) + "\n"
         scope = {**_RUNTIME, **self.namespace}
@@ -292,8 +294,8 @@ class Generator(Code):
             return self.global_name(term, "K")
         if term.function == "fn:time:now" and not term.args:
             return self.local_name("clock", "Time(now)")
-        numbers = all(self.inference.of(arg) == {"number"} for arg in term.args)
-        if term.function in _ARITHMETIC and numbers and len(term.args) > 1:
+        all_numbers = all(self.inference.of(arg) == {"number"} for arg in term.args)
+        if term.function in _ARITHMETIC and all_numbers and len(term.args) > 1:
             return f"wrap({_ARITHMETIC[term.function].join(self.expression(arg) for arg in term.args)})"
         function = FUNCTIONS.get(term.function)
         if function is None or not function.accepts(len(term.args)):
@@ -314,7 +316,7 @@ class Generator(Code):
         if isinstance(step, Scan):
             self._scan(step)
         elif isinstance(step, Within):
-            self.unless(f"not s{step.position} <= {self._instant(step.bound)} <= e{step.position}")
+            self.skip_if(f"not s{step.position} <= {self._instant(step.bound)} <= e{step.position}")
         elif isinstance(step, Window):
             self._window(step)
         elif isinstance(step, Negation):
@@ -328,11 +330,11 @@ class Generator(Code):
         key = step.literal.atom.key
         if not self.layers(key) and step.position != self.delta:
             self._evaluate_args(step.literal)
-        known_columns: _Columns = []
+        known_columns: _KnownColumns = []
         targets: list[str] = []  # of the loop, one per column
         new_variables: list[tuple[str, str]] = []  # names and targets
         checks: list[tuple[str, str]] = []  # expressions that have to be equal
-        for position, arg in enumerate(step.literal.atom.args):
+        for column, arg in enumerate(step.literal.atom.args):
             target = "_"
             if isinstance(arg, Variable) and arg.anonymous:
                 pass
@@ -344,12 +346,12 @@ class Generator(Code):
                     target = f"v_{arg.name}"
                     new_variables.append((arg.name, target))
             else:
-                known_columns.append((position, self.expression(arg)))
+                known_columns.append((column, self.expression(arg)))
             targets.append(target)
         is_ground = len(known_columns) == len(targets)
         if step.temporal:
             targets += [f"s{step.position}", f"e{step.position}"]
-        columns = tuple(position for position, _ in known_columns)
+        columns = tuple(column for column, _ in known_columns)
         values = known_columns[0][1] if len(known_columns) == 1 else tuple_text([value for _, value in known_columns])
         if self.set_variable is not None and any(name == self.set_variable for name, _ in new_variables):
             self._scan_set(step, known_columns, new_variables, targets)
@@ -357,14 +359,14 @@ class Generator(Code):
         if key in self.grouped:
             self._scan_grouped(step, known_columns, targets, checks)
         elif step.position == self.delta:
-            for position, value in known_columns:
-                targets[position] = self.temporary()
-                checks.append((targets[position], value))
+            for column, value in known_columns:
+                targets[column] = self.temporary()
+                checks.append((targets[column], value))
             self.loop(f"for {tuple_text(targets)} in views[{self.ids[key]}].delta:")
         elif is_ground and not step.temporal:
-            self.unless(f"not ({self.contains(key, tuple_text([value for _, value in known_columns]))})")
+            self.skip_if(f"not ({self.contains(key, tuple_text([value for _, value in known_columns]))})")
         elif not new_variables and not checks and not step.temporal and not self.rule_steps.counts_facts:
-            self.unless(f"not ({self.exists(key, columns, values)})")
+            self.skip_if(f"not ({self.exists(key, columns, values)})")
         else:
             if columns:
                 source = self.matching(key, columns, values)
@@ -374,11 +376,11 @@ class Generator(Code):
         for name, target in new_variables:
             self.bound[name] = target
         for left, right in checks:
-            self.unless(f"{left} != {right}")
+            self.skip_if(f"{left} != {right}")
         for role, bound in step.roles:
             self._bind_role(role, bound, step.position)
 
-    def _scan_grouped(self, step: Scan, known_columns: _Columns, targets: list[str], checks: list[Any]) -> None:
+    def _scan_grouped(self, step: Scan, known_columns: _KnownColumns, targets: list[str], checks: list[Any]) -> None:
         """Scan a relation that is stored as one set of second values per first value."""
         key = step.literal.atom.key
         i = self.ids[key]
@@ -387,10 +389,10 @@ class Generator(Code):
         values = dict(known_columns)
         first, second = targets
         if source == "groups" and 0 in values and 1 in values:
-            self.unless(f"{values[1]} not in {groups}.get({values[0]}, E)")
+            self.skip_if(f"{values[1]} not in {groups}.get({values[0]}, E)")
         elif source == "groups" and 0 in values:
             if second == "_":
-                self.unless(f"{values[0]} not in {groups}")
+                self.skip_if(f"{values[0]} not in {groups}")
             else:
                 self.loop(f"for {second} in {groups}.get({values[0]}, E):")
         elif source == "groups" and 1 in values:
@@ -402,29 +404,30 @@ class Generator(Code):
                 checks.append((first, values[0]))
             self.loop(f"for {first}, {seconds} in {groups}.items():")
             if 1 in values:
-                self.unless(f"{values[1]} not in {seconds}")
+                self.skip_if(f"{values[1]} not in {seconds}")
             elif second != "_":
                 self.loop(f"for {second} in {seconds}:")
 
-    def _scan_set(self, step: Scan, known_columns: _Columns, new_variables: list[Any], targets: list[str]) -> None:
+    def _scan_set(self, step: Scan, known_columns: _KnownColumns, new_variables: list[Any], targets: list[str]) -> None:
         """Bind the set of all values of one column; the relation has one other column."""
         key = step.literal.atom.key
         i = self.ids[key]
-        position = 1 if targets[1] == f"v_{self.set_variable}" else 0
-        other = targets[1 - position]
+        set_column = 1 if targets[1] == f"v_{self.set_variable}" else 0
+        other = targets[1 - set_column]
         if key in self.grouped and (step.position == self.delta or not known_columns):
             source = "delta" if step.position == self.delta else "groups"
             other = self.temporary() if known_columns else other
             self.loop(f"for {other}, column in views[{i}].{source}.items():")
             if known_columns:
-                self.unless(f"{other} != {known_columns[0][1]}")
+                self.skip_if(f"{other} != {known_columns[0][1]}")
         elif step.position == self.delta:
             raise NotCompiled("the delta is not grouped")
         else:
-            index = self.local_name(f"w{i}_{position}", f"views[{i}].set_index({(1 - position,)!r}, {position})")
+            read_index = f"views[{i}].set_index({(1 - set_column,)!r}, {set_column})"
+            index = self.local_name(f"w{i}_{set_column}", read_index)
             if known_columns:
                 self.write(f"column = {index}.get({known_columns[0][1]})")
-                self.unless("not column")
+                self.skip_if("not column")
             else:
                 self.loop(f"for {other}, column in {index}.items():")
         for name, target in new_variables:
@@ -444,22 +447,22 @@ class Generator(Code):
         else:
             first, last = self._window_ends(test.operator, test.position)
         in_base = f"views[{self.ids[key]}].base.during({first}, {last})"
-        return self._together(key, lambda layer: in_base if layer == "b" else self.facts(key, layer))
+        return self._all_layers(key, lambda layer: in_base if layer == "b" else self.facts(key, layer))
 
     def _bind_role(self, role: str, bound: TimeBound, position: int) -> None:
-        """Bind or compare a variable that takes an end of the interval of scan ``position``."""
+        """Bind or compare a variable that takes an end of the interval of the scan of premise ``position``."""
         if role == "within":
             return
         assert isinstance(bound.value, Variable)
         start, end = f"s{position}", f"e{position}"
         if role == "point":
-            self.unless(f"{start} != {end}")
-        end_name = end if role == "end" else start
+            self.skip_if(f"{start} != {end}")
+        instant_name = end if role == "end" else start
         name = bound.value.name
         if name in self.bound:
-            self.unless(f"{self.bound[name]} is not Time({end_name})")
+            self.skip_if(f"{self.bound[name]} is not Time({instant_name})")
         else:
-            self.bind(name, f"Time({end_name})")
+            self.bind(name, f"Time({instant_name})")
 
     def _instant(self, bound: TimeBound) -> str:
         value = bound.value
@@ -478,22 +481,22 @@ class Generator(Code):
         first, last = f"first{suffix}", f"last{suffix}"
         offsets = [sign * bound.value.ns for bound in operator.bounds if isinstance(bound.value, Duration)]
         if len(offsets) == len(operator.bounds):
-            offsets += [0] if len(offsets) == 1 else []
+            offsets += [0] if len(offsets) == 1 else []  # the other end is now
             self.local_name(first, f"clamp(now + {self.global_name(min(offsets), 'K')})")
             self.local_name(last, f"clamp(now + {self.global_name(max(offsets), 'K')})")
             return first, last
         ends = ["now"] if len(operator.bounds) == 1 else []
-        fixed = True
+        is_fixed = True  # the same for all rows
         for bound in operator.bounds:
             if isinstance(bound.value, Duration):
                 ends.append(f"window_end({self.global_name(bound.value, 'K')}, now, {sign})")
             elif isinstance(bound.value, Variable):
                 ends.append(f"window_end({self.bound[bound.value.name]}, now, {sign})")
-                fixed = False
+                is_fixed = False
             else:
                 ends.append(self._instant(bound))
         pair = ", ".join(ends)
-        if fixed:
+        if is_fixed:
             self.local_name(first, f"min({pair})")
             self.local_name(last, f"max({pair})")
         else:
@@ -503,7 +506,7 @@ class Generator(Code):
 
     def _window(self, step: Window) -> None:
         ends = self._window_ends(step.operator, step.position)
-        self.unless(self._outside(step.operator.is_box, f"s{step.position}", f"e{step.position}", *ends))
+        self.skip_if(self._outside(step.operator.is_box, f"s{step.position}", f"e{step.position}", *ends))
 
     @staticmethod
     def _outside(box: bool, start: str, end: str, first: str, last: str) -> str:
@@ -528,9 +531,9 @@ class Generator(Code):
         if literal.timed:
             self._timed_negation(literal, columns, values)
         elif len(columns) == len(args) and not self.is_temporal(key):
-            self.unless(self.contains(key, tuple_text([value for _, value in known_columns])))
+            self.skip_if(self.contains(key, tuple_text([value for _, value in known_columns])))
         else:
-            self.unless(self.exists(key, columns, values))
+            self.skip_if(self.exists(key, columns, values))
 
     def _timed_negation(self, literal: Literal, columns: tuple[int, ...], values: str) -> None:
         key = literal.atom.key
@@ -545,33 +548,33 @@ class Generator(Code):
                 if not (isinstance(bound.value, Variable) and bound.value.anonymous):
                     tests.append(f"s <= {self._instant(bound)} <= e")
         condition = " and ".join(tests) or "True"
-        self.unless(f"any({condition} for {targets} in {source})")
+        self.skip_if(f"any({condition} for {targets} in {source})")
 
     def _builtin_call(self, literal: Literal) -> None:
         atom = literal.atom
         predicate = PREDICATES[atom.predicate]
         quick_test = self._quick_test(literal)
         if quick_test is not None:
-            self.unless(quick_test if literal.negated else f"not ({quick_test})")
+            self.skip_if(quick_test if literal.negated else f"not ({quick_test})")
             return
         inputs = [arg for arg, mode in zip(atom.args, predicate.modes, strict=True) if mode == "+"]
         outputs = [arg for arg, mode in zip(atom.args, predicate.modes, strict=True) if mode == "-"]
         call = f"{self.global_name(predicate.solve, 'P')}({tuple_text([self.expression(arg) for arg in inputs])})"
         if not outputs:
-            self.unless(call if literal.negated else f"not {call}")
+            self.skip_if(call if literal.negated else f"not {call}")
             return
         targets = ["_" if isinstance(arg, Variable) and arg.anonymous else self.temporary() for arg in outputs]
         named_outputs = [(target, arg) for target, arg in zip(targets, outputs, strict=True) if target != "_"]
         if literal.negated:
             tests = " and ".join(f"{target} == {self.expression(arg)}" for target, arg in named_outputs) or "True"
-            self.unless(f"any({tests} for {tuple_text(targets)} in {call})")
+            self.skip_if(f"any({tests} for {tuple_text(targets)} in {call})")
             return
         self.loop(f"for {tuple_text(targets)} in {call}:")
         for target, arg in named_outputs:
             if isinstance(arg, Variable) and arg.name not in self.bound:
                 self.bind(arg.name, target)
             else:
-                self.unless(f"{target} != {self.expression(arg)}")
+                self.skip_if(f"{target} != {self.expression(arg)}")
 
     def _quick_test(self, literal: Literal) -> str | None:
         """Return a Python expression for a comparison or a test of strings whose kinds are known."""
@@ -601,43 +604,43 @@ class Generator(Code):
                     self.bind(side.name, self.expression(other))
                     return
         left, right = self.expression(equality.left), self.expression(equality.right)
-        self.unless(f"{left} {'==' if equality.negated else '!='} {right}")
+        self.skip_if(f"{left} {'==' if equality.negated else '!='} {right}")
 
-    def _end(self) -> None:
+    def _write_ending(self) -> None:
         rule = self.rule_steps.rule
         if self.ending == "row":
-            self._row()
+            self._write_row()
             return
         if self.ending == "head":
-            self._lets()
-            self._head()
+            self._write_lets()
+            self._write_head()
             return
         if self.ending == "exists":
             if self.is_temporal(rule.head.key):
-                self._lets()
-                self._head_interval()
+                self._write_lets()
+                self._write_head_interval()
             self.write("rows.append(True)")
             self.write("return")
         elif self.ending == "variables":
             self.write(f"rows.add({tuple_text([self.bound[name] for name in self.collected])})")
         else:
             self.write(f"rows.add({tuple_text([self.expression(arg) for arg in rule.head.args])})")
-        self._check_limit("limits.max_facts < 0", "limits.too_many_facts()")
+        self._write_limit_check("limits.max_facts < 0", "limits.too_many_facts()")
 
-    def _lets(self) -> None:
+    def _write_lets(self) -> None:
         for transform in self.rule_steps.rule.clause.transforms:
             for let in transform.lets:
                 self.bind(let.variable.name, self.expression(let.expression))
 
-    def _head(self) -> None:
+    def _write_head(self) -> None:
         clause = self.rule_steps.rule.clause
         i = self.ids[clause.head.key]
         parts = [self.expression(arg) for arg in clause.head.args]
         if self.is_temporal(clause.head.key):
             parts += ["start", "end"]
-            self._head_interval(f"views[{i}].skip({tuple_text(parts)})")
+            self._write_head_interval(f"views[{i}].skip({tuple_text(parts)})")
         if clause.head.key in self.grouped:
-            self._grouped_head(i, parts)
+            self._write_grouped_head(i, parts)
             return
         fact = tuple_text(parts)
         known_facts = [self.facts(clause.head.key, "b")] if self.layers(clause.head.key)[:1] in ("b", "x") else []
@@ -646,7 +649,7 @@ class Generator(Code):
         add = self.local_name("add", f"views[{i}].{'new' if self.recursive else 'facts'}.add")
         target = self.local_name("out", f"views[{i}].{'new' if self.recursive else 'facts'}")
         if self.built:
-            known_facts.append(target)  # what is there already is not weighed again
+            known_facts.append(target)  # a fact that is there already is not weighed again
         if known_facts:
             self.write(f"fact = {fact}")
             self.write(f"if {' and '.join(f'fact not in {facts}' for facts in known_facts)}:")
@@ -655,20 +658,20 @@ class Generator(Code):
                 self.write(f"    {self.local_name('weigh', 'limits.weigh')}(fact[{column}])")
         else:
             self.write(f"{add}({fact})")
-        self._check_limit(f"len({target}) > limits.max_facts", "limits.too_many_facts()")
+        self._write_limit_check(f"len({target}) > limits.max_facts", "limits.too_many_facts()")
 
-    def _head_interval(self, skip: str | None = None) -> None:
+    def _write_head_interval(self, skip: str | None = None) -> None:
         """Bind the ends of the head's interval; skip the row if it holds at no instant."""
         annotation = self.rule_steps.rule.clause.annotation
         assert annotation is not None
-        self.write(f"start = {self._head_end(annotation.start, INT_MIN)}")
-        self.write(f"end = {self._head_end(annotation.end, INT_MAX)}")
+        self.write(f"start = {self._head_bound(annotation.start, INT_MIN)}")
+        self.write(f"end = {self._head_bound(annotation.end, INT_MAX)}")
         self.write("if not holds_somewhere(start, end):")
         if skip is not None:
             self.write(f"    {skip}")
-        self.write(f"    {'continue' if self.loops else 'return'}")
+        self.write(f"    {'continue' if self.open_loops else 'return'}")
 
-    def _grouped_head(self, i: int, parts: list[str]) -> None:
+    def _write_grouped_head(self, i: int, parts: list[str]) -> None:
         groups = self.local_name(f"g{i}", f"views[{i}].groups")
         new = self.local_name("new", f"views[{i}].new")
         self.write(f"first = {parts[0]}")
@@ -691,29 +694,30 @@ class Generator(Code):
             self.write("    else:")
             self.write("        fresh.add(second)")
             self.write("    limits.pending += 1")
-        self._check_limit("limits.pending > limits.max_facts", "limits.too_many_pending()")
+        self._write_limit_check("limits.pending > limits.max_facts", "limits.too_many_pending()")
 
-    def _head_end(self, bound: TimeBound, infinite: int) -> str:
+    def _head_bound(self, bound: TimeBound, infinite: int) -> str:
         if isinstance(bound.value, Variable) and bound.value.anonymous:
             return self.global_name(infinite, "K")
         return self._instant(bound)
 
-    def _check_limit(self, condition: str, call: str) -> None:
-        """Write the check of limit and deadline.
+    def _write_limit_check(self, condition: str, call: str) -> None:
+        """Write the check of limit and deadline, whose failure is ``call``.
 
         It runs after each innermost loop, and in the outer loops too, because rows may never reach the innermost one.
         """
-        if self.loops:
-            self.lines.append("    " * (self.loops - 1) + f"if {condition}:")
-            self.lines.append("    " * (self.loops - 1) + f"    {call}")
-        for number, (at, depth) in enumerate(self.headers[:-2]):
+        if self.open_loops:
+            self.lines.append("    " * (self.open_loops - 1) + f"if {condition}:")
+            self.lines.append("    " * (self.open_loops - 1) + f"    {call}")
+        for number, (header, depth) in enumerate(self.headers[:-2]):  # the last but one has the check above
+            first_line = header + 1 + 2 * number  # of the loop; each earlier check added two lines
             check = ["    " * (depth + 1) + f"if {condition}:", "    " * (depth + 1) + f"    {call}"]
-            self.lines[at + 1 + 2 * number : at + 1 + 2 * number] = check
+            self.lines[first_line:first_line] = check
 
-    def _row(self) -> None:
+    def _write_row(self) -> None:
         """Collect the row for transforms: every named variable of the body, sorted by name."""
         names = sorted({v.name for p in self.rule_steps.rule.premises for v in premise_variables(p) if not v.anonymous})
         row = tuple_text([self.bound[name] for name in names])
         add = self.local_name("add", "rows.append" if self.rule_steps.counts_facts else "rows.add")
         self.write(f"{add}({row})")
-        self._check_limit("len(rows) > limits.max_rows", "limits.too_many_rows()")
+        self._write_limit_check("len(rows) > limits.max_rows", "limits.too_many_rows()")

@@ -4,7 +4,7 @@ The result equals a fresh evaluation of all facts; the cost depends on the chang
 
 * no input changed: skip;
 * the base has no facts for it (most rules of a request, and all that depend on the time): apply its rules to all facts;
-* its inputs only grew, and none is negated or aggregated: apply its rules to the delta;
+* its inputs only gained facts, and no changed one is negated or aggregated: apply its rules to the delta;
 * otherwise: maintain the affected facts (:mod:`maintenance`) or, if the rules do not permit that, evaluate it again and
 keep the difference to the base.
 """
@@ -33,13 +33,13 @@ class Layer:
         count = len(compiled.keys)
         self.facts: list[Frozen] = [NOTHING] * count  # as read: temporal facts coalesced
         self.raw: dict[int, Frozen] = {}  # temporal facts as given and derived
-        self.given: list[set[FactTuple] | frozenset[FactTuple]] = [frozenset()] * count  # facts
+        self.given: list[set[FactTuple] | frozenset[FactTuple]] = [frozenset()] * count  # as passed in
         self.done: frozenset[CompiledComponent] = frozenset()  # the evaluated components
-        self.derived = 0  # facts that follow from the given ones
+        self.derived_count = 0  # facts that follow from the given ones
         self.fired: dict[CompiledRule, bool] = {}  # whether a rule has an instance, memoised
         self.head_counts: dict[int, int] = {}  # number of derived facts by rule id, memoised
-        self.count_given = 0  # facts
-        self.unused_by: dict[CompiledComponent, bool] = {}  # memo of _is_unused_by
+        self.given_count = 0  # of facts
+        self.empty_in_base: dict[CompiledComponent, bool] = {}  # memoises Evaluation._is_empty_in_base
 
 
 class Evaluation:
@@ -64,16 +64,16 @@ class Evaluation:
         self.raw: dict[int, View] = {}  # uncoalesced, of temporal predicates
         self.given: dict[int, set[FactTuple]] = {}
         self.removed_given: dict[int, set[FactTuple]] = {}
-        self.derived = 0  # facts
-        self.skipped = 0  # derivations whose interval ends before it starts
+        self.derived_count = 0  # of facts, with those of the base
+        self.skipped_count = 0  # derivations whose interval ends before it starts
         self.fired: set[CompiledRule] = set()  # rules that added a fact, as far as that is cheap to observe
         self.statistics = Statistics(strata=len(compiled.components))
         self.externals = externals or {}
         self.external_calls: ExternalCalls = {}
-        self.parts = 0  # of built values, in the components that are done
-        self.building = 0  # parts of new values, in the component that is evaluated
+        self.part_count = 0  # of built values, see program.built_columns, in the components that are done
+        self.new_part_count = 0  # of built values, in the component that is evaluated
         # Loops of compiled rules compare counts with these bounds.
-        self.max_facts = 0  # that may still be added
+        self.max_facts = 0  # how many may still be added
         self.max_rows = limits.rows
         self.pending = 0  # facts in the new sets of grouped views, which may overlap
         self.stopped: LimitError | None = None
@@ -96,10 +96,10 @@ class Evaluation:
         self.max_facts = self.max_rows = -1
 
     def _set_bound(self, component: CompiledComponent) -> None:
-        """Set the bound of facts still to be derived, then check for a stop: a concurrent one is not lost."""
+        """Set the number of facts that may still be derived, and only then check for a stop, so that none is lost."""
         self.pending = 0
-        derived_so_far = sum(self.views[i].added() - len(self.given.get(i, ())) for i in component.heads)
-        self.max_facts = self.limits.derived_facts - self.derived - derived_so_far
+        derived_so_far = sum(self.views[i].overlay_size() - len(self.given.get(i, ())) for i in component.heads)
+        self.max_facts = self.limits.derived_facts - self.derived_count - derived_so_far
         self.checkpoint()
 
     def checkpoint(self) -> None:
@@ -110,15 +110,15 @@ class Evaluation:
         for i in {*added, *(removed or ())}:
             self._change_given(i, added.get(i, set()), (removed or {}).get(i, set()))
         new = sum(len(facts - self.base.given[i]) for i, facts in self.given.items())
-        self.statistics.given = self.base.count_given + new - sum(map(len, self.removed_given.values()))
+        self.statistics.given = self.base.given_count + new - sum(map(len, self.removed_given.values()))
         for component in self.compiled.components:
             if self.volatile or not component.volatile:
                 self._evaluate_component(component)
             else:
                 self._leave_as_given(component)
         self.checkpoint()  # not every component has a loop that would notice
-        self.statistics.derived = self.derived
-        self.statistics.skipped_inverted = min(self.skipped, MAX_SKIPPED)
+        self.statistics.derived = self.derived_count
+        self.statistics.skipped_inverted = min(self.skipped_count, MAX_SKIPPED)
 
     def _change_given(self, i: int, added: set[FactTuple], removed: set[FactTuple]) -> None:
         removed = (removed & self.base.given[i]) - added
@@ -157,20 +157,20 @@ class Evaluation:
             for i in component.heads:
                 has_given = has_given or i in self.given
                 has_removed = has_removed or i in self.removed_given
-            grown = shrunk = False
+            has_changed = has_shrunk = False  # one of the inputs
             for i in component.outside:
                 view = views[i]
                 if view.removed:
-                    grown = shrunk = True
+                    has_changed = has_shrunk = True
                 elif view.changed:
-                    grown = True
-            if not (grown or has_given or has_removed):
+                    has_changed = True
+            if not (has_changed or has_given or has_removed):
                 self._count_facts(component)
                 return
-            if self._is_unused_by(component):
+            if self._is_empty_in_base(component):
                 run = self._evaluate_full
-            elif shrunk or has_removed or component.interpreted or any(views[i].changed for i in component.strict):
-                run = None  # its facts may decrease
+            elif has_shrunk or has_removed or component.interpreted or any(views[i].changed for i in component.strict):
+                run = None  # the component may lose facts
             else:
                 run = self._insert
         else:
@@ -184,16 +184,16 @@ class Evaluation:
             run(component)
         self._count_facts(component)
 
-    def _is_unused_by(self, component: CompiledComponent) -> bool:
-        """Return whether the base has no facts of this component, and for every rule a premise without facts."""
-        unused = self.base.unused_by.get(component)
-        if unused is None:  # two threads may both compute it, with the same result
+    def _is_empty_in_base(self, component: CompiledComponent) -> bool:
+        """Return whether the base has no facts of the component, and every rule has a premise without facts there."""
+        is_empty = self.base.empty_in_base.get(component)
+        if is_empty is None:  # two threads may both compute it, with the same result
             facts = self.base.facts
-            unused = not any(facts[i].facts for i in component.heads) and all(
+            is_empty = not any(facts[i].facts for i in component.heads) and all(
                 any(not facts[i].facts for i in rule.scans) for rule in component.rules
             )
-            self.base.unused_by[component] = unused
-        return unused
+            self.base.empty_in_base[component] = is_empty
+        return is_empty
 
     def _with_raw(
         self, component: CompiledComponent, run: Callable[[CompiledComponent], None], *, coalesce_after: bool = True
@@ -215,32 +215,32 @@ class Evaluation:
         for i in component.heads:
             view = self._raw_view(i) if temporal and i in temporal else self.views[i]
             if i in built:
-                self.parts += view.parts(built[i])
+                self.part_count += view.part_count(built[i])
             if merged and i in merged:
-                self.derived += len(set(view) - self.all_given(i))  # a merge may drop given facts
+                self.derived_count += len(set(view) - self.all_given(i))  # a merge may drop given facts
                 continue
             given_count = len(base_given[i])
             if i in added_given:
                 given_count += len(added_given[i] - base_given[i])
             if i in removed:
                 given_count -= len(removed[i])
-            self.derived += len(view.base.facts) - len(view.removed) + view.added() - given_count
+            self.derived_count += len(view.base.facts) - len(view.removed) + view.overlay_size() - given_count
             if view.skipped:
-                self.skipped += len(view.skipped)
-        self.building = 0
-        if self.parts > self.limits.parts:
+                self.skipped_count += len(view.skipped)
+        self.new_part_count = 0
+        if self.part_count > self.limits.parts:
             self._check_parts()
-        if self.derived > self.limits.derived_facts:
+        if self.derived_count > self.limits.derived_facts:
             self.too_many_facts()
 
     def weigh(self, value: Value) -> None:
         """Count the parts of a new value; called by compiled rules."""
-        self.building += part_size(value)
+        self.new_part_count += part_size(value)
         self._check_parts()
 
     def _check_parts(self) -> None:
         limit = self.limits.parts
-        if self.parts + self.building > limit:
+        if self.part_count + self.new_part_count > limit:
             raise LimitError(limit, limit + 1, "parts of values")
 
     def too_many_rows(self) -> None:
@@ -252,7 +252,7 @@ class Evaluation:
         self.checkpoint()
         limit = self.limits.derived_facts
         rules = () if self.current is None else self.current.rules
-        span = rules[-1].steps.rule.clause.span if rules else None  # of any rule, as which exceeds it is arbitrary
+        span = rules[-1].steps.rule.clause.span if rules else None  # of any rule: which one exceeds it is arbitrary
         raise LimitError(limit, limit + 1, "derived facts", span)
 
     def _raise_located(self, component: CompiledComponent, fault: ValueFault) -> None:
@@ -290,7 +290,7 @@ class Evaluation:
 
     def _apply_all(self, functions: Functions) -> None:
         self.statistics.rounds += 1
-        remaining = self.limits.derived_facts - self.derived
+        remaining = self.limits.derived_facts - self.derived_count
         views, now, given = self.views, self.now, self.given
         for function in functions:
             rule = function.rule
@@ -298,12 +298,12 @@ class Evaluation:
             self.max_facts = remaining + (len(given[rule.head]) if rule.head in given else 0)
             if self.stopped is not None:  # checked after the bound is set, so that a concurrent stop is not lost
                 raise self.stopped
-            before = len(view.facts)
+            count_before = len(view.facts)
             if rule.aggregation is None:
                 function.compiled.run(views, now, self, None)
             else:
                 view.facts |= self._aggregated(function, view) - view.base.facts
-            if len(view.facts) > before:
+            if len(view.facts) > count_before:
                 self.fired.add(rule)
 
     def _aggregated(self, function: RuleFunction, view: View) -> set[FactTuple]:
@@ -323,7 +323,7 @@ class Evaluation:
         heads = [views[i] for i in component.heads]
         intervals: dict[int, dict[FactTuple, list[Interval]]] = {i: {} for i in component.temporal}
         for view in heads:
-            view.grow()
+            view.start_rounds()
         self._set_bound(component)
         for function in first:
             if function.rule.aggregation is not None:
@@ -379,7 +379,7 @@ class Evaluation:
         self.checkpoint()
         assert self.current is not None
         heads = [self.views[i] for i in self.current.heads]
-        self.pending = sum(view.pending() for view in heads if isinstance(view, GroupedView))
+        self.pending = sum(view.new_count() for view in heads if isinstance(view, GroupedView))
         if self.pending > self.max_facts:
             self.too_many_facts()
 
@@ -411,14 +411,14 @@ class Evaluation:
                 self.raw[i] = fresh
             else:
                 self.views[i] = fresh
-        self._with_raw(component, self._evaluate_full, coalesce_after=False)  # see below
+        self._with_raw(component, self._evaluate_full, coalesce_after=False)  # the difference is coalesced below
         self.given = given
         evaluated = {i: self.raw[i] if self.compiled.temporal[i] else self.views[i] for i in component.heads}
         for i in component.heads:
-            holding = evaluated[i].facts
+            facts = evaluated[i].facts
             difference = View(before[i])
-            difference.replace(holding - before[i].facts)
-            difference.removed = before[i].facts - holding
+            difference.replace(facts - before[i].facts)
+            difference.removed = before[i].facts - facts
             difference.skipped = evaluated[i].skipped
             if self.compiled.temporal[i]:
                 self.raw[i] = difference
@@ -444,10 +444,10 @@ class Evaluation:
             if raw.base.facts:
                 in_base = raw.base.index(columns).get(key, ()) if columns else raw.base.facts
                 intervals += [fact[-2:] for fact in in_base if fact not in raw.removed]
-            holding = {(*args, *interval) for interval in coalesce(intervals)}
-            held = set(base.index(columns).get(key, ()) if columns else base.facts) if base.facts else set()
-            added |= holding - held
-            removed |= held - holding
+            new_facts = {(*args, *interval) for interval in coalesce(intervals)}
+            old_facts = set(base.index(columns).get(key, ()) if columns else base.facts) if base.facts else set()
+            added |= new_facts - old_facts
+            removed |= old_facts - new_facts
         check_intervals(self.compiled.keys[i][0], changed, self.limits.intervals)
         view.replace(added)
         view.removed = removed
@@ -462,8 +462,8 @@ class Evaluation:
                 layer.raw[i] = _frozen(self.raw[i]) if i in self.raw else self.base.raw.get(i, NOTHING)
             layer.given[i] = self.all_given(i) if i in self.given or i in self.removed_given else self.base.given[i]
         layer.done = frozenset(c for c in self.compiled.components if self.volatile or not c.volatile)
-        layer.derived = self.derived
-        layer.count_given = self.statistics.given
+        layer.derived_count = self.derived_count
+        layer.given_count = self.statistics.given
         return layer
 
 

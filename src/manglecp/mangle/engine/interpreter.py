@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 def interpret(evaluation: Evaluation, component: CompiledComponent) -> None:
     interpreter = _Interpreter(evaluation)
-    interpreter.derived = evaluation.derived
-    interpreter.parts = evaluation.parts
+    interpreter.derived_count = evaluation.derived_count
+    interpreter.part_count = evaluation.part_count
     interpreter.statistics = evaluation.statistics
     interpreter.evaluate_component(component.component)
     for i in component.heads:

@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
 from manglecp.mangle.facts import Args, TimedArgs
-from manglecp.mangle.model import MAX_SKIPPED, Facts as FactsRead
+from manglecp.mangle.model import MAX_SKIPPED, Facts as TimedFacts
 from manglecp.mangle.program import count_parts
 
 FactTuple: TypeAlias = tuple[Any, ...]
@@ -21,28 +21,28 @@ FactTuple: TypeAlias = tuple[Any, ...]
 class Timeline:
     """Immutable temporal facts, indexed by interval: sorted by start, with a binary tree of the latest ends."""
 
-    __slots__ = ("facts", "latest", "leaves", "starts")
+    __slots__ = ("facts", "latest", "leaf_count", "starts")
 
     def __init__(self, facts: Iterable[FactTuple]) -> None:
         self.facts = sorted(facts, key=lambda fact: fact[-2])
         self.starts = [fact[-2] for fact in self.facts]
-        self.leaves = 1
-        while self.leaves < len(self.facts):
-            self.leaves *= 2
-        before_all = -(1 << 64)
-        self.latest = [before_all] * (2 * self.leaves)
-        self.latest[self.leaves : self.leaves + len(self.facts)] = [fact[-1] for fact in self.facts]
-        for node in range(self.leaves - 1, 0, -1):
+        self.leaf_count = 1
+        while self.leaf_count < len(self.facts):
+            self.leaf_count *= 2
+        before_all = -(1 << 64)  # instants are int64
+        self.latest = [before_all] * (2 * self.leaf_count)
+        self.latest[self.leaf_count : self.leaf_count + len(self.facts)] = [fact[-1] for fact in self.facts]
+        for node in range(self.leaf_count - 1, 0, -1):
             self.latest[node] = max(self.latest[2 * node], self.latest[2 * node + 1])
 
     def during(self, first: int, last: int) -> list[FactTuple]:
         """Return the facts whose interval meets the window from ``first`` to ``last``."""
-        started = bisect_right(self.starts, last)
+        started_count = bisect_right(self.starts, last)
         overlapping: list[FactTuple] = []
-        stack = [(1, 0, self.leaves)]
+        stack = [(1, 0, self.leaf_count)]
         while stack:
             node, low, width = stack.pop()
-            if low >= started or self.latest[node] < first:
+            if low >= started_count or self.latest[node] < first:
                 continue
             if width == 1:
                 overlapping.append(self.facts[low])
@@ -60,14 +60,14 @@ SetIndex: TypeAlias = dict[Any, set[Any]]
 
 
 def build_index(facts: Iterable[FactTuple], columns: Columns) -> Index:
-    """Index facts by some columns; the key of one column is the value itself."""
+    """Index facts by their values in some columns: a tuple or, for one column, the value itself."""
     index: Index = {}
-    key = itemgetter(*columns)
+    key_of = itemgetter(*columns)
     for fact in facts:
-        value = key(fact)
-        bucket = index.get(value)
+        key = key_of(fact)
+        bucket = index.get(key)
         if bucket is None:
-            index[value] = [fact]
+            index[key] = [fact]
         else:
             bucket.append(fact)
     return index
@@ -76,44 +76,44 @@ def build_index(facts: Iterable[FactTuple], columns: Columns) -> Index:
 def update_index(index: Index, columns: Columns, added: Facts, removed: Facts) -> Index:
     """Return a changed copy of an index."""
     index = index.copy()
-    key = itemgetter(*columns)
-    for value in {key(fact) for fact in removed}:
-        remaining = [fact for fact in index[value] if fact not in removed]
+    key_of = itemgetter(*columns)
+    for key in {key_of(fact) for fact in removed}:
+        remaining = [fact for fact in index[key] if fact not in removed]
         if remaining:
-            index[value] = remaining
+            index[key] = remaining
         else:
-            del index[value]
-    for value, facts in build_index(added, columns).items():
-        index[value] = index.get(value, []) + facts
+            del index[key]
+    for key, facts in build_index(added, columns).items():
+        index[key] = index.get(key, []) + facts
     return index
 
 
-def build_set_index(facts: Iterable[FactTuple], columns: Columns, value: int) -> SetIndex:
-    """Index facts by some columns; the result has the set of values in column ``value``."""
-    return {key: {fact[value] for fact in bucket} for key, bucket in build_index(facts, columns).items()}
+def build_set_index(facts: Iterable[FactTuple], columns: Columns, value_column: int) -> SetIndex:
+    """Return, by the values in some columns as in :func:`build_index`, the set of values in ``value_column``."""
+    return {key: {fact[value_column] for fact in bucket} for key, bucket in build_index(facts, columns).items()}
 
 
 class Frozen:
     """Immutable facts, shared between requests and threads."""
 
-    __slots__ = ("_parts", "facts", "indexes", "sharing_key", "skipped", "timeline", "unmatched")
+    __slots__ = ("_part_count", "facts", "indexes", "sharing_key", "skipped", "timeline", "unmatched")
 
     def __init__(self, facts: Facts, skipped: Facts = frozenset()) -> None:
         self.facts = facts
         self.skipped = skipped
         self.indexes: dict[Columns, Index] = {}
         self.timeline: Timeline | None = None
-        self._parts: int | None = None
-        # Caches of constraint checks: facts that share a key, by its columns; the relation that an inclusion reads and
-        # the facts without a match in it, by the id of the inclusion.
+        self._part_count: int | None = None
+        # Caches of constraint checks. By the columns of a key: the facts that share their key with another fact.
         self.sharing_key: dict[Columns, set[FactTuple]] = {}
+        # By the id of an inclusion: the relation that was searched, and the facts that have no match there.
         self.unmatched: dict[int, tuple[Frozen, set[FactTuple]]] = {}
 
-    def parts(self, columns: Columns) -> int:
-        """Return the size of values in the built columns, cached; callers always pass the same columns."""
-        if self._parts is None:
-            self._parts = count_parts(self.facts, columns)
-        return self._parts
+    def part_count(self, columns: Columns) -> int:
+        """Return :func:`count_parts`, cached: ``columns`` are always the built columns of the predicate."""
+        if self._part_count is None:
+            self._part_count = count_parts(self.facts, columns)
+        return self._part_count
 
     def index(self, columns: Columns) -> Index:
         index = self.indexes.get(columns)
@@ -122,6 +122,7 @@ class Frozen:
         return index
 
     def with_changes(self, added: Facts, removed: Facts, skipped: Facts) -> Frozen:
+        """Return changed facts, with updated indexes; other caches start empty, and ``skipped`` replaces the old."""
         frozen = Frozen((self.facts - removed) | added, skipped)
         for columns, index in self.indexes.copy().items():
             frozen.indexes[columns] = update_index(index, columns, added, removed)
@@ -136,14 +137,14 @@ class Frozen:
 NOTHING: Final = Frozen(frozenset())
 _NO_FACTS: Final[frozenset[FactTuple]] = frozenset()
 _UNINDEXED: Final[dict[Any, Any]] = {}
-"""Shared by views without indexes: an evaluation makes many views, and indexes few."""
+"""Shared by views without indexes: an evaluation makes many views and builds indexes for few of them."""
 
 
 class View:
-    """One predicate during one evaluation: ``base`` without ``removed``, and the overlay ``facts``.
+    """The facts of one predicate during one evaluation: ``base`` without ``removed``, and the overlay ``facts``.
 
-    In a fixpoint ``delta`` are the facts of the last round, and ``new`` those of the current one. ``skipped`` are
-    derivations whose interval ends before it starts, in base and overlay.
+    In a fixpoint ``delta`` has the facts of the last round, and ``new`` those of the current one. ``skipped`` has the
+    derivations, of base and overlay, whose interval ends before it starts.
     """
 
     __slots__ = ("base", "delta", "facts", "indexes", "new", "removed", "set_indexes", "skipped")
@@ -159,7 +160,7 @@ class View:
         self.skipped = base.skipped
 
     def skip(self, fact: FactTuple) -> None:
-        """Record a derivation that holds at no instant, up to the limit."""
+        """Record a derivation whose interval is empty; at most MAX_SKIPPED are recorded."""
         if len(self.skipped) < MAX_SKIPPED:
             if self.skipped is self.base.skipped:
                 self.skipped = set(self.skipped)
@@ -170,6 +171,7 @@ class View:
         self.indexes = self.set_indexes = _UNINDEXED
 
     def index(self, columns: Columns) -> Index:
+        """Return an index of the overlay only."""
         index = self.indexes.get(columns)
         if index is None:
             index = build_index(self.overlay(), columns)
@@ -191,16 +193,16 @@ class View:
             matches += self.index(columns).get(values, ())
         return matches
 
-    def set_index(self, columns: Columns, value: int) -> SetIndex:
-        """Like :meth:`index`, with the set of values in column ``value``."""
-        index = self.set_indexes.get((columns, value))
+    def set_index(self, columns: Columns, value_column: int) -> SetIndex:
+        """Return the set index of the overlay, see :func:`build_set_index`."""
+        index = self.set_indexes.get((columns, value_column))
         if index is None:
-            index = build_set_index(self.facts, columns, value)
-            self.set_indexes = {**self.set_indexes, (columns, value): index}
+            index = build_set_index(self.facts, columns, value_column)
+            self.set_indexes = {**self.set_indexes, (columns, value_column): index}
         return index
 
-    def grow(self) -> None:
-        """Start rounds: make ``new`` a set of its own."""
+    def start_rounds(self) -> None:
+        """Give this view a set of its own for ``new``."""
         if self.new is _NO_FACTS:
             self.new = set()
 
@@ -217,18 +219,18 @@ class View:
 
     def _add_to_indexes(self, facts: Iterable[FactTuple]) -> None:
         for columns, index in self.indexes.items():
-            key = itemgetter(*columns)
+            key_of = itemgetter(*columns)
             for fact in facts:
-                index.setdefault(key(fact), []).append(fact)
+                index.setdefault(key_of(fact), []).append(fact)
 
-    def added(self) -> int:
+    def overlay_size(self) -> int:
         return len(self.facts)
 
-    def parts(self, columns: Columns) -> int:
-        return self.base.parts(columns) - count_parts(self.removed, columns) + count_parts(self.facts, columns)
+    def part_count(self, columns: Columns) -> int:
+        return self.base.part_count(columns) - count_parts(self.removed, columns) + count_parts(self.facts, columns)
 
     def __len__(self) -> int:
-        return len(self.base.facts) - len(self.removed) + self.added()
+        return len(self.base.facts) - len(self.removed) + self.overlay_size()
 
     def __iter__(self) -> Iterator[FactTuple]:
         if self.removed:
@@ -254,18 +256,18 @@ class View:
 
 
 class GroupedView(View):
-    """A binary relation as one set of second values per first value.
+    """A binary relation as one set of second values per first value. Its base is empty, and nothing is removed.
 
     Where a rule passes the second column of a premise to its head, whole sets are united and subtracted, which is
-    several times faster on closures and takes a fraction of the memory.
+    several times faster on transitive closures and takes a fraction of the memory.
     """
 
-    __slots__ = ("count", "flat", "groups")
+    __slots__ = ("fact_count", "flat", "groups")
 
     def __init__(self, view: View) -> None:
         super().__init__(view.base)
         self.groups: SetIndex = build_set_index(view.facts, (0,), 1)  # second values by first value
-        self.count = len(view.facts)
+        self.fact_count = len(view.facts)
         self.flat: set[FactTuple] | None = None  # the facts as tuples, once they were read
         self.new: dict[Any, set[Any]] = {}
 
@@ -279,33 +281,33 @@ class GroupedView(View):
                 groups[first] = set(seconds)
             else:
                 group |= seconds
-            self.count += len(seconds)
+            self.fact_count += len(seconds)
         if self.indexes:
             self._add_to_indexes([(first, second) for first, seconds in new.items() for second in seconds])
         return bool(new)
 
-    def pending(self) -> int:
+    def new_count(self) -> int:
         return sum(map(len, self.new.values()))
 
     def overlay(self) -> Iterable[FactTuple]:
         return ((first, second) for first, seconds in self.groups.items() for second in seconds)
 
-    def set_index(self, columns: Columns, value: int) -> SetIndex:
-        return self.groups if columns == (0,) else super().set_index(columns, value)
+    def set_index(self, columns: Columns, value_column: int) -> SetIndex:
+        return self.groups if columns == (0,) else super().set_index(columns, value_column)
 
-    def added(self) -> int:
-        return self.count
+    def overlay_size(self) -> int:
+        return self.fact_count
 
     @property
     def facts(self) -> set[FactTuple]:
-        """The facts as tuples; may be read only after the last addition."""
+        """The facts as tuples, made at the first read: read it only after the last :meth:`advance`."""
         if self.flat is None:
             self.flat = set(self.overlay())
         return self.flat
 
     @facts.setter
     def facts(self, facts: set[FactTuple]) -> None:
-        self.flat = facts
+        self.flat = facts  # called by View.__init__ only; ``groups`` holds the facts
 
     @property
     def changed(self) -> bool:
@@ -317,23 +319,23 @@ class GroupedView(View):
 
 
 class ViewIndex:
-    """Facts of one view by the values at some positions, from the indexes of base and overlay."""
+    """Facts of one view by their values at some positions, read from the indexes of base and overlay."""
 
     def __init__(self, view: View, positions: Columns, arity: int, temporal: bool) -> None:
         self._view = view
         self._positions = positions
         self._temporal = temporal
         self._has_all_columns = not temporal and len(positions) == arity
-        self._cache: dict[Args, FactsRead] = {}
+        self._cache: dict[Args, TimedFacts] = {}
 
-    def get(self, values: Args, default: FactsRead, /) -> FactsRead:
+    def get(self, values: Args, default: TimedFacts, /) -> TimedFacts:
         """Return the facts with these values, memoised; ``default`` if there are none."""
         cached = self._cache.get(values)
         if cached is None:
             cached = self._cache[values] = self._find(values)
         return cached or default
 
-    def _find(self, values: Args) -> FactsRead:
+    def _find(self, values: Args) -> TimedFacts:
         view = self._view
         if self._has_all_columns:
             return ((values, None),) if values in view else ()

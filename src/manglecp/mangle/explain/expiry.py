@@ -195,11 +195,11 @@ class BackwardRule:
 class _BackwardGenerator(Generator):
     backward: BackwardRule = field(kw_only=True)
 
-    def _end(self) -> None:
+    def _write_ending(self) -> None:
         backward = self.backward
-        self._lets()
+        self._write_lets()
         for position, column in enumerate(backward.compared, len(backward.preset)):
-            self.unless(f"{self.expression(backward.rule.head.args[column])} != known[{position}]")
+            self.skip_if(f"{self.expression(backward.rule.head.args[column])} != known[{position}]")
         if not backward.is_limited:
             self.write(f"rows[()] = {self._forever}")
             self.write("return")
