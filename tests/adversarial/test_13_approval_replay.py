@@ -238,6 +238,21 @@ async def test_the_approver_sees_the_value_of_a_read_and_another_value_is_refuse
 
 
 @invoked
+async def test_no_action_runs_for_a_token_that_is_not_an_approval() -> None:
+    async with shop(chain(*BILL, actions=(PAY,)), {"look": lambda _: {"amount": 5}}) as s:
+        error = await s.refused("t", {"n": 1})
+        pending: str = (error.details or {})["challenge"]["approval"]
+        s.bench.ran.clear()
+        assert (await s.refused("t", {"n": 1}, confirmation_token=pending)).code == "confirmation_required"
+        await refused(s, "ap-invented", "other_call", args={"n": 1})
+        await s.invoke("t", {"n": 1}, confirmation_token=await s.approve(error))
+        s.bench.ran.clear()
+        s.bench.work["look"] = _fail  # as after an effect that cannot be repeated
+        await refused(s, pending, "used", args={"n": 1})
+        assert s.bench.ran == []
+
+
+@invoked
 async def test_a_value_that_changes_between_admission_and_effect_is_refused() -> None:
     amounts = [5, 5, 99_999]  # for the request, at the admission, in the run
     async with shop(chain(*BILL, actions=(PAY,)), {"look": lambda _: {"amount": amounts.pop(0)}}) as s:

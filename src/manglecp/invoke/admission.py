@@ -21,7 +21,7 @@ from manglecp.base.digest import digest, digest_text
 from manglecp.base.ids import random_id
 from manglecp.base.json import Uncanonical, escape_token
 from manglecp.intent import Definition, Identity, OfferService, Proof, ProofInputs, SafetyData
-from manglecp.invoke.approval import ApprovalService, Approvers
+from manglecp.invoke.approval import ApprovalService, Approvers, invalid_approval
 from manglecp.invoke.calls import ActionCall, StepOutcome, is_large, run_in_thread_if
 from manglecp.invoke.gate import Resumption
 from manglecp.invoke.journal import Admission, Journal, ReadJournal
@@ -203,8 +203,11 @@ class AdmissionService:
         call = _Call(checked.plan, {**checked.plan.defaults, **checked.args}, identity.name, invocation.args_digest)
         if token is None:
             raise await self._request_approval(call)
-        subject, binding = await self._bind_approval(call)
-        approval = await self.approvals.check(token, binding, definition.safety)
+        approval = await self.approvals.check(token, self._binding(call, ApprovalSubject()), definition.safety)
+        # Last, because it calls actions: not for an approval that is invented, pending or used.
+        subject = await self.previews.subject(call.plan, call.args, call.identity)
+        if approval.binding.subject_digest != subject.digest:
+            raise invalid_approval("subject")
         ref = f"approval:{approval.id}"
         return msgspec.structs.replace(checked, approval_ref=ref, approval=approval, subject=subject)
 
@@ -217,13 +220,12 @@ class AdmissionService:
         return await self._request_approval(call)
 
     async def _request_approval(self, call: _Call) -> WireError:
-        subject, binding = await self._bind_approval(call)
-        text = self.previews.render(call.plan, call.args, subject, call.identity)
-        return await self.approvals.request(binding, call.plan.definition, text)
-
-    async def _bind_approval(self, call: _Call) -> tuple[ApprovalSubject, ApprovalBinding]:
         subject = await self.previews.subject(call.plan, call.args, call.identity)
-        return subject, ApprovalBinding(
+        text = self.previews.render(call.plan, call.args, subject, call.identity)
+        return await self.approvals.request(self._binding(call, subject), call.plan.definition, text)
+
+    def _binding(self, call: _Call, subject: ApprovalSubject) -> ApprovalBinding:
+        return ApprovalBinding(
             identity=call.identity,
             pack_digest=self.offers.domain.digest,
             chain_digest=call.plan.definition.chain_digest,

@@ -97,7 +97,7 @@ class ApprovalService:
         return confirmation_required(approval)
 
     async def check(self, approval_id: str, binding: ApprovalBinding, safety: SafetyData) -> Approval:
-        """Return the approval of exactly this call. Raises :class:`WireError`."""
+        """Return the approval of this call; its subject is left to the caller. Raises :class:`WireError`."""
         approval = await self._store.writer.read(lambda tx: self._store.approvals.find(tx, approval_id))
         # An approval of another requester is indistinguishable from an invented one.
         if approval is None or approval.binding.identity != binding.identity:
@@ -109,8 +109,6 @@ class ApprovalService:
             raise invalid_approval("server")
         if approved.pack_digest != binding.pack_digest:
             raise invalid_approval("revision")
-        if approved.subject_digest != binding.subject_digest:
-            raise invalid_approval("subject")
         if approval.state in ("denied", "used"):
             raise invalid_approval("denied" if approval.state == "denied" else "used")
         if approval.expires_ms <= self._now_ms:
