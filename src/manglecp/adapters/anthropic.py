@@ -82,7 +82,7 @@ class Stream:
             block = require_object(event.get("content_block"), "content_block")
             self._blocks[stream_index(event, "index")] = dict(block)
         elif kind == "content_block_delta":
-            self._delta(stream_index(event, "index"), require_object(event.get("delta"), "delta"))
+            self._add_delta(stream_index(event, "index"), require_object(event.get("delta"), "delta"))
         elif kind == "message_delta":
             self._message |= optional_object(event, "delta") or {}
         elif kind not in ("content_block_stop", "message_stop"):
@@ -102,7 +102,7 @@ class Stream:
         content = list_or_empty(self._message, "content")
         return {**self._message, "content": [*content, *(blocks[index] for index in sorted(blocks))]}
 
-    def _delta(self, index: int, delta: dict[str, Any]) -> None:
+    def _add_delta(self, index: int, delta: dict[str, Any]) -> None:
         block = self._blocks.get(index)
         if block is None:
             raise Fault("a part of a block that has not started").inside("index")
@@ -275,7 +275,7 @@ def _read_result(block: dict[str, Any], *, served: bool) -> CallResult:
     failure: Failure | None = None
     evidence: dict[str, Any] = {}
     if failed:
-        # The message of an error object without a message is its JSON.
+        # An error object without a message gets its JSON as the message.
         text = canonical_bytes(content).decode() if served_content else _block_text(content)
         failure = read_failure(served_content or None, text)
     elif type(served_content.get("stdout")) is str and type(served_content.get("stderr")) is str:
@@ -302,7 +302,7 @@ def _block_text(content: JSON) -> str:
 
 
 def _found_tools(content: JSON) -> tuple[str, ...] | None:
-    """Return the names of the tools that a search found; None if it found none, or for other results."""
+    """Return the names of the tools that a search found; None if there are none, or for the result of another tool."""
     if type(content) is dict and type(content.get("tool_references")) is list:
         content = content["tool_references"]
     if type(content) is not list:

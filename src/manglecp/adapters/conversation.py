@@ -40,7 +40,7 @@ CODE_EXECUTION: Final = "code_execution"
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The program, itself run by a call of the model, that made a call."""
+    """A program that made a call. The program itself is run by a call of the model."""
 
     kind: str
     parent: str | None  # the id of the call that runs the program
@@ -53,7 +53,7 @@ class ToolCall:
     input: JSON
     kind: str = "function"  # ``toolKind``: function, mcp, search, shell, edit or code_execution
     block: str = "tool_use"  # ``sourceBlock``: tool_use or function_call
-    valid: bool = True  # whether the input has the type that the provider promises, usually an object
+    valid: bool = True  # whether the input has the type that the provider specifies, usually an object
     served: bool = False  # whether the provider runs the call and returns the result in a reply
     caller: Caller | None = None
 
@@ -69,7 +69,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """The result of the call ``id``; ``shown`` is the block or message of the log that contained it."""
+    """The result of the call ``id``; ``shown`` is the block or message of the log that contains the result."""
 
     id: str
     payload: JSON
@@ -101,7 +101,7 @@ class Prompt:
     queue: str  # the digest of all system and reminder texts
     results: tuple[CallResult, ...] = ()
     adds_user_text: bool = False  # whether the user adds text
-    follows_reply: bool = False  # whether the request follows a reply of the thread, which it may repeat
+    follows_reply: bool = False  # whether the request follows a reply of the thread; it may repeat the reply
     is_repetition: bool = False  # whether it repeats the previous request unchanged
     model: str | None = None
     offer: OfferedTools | None = None
@@ -160,7 +160,7 @@ class Thread:
 
 
 class Threads:
-    """The last ``max_threads`` threads of a log, by key: a session, a first message, or a name."""
+    """The last ``max_threads`` threads of a log, by session, by the texts of the first message, or by name."""
 
     def __init__(self, max_threads: int) -> None:
         self._count = 0
@@ -172,17 +172,17 @@ class Threads:
 
     def find_or_begin(self, messages: Sequence[Any], session: str | None) -> tuple[Thread, int]:
         """Return the thread that a request continues or starts, and how many of its messages are already known."""
-        key = canonical_bytes(session if session is not None else texts_of(messages[0]) if messages else None)
+        first_texts = texts_of(messages[0]) if messages else None
+        key = canonical_bytes(first_texts if session is None else session)
         thread = self._by_key.get(key)
         known_count = 0 if thread is None else len(thread.messages)
-        is_same = thread is not None and (len(messages) > known_count or messages == thread.messages)
-        if thread is None or not is_same:
+        if thread is None or (len(messages) <= known_count and messages != thread.messages):
             thread, known_count = self.begin(), 0
         self._by_key.put(key, thread)
         return thread, known_count
 
     def named(self, name: str) -> tuple[Thread, bool]:
-        """Return the thread with this name, a new one if necessary, and whether it existed."""
+        """Return the thread with this name, which is created if necessary, and whether it existed."""
         existing = self._by_key.get(canonical_bytes(name))
         thread = existing or self.begin()
         self.set_name(name, thread)
@@ -200,8 +200,8 @@ class Dialect(ABC):
     """Interprets the requests and messages of one provider. The methods raise :class:`Fault`."""
 
     list_name = "messages"
-    """The member of a request that holds its messages."""
-    joined = False
+    """The name of the member of a request that holds its messages."""
+    joins_messages = False
     """Whether consecutive messages of the model are one reply."""
 
     def is_reply(self, message: Message) -> bool:
@@ -238,7 +238,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def choice(self, request: Message) -> JSON:
-        """Return ``toolChoice`` as the harness names it."""
+        """Return ``toolChoice`` in the words of the harness."""
 
     @abstractmethod
     def is_sequential(self, request: Message) -> bool:
@@ -255,7 +255,7 @@ class _Additions:
     count: int = 0
     has_client_message: bool = False
     unlogged_call_ids: set[str] = field(default_factory=set)
-    """Calls of replies that the log does not have, only this request; their results are ignored."""
+    """Calls of replies that only this request contains, and not the log itself; their results are ignored."""
 
     def add(self, message: Message, dialect: Dialect, texts: Iterable[str]) -> None:
         self.count += 1
@@ -287,7 +287,7 @@ class Dialogue:
         self._threads = Threads(limits.horizon)
         self._thread: Thread | None = None  # of the last request
         self._last_offer: tuple[object, OfferedTools | None] = (None, None)  # cache key and value, see _offer()
-        self._line_transcript: _Transcript | None = None  # of messages on lines of their own
+        self._line_transcript: _Transcript | None = None  # the transcript of messages on lines of their own
 
     @property
     def has_request(self) -> bool:
@@ -313,7 +313,7 @@ class Dialogue:
     def reply(
         self, parts: Iterable[ReplyPart], stop: str | None, model: str | None, key: str | None = None
     ) -> ModelReply:
-        """Return the reply to the last request. Later requests may continue it by ``key``, see :meth:`addition`."""
+        """Return the reply to the last request. Later requests continue its thread by ``key``, see :meth:`addition`."""
         if self._thread is None:
             self._thread = self._threads.begin()
         if key is not None:
@@ -365,7 +365,7 @@ class Dialogue:
 
     def _add_message(self, transcript: _Transcript, message: Message) -> Iterator[ConversationEvent]:
         is_reply = self._dialect.is_reply(message)
-        if transcript.reply and not (is_reply and self._dialect.joined):
+        if transcript.reply and not (is_reply and self._dialect.joins_messages):
             yield self._end_reply(transcript)
         texts = self._dialect.texts(message)
         if not is_reply:
@@ -414,11 +414,11 @@ class Dialogue:
         )
 
     def _offer(self, request: Message) -> OfferedTools | None:
-        """Return the offered tools. The last ones are cached, because most requests offer the same."""
+        """Return the offered tools. The last offer is cached, because most requests offer the same tools."""
         tools = list_or_empty(request, "tools")
         if not tools:
             return None
-        key = (tools, bool(request.get("mcp_servers")))
+        key = (tools, bool(request.get("mcp_servers")))  # the only members that Dialect.offer() reads
         if self._last_offer[0] != key:
             self._last_offer = (key, self._dialect.offer(request))
         return self._last_offer[1]
@@ -444,7 +444,7 @@ class ExchangeLog(ABC):
 
     @abstractmethod
     def _end_stream(self) -> Iterator[ConversationEvent]:
-        """Yield the reply of the parts added so far, if there are some, and begin the next response."""
+        """Yield the reply of the parts added so far, if there are any, and begin the next response."""
 
     def _exchange(self, record: Message) -> Iterator[ConversationEvent]:
         session = optional_text(record, "session")
@@ -533,7 +533,7 @@ def read_failure(payload: JSON, text: str) -> Failure:
 
 
 def reports_failure(payload: JSON, text: str) -> bool:
-    """Return whether a result describes itself as an error, for providers without an error flag."""
+    """Return whether the content of a result describes an error, for providers without an error flag."""
     result = _result_object(payload, text)
     inner = result.get("error")
     return (
@@ -546,7 +546,7 @@ def reports_failure(payload: JSON, text: str) -> bool:
 
 
 def _result_object(payload: JSON, text: str) -> dict[str, Any]:
-    """Return the payload, or else its text parsed as JSON, if that is an object; otherwise ``{}``."""
+    """Return the payload if it is an object, or else the object in ``text``; ``{}`` if neither is an object."""
     if type(payload) is dict:
         return payload
     if not text.lstrip().startswith("{"):

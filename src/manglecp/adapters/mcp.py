@@ -45,9 +45,9 @@ class McpLog:
     def __init__(self) -> None:
         self._line = 0
         self._open_methods: dict[str | int, list[str]] = {}  # of requests without a response, by request id
-        self._open_calls = 0
+        self._open_call_count = 0
         self._parts: list[ToolCall | CallResult] = []  # of the current turn
-        self._cancelled: set[str | int] = set()
+        self._cancelled: set[str | int] = set()  # ids of cancelled calls whose response may still arrive
         self._catalogue: list[ToolDefinition] = []  # the pages received so far
         self._offer: OfferedTools | None = None
 
@@ -81,11 +81,11 @@ class McpLog:
             self._response(message)
         else:
             raise Fault("neither a request, nor a response, nor a notification")
-        if self._parts and not self._open_calls:
+        if self._parts and self._open_call_count == 0:
             yield self._end_turn()
 
     def _end_turn(self) -> ModelReply:
-        parts, self._parts, self._open_calls = tuple(self._parts), [], 0
+        parts, self._parts, self._open_call_count = tuple(self._parts), [], 0
         return ModelReply(_THREAD, self._line, parts, "tool_use", offer=self._offer)
 
     def _request(self, method: str, message: dict[str, Any]) -> None:
@@ -95,10 +95,10 @@ class McpLog:
             with inside("params"):
                 name = required_text(params, "name")
             arguments = params.get("arguments")
-            valid = arguments is None or type(arguments) is dict
+            is_valid = arguments is None or type(arguments) is dict
             call_input = {} if arguments is None else arguments
-            self._parts.append(ToolCall(_call_id(request_id), name, call_input, "mcp", "function_call", valid))
-            self._open_calls += 1
+            self._parts.append(ToolCall(_call_id(request_id), name, call_input, "mcp", "function_call", is_valid))
+            self._open_call_count += 1
             self._cancelled.discard(request_id)
         elif method == _LIST and params.get("cursor") is None:
             self._catalogue = []
@@ -113,10 +113,10 @@ class McpLog:
         if method == _LIST:
             self._add_catalogue_page(optional_object(message, "result"))
         elif method == _CALL:
-            self._open_calls -= 1
+            self._open_call_count -= 1
             self._parts.append(_read_result(request_id, message))
         elif method is None and request_id in self._cancelled:
-            self._cancelled.discard(request_id)  # late response to a cancelled call: ignored
+            self._cancelled.discard(request_id)  # the late response to a cancelled call is ignored
         elif method is None:
             self._parts.append(_read_result(request_id, message))  # the checks report a result without a call
 
@@ -127,7 +127,7 @@ class McpLog:
             methods.remove(_CALL)
             if not methods:
                 del self._open_methods[request_id]
-            self._open_calls -= 1
+            self._open_call_count -= 1
             self._cancelled.add(request_id)
             reason = optional_text(params, "reason")
             failure = Failure("cancelled", reason)

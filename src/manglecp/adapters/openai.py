@@ -59,7 +59,7 @@ STOP_REASONS: Final = {"tool_calls": "tool_use", "stop": "end_turn", "length": "
 
 class _OpenAIDialect(Dialect):
     def choice(self, request: Message) -> JSON:
-        """Return ``any`` for ``required``, ``specific`` for a named function, and None for ``none``."""
+        """Return ``any`` for ``required``, ``specific`` for a named tool, None for ``none``, and others unchanged."""
         choice = request.get("tool_choice")
         if type(choice) is dict:
             function = choice.get("function")
@@ -98,12 +98,12 @@ class ChatMessages(_OpenAIDialect):
         return offer_tools(read_each(request, "tools", _read_tool))
 
 
-_ARGUMENT_MEMBER: Final = {"function": "arguments", "custom": "input"}
-"""The types of calls, each with the member that holds its arguments."""
+_ARGUMENT_MEMBERS: Final = {"function": "arguments", "custom": "input"}
+"""The member that holds the arguments of a call, by the type of the call."""
 
 
 class Chunks:
-    """A completion, assembled from its chunks."""
+    """A completion, assembled from its chunks. ``_calls`` are by index; their ``pieces`` are texts of arguments."""
 
     def __init__(self) -> None:
         self._first: dict[str, Any] | None = None
@@ -139,7 +139,7 @@ class Chunks:
             {
                 "id": call["id"],
                 "type": call["type"],
-                call["type"]: {"name": call["name"], _ARGUMENT_MEMBER[call["type"]]: "".join(call["pieces"])},
+                call["type"]: {"name": call["name"], _ARGUMENT_MEMBERS[call["type"]]: "".join(call["pieces"])},
             }
             for _, call in sorted(self._calls.items())
         ]
@@ -150,7 +150,7 @@ class Chunks:
         index = stream_index({"index": 0, **piece}, "index")
         call = self._calls.setdefault(index, {"id": None, "type": "function", "name": None, "pieces": []})
         call["id"] = optional_text(piece, "id") or call["id"]
-        for call_type, argument_member in _ARGUMENT_MEMBER.items():
+        for call_type, argument_member in _ARGUMENT_MEMBERS.items():
             part = optional_object(piece, call_type)
             if part is not None:
                 call["type"] = call_type
@@ -161,7 +161,7 @@ class Chunks:
 def refuse_calls(message: dict[str, Any] | None, i: int) -> None:
     """Raise :class:`Fault` if choice ``i``, which is not the first, has calls: they would be lost."""
     if message is not None and message.get("tool_calls"):
-        raise Fault("calls in a choice other than the first cannot be distinguished from it").inside("choices", i)
+        raise Fault("calls in a choice other than the first are not supported").inside("choices", i)
 
 
 def content_texts(content: JSON) -> list[str]:
@@ -173,7 +173,7 @@ def content_texts(content: JSON) -> list[str]:
 
 
 def read_result(call_id: str, content: JSON, shown: JSON) -> CallResult:
-    """Return a result; ``shown`` is its message. The APIs have no error flag, so a failure is found in the content."""
+    """Return a result; ``shown`` is its message. The APIs have no error flag: the content shows whether it failed."""
     payload = "" if content is None else content
     text = "\n".join(texts_of(payload) if type(payload) is not list else content_texts(payload))
     failure = read_failure(None, text) if reports_failure(None, text) else None
@@ -186,8 +186,8 @@ def _read_call(call: dict[str, Any]) -> ToolCall:
         return ToolCall(call_id, required_text(custom, "name"), custom.get("input"), block="function_call")
     function = require_object(call.get("function"), "function")
     arguments = parse_arguments(optional_text(function, "arguments"))
-    valid = type(arguments) is dict
-    return ToolCall(call_id, required_text(function, "name"), arguments, block="function_call", valid=valid)
+    is_valid = type(arguments) is dict
+    return ToolCall(call_id, required_text(function, "name"), arguments, block="function_call", valid=is_valid)
 
 
 def _read_tool(definition: dict[str, Any]) -> ToolDefinition:
@@ -195,7 +195,7 @@ def _read_tool(definition: dict[str, Any]) -> ToolDefinition:
     return ToolDefinition(required_text(function, "name"), function.get("parameters", function.get("format")))
 
 
-_CALL_SUFFIX: Final = "_call"  # of the type of an item
+_CALL_SUFFIX: Final = "_call"  # at the end of the type of an item
 _OUTPUT_SUFFIX: Final = "_call_output"
 _CLIENT_CALLS: Final = {
     "function_call": "function",
@@ -207,17 +207,17 @@ _CLIENT_CALLS: Final = {
 }
 """The types of calls that the client runs, each with its ``toolKind``; the provider runs (serves) all others."""
 _SERVED_KINDS: Final = {"code_interpreter_call": CODE_EXECUTION, "mcp_call": "mcp"}
-_SERVED_INPUT: Final = ("arguments", "action", "queries", "code", "input")  # members, the first that is present counts
-_SERVED_OUTPUT: Final = ("output", "outputs", "results", "result")
+_SERVED_INPUT: Final = ("arguments", "action", "queries", "code", "input")  # members; the first that is present counts
+_SERVED_OUTPUT: Final = ("output", "outputs", "results", "result")  # as above
 _RUNNING_STATUSES: Final = ("in_progress", "searching", "interpreting", "generating", "calling", "queued")
-_VERSION_MARKS: Final = ("_preview", "_20")  # a version in the type of a tool, such as ``_2025_03_11``, starts so
+_VERSION_MARKS: Final = ("_preview", "_20")  # how a version in the type of a tool begins, such as ``_2025_03_11``
 
 
 class Items(_OpenAIDialect):
     """The dialect of the Responses API, whose messages and calls are items."""
 
     list_name = "input"
-    joined = True
+    joins_messages = True
 
     def is_reply(self, message: Message) -> bool:
         kind = _item_type(message)
@@ -306,9 +306,9 @@ def _read_client_call(item: dict[str, Any]) -> ToolCall:
     else:
         arguments = item.get("input", item.get("action", item.get("operation")))
         name = optional_text(item, "name") or kind.removesuffix(_CALL_SUFFIX)
-    valid = kind != "function_call" or type(arguments) is dict
+    is_valid = kind != "function_call" or type(arguments) is dict
     call_id, caller = required_text(item, "call_id"), read_caller(item)
-    return ToolCall(call_id, name, arguments, _CLIENT_CALLS[kind], "function_call", valid, caller=caller)
+    return ToolCall(call_id, name, arguments, _CLIENT_CALLS[kind], "function_call", is_valid, caller=caller)
 
 
 def _read_served_call(item: dict[str, Any]) -> ToolCall:
@@ -343,11 +343,11 @@ def _read_served_result(item: dict[str, Any]) -> CallResult:
     outputs = item.get("outputs")
     if item["type"] == "code_interpreter_call" and type(outputs) is list:
         logs = [out["logs"] for out in outputs if type(out) is dict and type(out.get("logs")) is str]
-        # The item has one text for standard output and standard error.
+        # ``logs`` has both standard output and standard error.
         logs_digest = digest_text("\n".join(logs))
         evidence["observation"] = {"stdoutDigest": logs_digest, "stderrDigest": logs_digest}
     result_status = "running" if status in _RUNNING_STATUSES else "ok" if failure is None else "error"
-    return CallResult(required_text(item, "id"), payload, item, result_status, failure, None, evidence)
+    return CallResult(required_text(item, "id"), payload, item, result_status, failure, evidence=evidence)
 
 
 def _read_item_tool(definition: dict[str, Any]) -> ToolDefinition | None:
@@ -440,7 +440,8 @@ class OpenAILog(ExchangeLog):
         return self._items.request(request, session) if key is None else self._items.addition(request, str(key))
 
     def _add_part(self, part: Message) -> None:
-        (self._chunks if kind_of(part, "object") == _CHUNK else self._events).add(part)
+        stream = self._chunks if kind_of(part, "object") == _CHUNK else self._events
+        stream.add(part)
 
     def _complete_response(self, response: Message) -> Iterator[ConversationEvent]:
         if "choices" in response:

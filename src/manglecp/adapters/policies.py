@@ -32,7 +32,7 @@ class ToolDefinition:
     schema: JSON
     kind: str = "function"
     deferred: bool = False  # the model sees it only after a tool search
-    callers: tuple[str, ...] | None = None  # who may call it: "direct" is the model; None if not restricted
+    callers: tuple[str, ...] | None = None  # the permitted callers ("direct" is the model); None if not restricted
     examples: tuple[JSON, ...] = ()
     aliases: tuple[str, ...] = field(default=())  # other names under which the tool is called
 
@@ -98,10 +98,10 @@ class Binding:
 
 
 def bind(policy: PolicyPackage | Mapping[str, Any] | None, pinned: str | None = None) -> Binding:
-    """Return the binding of a package, pinned at the digest ``pinned``, or of a mapping, or of ``observe``.
+    """Return the binding of a package, pinned at the digest ``pinned``, or of a mapping; None stands for ``observe``.
 
-    Members of a mapping that are in :data:`CONSTRAINTS` become constraints, the others CallSpec fields. Missing fields
-    default to those of ``observe``; a package has no defaults.
+    Members of a mapping that are in :data:`CONSTRAINTS` become constraints, the others CallSpec fields. Fields that a
+    mapping lacks are those of ``observe``; the fields of a package are complete.
     """
     if isinstance(policy, PolicyPackage):
         return _bind_package(policy, pinned)
@@ -113,8 +113,8 @@ def bind(policy: PolicyPackage | Mapping[str, Any] | None, pinned: str | None = 
     for name, value in constraints.items():
         if not isinstance(value, Mapping):
             raise TypeError(f"{name} of a policy is not an object")
-    # The fields may replace digests of ``observe``; its documents, which are compared with them, are then omitted.
-    base_constraints = base.constraints if not fields else {}
+    # The fields may replace digests of ``observe``; the documents of ``observe`` would then not fit their digests.
+    base_constraints = {} if fields else base.constraints
     return Binding({**base.fields, **fields}, {**base_constraints, **constraints})
 
 

@@ -33,7 +33,7 @@ NESTING: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class LogLimits:
-    """Limits of a log. ``horizon`` and ``searched`` bound memory; exceeding the others is an error."""
+    """Limits of a log. ``horizon`` and ``searched`` bound memory; a log that exceeds one of the others is refused."""
 
     line: int = 64 << 20
     """Bytes of one line, or of a document over several lines."""
@@ -41,16 +41,16 @@ class LogLimits:
     """Bytes of the whole log."""
     nesting: int = NESTING
     horizon: int = 64
-    """Turns that stay open for results, and for the use of results, in later records."""
+    """How many turns stay open for results, and for the use of results, in later records."""
     searched: int = 1 << 16
-    """Characters of one result that are searched for in later replies."""
+    """How many characters of one result are searched for in later replies."""
 
 
 _BOM: Final = b"\xef\xbb\xbf"
-_DATA: Final = b"data:"  # this field of a server-sent event has the record, the next ones are skipped
-_OTHER_FIELDS: Final = (b"event:", b"id:", b"retry:", b":")
+_DATA: Final = b"data:"  # the field of a server-sent event that has the record
+_OTHER_FIELDS: Final = (b"event:", b"id:", b"retry:", b":")  # skipped
 _DONE: Final = b"[DONE]"
-_MAX_STREAM_PARTS: Final = 10_000
+_MAX_STREAM_PARTS: Final = 10_000  # blocks, calls or items of one reply
 
 
 class LogError(ValueError):
@@ -114,7 +114,7 @@ def parse(data: bytes, nesting: int = NESTING) -> JSON:
 
 def _read_document(first: tuple[int, bytes], rest: Iterable[tuple[int, bytes]], limits: LogLimits) -> LogRecord:
     first_number, first_line = first
-    size = 0
+    size = len(first_line)
     lines = [first_line]
     for _, line in rest:
         size += len(line) + 1
@@ -182,7 +182,7 @@ def require_object(value: JSON, *steps: str | int) -> dict[str, Any]:
 
 
 def unwrap_body(value: JSON) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the body of a request or response, which may be in its member ``body``, and the path to it."""
+    """Return the body of a request or response (its member ``body`` or the value itself), and the path to the body."""
     outer = require_object(value)
     return (require_object(outer["body"], "body"), ("body",)) if "body" in outer else (outer, ())
 
@@ -234,12 +234,12 @@ def stream_index(holder: dict[str, Any], key: str) -> int:
     """Return the index of a part of a stream. Raises :class:`Fault` if it is missing or too large."""
     index = holder.get(key)
     if type(index) is not int or not 0 <= index < _MAX_STREAM_PARTS:
-        raise Fault("a small whole number belongs here").inside(key)
+        raise Fault(f"a whole number from 0 to {_MAX_STREAM_PARTS - 1} belongs here").inside(key)
     return index
 
 
 def parse_arguments(text: str | None) -> JSON:
-    """Return the JSON arguments of a call; text that is not JSON stays text."""
+    """Return the JSON arguments of a call; a text that is not JSON, or None, is returned as it is."""
     try:
         return parse((text or "").encode())
     except (Fault, UnicodeEncodeError):
@@ -314,6 +314,6 @@ class RunningDigest:
         self._empty = False
 
     def digest(self) -> str:
-        whole = self._hash.copy()
-        whole.update(b"]")
-        return "sha256:" + whole.hexdigest()
+        complete_hash = self._hash.copy()
+        complete_hash.update(b"]")
+        return "sha256:" + complete_hash.hexdigest()

@@ -16,7 +16,7 @@ from manglecp.harness import Evidence
 from manglecp.harness.policy import PolicyPackage
 from manglecp.wire import JSON, Fault
 
-_OBJECT_MEMBERS: Final = frozenset(  # of the evidence; the other members are lists of rows
+_OBJECT_MEMBERS: Final = frozenset(  # members of the evidence that are objects; the other members are lists of rows
     {"callSpec", "protocolState", "handoff", "decomposition", "compaction", "continuity", "mutation"}
 )
 _LIST_MEMBERS: Final = frozenset(Evidence.__struct_encode_fields__) - _OBJECT_MEMBERS
@@ -34,14 +34,13 @@ class NeutralLog:
         self._limits = limits
         self._turn_count = 0
         self._open_turns: dict[str, _OpenTurn] = {}
-        self._emitted: set[str] = set()
+        self._emitted: set[str] = set()  # names of turns
 
     def read(self, value: JSON, line: int) -> Iterator[dict[str, Any]]:
         record = require_object(value)
         if "evidence" in record:
             self._turn_count += 1
-            # Emit the turns whose rows precede the document first.
-            yield from self.finish()
+            yield from self.finish()  # the turns that began before the document
             yield {**record, "turn": {"number": self._turn_count, "line": line}}
             return
         name = str(text_or_number(record, "turn"))

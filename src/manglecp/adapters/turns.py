@@ -2,8 +2,8 @@
 
 A turn is a reply with its calls, and the results of these calls in the next request. If the provider runs a call and
 has not returned its result, the next reply belongs to the same turn, unless the user has sent text in between. A result
-whose call is in no reply becomes a row of the latest turn, or of the first. Turns are emitted in log order, each after
-:attr:`.LogLimits.horizon` further turns have begun.
+whose call is in no reply becomes a row of the latest turn, or of the first turn if none has begun. Turns are emitted in
+log order, each after :attr:`.LogLimits.horizon` further turns have begun.
 
 Recorded facts become rows of evidence; the checks of the harness report missing ones. Rows with derived content
 (``toolRender``, ``stateViews``, ``reminderQueue``, ``toolUse``, and ``retryable`` looked up by error code) are marked
@@ -74,10 +74,10 @@ class TurnEvidence:
     offer: OfferedTools | None = None
     model: str | None = None
     stop: str | None = None  # the stop reason of the last reply
-    iterations: int = 0  # replies so far
+    reply_count: int = 0
     requests: list[_Request] = field(default_factory=list)
     results: list[CallResult] = field(default_factory=list)
-    rendered: int = 0  # how many of the results, from the first, a later request contains
+    rendered_count: int = 0  # how many of the results, from the first, a later request contains
     next_prompt: Prompt | None = None  # the last request that followed a reply of the turn
     continues: bool = False  # whether a request continued the turn after its last reply
     uses: dict[str, UsedText] = field(default_factory=dict)  # by call id
@@ -88,14 +88,14 @@ class TurnEvidence:
         self.model = reply.model or self.model
         self.offer = reply.offer or (self.prompt.offer if self.prompt else None)
         self.stop = reply.stop
-        self.iterations += 1
+        self.reply_count += 1
         self.continues = False
 
     def add_prompt(self, prompt: Prompt) -> None:
         """Add the request after a reply. The turn continues if the request has results, or no new text of the user."""
         self.next_prompt = prompt
         self.continues = bool(prompt.results) or (prompt.follows_reply and not prompt.adds_user_text)
-        self.rendered = len(self.results)
+        self.rendered_count = len(self.results)
 
     def has_open_served_calls(self) -> bool:
         """Return whether a call that the provider runs has no result yet."""
@@ -115,7 +115,7 @@ def turn_document(turn: TurnEvidence, binding: Binding) -> dict[str, Any]:
             "stopReason": turn.stop or UNRECORDED,
             "continuationAllowed": turn.continues,
             "turnIndex": turn.index,
-            "iteration": turn.iterations,
+            "iteration": turn.reply_count,
         },
     }
     _add_derived(turn, evidence)
@@ -174,7 +174,7 @@ def _call_spec(turn: TurnEvidence, binding: Binding) -> tuple[dict[str, Any], di
 
 
 def _parallel_call_ids(turn: TurnEvidence) -> set[str]:
-    """Return the ids of the calls for the client that the model made together with others in one reply."""
+    """Return the ids of calls that the client runs and that the model made together with others in one reply."""
     by_reply: dict[int, set[str]] = {}
     for request in turn.requests:
         if not request.call.served and request.call.caller is None:
@@ -220,7 +220,7 @@ def _request_rows(turn: TurnEvidence, spec: Mapping[str, Any], constraints: Mapp
 def _search_ref(
     name: str, search: ToolSearch, spec: Mapping[str, Any], constraints: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the reference to the search that found the tool ``name``; only a catalogue from the request is named."""
+    """Return the reference to the search that found the tool ``name``, with the digest of an offered catalogue."""
     tools = sorted(set(search.tools))
     ref: dict[str, Any] = {"resultTools": tools, "resultSetDigest": digest(tools), "resolvedToolName": name}
     if search.query.strip():
@@ -289,7 +289,7 @@ def _add_derived(turn: TurnEvidence, evidence: dict[str, Any]) -> None:
             "policyDigest": spec["toolRenderProtocolDigest"],
             "derived": True,
         }
-        for row, result in zip(evidence["toolResults"], turn.results[: turn.rendered], strict=False)
+        for row, result in zip(evidence["toolResults"], turn.results[: turn.rendered_count], strict=False)
     ]
     evidence["stateViews"] = [
         {
@@ -333,10 +333,10 @@ _MIN_ALPHANUMERIC: Final = 12
 _MIN_ID_LENGTH: Final = 6
 _MAX_ID_LENGTH: Final = 64
 _REBUILD_SLACK: Final = 16  # dropped results that stay in the index even of a thread with few results
-_MAX_CANDIDATES: Final = 32  # results per piece, and places per result, that are compared; headings occur in many
+_MAX_CANDIDATES: Final = 32  # results of a piece, and places in a result, that are compared; headings have many
 _DIGIT: Final = re.compile(r"[0-9]")
 _LETTER: Final = re.compile(r"[A-Za-z]")
-_WORD: Final = re.compile(r"[A-Za-z0-9_-]{6,}")
+_WORD: Final = re.compile(rf"[A-Za-z0-9_-]{{{_MIN_ID_LENGTH},}}")
 
 
 class _Index(dict[str, tuple[int, ...]]):
@@ -361,7 +361,7 @@ class UnusedResults:
     def __init__(self, max_characters: int) -> None:
         self._max_characters = max_characters
         self._watched: dict[int, _WatchedResult] = {}
-        self._dropped = 0  # results that are still in the indexes, but not watched
+        self._dropped_count = 0  # results that are still in the indexes, but not watched
         self._grams, self._ids = _Index(), _Index()
 
     def add(self, key: int, call_id: str, texts: Iterable[str]) -> None:
@@ -376,9 +376,9 @@ class UnusedResults:
         """Stop watching a result. The indexes are rebuilt when most of their results are dropped."""
         if self._watched.pop(key, None) is None:
             return
-        self._dropped += 1
-        if self._dropped > 2 * len(self._watched) + _REBUILD_SLACK:
-            self._grams, self._ids, self._dropped = _Index(), _Index(), 0
+        self._dropped_count += 1
+        if self._dropped_count > 2 * len(self._watched) + _REBUILD_SLACK:
+            self._grams, self._ids, self._dropped_count = _Index(), _Index(), 0
             for remaining_key, result in self._watched.items():
                 self._index(remaining_key, result)
 
@@ -411,7 +411,7 @@ class UnusedResults:
 def _find_ids(text: str) -> set[str]:
     return {
         word
-        for word in _WORD.findall(text)
+        for word in _WORD.findall(text)  # isalpha() is the fastest test, and excludes most words
         if not word.isalpha() and len(word) <= _MAX_ID_LENGTH and _DIGIT.search(word) and _LETTER.search(word)
     }
 
@@ -454,7 +454,7 @@ class _Thread:
     resumes: bool = False  # whether the next reply belongs to the latest turn
     early_results: list[CallResult] = field(default_factory=list)  # in requests before the first reply
     queries: dict[str, str] = field(default_factory=dict)  # of tool searches, by call id
-    searches: dict[str, ToolSearch] = field(default_factory=dict)  # the last one that found the tool, by its name
+    searches: dict[str, ToolSearch] = field(default_factory=dict)  # the last search that found a tool, by its name
 
 
 class LogReader(Protocol):
@@ -529,7 +529,7 @@ class TurnAssembler:
             thread.early_results.clear()
         thread.prompt, thread.resumes = None, False
         turn.add_reply(reply)
-        for part in reply.parts:  # first the uses: a reply does not use the results that it contains
+        for part in reply.parts:  # before its results are added: a reply does not use the results that it contains
             if isinstance(part, CallResult):
                 continue
             for text in texts_of(part.input) if isinstance(part, ToolCall) else [part]:
@@ -540,7 +540,7 @@ class TurnAssembler:
             if isinstance(part, ToolCall):
                 if part.kind == "search":
                     thread.queries[part.id] = "\n".join(texts_of(part.input))
-                turn.requests.append(_Request(part, thread.searches.get(part.name), turn.iterations))
+                turn.requests.append(_Request(part, thread.searches.get(part.name), turn.reply_count))
             elif isinstance(part, CallResult):
                 self._add_result(thread, turn, part)
 
