@@ -71,7 +71,9 @@ async def test_waivers_change_with_the_file(tmp_path: Path) -> None:
     assert "bob" in file
 
 
-async def test_a_broken_file_leaves_what_held_and_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_broken_file_leaves_what_held_and_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = written(tmp_path, entry("t", permissions='["look"]'))
     file = TokensFile(path)
     caplog.set_level(logging.INFO)
