@@ -209,7 +209,6 @@ read_words_by_word: Final = mapping_of(read_word, words=True)
 read_words_by_name: Final = mapping_of(read_words)
 read_numbers_by_name: Final = mapping_of(_read_number)
 
-
 Text: TypeAlias = Annotated[str | None, Member(read_text)]
 Word: TypeAlias = Annotated[str | None, Member(read_word)]  # a word of a vocabulary, in lower case
 RequiredText: TypeAlias = Annotated[str, Member(read_text)]
@@ -225,7 +224,6 @@ Multiset: TypeAlias = Annotated[tuple[str, ...], Member(_sorted(_texts, distinct
 OrderedWords: TypeAlias = Annotated[tuple[str, ...] | None, Member(_words)]  # words in their order
 NumbersByName: TypeAlias = Annotated[dict[str, float] | None, Member(read_numbers_by_name)]
 VerbatimObject: TypeAlias = Annotated[dict[str, Any] | None, Member(read_verbatim)]
-
 
 R = TypeVar("R", bound=JsonRecord)
 

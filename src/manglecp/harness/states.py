@@ -153,7 +153,7 @@ def _close(builder: TurnBuilder, spent_calls: _SpentCalls) -> JoinClosed:
     if not blocking:
         return _issue(JoinClosed, builder, spent_calls, judgement)
     first_blocked = min(finding.failure.blocks for finding in blocking)
-    if first_blocked is not TurnState.JOIN_CLOSED:  # report what the separate steps would: no join digest yet
+    if first_blocked is not TurnState.JOIN_CLOSED:  # as the separate steps: no findings of later states
         blocking = list(find_blocking(builder.turn, first_blocked))
     raise TurnBlocked(first_blocked, blocking)
 
@@ -284,7 +284,7 @@ class JoinClosed(_JudgedStage):
         if combined:
             builder = builder.with_constraints(combined)
         judgement = judge_turn(builder.turn)
-        if judgement.findings or not judgement.mutation_ready:
+        if not judgement.mutation_ready:
             raise TurnBlocked(TurnState.MUTATION_READY, judgement.findings)
         record.spend()  # one turn, one mutation
         return _issue(MutationReady, builder, record.spent_calls, judgement)

@@ -91,6 +91,8 @@ def test_a_transfer_needs_a_packet() -> None:
                evidence__continuity={"mode": "descent", "handoffRef": "h", "artifactRefs": ["brief"]}),
         raises("artifact without digest", ARTIFACT, evidence__artifacts=[{"ref": "brief"}],
                evidence__continuity={"mode": "descent", "handoffRef": "h", "artifactRefs": ["brief"]}),
+        raises("artifact recorded as absent", ARTIFACT, evidence__artifacts=[{**BRIEF, "exists": False}],
+               evidence__continuity={"mode": "descent", "handoffRef": "h", "artifactRefs": ["brief"]}),
         accepts("artifact there", evidence__artifacts=[BRIEF],
                 evidence__continuity={"mode": "descent", "handoffRef": "h", "artifactRefs": ["brief"]}),
         accepts("fresh", evidence__continuity={"mode": "fresh", "artifactRefs": ["brief"]}),

@@ -90,7 +90,7 @@ def check_descent(turn: Turn) -> Iterator[Finding]:
         return
     if continuity.handoff_ref is None:
         yield Finding(_ARTIFACT, "continuity", "the turn continues from a handoff that it does not name")
-    existing = {row.ref for row in turn.evidence.artifacts if row.digest is not None}
+    existing = {row.ref for row in turn.evidence.artifacts if row.exists and row.digest is not None}
     for ref in set(continuity.artifact_refs) - existing:
         yield Finding(
             _ARTIFACT, row_pointer("artifacts", ref), "the turn continues from an artifact that does not exist"

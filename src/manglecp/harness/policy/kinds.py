@@ -299,7 +299,6 @@ _TABLE: Final = (
 
 KINDS: Final = {kind.name: kind for kind in _TABLE}
 
-
 Document: TypeAlias = Mapping[str, Any]
 Documents: TypeAlias = Mapping[str, Document]  # by kind
 Contradictions: TypeAlias = Iterator[tuple[str, str]]  # (JSON pointer into the document, message)

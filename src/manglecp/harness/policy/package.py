@@ -257,7 +257,6 @@ _EXPECTED_DIGESTS: Final = {  # the tool constraint with the expected digest, by
     "callers": "expectedAllowedCallersDigest",
 }
 
-
 ENDINGS: Final = (".toml", ".json")
 _MANIFEST: Final = "package"
 
