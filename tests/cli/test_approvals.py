@@ -77,7 +77,8 @@ def test_a_request_is_shown_approved_and_used_once(run: Run, folder: Path) -> No
         f"  then repeat the call with --approval {approval}\n  or add --confirm to approve it now\n"
     )
     listed = run("approvals", "list").stdout.splitlines()
-    assert [line.split()[:4] for line in listed] == [["ID", "TOOL", "FOR", "APPROVER"], [approval, "pay", "local", "-"]]
+    cells = [line.split()[:4] for line in listed]
+    assert cells == [["ID", "TOOL", "REQUESTER", "CONDITIONS"], [approval, "pay", "local", "-"]]
     assert run("approvals", "show", approval).stdout.partition("\n\n")[2] == text, "as it is stored"
     assert json.loads(run("approvals", "show", approval, "--json").stdout)["text"] == text.rstrip("\n")
     assert booked(folder) == []

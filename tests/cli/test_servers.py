@@ -214,6 +214,7 @@ def test_an_approver_approves_what_an_agent_requests(
     unknown = run(*fix).stderr
     assert unknown.startswith("error[auth_required]: ")
     assert unknown.endswith(": set MANGLECP_TOKEN, or give --token\n")
+    assert "pass token" not in unknown
     assert "pass it in MANGLECP_TOKEN" in run(*fix, "--token", "guessed").stderr
     monkeypatch.setenv("MANGLECP_TOKEN", TOKEN)
     for more in ((), ("--confirm",)):

@@ -49,7 +49,7 @@ GROUPS: Final = {
     "Evaluate and invoke": ("intent", "call", "approvals", "shell"),
     "Serve, execute and audit": ("serve", "dev", "runs", "worker", "ledger", "harness"),
 }
-INTERRUPTED: Final = 130
+INTERRUPTED: Final = 130  # exit status
 
 
 class VerbError(click.ClickException):

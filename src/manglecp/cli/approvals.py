@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _REMEDIES: Final = {
     "x-approval_not_found": "`manglecp approvals list` lists the pending requests",
     "x-approval_decided": "`manglecp approvals show` shows it; the requester gets another one by repeating the call",
-    "auth_insufficient": "an approver decides with --server URL and a token of `manglecp token new NAME --approver`",
+    "auth_insufficient": "an approver decides with --server URL and a token from `manglecp token new NAME --approver`",
 }
 
 
@@ -52,8 +52,8 @@ class _Source:
         else:
             refuse_options(click.get_current_context(), "The server has its own store", "location", "store_key")
 
-    def call(self, method: str, *approval: str) -> Any:
-        """Return the result of ``method`` of ``Client`` or ``OperatorApprovals``. Ends the verb after an error."""
+    def call(self, method: str, *arguments: str) -> Any:
+        """Return the result of ``method`` of ``Client`` or ``OperatorApprovals``. Exits with 1 after an error."""
         import asyncio
 
         from manglecp.cli.tool_text import wire_error_lines
@@ -61,7 +61,7 @@ class _Source:
         from manglecp.wire import WireError
 
         async def work(approvals: Client | OperatorApprovals) -> Any:
-            return await getattr(approvals, method)(*approval)
+            return await getattr(approvals, method)(*arguments)
 
         try:
             if self.url is not None:
@@ -91,7 +91,7 @@ def command() -> None:
     """List, show, approve and deny approval requests.
 
     An invocation that needs approval stores a request, whose text has every step and argument. With --server you decide
-    with your token, which needs the permission approve; without it as the operator of this machine, in its store.
+    with your token, which needs the permission approve; without --server you decide as the operator of this machine.
     """
 
 
@@ -102,7 +102,7 @@ def list_(as_json: bool, source: _Source) -> None:
     """List the pending requests that you may decide, the oldest first."""
     requests: Sequence[ApprovalView] = source.call("approvals")
     rows = [(r.id, r.tool, r.requester, " and ".join(_conditions(r)) or "-", r.expires_at) for r in requests]
-    headings = ("ID", "TOOL", "FOR", "APPROVER", "EXPIRES")
+    headings = ("ID", "TOOL", "REQUESTER", "CONDITIONS", "EXPIRES")
     lines = table(headings, rows, empty="No request is pending.")
     print_result(msgspec.to_builtins(requests), lines, as_json=as_json)
 
@@ -166,7 +166,7 @@ def _lines(request: ApprovalView) -> Iterator[str]:
 
 
 def _conditions(request: ApprovalView) -> Iterator[str]:
-    """Yield the conditions on the approver."""
+    """Yield the conditions on the approver, as predicates."""
     if request.roles:
         yield f"needs {' and '.join(request.roles)}"
     if request.four_eyes:

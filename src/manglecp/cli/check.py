@@ -43,16 +43,16 @@ def command(files: tuple[str, ...], runtime: RuntimeOptions, strict: bool, as_js
     if runtime.pack_params and not folders:
         raise click.UsageError("--set is for packs")
     result = _check_pack(folders[0], runtime) if folders else _check_files(files)
-    errors = sum(d.severity == "error" for d in result.diagnostics)
-    passed = not (result.diagnostics if strict else errors)
+    error_count = sum(d.severity == "error" for d in result.diagnostics)
+    passed = not error_count and not (strict and result.diagnostics)
     if as_json:
         document = {"ok": passed, **result.pack_id, "diagnostics": list(map(_as_json, result.diagnostics))}
         write_lines([json.dumps(document, indent=2)])
     else:
         report(result.diagnostics)
-        warnings = len(result.diagnostics) - errors
-        verdict = [count(errors, "error")] if errors else ["ok"] if passed else []
-        verdict += [count(warnings, "warning")] if warnings else []
+        warning_count = len(result.diagnostics) - error_count
+        verdict = [count(error_count, "error")] if error_count else ["ok"] if passed else []
+        verdict += [count(warning_count, "warning")] if warning_count else []
         write_lines([f"{result.summary}: {', '.join(verdict)}"])
     if not passed:
         raise click.exceptions.Exit(1)
@@ -70,9 +70,9 @@ def _check_files(files: tuple[str, ...]) -> _Result:
         with ProgressLine("checking"):
             program = Program.load(read_sources(files))
     except MangleError as error:
-        return _Result(summary, error.diagnostics, {})
+        return _Result(summary, error.diagnostics, pack_id={})
     summary += f", {count(len(program.rules), 'rule')}, {count(len(program.facts), 'fact')}"
-    return _Result(summary, program.warnings, {})
+    return _Result(summary, program.warnings, pack_id={})
 
 
 def _check_pack(folder: str, options: RuntimeOptions) -> _Result:
@@ -83,11 +83,11 @@ def _check_pack(folder: str, options: RuntimeOptions) -> _Result:
     with ProgressLine("checking"):
         domain, diagnostics = survey(Path(folder), options.pack_params, serve, sandbox=options.sandbox)
     if domain is None:
-        return _Result(Path(folder).resolve().name, diagnostics, {})
+        return _Result(Path(folder).resolve().name, diagnostics, pack_id={})
     pack = domain.pack
     spans = (rule.head.span for rule in domain.program.rules)
-    rules = sum(span is not None and span.source in pack.sources for span in spans)  # without those of the kernel
-    parts = [(rules, "rule"), (len(pack.actions), "action"), (len(pack.skills), "skill")]
+    rule_count = sum(span is not None and span.source in pack.sources for span in spans)  # without the kernel's rules
+    parts = [(rule_count, "rule"), (len(pack.actions), "action"), (len(pack.skills), "skill")]
     if pack.generators:
         parts.append((len(pack.generators), "generator"))
     return _Result(

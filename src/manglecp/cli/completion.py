@@ -27,7 +27,7 @@ def pack_folders(_context: click.Context, _parameter: click.Parameter, incomplet
 def intents(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete the intents of the pack's settings, without running its code."""
     # After an option without its value, click has not parsed the arguments: they are in context.args.
-    settings = _settings(context.params.get("target") or next(iter(context.args), None))
+    settings = _read_settings(context.params.get("target") or next(iter(context.args), None))
     if settings is None:
         return []
     # One line each: zsh would complete a second line as another word.
@@ -38,7 +38,7 @@ def intents(context: click.Context, _parameter: click.Parameter, incomplete: str
     ]
 
 
-def _settings(target: object) -> Settings | None:
+def _read_settings(target: object) -> Settings | None:
     """Return the settings of a pack; None if the target is not a valid pack."""
     from manglecp.pack import PackError, read_outline
 
@@ -64,9 +64,9 @@ def command(shell: str) -> None:
     zsh   eval "$(manglecp completion zsh)"           in ~/.zshrc, after compinit
     fish  manglecp completion fish > ~/.config/fish/completions/manglecp.fish
     """
-    kind = get_completion_class(shell)
-    assert kind is not None
-    script = kind(cli, {}, "manglecp", _VARIABLE).source()
+    completion_class = get_completion_class(shell)
+    assert completion_class is not None
+    script = completion_class(cli, {}, "manglecp", _VARIABLE).source()
     if shell == "fish":  # click's own script ends a description at its first comma
         script = script.replace('string split "," ', 'string split --max 1 "," ')
     write_text(script)

@@ -67,9 +67,12 @@ def command(
         """Raise an error for an option with an invalid fact or predicate."""
         _check_predicate(program, "--pred", pred)
         _check_predicate(program, "--selector", selector)
-        for fact in (explain, why_not):
-            if fact is not None:
-                _check_fact(program, fact, options.now)
+        try:
+            for fact in (explain, why_not):
+                if fact is not None:
+                    read_fact(fact, program, options.now)
+        except MangleError as error:
+            refuse(error, status=2)
 
     with options.evaluate(files, check) as evaluated:
         result = evaluated.result
@@ -77,7 +80,7 @@ def command(
             output = _explain(result, explain, alternatives)
         elif why_not is not None:
             denial = result.explainer.why_not(why_not)
-            output = _Output(denial.text(), denial.as_json(), not denial.holds)
+            output = _Output(denial.text(), denial.as_json(), ok=not denial.holds)
         elif coverage:
             covered = result.explainer.coverage(selector)
             output = _Output(covered.text(), covered.as_json())
@@ -111,28 +114,21 @@ def _check_predicate(program: Program, option: str, name: str | None) -> None:
         raise click.BadParameter(message, param_hint=f"'{option}'")
 
 
-def _check_fact(program: Program, fact: str, now: int) -> None:
-    try:
-        read_fact(fact, program, now)
-    except MangleError as error:
-        refuse(error, status=2)
-
-
 def _explain(result: Result, fact: str, alternatives: bool) -> _Output:
     """Return a proof of the fact; with ``alternatives`` one from every minimal set of given facts."""
     proof = result.explainer.explain(fact)
     if proof is None:
         canonical = result.explainer.read(fact).text
         text = f"{canonical} does not hold; --why-not prints what is missing\n"
-        return _Output(text, {"fact": canonical, "proof": None}, False)
+        return _Output(text, {"fact": canonical, "proof": None}, ok=False)
     document, text = proof.as_json(), proof.text()
     if alternatives:
         minimal = result.explainer.alternatives(fact)
         candidates = (result.explainer.explain(fact, using=leaves) for leaves in minimal.sets)
         proofs = [candidate for candidate in candidates if candidate is not None]
         document |= {"alternatives": [other.as_json()["proof"] for other in proofs], "complete": minimal.complete}
-        rest = "" if minimal.complete else "\nthere may be other proofs\n"
-        text = "\n".join(other.text() for other in proofs) + rest
+        note = "" if minimal.complete else "\nthere may be other proofs\n"
+        text = "\n".join(other.text() for other in proofs) + note
     return _Output(text, document)
 
 

@@ -63,18 +63,18 @@ class EvaluationOptions(NamedTuple):
     def evaluate(self, files: Sequence[str], check: Callable[[Program], object]) -> Iterator[TimedResult]:
         """Evaluate the program in ``files`` with the facts of the fact files; ``check`` may raise before that.
 
-        An error of the program, also one raised in the ``with`` block, ends the verb with status 1.
+        An error of the program, also one raised in the ``with`` block, ends the process with status 1.
         """
         warnings: tuple[Diagnostic, ...] = ()
         check_bounds, limits = self.bounds == "error", Limits(derived_facts=self.limit)
-        started = time.perf_counter()
+        started_at = time.perf_counter()
         try:
             with ProgressLine("loading") as progress:
                 program = Program.load(read_sources(files), bounds=self.bounds)
                 warnings = program.warnings
                 check(program)
                 facts = self._read_facts(program, check=check_bounds)
-                loaded = time.perf_counter()
+                loaded_at = time.perf_counter()
                 progress.doing = "evaluating"
                 if facts is not None:
                     base = program.base(facts, check=check_bounds, limits=limits)
@@ -83,9 +83,9 @@ class EvaluationOptions(NamedTuple):
                 else:
                     compiled = CompiledProgram(program)
                     result = evaluate(program, now=self.now, limits=limits, compiled=compiled)
-                ended = time.perf_counter()
+                ended_at = time.perf_counter()
                 progress.doing = "printing"
-                yield TimedResult(result, compiled, warnings, loaded - started, ended - loaded)
+                yield TimedResult(result, compiled, warnings, loaded_at - started_at, ended_at - loaded_at)
         except MangleError as error:
             refuse(error, warnings)
 

@@ -13,7 +13,7 @@ from manglecp.cli.output import ProgressLine, report, write_lines, write_text
 from manglecp.mangle import ParseError, decode, layout
 
 
-class _Formatted(NamedTuple):
+class _FormattedFile(NamedTuple):
     file: str
     text: str
     changed: bool
@@ -29,7 +29,7 @@ def command(files: tuple[str, ...], check: bool) -> None:
 
     Standard input (-) is formatted to standard output. A file with a syntax error is not changed.
     """
-    formatted: list[_Formatted] = []
+    formatted: list[_FormattedFile] = []
     errors: list[Diagnostic] = []
     with ProgressLine("formatting"):
         for file in dict.fromkeys(files):
@@ -48,13 +48,13 @@ def command(files: tuple[str, ...], check: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _format(file: str) -> _Formatted:
+def _format(file: str) -> _FormattedFile:
     data = read(file)
     text = layout(decode(source_name(file), data))
-    return _Formatted(file, text, text.encode() != data)
+    return _FormattedFile(file, text, text.encode() != data)
 
 
-def _write(result: _Formatted) -> None:
+def _write(result: _FormattedFile) -> None:
     if result.file == DASH:
         write_text(result.text)
     elif result.changed:

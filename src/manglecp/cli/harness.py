@@ -16,7 +16,6 @@ from manglecp.cli.output import ProgressLine, count, json_text, print_json, prin
 if TYPE_CHECKING:
     from manglecp.harness import Judgement
 
-
 REJECTED: Final = 1  # exit status
 INVALID: Final = 2
 MAX_EVIDENCE_BYTES: Final = 64 * 1024 * 1024
@@ -123,7 +122,7 @@ def _lines(judgement: Judgement) -> Iterator[str]:
 
 
 def _check_log(log: str, source: str, policy: str | None, strict: bool, as_json: bool) -> None:
-    verdicts = {"accepted": 0, "rejected": 0, "invalid": 0}
+    verdict_counts = {"accepted": 0, "rejected": 0, "invalid": 0}
 
     def verdict_lines() -> Iterator[str]:
         for document in _read_turns(log, source, policy, strict):
@@ -132,11 +131,11 @@ def _check_log(log: str, source: str, policy: str | None, strict: bool, as_json:
             try:
                 judgement = _judge(document, name)
             except InvalidFile as error:  # of one turn; the others are judged
-                verdicts["invalid"] += 1
+                verdict_counts["invalid"] += 1
                 print_stderr(f"error: {error}")
                 yield json_text({**turn, **error.as_json()}) if as_json else f"{name}: invalid"
                 continue
-            verdicts[judgement.result] += 1
+            verdict_counts[judgement.result] += 1
             if as_json:
                 yield json_text({**turn, **judgement.as_json()})
             else:
@@ -145,10 +144,10 @@ def _check_log(log: str, source: str, policy: str | None, strict: bool, as_json:
     try:
         write_lines(verdict_lines())
     finally:  # also after an error of the log, for the turns before it
-        summary = [f"{number} {verdict}" for verdict, number in verdicts.items() if number]
-        print_stderr(f"{count(sum(verdicts.values()), 'turn')}: {', '.join(summary) or 'nothing to check'}")
-    if verdicts["invalid"] or verdicts["rejected"]:
-        raise click.exceptions.Exit(INVALID if verdicts["invalid"] else REJECTED)
+        summary = [f"{number} {verdict}" for verdict, number in verdict_counts.items() if number]
+        print_stderr(f"{count(sum(verdict_counts.values()), 'turn')}: {', '.join(summary) or 'nothing to check'}")
+    if verdict_counts["invalid"] or verdict_counts["rejected"]:
+        raise click.exceptions.Exit(INVALID if verdict_counts["invalid"] else REJECTED)
 
 
 @command.command("verify", short_help="Judge the rows of a witness again.")
@@ -187,7 +186,7 @@ class InvalidFile(Exception):
 
 @contextmanager
 def _report_invalid_file(*, as_json: bool) -> Iterator[None]:
-    """Print an ``InvalidFile``, with ``as_json`` also on standard output, and end the verb with status 2."""
+    """Print an ``InvalidFile``, with ``as_json`` also on standard output, and exit with status 2."""
     try:
         yield
     except InvalidFile as error:

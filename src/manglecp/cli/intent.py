@@ -100,7 +100,7 @@ def _evaluate_at_server(url: str, server: ServerOptions, payload: dict[str, Any]
 
     async def evaluate(client: Client) -> EvaluationResult:
         intent = payload["intent"]
-        announced = [one.name for one in client.manifest.intents]
+        announced = [description.name for description in client.manifest.intents]
         if announced and intent["name"] not in announced and not as_json:
             print_stderr(f"warning: the server has no intent {intent['name']!r}, only {', '.join(announced)}")
         return await client.evaluate(
@@ -117,7 +117,7 @@ def _evaluate_at_server(url: str, server: ServerOptions, payload: dict[str, Any]
             evaluation = run_with_client(url, server, evaluate)
     except WireError as error:
         refuse_request(error, ANONYMOUS, as_json=as_json)
-    warnings = (f"warning: {one.predicate}: {one.message}" for one in evaluation.warnings)
+    warnings = (f"warning: {violation.predicate}: {violation.message}" for violation in evaluation.warnings)
     why = payload["options"]["include_proof_hints"]
     _print(IntentResponse(id="shell", payload=evaluation.result), warnings, as_json=as_json, why=why)
 
@@ -140,10 +140,10 @@ def _evaluate_locally(
         refuse(error)
     except WireError as error:
         refuse_request(error, identity, as_json=as_json)
-    known = {definition.macro_id: describe_fully(definition) for definition in answer.definitions}
+    full_tools = {definition.macro_id: describe_fully(definition) for definition in answer.definitions}
     why = payload["options"]["include_proof_hints"]
     warnings = _intent_warnings(domain, payload["intent"]["name"])
-    _print(answer.response, warnings, as_json=as_json, known=known, why=why, flaws=len(answer.flaws))
+    _print(answer.response, warnings, as_json=as_json, by_id=full_tools, why=why, invalid_count=len(answer.flaws))
 
 
 def _intent_warnings(domain: Domain, name: str) -> Iterator[str]:
@@ -151,8 +151,8 @@ def _intent_warnings(domain: Domain, name: str) -> Iterator[str]:
     announced = [intent.name for intent in domain.pack.settings.intents]
     if announced and name not in announced:
         yield f"warning: the pack has no intent {name!r}, only {', '.join(announced)}"
-    if not announced and (named := _intents_of_rules(domain)) and name not in named:
-        yield f"warning: no rule names the intent {name!r}; rules name {', '.join(named)}"
+    if not announced and (rule_intents := _intents_of_rules(domain)) and name not in rule_intents:
+        yield f"warning: no rule names the intent {name!r}; rules name {', '.join(rule_intents)}"
 
 
 def _intents_of_rules(domain: Domain) -> list[str]:

@@ -45,17 +45,17 @@ def read_client_facts(facts: Iterable[str], files: Iterable[str], now: str | Non
     """
     objects: list[Any] = []
     recorded_time: Any = None
-    rule_files = []  # parsed after the loop, when the evaluation time is known
+    mangle_files = []  # parsed after the loop, when the evaluation time is known
     for file in files:
         if file.endswith(".mg"):
-            rule_files.append(file)
+            mangle_files.append(file)
             continue
         recorded_facts, eval_time = _read_recorded(file)
         objects += recorded_facts
         recorded_time = recorded_time or eval_time
     now_ns = _read_time(now or recorded_time or "now")
     try:
-        for file in rule_files:
+        for file in mangle_files:
             objects += parse_fact_objects(decode(source_name(file), read(file)), now_ns)
         for text in facts:
             objects += parse_fact_argument("--fact", text, now_ns)

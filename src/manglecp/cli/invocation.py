@@ -277,9 +277,9 @@ def print_response(
 
 def _missing_argument_lines(error: WireError) -> Iterator[str]:
     schema_errors = (error.details or {}).get("schema_errors", ()) if error.code == "schema_validation_failed" else ()
-    for wrong in schema_errors:
-        if wrong.get("keyword") == "required" and wrong["path"].count("/") == 1:  # not a member of an argument
-            yield f"  add --arg {wrong['path'].removeprefix('/')}=VALUE"
+    for fault in schema_errors:
+        if fault.get("keyword") == "required" and fault["path"].count("/") == 1:  # not a member of an argument
+            yield f"  add --arg {fault['path'].removeprefix('/')}=VALUE"
 
 
 def call_server(url: str, server: ServerOptions, request: CallRequest) -> int:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from manglecp.harness import MutationReady
     from manglecp.issues import Issue, IssueMemory, IssueView, Lease
 
-
 database = click.option(
     "--db",
     metavar="STORE",
@@ -68,7 +67,7 @@ class IssueOptions(NamedTuple):
 
     @contextmanager
     def store(self, *, create: bool = False) -> Iterator[StoredIssues]:
-        """Open the store. A store error ends the verb with status 1 or 2."""
+        """Open the store. A store error ends the process with status 1 or 2."""
         with report_store_errors():
             store = open_issues(_locate(self.db, create=create))
             try:
@@ -78,7 +77,7 @@ class IssueOptions(NamedTuple):
 
     @contextmanager
     def memory(self, *, create: bool = False) -> Iterator[IssueMemory]:
-        """Open the memory, which must exist unless ``create``. A store error ends the verb."""
+        """Open the memory, which must exist unless ``create``. A store error ends the process."""
         from manglecp.issues import IssueMemory
 
         with self.store(create=create) as store:
@@ -209,7 +208,7 @@ def _active_digest(active_policy: str | None, pin_file: Path | None) -> str:
 
 
 def _authorise(evidence_file: str, active_digest: str) -> MutationReady:
-    """Return the authorisation that the evidence proves, or print all findings and end the verb."""
+    """Return the authorisation that the evidence proves, or print all findings and exit."""
     from manglecp.harness import InvalidEvidence, TurnBlocked, replay_turn
 
     try:

@@ -24,7 +24,7 @@ def lease_document(lease: Lease) -> dict[str, Any]:
 
 
 def blocked_document(blocked: BlockedIssue) -> Any:
-    return msgspec.to_builtins(blocked.issue) | {"blockers": _blockers(blocked)}
+    return msgspec.to_builtins(blocked.issue) | {"blockers": _blocker_documents(blocked)}
 
 
 def blocked_line(blocked: BlockedIssue) -> str:
@@ -39,7 +39,7 @@ def detail_document(detail: IssueDetail) -> Any:
         "lease": None if detail.lease is None else lease_document(detail.lease),
         "depends_on": [{"type": edge.type, "issue": edge.depends_on} for edge in detail.depends_on],
         "dependents": [{"type": edge.type, "issue": edge.issue} for edge in detail.dependents],
-        "blockers": _blockers(detail),
+        "blockers": _blocker_documents(detail),
         "snapshot": detail.snapshot,
     }
 
@@ -74,5 +74,5 @@ def lease_line(lease: Lease) -> str:
     return f"{lease.issue}  fence {lease.fence}  {lease.owner}  until {lease.expires_at}"
 
 
-def _blockers(issue: BlockedIssue | IssueDetail) -> list[dict[str, str]]:
+def _blocker_documents(issue: BlockedIssue | IssueDetail) -> list[dict[str, str]]:
     return [{"type": edge.type, "issue": other.id, "status": other.status.value} for edge, other in issue.blockers]

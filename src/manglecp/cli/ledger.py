@@ -50,11 +50,11 @@ def list_(
         if since is not None:
             entries = store.ledger.rows(tx, since, limit, **filters)
         else:
-            entries = list(deque(_matching(store, tx, limit, filters), maxlen=limit))
+            entries = list(deque(_read_matching(store, tx, limit, filters), maxlen=limit))
     print_result(list(map(msgspec.to_builtins, entries)), map(_line, entries), as_json=as_json)
 
 
-def _matching(store: Store, tx: Transaction, limit: int, filters: dict[str, str | None]) -> Iterator[LedgerEntry]:
+def _read_matching(store: Store, tx: Transaction, limit: int, filters: dict[str, str | None]) -> Iterator[LedgerEntry]:
     """Yield the entries that match; without filters only those that can be among the last ``limit``."""
     since = 0 if any(filters.values()) else max(store.ledger.head(tx).seq - limit, 0)
     while page := store.ledger.rows(tx, since, _PAGE_ROWS, **filters):
@@ -74,9 +74,9 @@ def show(number: int, as_json: bool, location: str | None) -> None:
 
     with open_existing_store(location) as store, store.read_transaction() as tx:
         entry = store.ledger.entry(tx, number)
-        last = store.ledger.head(tx).seq
+        last_number = store.ledger.head(tx).seq
     if entry is None:
-        print_stderr(f"error[no_entry]: there is no entry {number}; the last one is {last}")
+        print_stderr(f"error[no_entry]: there is no entry {number}; the last one is {last_number}")
         raise click.exceptions.Exit(1)
     body = (f"  {line}" for line in json.dumps(entry.body, ensure_ascii=True, indent=2).splitlines())
     lines = [_line(entry), f"  before {entry.prev_hash}", f"  hash   {entry.row_hash}", *body]
@@ -103,11 +103,11 @@ def verify(file: str | None, expect: str | None, as_json: bool, location: str | 
     else:
         with open_existing_store(location) as store, store.read_transaction() as tx, ProgressLine("verifying"):
             result = store.ledger.verify(tx, expect=head)
-    last = f"{result.head.seq}:{result.head.row_hash}"
-    document = {"ok": result.sound, "entries": result.entries, "head": last, "findings": result.findings}
+    head_text = f"{result.head.seq}:{result.head.row_hash}"
+    document = {"ok": result.sound, "entries": result.entries, "head": head_text, "findings": result.findings}
     verdict = "ok" if result.sound else count(len(result.findings), "difference")
     entries = f"{result.entries:,} {'entry' if result.entries == 1 else 'entries'}"
-    print_result(document, [*result.findings, f"{entries}, head {last}: {verdict}"], as_json=as_json)
+    print_result(document, [*result.findings, f"{entries}, head {head_text}: {verdict}"], as_json=as_json)
     if not result.sound:
         raise click.exceptions.Exit(1)
 

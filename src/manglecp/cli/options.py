@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from manglecp.store import Store
     from manglecp.wire import WireError
 
-
 _KEY_BYTES: Final = 32
 
 store_option: Final = click.option(
@@ -84,7 +83,7 @@ def _read_store_key(file: Path | None) -> bytes | None:
 
 @contextmanager
 def report_store_errors() -> Iterator[None]:
-    """Print an error of the store, and end the verb with status 1, or 2 for an invalid value."""
+    """Print an error of the store, and exit with status 1, or 2 for an invalid value."""
     from manglecp.store import ChangeRefused, Invalid, StoreError
 
     try:
@@ -100,7 +99,7 @@ def report_store_errors() -> Iterator[None]:
 
 @contextmanager
 def open_existing_store(location: str | None, store_key: bytes | None = None) -> Iterator[Store]:
-    """Open the store at a location; None is the file of this user. A store error ends the verb."""
+    """Open the store at a location; None is the file of this user. A store error ends the process."""
     from manglecp.store import Unusable, open_store, parse_location
 
     with report_store_errors():
@@ -119,7 +118,7 @@ def read_head(option: str, text: str) -> Head:
     from manglecp.base.hash_chain import Head
 
     number, colon, row_hash = text.partition(":")
-    if not colon or not number.isascii() or not number.isdecimal() or len(number) > 18:  # fits in 64 bits
+    if not colon or not number.isascii() or not number.isdecimal() or len(number) > 18:  # 18 digits fit into 64 bits
         raise click.UsageError(f"{option} takes a number and a hash, such as 12:sha256:4f53…")
     return Head(int(number), row_hash)
 
@@ -268,7 +267,7 @@ program_option: Final = click.option(
     "programs",
     metavar="NAME",
     multiple=True,
-    callback=lambda _context, _parameter, names: _programs(names),
+    callback=lambda _context, _parameter, names: _parse_programs(names),
     help="A program that the pack may start in its sandbox, if the pack names it too. By default all installed "
     "programs that it names; 'none' for none.",
 )
@@ -276,7 +275,7 @@ cache_option: Final = click.option(
     "--facts-cache",
     "cache",
     metavar="DIR|none",
-    callback=lambda _context, _parameter, folder: _cache(folder),
+    callback=lambda _context, _parameter, folder: _parse_cache(folder),
     help="The cache folder of generated facts; by default in your cache directory.",
 )
 set_option: Final = click.option(
@@ -345,7 +344,7 @@ runtime_options: Final = group(
 )
 
 
-def _programs(names: tuple[str, ...]) -> tuple[str, ...]:
+def _parse_programs(names: tuple[str, ...]) -> tuple[str, ...]:
     if "none" not in names:
         return names or (_ALL_PROGRAMS,)
     if len(names) > 1:
@@ -353,21 +352,21 @@ def _programs(names: tuple[str, ...]) -> tuple[str, ...]:
     return ()
 
 
-def _cache(folder: str | None) -> Path | bool:
-    return Path(folder) if folder not in (None, "none") else folder is None
+def _parse_cache(folder: str | None) -> Path | bool:
+    return Path(folder) if folder not in (None, "none") else folder is None  # True: the user's cache folder
 
 
 def bold() -> Callable[[str], str]:
     """Return a function that makes text bold on a terminal without NO_COLOR, and elsewhere returns it unchanged."""
-    styled = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    if sys.stdout is not None and sys.stdout.isatty() and styled:
+    is_styling_allowed = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    if sys.stdout is not None and sys.stdout.isatty() and is_styling_allowed:
         return lambda text: click.style(text, bold=True)
     return str
 
 
 @contextmanager
 def report_pack_errors() -> Iterator[None]:
-    """Print errors of the pack or the store, and end the verb with status 1 or 2."""
+    """Print errors of the pack or the store, and exit with status 1 or 2."""
     from manglecp.pack import PackError
 
     with report_store_errors():
@@ -378,7 +377,7 @@ def report_pack_errors() -> Iterator[None]:
 
 
 def refuse_request(error: WireError, identity: Identity, *, as_json: bool) -> NoReturn:
-    """Print the error of an evaluation for the caller ``identity``, and end the verb with status 1."""
+    """Print the error of an evaluation for the caller ``identity``, and exit with status 1."""
     from manglecp.cli.tool_text import missing_fact_lines, wire_error_lines
     from manglecp.mangle import MangleError
     from manglecp.wire import encode

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from manglecp.base.diagnostic import Diagnostic, DiagnosticError
     from manglecp.toolhost import PassProgress
 
-
 PROGRESS_DELAY: Final = 2.0  # seconds before progress is shown
 _LINE_INTERVAL: Final = 5.0  # seconds between two lines of progress without a terminal
 _BAR_WIDTH: Final = 24
@@ -108,7 +107,7 @@ def report(diagnostics: Iterable[Diagnostic]) -> None:
 
 
 def refuse(error: DiagnosticError, warnings: Iterable[Diagnostic] = (), *, status: int = 1) -> NoReturn:
-    """Report the diagnostics of the error, then the warnings, and end the verb."""
+    """Report the diagnostics of the error, then the warnings, and exit."""
     report([*error.diagnostics, *warnings])
     raise click.exceptions.Exit(status)
 
@@ -222,8 +221,8 @@ class GeneratorProgress:
             _rewrite_line("" if progress.over else generator_text(progress))
         elif progress.over or time.monotonic() - self._last_line_at >= _LINE_INTERVAL:
             self._last_line_at = time.monotonic()
-            total = f"{progress.generator}: {progress.facts:,} facts in {progress.seconds:.1f} s"
-            _log_or_echo(total if progress.over else generator_text(progress, bar=False))
+            summary = f"{progress.generator}: {progress.facts:,} facts in {progress.seconds:.1f} s"
+            _log_or_echo(summary if progress.over else generator_text(progress, bar=False))
 
 
 def _log_or_echo(text: str) -> None:

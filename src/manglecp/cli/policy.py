@@ -87,8 +87,8 @@ def write_pin(path: Path, pin: Pin) -> None:
     write_file(path, [text.encode()], mode=0o644)
 
 
-REFUSED: Final = 1  # exit status
-INVALID: Final = 2
+REFUSED: Final = 1  # exit status, also for a difference
+INVALID: Final = 2  # exit status
 P = ParamSpec("P")
 
 
@@ -135,15 +135,15 @@ def _report_invalid_files(verb: Callable[P, None]) -> Callable[P, None]:
 @_report_invalid_files
 def show(package: str, as_json: bool) -> None:
     """Print the digest of PACKAGE and of each of its documents."""
-    content = load_package(package)
+    loaded = load_package(package)
     document = {
         "result": "valid",
-        **_package_id(content),
-        "documents": content.digests,
-        "policyDocuments": content.documents(),
-        "constraints": content.constraints(),
+        **_package_id(loaded),
+        "documents": loaded.digests,
+        "policyDocuments": loaded.documents(),
+        "constraints": loaded.constraints(),
     }
-    rows = [(content.ref, content.digest), *((f"  {kind}", digest) for kind, digest in content.digests.items())]
+    rows = [(loaded.ref, loaded.digest), *((f"  {kind}", digest) for kind, digest in loaded.digests.items())]
     print_result(document, columns(rows), as_json=as_json)
 
 
@@ -185,15 +185,15 @@ def pin(package: str, pin_file: Path | None, as_json: bool) -> None:
     If a pin exists, PACKAGE must equal the pinned package: promote a changed one with `policy promote`.
     """
     path = pin_file or default_pin(package)
-    content = load_package(package)
+    loaded = load_package(package)
     with _pin_lock(path):
         pinned = load_pin(path)
         if pinned is None:
-            pinned = Pin.first(content, at=_now())
+            pinned = Pin.first(loaded, at=_now())
             write_pin(path, pinned)
             result = "pinned"
         else:
-            changed = pinned.verify(content)
+            changed = pinned.verify(loaded)
             if changed:
                 _refuse_changed(path, pinned, changed, as_json=as_json)
             result = "unchanged"

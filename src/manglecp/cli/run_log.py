@@ -108,7 +108,7 @@ def _read_key(file: str | None) -> bytes | None:
 
 
 def _refuse(file: str, line: int, reason: str, as_json: bool, **details: Any) -> NoReturn:
-    """Print why the log is not sound, and end the verb with status 1."""
+    """Print why the log is not sound, and exit with status 1."""
     if as_json:
         print_json({"ok": False, "line": line, "error": reason, **details})
     else:

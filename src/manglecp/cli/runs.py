@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from manglecp.server import AuthConfig
     from manglecp.store import RunView, StepRecord, Store, Verdict
 
-
 STATES = ("running", "needs_decision", "succeeded", "failed", "cancelled")
 
 
@@ -145,7 +144,7 @@ def resume(run: str, folder: Path, operator: str, tokens: Path | None, runtime: 
 
     from manglecp.cli.serve import AuthOptions
 
-    auth = AuthOptions(tokens, None).load()
+    auth = AuthOptions(tokens, jwt=None).load()
     with report_pack_errors():
         status = asyncio.run(_resume(run, folder, operator, runtime, auth, as_json=as_json))
     raise click.exceptions.Exit(status)
@@ -167,7 +166,7 @@ async def _resume(
     with ProgressLine("loading") as progress:
         async with opening as opened:
             (invoker,) = opened.invokers
-            identity = _prepare(opened.store, run, invoker.domain.digest, operator)
+            identity = _prepare_takeover(opened.store, run, invoker.domain.digest, operator)
             progress.doing = "running"
             with cancel_on_interrupt() as cancel:
                 cancel_task = asyncio.create_task(_forward_cancel(cancel, opened.store, run, identity))
@@ -176,13 +175,13 @@ async def _resume(
                 finally:
                     cancel_task.cancel()
             if outcome is None:
-                _prepare(opened.store, run, invoker.domain.digest, operator)  # raises if the reason is known
+                _prepare_takeover(opened.store, run, invoker.domain.digest, operator)  # raises if the reason is known
                 raise click.ClickException(f"another process has just resumed run {run}")
             with opened.store.read_transaction() as tx:
-                stored = opened.store.runs.answer(tx, run)
-    if stored is None:
+                stored_response = opened.store.runs.answer(tx, run)
+    if stored_response is None:
         raise click.ClickException(f"run {run} is over, and its result is no longer stored")
-    response = decode_response(stored)
+    response = decode_response(stored_response)
     print_response(response, as_json=as_json, host_lines=host_lines)
     return exit_status(response)
 
@@ -194,7 +193,7 @@ async def _forward_cancel(cancel: asyncio.Event, store: Store, run: str, identit
         store.runs.request_cancel(tx, run, identity)
 
 
-def _prepare(store: Store, run: str, digest: str, operator: str) -> str:
+def _prepare_takeover(store: Store, run: str, digest: str, operator: str) -> str:
     """Return the identity whose run this process can take over; record the decision of a run that needs one.
 
     Raises ``NoRun``, or ``NotOpen`` with what to do if the run is over, owned, in doubt, or not of the pack ``digest``.
@@ -207,23 +206,23 @@ def _prepare(store: Store, run: str, digest: str, operator: str) -> str:
         now_ms = tx.now_ms()
     if view is None:
         raise NoRun(run)
-    stored = view.run
-    if stored.state not in (RunState.RUNNING, RunState.NEEDS_DECISION):
-        raise NotOpen(f"run {run} is over: it {stored.state.value.replace('cancelled', 'was cancelled')}")
-    if stored.pack_digest != digest:
+    stored_run = view.run
+    if stored_run.state not in (RunState.RUNNING, RunState.NEEDS_DECISION):
+        raise NotOpen(f"run {run} is over: it {stored_run.state.value.replace('cancelled', 'was cancelled')}")
+    if stored_run.pack_digest != digest:
         raise NotOpen(
-            f"run {run} belongs to another pack revision, or to another pack: {stored.pack_digest}. "
+            f"run {run} belongs to another pack revision, or to another pack: {stored_run.pack_digest}. "
             "Restore the files of that revision, and give the same --set"
         )
-    if stored.state == RunState.NEEDS_DECISION:
+    if stored_run.state == RunState.NEEDS_DECISION:
         step = find_undecided_step(view)
         if step is not None:
             raise NotOpen(f"step {step} of run {run} is in doubt; see `manglecp runs show {run}`, and decide first")
         decide(store, run, "resume", operator)
-    elif stored.claim_until_ms > now_ms:
-        seconds = -(-(stored.claim_until_ms - now_ms) // 1_000)  # rounded up
-        raise NotOpen(f"run {run} is owned by {stored.owner}; if that process has ended, retry in {seconds} s")
-    return stored.identity
+    elif stored_run.claim_until_ms > now_ms:
+        seconds = -(-(stored_run.claim_until_ms - now_ms) // 1_000)  # rounded up
+        raise NotOpen(f"run {run} is owned by {stored_run.owner}; if that process has ended, retry in {seconds} s")
+    return stored_run.identity
 
 
 def _time_text(at_ms: int) -> str:
@@ -236,21 +235,21 @@ def _document(view: RunView, *, steps: bool = False) -> dict[str, Any]:
     """Return a run as JSON, with its ``steps`` if they are requested."""
     import msgspec
 
-    document: dict[str, Any] = {"tool": _tool(view), **msgspec.to_builtins(view.run)}
+    document: dict[str, Any] = {"tool": _tool_name(view), **msgspec.to_builtins(view.run)}
     for name in ("created_ms", "touched_ms", "ended_ms"):
         at_ms = document.pop(name)
         document[name.removesuffix("_ms") + "_at"] = None if at_ms is None else _time_text(at_ms)
     if steps:
-        hidden = ("input", "output", "note")  # sealed: always None in a view
+        sealed = ("input", "output", "note")  # always None in a view
         rows = map(msgspec.to_builtins, view.steps)
-        document["steps"] = [{name: value for name, value in row.items() if name not in hidden} for row in rows]
+        document["steps"] = [{name: value for name, value in row.items() if name not in sealed} for row in rows]
     return document
 
 
 def _row(view: RunView) -> tuple[str, ...]:
     run = view.run
-    about = run.code or "-" if run.step is None else f"step {run.step}: {run.code}"
-    return (run.run_id, run.state.value, _tool(view), run.identity, _time_text(run.created_ms), about)
+    about = (run.code or "-") if run.step is None else f"step {run.step}: {run.code}"
+    return (run.run_id, run.state.value, _tool_name(view), run.identity, _time_text(run.created_ms), about)
 
 
 def _detail_lines(view: RunView) -> Iterator[str]:
@@ -260,7 +259,7 @@ def _detail_lines(view: RunView) -> Iterator[str]:
 
     run = view.run
     yield escape_invisible(f"run {run.run_id}: {run.state.value}{f', {run.code}' if run.code else ''}")
-    yield escape_invisible(f"  {_tool(view)} for {run.identity}, admitted {_time_text(run.created_ms)}")
+    yield escape_invisible(f"  {_tool_name(view)} for {run.identity}, admitted {_time_text(run.created_ms)}")
     yield f"  pack {run.pack_digest}"
     if run.ended_ms is not None:
         yield f"  ended {_time_text(run.ended_ms)}"
@@ -286,7 +285,7 @@ def _step_row(step: StepRecord) -> tuple[str, ...]:
     return (number, step.action, step.state.value, step.code or "-", step.decided_by or "-")
 
 
-def _tool(view: RunView) -> str:
+def _tool_name(view: RunView) -> str:
     import json
 
     return str(json.loads(view.admission)["tool"])

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from manglecp.server import AuthConfig, Network, ServerSettings
 
-
 _BIND_REMEDIES: Final = {
     errno.EADDRINUSE: "; another process uses this port. Choose another with --http HOST:PORT (port 0 is a free one)",
     errno.EACCES: "; ports below 1024 are for administrators. Choose a higher one with --http HOST:PORT",
@@ -119,7 +118,7 @@ class AuthOptions(NamedTuple):
         """Return the authentication of the server. Raises ``UsageError`` for invalid tokens or keys."""
         from manglecp.server import AuthConfig
 
-        if self == (None, None):
+        if self.tokens is None and self.jwt is None:
             return AuthConfig()
         from manglecp.server import TokensError
 
@@ -129,10 +128,10 @@ class AuthOptions(NamedTuple):
             raise click.UsageError(str(error)) from None
 
 
-def _auth(tokens: Path | None, algorithms: tuple[str, ...], **jwt: str | None) -> AuthOptions:
+def _make_auth_options(tokens: Path | None, algorithms: tuple[str, ...], **jwt: str | None) -> AuthOptions:
     """Return the options; ``jwt`` are those of access tokens, which are given all or not at all."""
     if not any(jwt.values()) and not algorithms:
-        return AuthOptions(tokens, None)
+        return AuthOptions(tokens, jwt=None)
     if not all(jwt.values()):
         raise click.UsageError("Access tokens need --jwt-issuer, --jwt-audience, --jwt-keys and --token-url.")
     return AuthOptions(tokens, {**jwt, **({"algorithms": algorithms} if algorithms else {})})
@@ -140,7 +139,7 @@ def _auth(tokens: Path | None, algorithms: tuple[str, ...], **jwt: str | None) -
 
 auth_options: Final = group(
     "auth",
-    _auth,
+    _make_auth_options,
     tokens_option,
     click.option("--jwt-issuer", "issuer", metavar="URL", help="The issuer of the accepted access tokens."),
     click.option(
@@ -152,7 +151,7 @@ auth_options: Final = group(
 )
 
 
-def _networks(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[Network, ...]:
+def _parse_networks(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[Network, ...]:
     if not texts:
         return ()
     from manglecp.server import parse_network
@@ -194,7 +193,7 @@ limit_options: Final = group(
         "proxies",
         metavar="ADDRESS|NET",
         multiple=True,
-        callback=_networks,
+        callback=_parse_networks,
         help="A proxy whose X-Forwarded-For and X-Forwarded-Proto headers are trusted.",
     ),
     click.option(
@@ -226,7 +225,7 @@ def announce_callback(log_format: str) -> Callable[[str], None]:
 
 @contextlib.contextmanager
 def report_failures() -> Iterator[None]:
-    """Print an error of the pack, the store, the address or a missing package, and end the verb."""
+    """Print an error of the pack, the store, the address or a missing package, and exit."""
     with report_pack_errors():
         try:
             yield
@@ -329,7 +328,7 @@ def _serve_address(
     log: LogOptions,
 ) -> None:
     log.configure()
-    check_exposure(listening, auth=auth != (None, None))
+    check_exposure(listening, auth=auth.tokens is not None or auth.jwt is not None)
     if listening.certificate is not None:
         from manglecp.server import Tls
 
@@ -369,7 +368,7 @@ def _serve_streams(
         raise click.UsageError("--stdio needs standard input and output, and one of them is closed.")
     outline, config = read_outline(folder), auth.load()
     streams = Streams.claim()
-    manifest = encode(outline_manifest(outline, "booting", None, describe_auth(config.auth)))
+    manifest = encode(outline_manifest(outline, "booting", endpoints=None, auth=describe_auth(config.auth)))
     try:
         streams.write(manifest)
     except BrokenPipeError:

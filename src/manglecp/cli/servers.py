@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from manglecp.invoke import OperatorApprovals
     from manglecp.wire import WireError
 
-
 T = TypeVar("T")
 _PACK: Final = PackFolder(or_url=True)
 _PACK_OPTIONS: Final = (  # parameters of caller_options and runtime_options
@@ -36,14 +35,14 @@ _CREDENTIAL_REMEDIES: Final = {
 }
 
 
-def _target(context: click.Context, parameter: click.Parameter, text: str) -> Path | str:
+def _to_target(context: click.Context, parameter: click.Parameter, text: str) -> Path | str:
     """Return the URL of a server as ``str``, or the folder of a pack as ``Path``."""
     if text.lower().startswith(URL_SCHEMES) or context.resilient_parsing:  # the latter during completion
         return text
     return _PACK.convert(text, parameter, context)
 
 
-target_argument: Final = click.argument("target", metavar="PACK|URL", callback=_target, shell_complete=pack_folders)
+target_argument: Final = click.argument("target", metavar="PACK|URL", callback=_to_target, shell_complete=pack_folders)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +59,12 @@ class ServerOptions:
             refuse_options(context, "A pack on this machine needs no credential", "token")
 
 
-def refuse_options(context: click.Context, why: str, *names: str) -> None:
+def refuse_options(context: click.Context, reason: str, *names: str) -> None:
     """Raise ``UsageError`` if a parameter of ``names`` is on the command line; its environment variable may be set."""
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")
         if parameter.name in names and source is click.core.ParameterSource.COMMANDLINE:
-            raise click.UsageError(f"{why}: leave {parameter.opts[0]} out.", context)
+            raise click.UsageError(f"{reason}: leave {parameter.opts[0]} out.", context)
 
 
 token_option: Final = click.option(
@@ -112,7 +111,7 @@ class Approver:
             raise call.refusal
         if call.approval is None:  # a server without approval requests
             args = json.dumps(dict(call.args), ensure_ascii=False)
-            return await self._decision(f"{call.tool.name} {args}\nEffects: {', '.join(call.effects)}")
+            return await self._get_decision(f"{call.tool.name} {args}\nEffects: {', '.join(call.effects)}")
         return await self.settle(call.approval)
 
     async def settle(self, approval: str) -> str | None:
@@ -133,14 +132,14 @@ class Approver:
         if request is None or (request.four_eyes and not isinstance(self.approvals, Client)):
             approved = None
         else:
-            approved = await self._decision(request.text or "")
+            approved = await self._get_decision(request.text or "")
         if approved is None:
             self.on_pending(approval)
         else:
             await (self.approvals.approve if approved else self.approvals.deny)(approval)
         return None if approved is False else approval
 
-    async def _decision(self, text: str) -> bool | None:
+    async def _get_decision(self, text: str) -> bool | None:
         decision = self.decide(text)
         return await decision if inspect.isawaitable(decision) else decision
 
@@ -173,12 +172,12 @@ def run_with_client(url: str, server: ServerOptions, work: Callable[[Client], Co
 
     from manglecp.client import Client, ClientError
 
-    async def connected() -> T:
+    async def work_connected() -> T:
         async with Client(url, token=server.token) as client:
             return await work(client)
 
     try:
-        return asyncio.run(connected())
+        return asyncio.run(work_connected())
     except ClientError as error:
         raise as_wire_error(error) from error
 
@@ -191,6 +190,6 @@ def as_wire_error(error: Exception) -> WireError:
     if not isinstance(error, ServerError | RequestRefused):
         return WireError("x-no_answer", str(error) or "the server did not respond")
     code = error.code if error.code in CODES or error.code.startswith("x-") else f"x-{error.code}"
-    # The client's remedy is for Python code.
-    message = f"{error.message.removesuffix(': give token')}{_CREDENTIAL_REMEDIES.get(error.code, '')}"
+    # The remedy in the client's own error is for Python code.
+    message = f"{error.message.removesuffix(': pass token')}{_CREDENTIAL_REMEDIES.get(error.code, '')}"
     return WireError(code, message, dict(error.details))

@@ -72,7 +72,7 @@ def command(
     from manglecp.client import ClientError
 
     server.check_options(context, target)
-    clock = _clock(now)
+    clock = _make_clock(now)
 
     def approve(text: str) -> bool | None:
         # Confirmed calls of a pack are approved silently; for a server the text is printed.
@@ -99,7 +99,7 @@ def command(
     raise click.exceptions.Exit(status)
 
 
-def _clock(now: str | None) -> Callable[[], int]:
+def _make_clock(now: str | None) -> Callable[[], int]:
     """Return a clock in nanoseconds that starts at the value of ``--now``, or the clock of this machine."""
     if now is None:
         return time.time_ns

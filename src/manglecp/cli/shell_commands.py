@@ -214,7 +214,7 @@ class Shell:
             tool_id = self._tool_id(rest)
             hints = self._repeat(include_proof_hints=True).result.proof_hints
             derivations = () if hints is UNSET else hints.derivations
-            lines = [line for one in derivations if one.macro_id == tool_id for line in derivation_lines(rest, one)]
+            lines = [line for d in derivations if d.macro_id == tool_id for line in derivation_lines(rest, d)]
         if not lines:
             raise CommandError("the server does not disclose it")
         return lines
@@ -349,11 +349,11 @@ def _parse_words(rest: str, expected: str) -> tuple[str, Mapping[str, str]]:
 def candidates(shell: Shell, before: str, word: str) -> list[str]:
     """Return the completions of ``word``, the end of a line that begins with ``before``, without a request."""
     words = before.split()
-    texts = _candidates(shell, words[0], words[1:], word) if words else (f"{name} " for name in COMMANDS)
+    texts = _continuations(shell, words[0], words[1:], word) if words else (f"{name} " for name in COMMANDS)
     return [text for text in texts if text.startswith(word)]
 
 
-def _candidates(shell: Shell, command: str, arguments: list[str], word: str) -> Iterable[str]:
+def _continuations(shell: Shell, command: str, arguments: list[str], word: str) -> Iterable[str]:
     """Return what may follow the command and its arguments, also texts that do not begin with ``word``."""
     manifest = shell.client.manifest
     tools = {} if shell.evaluation is None else {tool.name: tool.definition for tool in shell.evaluation}

@@ -37,8 +37,8 @@ def command() -> None:
 
 
 @contextmanager
-def _editor(file: Path, *, create: bool = False) -> Iterator[TokenEditor]:
-    """Yield an editor of the file, which must exist unless ``create``. A ``TokensError`` ends the verb."""
+def _open_editor(file: Path, *, create: bool = False) -> Iterator[TokenEditor]:
+    """Yield an editor of the file, which must exist unless ``create``. A ``TokensError`` ends the process."""
     from manglecp.server import TokenEditor, TokensError
 
     if not create and not file.exists():
@@ -74,7 +74,7 @@ def new(name: str, permissions: tuple[str, ...], approver: bool, expires: dateti
 
     The token is the only line on standard output. It is not stored: hand it over now.
     """
-    with _editor(file, create=True) as editor:
+    with _open_editor(file, create=True) as editor:
         token = editor.add(name, [*permissions, *(["approve"] if approver else [])], expires)
     click.echo(f"added to {click.format_filename(file)}; this is the token of {name}, shown once:", err=True)
     write_lines([token])
@@ -85,7 +85,7 @@ def new(name: str, permissions: tuple[str, ...], approver: bool, expires: dateti
 @_file
 def list_(as_json: bool, file: Path) -> None:
     """List the tokens with identity, permissions and expiry."""
-    with _editor(file) as editor:
+    with _open_editor(file) as editor:
         tokens = [
             {
                 "hash": entry["sha256"][:_HASH_DIGITS],
@@ -105,6 +105,6 @@ def list_(as_json: bool, file: Path) -> None:
 @_file
 def revoke(name: str, file: Path) -> None:
     """Remove all tokens of the identity NAME, or the one whose hash begins with HASH (6 digits or more)."""
-    with _editor(file) as editor:
+    with _open_editor(file) as editor:
         revoked = editor.revoke(name)
     write_lines([f"revoked {count(len(revoked), 'token')} of {revoked[0]['identity']}"])

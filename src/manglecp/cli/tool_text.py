@@ -29,7 +29,7 @@ def styled(lines: Iterable[str], bold: Callable[[str], str]) -> Iterator[str]:
 
 
 def argument_schemas(tool: MacroTool) -> dict[str, Mapping[str, Any]]:
-    """Return the schema of each argument; an empty one if the server sent no object, such as true."""
+    """Return the schema of each argument; an empty one if it is not an object, since JSON Schema also permits true."""
     properties = None if tool.input_schema is UNSET else tool.input_schema.get("properties")
     if not isinstance(properties, Mapping):
         return {}
@@ -46,14 +46,14 @@ def _text(text: str | UnsetType, default: str = "") -> str:
 
 
 def result_lines(
-    result: IntentResult, known: Mapping[str, MacroTool] | None = None, *, why: bool = False, flaws: int = 0
+    result: IntentResult, by_id: Mapping[str, MacroTool] | None = None, *, why: bool = False, invalid_count: int = 0
 ) -> Iterator[str]:
-    """Render a result message; ``known`` are full definitions of tools by id, beyond what the message discloses.
+    """Render a result message; ``by_id`` has the full definitions of tools, which the message may not disclose.
 
-    ``why`` adds derivations, exclusions and unused facts. ``flaws`` counts proven tools with an invalid definition.
+    ``why`` adds derivations, exclusions and unused facts. ``invalid_count`` proven tools have an invalid definition.
     """
     tools = result.macro_tools
-    definitions = {**{tool.macro_id: tool for tool in tools}, **(known or {})}
+    definitions = {**{tool.macro_id: tool for tool in tools}, **(by_id or {})}
     if tools:
         rows = (_row(tool, definitions[tool.macro_id]) for tool in tools)
         headings, *lines = columns([_COLUMNS, *rows], right=_COLUMNS.index("SCORE"))
@@ -63,7 +63,7 @@ def result_lines(
         yield ""
         yield from tool_lines(definitions[best.macro_id])
     else:
-        yield _no_tools_text(result, flaws)
+        yield _no_tools_text(result, invalid_count)
     if why and result.proof_hints is not UNSET:
         yield from _why_lines(result.proof_hints, definitions)
     yield from blocked_tool_lines(result.proof_hints)
@@ -73,24 +73,23 @@ def result_lines(
         yield ""
         yield from coverage_lines(result.diagnostics.rule_coverage)
     tokens = result.diagnostics.tokens
-    cost = "" if tokens is UNSET else _cost(tokens)
+    cost = "" if tokens is UNSET else _cost_text(tokens)
     yield ""
     yield f"{count(len(tools), 'tool')} at {result.eval_time_used}{cost}"
 
 
-def _cost(tokens: Mapping[str, Any]) -> str:
-    spent = tokens.get("count")
-    return f", {spent:,} tokens by {tokens.get('by')}" if isinstance(spent, int) else ""
+def _cost_text(tokens: Mapping[str, Any]) -> str:
+    number, tokenizer = tokens.get("count"), tokens.get("by")
+    return f", {number:,} tokens by {tokenizer}" if isinstance(number, int) else ""
 
 
-def _no_tools_text(result: IntentResult, flaws: int) -> str:
+def _no_tools_text(result: IntentResult, invalid_count: int) -> str:
     diagnostics = result.diagnostics
     if diagnostics is UNSET or diagnostics.tools_proven is UNSET:
         return "No tool is proven for this intent."
     proven = diagnostics.tools_proven
-    if proven == flaws:
-        return f"{count(proven, 'tool')} proven for this intent, but none has a valid definition."
-    return f"{count(proven, 'tool')} proven for this intent, but none fits the budget, --max-tools and the scores."
+    reason = "has a valid definition" if proven == invalid_count else "fits the budget, --max-tools or the score limit"
+    return f"{count(proven, 'tool')} proven for this intent, but none {reason}."
 
 
 def blocked_tool_lines(hints: ProofHints | UnsetType) -> Iterator[str]:
@@ -101,7 +100,7 @@ def blocked_tool_lines(hints: ProofHints | UnsetType) -> Iterator[str]:
 
 
 def _row(tool: MacroTool, definition: MacroTool) -> tuple[str, ...]:
-    """Return the cells of a tool as it was sent; its full definition has more members."""
+    """Return the cells: name and level of the ``tool`` as it was sent, the others of its full ``definition``."""
     metadata, safety, validity, score = definition.metadata, definition.safety, definition.validity, _score(definition)
     return (
         tool.name,
@@ -189,8 +188,8 @@ def answer_lines(answer: InvokeResult) -> Iterator[str]:
 def suggestion_text(intent: SuggestedIntent, option: str = "") -> str:
     """Return the intent with its parameters as on a command line, each after ``option``, and its description."""
     params = {} if intent.params is UNSET else intent.params
-    given = "".join(f" {option}{assignment(name, value)}" for name, value in params.items())
-    return f"{intent.name}{given}" + ("" if intent.description is UNSET else f": {intent.description}")
+    params_text = "".join(f" {option}{assignment(name, value)}" for name, value in params.items())
+    return f"{intent.name}{params_text}" + ("" if intent.description is UNSET else f": {intent.description}")
 
 
 def failure_lines(error: WireError, host_lines: Iterable[str] = ()) -> Iterator[str]:
@@ -198,7 +197,7 @@ def failure_lines(error: WireError, host_lines: Iterable[str] = ()) -> Iterator[
     yield from wire_error_lines(error)
     details: Mapping[str, Any] = error.details or {}
     effects = details.get("effects", ())
-    yield from (f"  {wrong['path'] or '/'}: {wrong['message']}" for wrong in details.get("schema_errors", ()))
+    yield from (f"  {fault['path'] or '/'}: {fault['message']}" for fault in details.get("schema_errors", ()))
     if details.get("failure_classes"):
         yield f"  {', '.join(details['failure_classes'])}"
     for effect in effects:
@@ -219,15 +218,15 @@ def failure_lines(error: WireError, host_lines: Iterable[str] = ()) -> Iterator[
 
 def decision_lines(run: str, step: int | None) -> Iterator[str]:
     """Yield the commands that decide a run; ``step`` is the step in doubt, if there is one."""
-    decide = f"    manglecp runs decide {run}"
+    decide_command = f"    manglecp runs decide {run}"
     if step is not None:
         yield f"  Find out whether step {step} happened. Then decide with one of"
-        yield f"{decide} --step {step} --happened [--output FILE]"
-        yield f"{decide} --step {step} --did-not"
+        yield f"{decide_command} --step {step} --happened [--output FILE]"
+        yield f"{decide_command} --step {step} --did-not"
     else:
         yield "  No step is in doubt. Resume the run, or end it, with one of"
         yield f"    manglecp runs resume {run} PACK"
-    yield f"{decide} --abort"
+    yield f"{decide_command} --abort"
 
 
 def _value_lines(name: str, value: Any) -> Iterator[str]:
@@ -262,6 +261,6 @@ def _delta_lines(asserted: Sequence[Mapping[str, Any]], retracted: Sequence[Mapp
 
 
 def assignment(name: str, value: Any) -> str:
-    """Return ``NAME=VALUE`` quoted for a shell. Text that is valid JSON is encoded, so that it decodes to itself."""
+    """Return ``NAME=VALUE`` quoted for a shell. Text that would be read as JSON is written as a JSON string."""
     is_plain = isinstance(value, str) and decode_value(value) == value
     return shlex.quote(f"{name}={value if is_plain else json.dumps(value, ensure_ascii=False)}")

@@ -43,7 +43,7 @@ def command(folders: tuple[Path, ...], at_once: int, once: bool, tokens: Path | 
     """
     from manglecp.cli.serve import AuthOptions
 
-    auth = AuthOptions(tokens, None).load()
+    auth = AuthOptions(tokens, jwt=None).load()
     with _log_to_stderr(), report_pack_errors():
         asyncio.run(_work(folders, runtime, auth, at_once=at_once, once=once))
 
@@ -52,14 +52,14 @@ def command(folders: tuple[Path, ...], at_once: int, once: bool, tokens: Path | 
 def _log_to_stderr() -> Iterator[None]:
     logger, handler = logging.getLogger("manglecp"), logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    level = logger.level
+    previous_level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     try:
         yield
     finally:
         logger.removeHandler(handler)
-        logger.setLevel(level)
+        logger.setLevel(previous_level)
 
 
 async def _work(
@@ -81,8 +81,8 @@ async def _work(
             print_stderr(f"{count(len(taken - undecided), 'run')} resumed")
             if undecided:
                 print_stderr(f"{count(len(undecided), 'run')} in needs_decision: {', '.join(sorted(undecided))}")
-            elif not taken and (owned := await asyncio.to_thread(_count_owned, opened)):
-                print_stderr(f"{count(owned, 'run')} still owned, until 15 s without a heartbeat")
+            elif not taken and (owned_count := await asyncio.to_thread(_count_owned, opened)):
+                print_stderr(f"{count(owned_count, 'run')} still owned, until 15 s without a heartbeat")
             return
         domains = [invoker.domain for invoker in opened.invokers]
         print_stderr(f"waiting for runs of {', '.join(f'{domain.pack.name} {domain.digest}' for domain in domains)}")
@@ -122,11 +122,11 @@ def _stop_on_signals(stop: Callable[[], None]) -> None:
 
     def drain() -> None:
         print_stderr("stopping after the current runs")
-        for number in signals:
-            loop.remove_signal_handler(number)
-            signal.signal(number, signal.SIG_DFL)
+        for signal_number in signals:
+            loop.remove_signal_handler(signal_number)
+            signal.signal(signal_number, signal.SIG_DFL)
         stop()
 
     with contextlib.suppress(ValueError, RuntimeError):  # not in the main thread, which gets the signals
-        for number in signals:
-            loop.add_signal_handler(number, drain)
+        for signal_number in signals:
+            loop.add_signal_handler(signal_number, drain)
