@@ -55,6 +55,20 @@ SLIPS = {
     "an intent": 'intent_denied("x") :- intent("depoly").',
     "an intent in data": 'intent_denied("x") :- intent(I), frozen(I). frozen("depoly").',
     "a fact that is refused": 'fact_denied("alrt", "x") :- intent("deploy").',
+    "a list in data": 'prohibited(T, "x") :- names(L), :list:member(T, L). names(["rolback"]).',
+    "a list in data, in two steps": 'prohibited(T, "x") :- intent("deploy"), bad(T). bad(T) :- names(L), '
+    ':list:member(T, L). names(["rollback", "rolback"]).',
+    "a list in the rule": 'prohibited(T, "x") :- L = ["rolback"], intent("deploy"), :list:member(T, L).',
+    "a pair": 'prohibited(T, "x") :- entry(P), :match_pair(P, T, _). entry(fn:pair("rolback", 1)).',
+    "a struct": 'prohibited(T, "x") :- entry(S), :match_field(S, /tool, T). entry({/tool: "rolback"}).',
+    "a name that is put together": 'prohibited(T, "x") :- base(B) |> let T = fn:string:concat(B, "k"). base("rolbac").',
+    "an argument": 'effect_denied("undo", "x") :- run_arg("pth", _).',
+    "an argument in data": 'effect_denied("undo", "x") :- limit(N, M), run_arg(N, V), V > M. limit("pth", 9).',
+    "a parameter": 'prohibited("rollback", "x") :- action_param("undo", "pth", _).',
+    "an extracted value": 'effect_denied("drain", "x") :- step_value(1, "kee", _).',
+    "a status": 'effect_denied("drain", "x") :- step_status(1, _, "sucess").',
+    "a setting": 'prohibited("rollback", "x") :- setting("frezee", "1").',
+    "a trust level": 'prohibited("rollback", "x") :- client_trust("autmated").',
     "a word of the kernel": 'prohibted("rollback", "x").',
     "a word of the specification": 'requires_confirmation("rollback").',
 }
@@ -67,6 +81,36 @@ def test_a_slip_in_policy_keeps_the_pack_from_loading(slip: str) -> None:
     errors = [one for one in refused.value.diagnostics if one.severity == "error"]
     assert len(errors) == 1
     assert errors[0].fix
+
+
+UNFOLLOWED = {
+    "a list for an intent": 'prohibited(T, "x") :- intent("deploy"), names(L), :list:member(T, L). names(["rolbck"]).',
+    "a list to compare with": 'prohibited(T, "x") :- macro(T, _), names(L), :list:member(T, L). names(["rolback"]).',
+    "beside a comparison": 'prohibited(T, "x") :- intent("deploy"), names(L), :list:member(T, L), T != "drain_node". '
+    'names(["rolback"]).',
+    "a computed exception": 'permitted(T) :- macro(T, _), names(N), T != fn:string:concat(N, "k"). names("rolbac").',
+    "a permission": 'permitted(T) :- macro(T, _), names(N), client_permission(P), P = fn:string:concat(N, "r"). '
+    'names("se").',
+}
+
+
+@pytest.mark.parametrize("slip", UNFOLLOWED)
+def test_names_that_cannot_be_followed_are_not_called_correct(slip: str) -> None:
+    (warning,) = load(UNFOLLOWED[slip]).warnings
+    assert warning.message in (
+        "tool names computed here are not checked",
+        "permission names computed here are not checked",
+    )
+    assert "declare names with open(…)" in str(warning.fix)
+    bound = "fn:List(/string)" if "[" in UNFOLLOWED[slip] else "/string"
+    assert load(f'{UNFOLLOWED[slip]} Decl names(N) descr [open("from the register")] bound [{bound}].').warnings == ()
+
+
+def test_a_parameter_of_an_intent_that_nothing_else_reads_is_doubtful() -> None:
+    policy = 'prohibited("rollback", "x") :- intent_param("servce", _).'
+    (warning,) = load(policy, 'arg_value("rollback", 1, "path", S) :- intent_param("service", S).').warnings
+    assert warning.message == "no rule of the domain reads the intent parameter 'servce'"
+    assert "did you mean service?" in str(warning.fix)
 
 
 @pytest.mark.parametrize("name", ["rolback", "Rollback", "rollback ", "rollbаck"])  # the last has a Cyrillic letter
@@ -195,6 +239,18 @@ async def test_a_second_value_ends_an_offer() -> None:
 @pytest.mark.parametrize("rules", ['macro("rollback", "Or this.").', 'macro_step("rollback", 1, "drain").'])
 def test_two_values_without_any_request_keep_the_pack_from_loading(rules: str) -> None:
     with pytest.raises(PackError, match="has two values, so that the tool is never offered"):
+        load("", rules)
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        'keep("undo", "k", "/a"). keep("undo", "k", "/b").',
+        'keep(A, "k", P) :- at(A, P). at("undo", "/a"). at("undo", "/b").',
+    ],
+)
+def test_two_places_for_one_value_to_keep_keep_the_pack_from_loading(rules: str) -> None:
+    with pytest.raises(PackError, match=r"keep\('undo', 'k', …\) has two values"):
         load("", rules)
 
 

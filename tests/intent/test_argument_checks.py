@@ -39,7 +39,7 @@ UNDO = 'undo_step("see", 1, "look").\n'
             "4:20 'path' of step 1 is bound twice",
         ),
         (
-            'arg_from("see", 1, "path", "p") :- intent("a"), setting("b", _).\n'
+            'arg_from("see", 1, "path", "p") :- intent("a"), client("b").\n'
             'arg_value("see", 1, "path", "x") :- intent("a").',
             "3:20 'path' of step 1 is bound twice",
         ),

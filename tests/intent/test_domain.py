@@ -106,7 +106,7 @@ def test_a_fact_file_speaks_for_the_domain_only(tmp_path: Path, fact: str) -> No
 
 PROTECTED = {
     "a declaration": {"schema": 'Decl guarded(P) descr [owner("policy")] bound [/string].'},
-    "a rule": {"policy": 'guarded(P) :- setting(P, _).\nprohibited("see", "guarded") :- guarded("x").'},
+    "a rule": {"policy": 'guarded(P) :- client(P).\nprohibited("see", "guarded") :- guarded("x").'},
     "a fact": {"policy": 'guarded("etc").'},
     "a fact of the schema": {"schema": 'guarded("etc").'},
 }

@@ -11,7 +11,7 @@ from manglecp.base.diagnostic import Diagnostic
 from manglecp.intent.domain import Domain
 from manglecp.intent.lint import _SEED_WORDS
 from manglecp.mangle import Fact
-from manglecp.pack import ExternalDescription, PackError
+from manglecp.pack import ExternalDescription, IntentSettings, PackError
 from tests.intent.packs import action, pack
 
 TOOLS = """
@@ -112,6 +112,35 @@ def test_a_name_that_does_not_exist_is_an_error_with_the_nearest_one(policy: str
 )
 def test_names_that_exist_and_texts_that_are_no_names(policy: str) -> None:
     assert found(policy) == []
+
+
+def test_declared_parameters_of_intents_are_all_that_there_are() -> None:
+    listed = [IntentSettings(name="deploy", description="x", params=("service",))]
+    policy = 'prohibited("ship", "x") :- intent_param("{}", _).'
+    assert found(policy.format("service"), intents=listed) == []
+    (problem,) = found(policy.format("servce"), intents=listed)
+    assert (problem.severity, problem.message) == ("error", "no intent in pack.toml has the parameter 'servce'")
+    assert str(problem.fix).startswith("did you mean service?")
+
+
+@pytest.mark.parametrize(
+    ("policy", "domain"),
+    [
+        ('effect_denied("push", "x") :- run_arg("count", _).', 'macro_param("ship", "count", {"type": "integer"}).'),
+        ('effect_denied("push", "x") :- run_arg("where", _).', 'arg_from("ship", 1, "path", "where").'),
+        ('effect_denied("push", "x") :- step_value(1, "size", _).', 'extract("undo", "size", "/n").'),
+        ('effect_denied("push", "x") :- step_status(1, _, "failure").', ""),
+        ('prohibited("ship", "x") :- client_trust("automated"), action_param("push", "path", _).', ""),
+    ],
+)
+def test_arguments_values_and_words_that_exist(policy: str, domain: str) -> None:
+    assert found(policy, domain) == []
+
+
+def test_computed_names_of_tools_that_exist() -> None:
+    made = f'{SERVICES} {COMPUTED} macro_step(T, 1, "push") :- macro(T, _).'
+    policy = 'prohibited(T, "x") :- critical(S) |> let T = fn:string:concat("restart_", S). critical("{}").'
+    assert [one for one in found(policy.format("web"), made) if "names computed" in one.message] == []
 
 
 def test_an_undeclared_permission_names_the_line_to_add() -> None:

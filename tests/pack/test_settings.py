@@ -45,6 +45,12 @@ def test_everything_that_is_said_is_taken(tmp_path: Path) -> None:
     assert settings.structured_facts
 
 
+def test_trust_levels_and_parameters_of_intents_are_declared(tmp_path: Path) -> None:
+    text = '[pack]\ntrust_levels = ["staff"]\n[[intents]]\nname = "go"\ndescription = "x"\nparams = ["service"]\n'
+    settings = read(tmp_path, {"rules/a.mg": RULES, "pack.toml": text}).settings
+    assert (settings.trust_levels, settings.intents[0].params) == (("staff",), ("service",))
+
+
 def test_permissions_are_declared_with_the_pack(tmp_path: Path) -> None:
     text = '[pack]\npermissions = ["refund", "deploy:prod"]\n'
     assert read(tmp_path, {"rules/a.mg": RULES, "pack.toml": text}).settings.permissions == ("refund", "deploy:prod")

@@ -294,7 +294,8 @@ class _Loader:
                 key = row[:key_columns]
                 if key in seen:
                     key_text = ", ".join(repr(value) for value in key)
-                    message = f"{name}({key_text}, …) has two values, so that the tool is never offered"
+                    effect = "one would be lost" if name == "keep" else "the tool is never offered"
+                    message = f"{name}({key_text}, …) has two values, so that {effect}"
                     span = self._second_head(name, key)
                     self.problems.append(Diagnostic("analysis", message, span, fix="remove one"))
                     break

@@ -34,10 +34,10 @@ POLICY: Final = frozenset({"intent_denied", "fact_denied", "prohibited", "permit
 
 SINGLE_VALUED: Final = {
     **dict.fromkeys(("macro", "macro_summary", "macro_output"), 1),
-    **dict.fromkeys(("macro_param", "macro_step", "macro_result", "on_error", "undo_step"), 2),
+    **dict.fromkeys(("keep", "macro_param", "macro_step", "macro_result", "on_error", "undo_step"), 2),
     **dict.fromkeys(("arg_value", "arg_from", "arg_step", "arg_kept", "undo_value", "undo_in", "undo_out"), 3),
 }
-"""By predicate, how many of its first columns are the key. A tool with two values for one key is not offered."""
+"""By predicate, how many of its first columns are the key. Two values are an error at load, or remove the tool."""
 
 
 @cache

@@ -4,6 +4,9 @@ The kernel's declarations give columns a kind of name. A column of a predicate o
 variables: by the rule ``needs_confirmation(T) :- dangerous(T)``, the column of ``dangerous`` holds tools. A misspelt
 name would never match, and policy about it would have no effect, so it is an error. It is a warning where names may
 come from clients, generators or externals; the descriptor ``open`` of such a predicate permits every name.
+
+Names that a rule computes or takes out of a value are checked in the derived facts, if those depend on no request;
+otherwise a warning states that they are not checked.
 """
 
 from __future__ import annotations
@@ -15,14 +18,17 @@ from manglecp.base.diagnostic import Diagnostic, Severity
 from manglecp.base.source import Span, Trust
 from manglecp.base.suggestions import closest_match
 from manglecp.intent.fact_sources import descriptor
-from manglecp.intent.kernel import ASSERTED, PREDICATES, kernel_units
+from manglecp.intent.kernel import ASSERTED, POLICY, PREDICATES, kernel_units
 from manglecp.intent.kernel_statements import ProblemList, Statement
 from manglecp.mangle import Base, Fact, Key, argument_span
 from manglecp.mangle.syntax import Apply, Atom, Clause, Decl, Equality, Literal, Term, Variable
 from manglecp.pack import Pack
 from manglecp.wire.messages import SIDE_EFFECTS
 
-Kind: TypeAlias = LiteralType["tool", "action", "permission", "effect", "intent", "skill", "predicate"]
+_Name: TypeAlias = LiteralType["tool", "action", "permission", "effect", "intent", "skill", "predicate"]
+Kind: TypeAlias = (
+    _Name | LiteralType["parameter", "extracted value", "setting", "intent parameter", "status", "trust level"]
+)
 Column: TypeAlias = tuple[Key, int]  # of a predicate
 
 PERMISSIONS: Final = ("approve", "approve:*", "explain_policy", "read_metrics")  # those that the server checks
@@ -34,10 +40,27 @@ _KINDS: Final[Mapping[str, Kind]] = {
     "Intent": "intent",
     "Skill": "skill",
     "ClientPredicate": "predicate",
+    "Level": "trust level",
+    "Status": "status",
 }
 """Kinds by the names of variables in the kernel's declarations."""
+_COLUMN_KINDS: Final[Mapping[Column, Kind]] = {
+    (("run_arg", 2), 0): "parameter",
+    (("action_param", 3), 1): "parameter",
+    (("step_value", 3), 1): "extracted value",
+    (("setting", 2), 0): "setting",
+    (("intent_param", 2), 0): "intent parameter",
+}
+"""Kinds of columns whose variables have a more general name."""
 IMPORTED: Final = "the server's facts"  # the place of facts that a server adds to those of the pack
-_TOOL_DEFINITIONS: Final[Column] = (("macro", 2), 0)
+_DEFINITIONS: Final[Mapping[Kind, Sequence[Column]]] = {
+    "tool": [(("macro", 2), 0)],
+    "parameter": [(("macro_param", 3), 1), (("arg_from", 4), 3)],
+    "extracted value": [(("extract", 3), 1)],
+}
+"""The columns that define names of a kind."""
+_UNRESTRICTIVE: Final = PREDICATES - POLICY - {"needs_confirmation", "needs_approval", "four_eyes"}
+"""Predicates that neither forbid, permit nor require an approval: there, a name that matches nothing does no harm."""
 
 
 class RuleSet(NamedTuple):
@@ -79,29 +102,44 @@ class _NameCheck:
             for decl in unit.decls
             for column, term in enumerate(decl.atom.args)
             if isinstance(term, Variable) and term.name in _KINDS
-        }
+        } | {column: {kind} for column, kind in _COLUMN_KINDS.items()}
         self.open_predicates = {decl.atom.predicate for decl in rules.decls if descriptor(decl, "open") is not None}
         generated = {name for generator in rules.pack.generators.values() for name in generator.predicates}
         # Predicates whose facts come from outside the pack.
         self.outside = {*rules.assertable, *generated, *rules.pack.externals} - PREDICATES
         self._spread_kinds()
-        uses = list(self._uses())
-        tools, self.tool_sources = NameFlow(rules, self.outside).values(_TOOL_DEFINITIONS)
-        listed = {intent.name for intent in rules.pack.settings.intents}
-        domain_uses = (use for use in uses if use.span is None or use.span.source.trust > Trust.POLICY)
+        self.problems = ProblemList()
+        flow = NameFlow(rules, self.outside)
+        self.sources: dict[Kind, set[str]] = {}  # by kind, the predicates that can add names
+        defined: dict[Kind, set[str]] = {}
+        for kind, columns in _DEFINITIONS.items():
+            names, sources = zip(*map(flow.values, columns), strict=True)
+            defined[kind], self.sources[kind] = set().union(*names), set().union(*sources)
+        self.defining = flow.names.keys()
+        uses = [*self._uses(), *self._computed_uses()]
+        settings, actions = rules.pack.settings, rules.pack.actions
+        listed = {intent.name for intent in settings.intents}
+        self.intent_params = {param for intent in settings.intents for param in intent.params}
+        domain_uses = [use for use in uses if use.span is None or use.span.source.trust > Trust.POLICY]
         self.existing: dict[Kind, Collection[str]] = {
-            "tool": tools,
-            "action": rules.pack.actions,
-            "permission": (*rules.pack.settings.permissions, *PERMISSIONS),
+            "tool": defined["tool"],
+            "action": actions,
+            "permission": (*settings.permissions, *PERMISSIONS),
             "effect": SIDE_EFFECTS,
             "intent": listed or {use.name for use in domain_uses if "intent" in use.kinds},
             "skill": rules.pack.skills,
             "predicate": rules.assertable,
+            "parameter": defined["parameter"].union(*(a.input_schema.get("properties", ()) for a in actions.values())),
+            "extracted value": defined["extracted value"],
+            "setting": {*rules.pack.params, *(param.name for param in settings.params)},
+            "intent parameter": self.intent_params
+            or {use.name for use in domain_uses if "intent parameter" in use.kinds},
+            "status": ("success", "failure", "skipped"),
+            "trust level": (*settings.trust_levels, "anonymous", "local", "user", "automated"),
         }
         self.has_general_tool = not listed and any(
             clause.is_fact and clause.head.predicate in ("mandatory", "relevant") for clause in rules.clauses
         )
-        self.problems = ProblemList()
         first_uses: dict[tuple[frozenset[Kind], str], _Use] = {}  # each name is reported once
         for use in uses:
             if not self._exists(use):
@@ -156,6 +194,41 @@ class _NameCheck:
             statement = Statement((), None, "actions.py")
             yield from (_Use(effect, {"effect"}, "", None, statement) for effect in action.effects)
 
+    def _computed_uses(self) -> Iterator[_Use]:
+        """Yield the computed names that are in the base; warn about rules whose computed names depend on requests."""
+        if (base := self.rules.base) is None:
+            return  # because of errors, which are reported first
+        for clause in self.rules.clauses:
+            head, own = clause.head, _own_predicates(clause)
+            is_open = head.predicate in self.open_predicates or (own and own <= self.open_predicates)
+            if is_open or head.predicate in _UNRESTRICTIVE:
+                continue
+            for term, kinds, span in self._computed(clause):
+                columns = [index for index, arg in enumerate(head.args) if arg == term]
+                if any((head.key, index) in self.defining for index in columns):
+                    continue
+                if not columns or head.key not in self.rules.constant or _is_read(clause, term):
+                    kind = min(kinds, key=list(_TEXTS).index)
+                    message = f"{kind} names computed here are not checked"
+                    owner = min(own, default="a predicate of the pack that derives them")
+                    fix = f"write them as constants, or declare {owner} with open(…)"
+                    self.problems.add(Diagnostic("analysis", message, span, fix=fix, severity="warning"))
+                    break
+                for row in base.rows(head.key):
+                    for index in columns:
+                        if isinstance(name := row[index], str):
+                            yield _Use(name, kinds, head.predicate, argument_span(head, index))
+
+    def _computed(self, clause: Clause) -> Iterator[tuple[Term, set[Kind], Span | None]]:
+        """Yield the terms of a clause that stand for names and are computed, or taken out of a list, pair or struct."""
+        for atom, column, term in _places(clause):
+            if isinstance(term, Apply) and (kinds := self.columns.get(column)):
+                yield term, kinds, argument_span(atom, column[1])
+        kinds_of = self._kinds_of(clause)
+        for variable, span in _computed_variables(clause):
+            if kinds := kinds_of.get(variable.name):
+                yield variable, kinds, span
+
     def _exists(self, use: _Use) -> bool:
         if use.predicate in self.open_predicates:
             return True
@@ -164,25 +237,29 @@ class _NameCheck:
     def _may_exist(self, name: str, kind: Kind) -> bool:
         if kind == "effect":
             return name.startswith("x-") and len(name) > 2
-        if kind in ("tool", "intent", "predicate") and not self.rules.whole:
+        if kind in ("intent", "intent parameter", "predicate", *_DEFINITIONS) and not self.rules.whole:
             return True  # a file that was not read may define it
-        any_tool = bool(self.tool_sources) and self.tool_sources <= self.open_predicates
-        return (kind == "tool" and any_tool) or (kind == "intent" and not self.existing["intent"])
+        sources = self.sources.get(kind, set())
+        return (bool(sources) and sources <= self.open_predicates) or (kind == "intent" and not self.existing["intent"])
 
     def _report(self, use: _Use) -> None:
         kind = min(use.kinds, key=list(_TEXTS).index)
         message, fix = (text.format(use.name) for text in _TEXTS[kind])
         if kind == "intent" and not self.rules.pack.settings.intents:
             message = f"no rule of the domain reads the intent {use.name!r}"
+        if kind == "intent parameter" and not self.intent_params:
+            message = f"no rule of the domain reads the intent parameter {use.name!r}"
         similar = closest_match(use.name, self.existing[kind])
         fix = f"did you mean {similar}? If not, {fix}" if similar else fix
         sources = {use.predicate} & self.outside
-        if kind == "tool":
-            sources |= self.tool_sources - self.open_predicates
+        sources |= self.sources.get(kind, set()) - self.open_predicates
         if sources:
             fix += f", or declare {min(sources)} with open(…): its facts come from outside the pack"
         is_imported = use.fact is not None and use.fact.file == IMPORTED
-        is_certain = not (sources or is_imported or (kind == "intent" and self.has_general_tool))
+        is_guess = (kind == "intent" and self.has_general_tool) or (
+            kind == "intent parameter" and not self.intent_params
+        )
+        is_certain = not (sources or is_imported or is_guess)
         if use.fact is not None:
             self.problems.report(use.fact, None, message, fix, error=is_certain)
         else:
@@ -198,6 +275,15 @@ _TEXTS: Final[Mapping[Kind, tuple[str, str]]] = {
     "intent": ("the intent {!r} is not listed in pack.toml", "add it to [[intents]]"),
     "skill": ("the pack has no skill {!r}", "write it in skills/{}.md"),
     "predicate": ("clients cannot state {!r}, so that denying it has no effect", "declare it with a direction"),
+    "parameter": ("no tool or action of the pack has the parameter {!r}", "add it to an action, or to macro_param"),
+    "extracted value": ("no clause of extract selects the value {!r}", 'write extract(…, "{}", …)'),
+    "setting": ("pack.toml does not declare the setting {!r}", "add [params.{}]"),
+    "intent parameter": (
+        "no intent in pack.toml has the parameter {!r}",
+        'add params = ["{}"] to its [[intents]] entry',
+    ),
+    "status": ("there is no status {!r} of a step", "write success, failure or skipped"),
+    "trust level": ("pack.toml does not declare the trust level {!r}", 'add trust_levels = ["{}"] below [pack]'),
 }
 """Message and fix by kind. Of a column with several kinds, the first in this order is reported."""
 
@@ -264,14 +350,42 @@ class NameFlow:
         if columns:
             return set(columns[0][0]), set(columns[0][1])
         # It is computed, from values of the predicates in the body.
-        own = {atom.predicate for atom in atoms if atom.predicate not in PREDICATES and atom.predicate[0] != ":"}
-        return set(), own or {clause.head.predicate}
+        return set(), _own_predicates(clause) or {clause.head.predicate}
 
 
 def _places(clause: Clause) -> Iterator[tuple[Atom, Column, Term]]:
     """Yield each argument of the clause, with its atom and column."""
     for atom in (clause.head, *(premise.atom for premise in clause.premises if isinstance(premise, Literal))):
         yield from ((atom, (atom.key, index), term) for index, term in enumerate(atom.args))
+
+
+def _own_predicates(clause: Clause) -> set[str]:
+    """Return the predicates of the pack whose facts a clause requires."""
+    atoms = (premise.atom for premise in clause.premises if isinstance(premise, Literal) and not premise.negated)
+    return {atom.predicate for atom in atoms if atom.predicate not in PREDICATES and atom.predicate[0] != ":"}
+
+
+def _is_read(clause: Clause, term: Term) -> bool:
+    """Return whether a fact that the clause requires has the term: then a computed name is only compared with it."""
+    literals = (premise for premise in clause.premises if isinstance(premise, Literal) and not premise.negated)
+    return any(term in literal.atom.args for literal in literals if literal.atom.predicate[0] != ":")
+
+
+def _computed_variables(clause: Clause) -> Iterator[tuple[Variable, Span | None]]:
+    """Yield the variables whose values are computed or parts of other values, except elements of a list of texts."""
+    for premise in clause.premises:
+        terms: tuple[Term, ...] = ()
+        if isinstance(premise, Equality):
+            if isinstance(premise.left, Apply) or isinstance(premise.right, Apply):
+                terms = premise.left, premise.right
+        elif premise.atom.predicate == ":list:member":
+            items = _list_items(clause, premise)
+            terms = () if items and all(isinstance(item, str) for item in items) else premise.atom.args[:1]
+        elif premise.atom.predicate.startswith(":match_"):
+            terms = premise.atom.args[1:]
+        yield from ((term, premise.span) for term in terms if isinstance(term, Variable))
+    for transform in clause.transforms:
+        yield from ((let.variable, let.span) for let in transform.lets)
 
 
 def _compared(clause: Clause, *, negated: bool = True) -> Iterator[tuple[str, str, Span | None]]:
@@ -284,10 +398,19 @@ def _compared(clause: Clause, *, negated: bool = True) -> Iterator[tuple[str, st
             continue
         if isinstance(premise, Equality):
             pairs: Iterable[tuple[Term, Term]] = ((premise.left, premise.right), (premise.right, premise.left))
-        elif premise.atom.predicate == ":list:member" and isinstance(premise.atom.args[1], Apply):
-            pairs = [(premise.atom.args[0], item) for item in premise.atom.args[1].args]
+        elif premise.atom.predicate == ":list:member":
+            pairs = [(premise.atom.args[0], item) for item in _list_items(clause, premise)]
         else:
             continue
         for variable, text in pairs:
             if isinstance(variable, Variable) and isinstance(text, str):
                 yield variable.name, text, premise.span
+
+
+def _list_items(clause: Clause, member: Literal) -> Sequence[Term]:
+    """Return the elements of the list in a premise ``:list:member(T, L)``; none unless the clause has the list."""
+    sequence = member.atom.args[1]
+    for premise in clause.premises:
+        if isinstance(premise, Equality) and not premise.negated and sequence in (premise.left, premise.right):
+            sequence = premise.right if sequence == premise.left else premise.left
+    return sequence.args if isinstance(sequence, Apply) and sequence.function == "fn:list" else ()

@@ -66,6 +66,7 @@ class IntentSettings:
     description: str
     required_facts: tuple[str, ...] = ()
     optional_facts: tuple[str, ...] = ()
+    params: tuple[str, ...] = ()  # the parameters that the rules read
     line: int | None = field(default=None, compare=False, repr=False)
     """The line of its entry in ``pack.toml``, for diagnostics."""
 
@@ -142,6 +143,8 @@ class Settings:
     domain: DomainSettings
     permissions: tuple[str, ...] = ()
     """The permissions that the rules read, apart from those of the server itself."""
+    trust_levels: tuple[str, ...] = ()
+    """The trust levels that the rules read, apart from those of the server itself."""
     intents: tuple[IntentSettings, ...] = ()
     limits: PackLimits = PackLimits()
     disclosure: Disclosure = Disclosure()
@@ -182,6 +185,7 @@ def read_settings(text: str, folder_name: str, problems: Problems) -> Settings:
     version = pack.text("version", "0.1.0", pattern=_VERSION, takes="a version such as 1.4.0")
     description = pack.text("description", "")
     permissions = pack.texts("permissions", _PERMISSION, "a permission: one line of at most 128 characters")
+    trust_levels = pack.texts("trust_levels", _PERMISSION, "a trust level: one line of at most 128 characters")
     pack.finish()
     extensions, governance = document.section("extensions"), document.section("governance")
     settings = Settings(
@@ -190,6 +194,7 @@ def read_settings(text: str, folder_name: str, problems: Problems) -> Settings:
         description=description,
         domain=_domain(document.section("domain"), name, description),
         permissions=permissions,
+        trust_levels=trust_levels,
         intents=_intents(document),
         limits=_numbers(document.section("limits"), PackLimits),
         disclosure=_disclosure(document.section("disclosure")),
@@ -204,7 +209,7 @@ def read_settings(text: str, folder_name: str, problems: Problems) -> Settings:
     )
     extensions.finish()
     governance.finish()
-    document.finish(dict.fromkeys(("name", "version", "description", "permissions"), "pack"))
+    document.finish(dict.fromkeys(("name", "version", "description", "permissions", "trust_levels"), "pack"))
     return settings
 
 
@@ -274,6 +279,7 @@ def _intents(document: TomlTable) -> tuple[IntentSettings, ...]:
         description = intent.text("description", "", required=True)
         required = intent.texts("required_facts", _PREDICATE, "the name of a predicate")
         optional = intent.texts("optional_facts", _PREDICATE, "the name of a predicate")
+        params = intent.texts("params", _PERMISSION, "a parameter: one line of at most 128 characters")
         intent.finish()
         for predicate in sorted(set(required) & set(optional)):
             intent.report("optional_facts", f"{predicate} is required already", "remove it")
@@ -281,7 +287,12 @@ def _intents(document: TomlTable) -> tuple[IntentSettings, ...]:
             intent.report("name", f"there is an intent {name} already", "rename or remove one of them")
         elif name is not None:
             intents[name] = IntentSettings(
-                name=name, description=description, required_facts=required, optional_facts=optional, line=intent.line
+                name=name,
+                description=description,
+                required_facts=required,
+                optional_facts=optional,
+                params=params,
+                line=intent.line,
             )
     return tuple(intents.values())
 
