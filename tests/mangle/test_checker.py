@@ -589,6 +589,40 @@ def test_an_element_of_an_empty_list_has_every_type() -> None:
     refused("todo([1]). todo([]). Decl item(X) bound [/string]. item(X) :- todo(L), :list:member(X, L).")
 
 
+def test_a_narrower_alternative_counts_beside_a_wider_one() -> None:
+    facts = 'thing({/x: 1}). thing({/x: 1, /y: "s"}). '
+    accepted(facts + "y(V) :- thing(S), :match_field(S, /y, V).")
+    accepted(facts + "y(V) :- thing(S), V = fn:struct:get(S, /y).")
+    refused(facts + "y(V) :- thing(S), :match_field(S, /z, V).")
+    accepted("some(1). some(X) :- either(X). p(Y) :- some(X), Y = fn:plus(X, 1).")
+
+
+def test_each_alternative_of_a_union_is_taken_apart() -> None:
+    lists = "Decl row(L) bound [fn:Union(fn:List(/string), fn:List(/number))]. "
+    pairs = "Decl duo(P) bound [fn:Union(fn:Pair(/string, /name), fn:Pair(/number, /name))]. "
+    for rule in (
+        lists + "item(X) :- row(L), :list:member(X, L).",
+        lists + "item(X) :- row(L), :match_cons(L, X, _).",
+        pairs + "item(X) :- duo(P), :match_pair(P, X, _).",
+    ):
+        accepted(f"Decl item(X) bound [/string] bound [/number]. {rule}")
+        for bound in ("/string", "/number"):
+            (message,) = refused(f"Decl item(X) bound [{bound}]. {rule}")
+            assert f"argument 1 of item is {bound}" in message
+
+
+def test_a_list_or_pair_that_is_an_expression_is_taken_apart() -> None:
+    accepted("p(Y) :- :list:member(X, [1, 2]), Y = fn:plus(X, 1).")
+    accepted("p(Y) :- :match_cons([1, 2], X, _), Y = fn:plus(X, 1).")
+    accepted('p(Y) :- :match_pair(fn:pair("a", 1), _, X), Y = fn:plus(X, 1).')
+    refused('p(Y) :- :list:member(X, ["a"]), Y = fn:plus(X, 1).')
+
+
+def test_what_an_empty_list_or_map_has_fits_everywhere() -> None:
+    accepted("todo(fn:map()). Decl item(X) bound [/number]. item(V) :- todo(M), :match_entry(M, /a, V).")
+    accepted("todo([]). item(X) :- todo(L), :list:member(X, L), :match_prefix(X, /a).")
+
+
 def test_constants_that_always_differ() -> None:
     assert refused('p(1) :- "a" != 1.') == ['1:9 "a" != 1: /string and /number always differ']
     accepted("p(1) :- 2 != 1.")

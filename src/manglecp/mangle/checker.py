@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from itertools import chain
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from manglecp.base.diagnostic import Diagnostic
@@ -65,7 +66,6 @@ from manglecp.mangle.types import (
     match_type,
     meet,
     member,
-    parts,
     read_type,
     row_accepts,
     shapes_agree,
@@ -329,21 +329,17 @@ def _row_text(types: Types) -> str:
 
 
 def _most_general(rows: Iterable[Types]) -> tuple[Types, ...]:
-    """Drop the rows that another row covers; sort the rest."""
-    general: list[Types] = []
-    for row in rows:
-        if not any(all(map(_covers, other, row)) for other in general):
-            general = [*(other for other in general if not all(map(_covers, row, other))), row]
-    return tuple(sorted(general, key=str))
+    """Drop the rows that differ from another row only by narrower names; sort the rest.
 
-
-def _covers(wide: Type, narrow: Type) -> bool:
-    """Return whether ``narrow`` adds nothing to ``wide``.
-
-    ``/any`` covers only itself: it may stand for a type that is not known yet, as in a recursion, and arithmetic needs
-    the alternative that is known.
+    Other narrower types are kept, because they allow what a wider type does not: arithmetic needs a number, not a union
+    or ``/any``; a field needs the struct that has it.
     """
-    return conforms(narrow, wide) and (ANY in parts(narrow) or ANY not in parts(wide))
+    general: dict[Types, list[Types]] = {}  # rows that are equal but for their names
+    for row in rows:
+        similar = general.setdefault(tuple(NAME if isinstance(t, NameType) else t for t in row), [])
+        if not any(all(map(conforms, row, other)) for other in similar):
+            similar[:] = [*(other for other in similar if not all(map(conforms, other, row))), row]
+    return tuple(sorted(chain.from_iterable(general.values()), key=str))
 
 
 class _RuleCheck:
@@ -417,7 +413,7 @@ class _RuleCheck:
         return self._match_rows(premise, rows, state)
 
     def _match_rows(self, premise: Literal, rows: Sequence[Types], state: State) -> list[State]:
-        feasible = [new_state for row in rows if (new_state := self._match_row(premise.atom, row, state)) is not None]
+        feasible = [new_state for row in rows for new_state in self._match_row(premise.atom, row, state)]
         if rows and not feasible:
             raise self._explain_infeasible(premise, rows, state)
         if premise.negated:
@@ -440,14 +436,25 @@ class _RuleCheck:
         expected = " or ".join(map(_row_text, rows))
         return _Infeasible(f"{printer.premise(premise)} can never hold: {expected} never meets {types}", premise.span)
 
-    def _match_row(self, atom: Atom, row: Types, state: State) -> State | None:
-        """Return the state after an atom matched this row; None if it cannot."""
+    def _match_row(self, atom: Atom, row: Types, state: State) -> Iterator[State]:
+        """Yield the states after an atom matched this row."""
+        if not has_variables(row):
+            alternatives = [state]
+        else:  # each alternative of a union binds the type variables in its own way
+            alternatives = _split_unions(atom, row, state)
+        for alternative in alternatives:
+            new_state = self._match_alternative(atom, row, alternative)
+            if new_state is not None:
+                yield new_state
+
+    def _match_alternative(self, atom: Atom, row: Types, state: State) -> State | None:
         binding: Binding = {}
         new_state = dict(state)
         # Twice, because a later argument may bind a type variable of an earlier one.
         for arg, expected in [*zip(atom.args, row, strict=True)] * (2 if has_variables(row) else 1):
-            if isinstance(arg, Apply):
-                continue  # not followed: its value is compared at run time
+            if isinstance(arg, Apply):  # its value is compared at run time, but may bind type variables
+                match_type(expected, self.expressions.type_of(arg, new_state), binding)
+                continue
             actual = self.expressions.type_of(arg, new_state)
             narrowed = _narrow_argument(actual, arg, expected, binding)
             if narrowed == EMPTY:
@@ -553,7 +560,7 @@ class _RuleCheck:
         key_type = self.expressions.type_of(key, state)
         if container.key != BOT and key_type != EMPTY and meet(key_type, container.key) == EMPTY:
             return None
-        return ANY if container.value == BOT else container.value
+        return container.value
 
     def _match_prefix(self, premise: Literal, state: State) -> State:
         """Restrict X in ``:match_prefix(X, /p)`` to the names below /p, negated to the others."""
@@ -593,6 +600,17 @@ class _RuleCheck:
                 raise _Infeasible(message, variable.span)
 
 
+def _split_unions(atom: Atom, row: Types, state: State) -> list[State]:
+    """Return one state for each alternative of the variables that a type with type variables takes apart."""
+    states = [state]
+    for arg, expected in zip(atom.args, row, strict=True):
+        if isinstance(arg, Variable) and not isinstance(expected, TypeVariable) and has_variables((expected,)):
+            type_ = state.get(arg.name, ANY)
+            if isinstance(type_, Union):
+                states = [{**s, arg.name: alternative} for s in states for alternative in type_.members]
+    return states
+
+
 def _below(prefix: str, type_: Type) -> Type:
     """Return the part of a type that ``:match_prefix`` accepts; it compares texts, so ``/ab`` is below ``/a``."""
     if type_ == ANY or isinstance(type_, TypeVariable):
@@ -600,7 +618,7 @@ def _below(prefix: str, type_: Type) -> Type:
     if isinstance(type_, Singleton | Tag):
         return type_ if conforms(type_, NameType(prefix)) else _below(prefix, widen(type_))
     if not isinstance(type_, NameType):
-        return EMPTY
+        return type_ if type_ == BOT else EMPTY
     if type_ == NAME or prefix.startswith(f"{type_.prefix}/"):
         return NameType(prefix)
     return type_ if f"{type_.prefix}/".startswith(prefix) else EMPTY
