@@ -140,7 +140,7 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 
 
 class ProgressLine:
-    """A context manager that shows ``doing`` and the seconds on a terminal, from ``PROGRESS_DELAY`` to its end."""
+    """A context manager; after ``PROGRESS_DELAY`` it shows ``doing`` and the elapsed seconds on a terminal."""
 
     active: ClassVar[ProgressLine | None] = None  # the one on the terminal; GeneratorProgress sets its ``about``
 

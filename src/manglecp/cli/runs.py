@@ -232,7 +232,7 @@ def _time_text(at_ms: int) -> str:
 
 
 def _document(view: RunView, *, steps: bool = False) -> dict[str, Any]:
-    """Return a run as JSON, with its ``steps`` if they are requested."""
+    """Return a run as JSON; ``steps`` is whether its steps are included."""
     import msgspec
 
     document: dict[str, Any] = {"tool": _tool_name(view), **msgspec.to_builtins(view.run)}

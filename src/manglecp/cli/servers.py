@@ -115,7 +115,7 @@ class Approver:
         return await self.settle(call.approval)
 
     async def settle(self, approval: str) -> str | None:
-        """Decide an approval request, if this approver may. Return its id to invoke with, or None if it was denied."""
+        """Decide an approval request, if this approver may. Return its id for the invocation, None if denied."""
         from manglecp.client import Client, ServerError
         from manglecp.wire import WireError
 

@@ -69,7 +69,7 @@ class LoopThread:
         pending: SimpleQueue[_PendingApproval | None] = SimpleQueue()  # without the requests of cancelled work
         self._pending = pending
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        future.add_done_callback(lambda _: pending.put(None))
+        future.add_done_callback(lambda _: pending.put(None))  # ends the loop below
         try:
             while (request := pending.get()) is not None:
                 text, decision = request

@@ -186,7 +186,7 @@ def answer_lines(answer: InvokeResult) -> Iterator[str]:
 
 
 def suggestion_text(intent: SuggestedIntent, option: str = "") -> str:
-    """Return the intent with its parameters as on a command line, each after ``option``, and its description."""
+    """Return the intent, its parameters as on a command line (each after ``option``), and its description."""
     params = {} if intent.params is UNSET else intent.params
     params_text = "".join(f" {option}{assignment(name, value)}" for name, value in params.items())
     return f"{intent.name}{params_text}" + ("" if intent.description is UNSET else f": {intent.description}")

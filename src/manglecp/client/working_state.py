@@ -212,5 +212,5 @@ def _unwrap_integers(value: Any) -> Any:
 
 def without_origin(fact: Mapping[str, Any]) -> dict[str, Any]:
     """Return a working fact as the client sends it: without ``source``; a category becomes ``session``."""
-    rest = {name: value for name, value in fact.items() if name not in ("category", "source")}
-    return {**rest, "category": "session"} if "category" in fact else rest
+    remaining = {name: value for name, value in fact.items() if name not in ("category", "source")}
+    return {**remaining, "category": "session"} if "category" in fact else remaining

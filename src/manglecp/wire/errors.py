@@ -135,10 +135,10 @@ def malformed(message: str, path: str, suggestion: str | None = None) -> WireErr
     return WireError("malformed_message", message, _path_details(path, suggestion))
 
 
-def invalid_type(type_: str, known: Iterable[str], reason: str = "is not a message type") -> WireError:
-    """Return the error for a message type; ``known`` are the types that the sender may send."""
-    known = sorted(known)
-    suggestion = did_you_mean(type_, known) or f"Types sent in this direction: {', '.join(known)}."
+def invalid_type(type_: str, allowed: Iterable[str], reason: str = "is not a message type") -> WireError:
+    """Return the error for a message type; ``allowed`` are the types that the sender may send."""
+    types = sorted(allowed)
+    suggestion = did_you_mean(type_, types) or f"Types sent in this direction: {', '.join(types)}."
     return WireError("invalid_type", f"{quote(type_)} {reason}", _path_details("$.type", suggestion))
 
 

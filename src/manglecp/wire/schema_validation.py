@@ -101,6 +101,7 @@ def _reference_visits(value: Any, schema: dict[str, Any]) -> float:
     Memoised: a pair that is reached on several paths counts for each, but is computed once.
     """
     visits: dict[tuple[int, int], int] = {}  # by the id() of the subschema and of the value, for the pair and all below
+    # Pairs to compute, each with its child pairs once these are on the stack above it.
     stack: list[tuple[Any, Any, list[tuple[Any, Any]] | None]] = [(schema, value, None)]
     while stack:
         node, part, children = stack.pop()

@@ -21,8 +21,9 @@ def check_stop_reason(turn: Turn) -> Iterator[Finding]:
     state, policy = turn.evidence.protocol_state, turn.call.protocol_state_policy
     if state is None:
         return
-    handled = policy.handled_stop_reasons if policy is not None else None
-    if state.stop_reason not in (HANDLED_STOP_REASONS if handled is None else handled):
+    listed = None if policy is None else policy.handled_stop_reasons
+    handled = HANDLED_STOP_REASONS if listed is None else listed
+    if state.stop_reason not in handled:
         yield Finding(_STOP, "protocolState", f"the stop reason {state.stop_reason} is not handled")
     continuation = (policy and policy.continuation) or {}
     if turn.continuing and continuation.get(state.stop_reason) == "stop":

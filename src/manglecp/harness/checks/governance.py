@@ -140,14 +140,14 @@ def _check_stages(gate: _Gate) -> Iterator[Finding]:
 def _find_out_of_order(decisions: tuple[GuardrailDecision, ...]) -> Iterator[tuple[GuardrailDecision, str]]:
     """Yield the decisions at unknown stages and those out of the stage order, each with a message."""
     ranks = {stage: rank for rank, stage in enumerate(STAGES)}
-    known = [(row.sequence, ranks[row.stage]) for row in decisions if row.stage in ranks]
+    positions = [(row.sequence, ranks[row.stage]) for row in decisions if row.stage in ranks]
     for row in decisions:
         if row.stage not in ranks:
             yield row, f"the stage {row.stage} is unknown"
             continue
         sequence, rank = row.sequence, ranks[row.stage]
         # The product is negative if one comes earlier by sequence and the other by stage.
-        if any((sequence - other_sequence) * (rank - other_rank) < 0 for other_sequence, other_rank in known):
+        if any((sequence - other_sequence) * (rank - other_rank) < 0 for other_sequence, other_rank in positions):
             yield row, f"the stage {row.stage} is out of its order"
 
 
