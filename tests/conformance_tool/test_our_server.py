@@ -90,7 +90,7 @@ def test_without_a_plan_nothing_is_invoked(servers: Workshop) -> None:
     assert report["INVK-06"].outcome == "passed"
     for row in ("INVK-14", "INVK-08", "DELTA-02", "OBS-01", "CONF-05"):
         assert report[row].outcome == "not tested", row
-        assert report[row].reasons[0] == "the plan names no tool for it"
+        assert report[row].reasons[0] == "the plan names no tool for this check"
 
 
 @pytest.mark.parametrize("planned", [True, pytest.param(False, marks=pytest.mark.soak)])
@@ -151,7 +151,7 @@ def test_without_a_credential_most_is_not_tested(servers: Workshop) -> None:
     report = servers.test(known=True, plan=Plan())
     assert report.conforms, shown(report)
     assert report["ERR-09"].outcome == report["TRANS-22"].outcome == "passed"
-    assert report["CONF-14"].reasons == ["the server wants a credential, and the plan has none"]
+    assert report["CONF-14"].reasons == ["the server requires a credential, and the plan has none"]
 
 
 def test_levels_leave_out_what_is_beyond_them(servers: Workshop) -> None:

@@ -26,7 +26,7 @@ from manglecp.conformance.connections import (
     get_path,
 )
 from manglecp.conformance.message_rules import CODE_ROWS, Watcher
-from manglecp.conformance.plan import Invocation, Plan, PlannedIntent, instant
+from manglecp.conformance.plan import Invocation, Plan, PlannedIntent, format_instant
 from manglecp.conformance.report import Report
 from manglecp.wire.messages import VERSION
 
@@ -39,13 +39,13 @@ Run = Callable[["Bench"], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A test of some requirements. Those that concern every single message are tested by the watcher instead."""
+    """A test of some requirements. The watcher tests the requirements that concern every single message."""
 
     run: Run
     rows: tuple[str, ...]
     level: int  # the lowest conformance level with these requirements
     transports: Transports
-    needs_credential: bool  # where the server requires authentication
+    needs_credential: bool  # whether it needs a credential if the server requires authentication
     time_factor: float  # its time limit, in multiples of the usual one
 
     @property
@@ -103,7 +103,7 @@ class Bench:
         self.manifest: dict[str, Any] = {}  # its payload
         self.cache: dict[str, Any] = {}  # results that several checks use
         self.check: Check | None = None  # the running check
-        self.noted: set[str] = set()  # rows that it has noted
+        self.noted: set[str] = set()  # rows that the running check has noted
         self._target = target
         self.shared_connection: Connection | None = None
 
@@ -162,7 +162,7 @@ class Bench:
     async def request_as(
         self, token: str | None, envelope: Mapping[str, Any], endpoint: Endpoint = "evaluate"
     ) -> ServerMessage:
-        """Send a request with another credential, or with none; a session is opened for it."""
+        """Send a request with another credential, or with none; if the server has sessions, in a session of its own."""
         connection = await self.connection()
         if isinstance(connection, HttpConnection):
             headers = self.plan.credentials.headers_of(token)
@@ -201,7 +201,7 @@ class Bench:
     def note_error(self, answer: ServerMessage, code: str | Sequence[str], *rows: str, about: str) -> bool:
         """Record whether the answer is an error with this code (or one of these), and return whether it is.
 
-        It is recorded for ``rows`` and for those rows of the codes that the check has. ``about`` describes the request.
+        It is recorded for ``rows``, and for the rows of the codes if the check has these. ``about`` is the request.
         """
         assert self.check is not None
         codes = (code,) if isinstance(code, str) else tuple(code)
@@ -250,7 +250,7 @@ class Bench:
             self.cache["intent"] = await self._find_intent()
         intent: PlannedIntent | None = self.cache["intent"]
         if intent is None:
-            raise Untested(f"no intent can be evaluated{'' if self.plan.from_file else ' unplanned'}")
+            raise Untested(f"no intent can be evaluated{'' if self.plan.from_file else ' without a plan'}")
         return intent
 
     async def _find_intent(self) -> PlannedIntent | None:
@@ -266,7 +266,7 @@ class Bench:
     def _listed_intents(self) -> list[PlannedIntent]:
         """Return the intents of the manifest that require no facts."""
         return [
-            PlannedIntent(label=intent["name"], name=intent["name"], eval_time=instant(self.now))
+            PlannedIntent(label=intent["name"], name=intent["name"], eval_time=format_instant(self.now))
             for intent in get_objects(self.manifest, "intents")
             if isinstance(intent.get("name"), str) and not intent.get("required_facts")
         ]
@@ -276,7 +276,7 @@ class Bench:
         for schema in self.predicate_schemas:
             if schema.get("direction", "both") != "output" and condition(schema):
                 return schema
-        raise Untested("the manifest has no predicate for it")
+        raise Untested("the manifest has no predicate for this check")
 
     @property
     def predicate_schemas(self) -> list[dict[str, Any]]:
@@ -287,7 +287,7 @@ class Bench:
         """Return the invocations of the plan that meet the condition. Raises :class:`Untested` if there are none."""
         invocations = list(filter(condition, self.plan.invocations))
         if not invocations:
-            raise Untested("the plan names no tool for it")
+            raise Untested("the plan names no tool for this check")
         return invocations
 
     async def offered_tool(self, invocation: Invocation, **changes: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Connections to a server under test: they send any bytes, keep the bytes of each received message, decode strictly."""
+"""Connections to a server under test: they send any bytes, and keep and strictly decode each received message."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ class SessionConnection(ABC):
         self.unread: deque[ServerMessage] = deque()  # terminal messages that next() has not returned
         self._progress: dict[str | None, list[dict[str, Any]]] = {}  # by request id
         self.manifests: list[ServerMessage] = []
-        self.first: ServerMessage | None = None
+        self.first: ServerMessage | None = None  # the first message of the connection
         self._finished_ids: set[str] = set()  # ids whose terminal message was received
         self.late_progress: list[dict[str, Any]] = []  # received after the terminal message with the same id
         self.repeated: list[ServerMessage] = []  # further terminal messages with the same id
@@ -207,7 +207,7 @@ class SessionConnection(ABC):
         return self.unread.popleft()
 
     async def wait_closed(self) -> None:
-        """Wait until the server closes the connection. Raises :class:`InvalidMessage` if it sends one before."""
+        """Wait until the server closes the connection. Raises :class:`InvalidMessage` if an invalid message arrives."""
         async with self._changed:
             await self._changed.wait_for(lambda: self._end_error is not None)
         if isinstance(self._end_error, InvalidMessage):
@@ -254,7 +254,7 @@ class SessionConnection(ABC):
 
 MANIFEST_PATH: Final = "/.well-known/manglecp/manifest.json"
 _JSON_HEADERS: Final = {"content-type": "application/json", "accept": "application/json"}
-_MANIFEST_MEMBERS: Final[Mapping[Endpoint, str]] = {  # of its member endpoints
+_MANIFEST_MEMBERS: Final[Mapping[Endpoint, str]] = {  # the names in the member ``endpoints`` of the manifest
     "evaluate": "intent_eval",
     "invoke": "macro_invoke",
     "approvals": "x-approvals",
@@ -281,7 +281,7 @@ class HttpConnection:
         """Fetch the manifest and read its endpoints."""
         response = await self.http_request("GET", self.manifest_url, headers={"accept": "application/json"})
         if response.status_code != 200:
-            raise Disconnected(f"{self.manifest_url} was answered with {response.status_code}")
+            raise Disconnected(f"{self.manifest_url}: the response has the status {response.status_code}")
         manifest = self._read(response)
         endpoints = manifest.payload.get("endpoints")
         if isinstance(endpoints, dict):
@@ -322,7 +322,7 @@ class HttpConnection:
 
 
 _MAX_LINE_BYTES: Final = 64 << 20  # a longer line ends the connection
-_EXIT_SECONDS: Final = 2.0  # how long a server may take to exit
+_EXIT_SECONDS: Final = 2.0  # how long a server may take to exit after the end of its input, and after SIGTERM
 
 
 class StdioConnection(SessionConnection):
@@ -397,7 +397,7 @@ class StdioConnection(SessionConnection):
             self._signal(signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:
-        """Signal the process group of the server, unless it has exited: its id may be reused."""
+        """Signal the process group of the server, unless the server has exited: the group id may then be reused."""
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, number)

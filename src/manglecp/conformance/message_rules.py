@@ -1,7 +1,7 @@
 """Rules that every message of a server must satisfy. A *row* is the id of a requirement, for example ``WIRE-01``.
 
 A schema violation is reported for the rows of the member that violates the schema: ``ROWS`` has the rows by the path of
-the member, without list positions; a path that it does not have gets the rows of its longest prefix in it.
+the member, without list positions. A path that is not in ``ROWS`` gets the rows of its longest prefix there.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def _locate(type_: str, envelope: dict[str, Any], error: Any) -> Iterator[_Schem
         yield _SchemaViolation((row,), where, error.message)
         return
     path = tuple(step for step in steps if isinstance(step, str))
-    while path not in ROWS[type_]:
+    while path not in ROWS[type_]:  # ends at the empty path, which is a key
         path = path[:-1]
     yield _SchemaViolation(ROWS[type_][path], where, error.message)
 
@@ -233,7 +233,7 @@ class Watcher:
 
     def __init__(self, report: Report) -> None:
         self._report = report
-        self.secrets: list[str] = []  # texts that answers must not contain
+        self.secrets: list[str] = []  # texts that no answer may contain
         self.check = "the manifest"  # the name of the running check, for the report
         self._manifest_names: list[frozenset[str]] = []  # of each list and object in the manifest, except in intents
         self._tool_names: set[str] = set()  # of all answers so far
@@ -300,7 +300,7 @@ def _check_http(answer: ServerMessage) -> Iterator[Observation]:
     if isinstance(code, str) and code in CODE_ROWS:
         status = CODES[code].status
         rows = [CODE_ROWS[code]]
-        if status in _STATUS_ROWS and not code.startswith("confirmation"):
+        if status in _STATUS_ROWS and not code.startswith("confirmation"):  # TRANS-17 is about auth codes only
             rows.append(_STATUS_ROWS[status])
         for row in rows:
             yield Observation(row, answer.status == status, f"status {status} for {code}", answer.status)
@@ -353,8 +353,8 @@ def _check_tool(tool: dict[str, Any]) -> Iterator[Observation]:
     row, required, forbidden = _TOOL_MEMBERS[level]
     missing = [name for name in required if tool.get(name) is None]
     extra = [name for name in forbidden if tool.get(name) is not None]
-    expected = f"at {level}: {', '.join(required) or 'nothing more'}; without {', '.join(forbidden) or 'exception'}"
-    yield Observation(row, not missing and not extra, expected, f"missing {missing}, too many {extra}")
+    expected = f"at {level}: required {', '.join(required) or 'nothing'}, forbidden {', '.join(forbidden) or 'nothing'}"
+    yield Observation(row, not missing and not extra, expected, f"missing {missing}, forbidden {extra}")
     description = tool.get("description")
     if level == "condensed" and isinstance(description, str):
         is_one_line = "\n" not in description and "\r" not in description

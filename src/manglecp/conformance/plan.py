@@ -57,12 +57,12 @@ class PlannedIntent(PlanTable, frozen=True, kw_only=True):
     eval_time: str
     facts: tuple[Mapping[str, Any], ...] = ()
     params: Mapping[str, Any] | None = None
-    expects: tuple[str, ...] = ()  # tools
-    absent: tuple[str, ...] = ()  # tools
+    expects: tuple[str, ...] = ()  # tools that must be offered
+    absent: tuple[str, ...] = ()  # tools that must not be offered
     rivals: tuple[tuple[str, str], ...] = ()  # pairs of tools of which at most one is offered
     needs: tuple[tuple[str, str], ...] = ()  # pairs: a tool, and the tool without which it is not offered
-    skills: tuple[str, ...] = ()
-    no_skills: tuple[str, ...] = ()
+    skills: tuple[str, ...] = ()  # ids of skills that must come with the tools
+    no_skills: tuple[str, ...] = ()  # ids of skills that must not
 
     def payload(self, **changes: Any) -> dict[str, Any]:
         """Return the payload of an ``intent_request``; ``changes`` replace members, the value ``...`` removes one."""
@@ -112,10 +112,10 @@ class Plan(PlanTable, frozen=True, kw_only=True):
     invocations: tuple[Invocation, ...] = ()
     windows: tuple[Window, ...] = ()
     denied: tuple[DeniedIntent, ...] = ()
-    from_file: bool = False
+    from_file: bool = False  # False for the empty plan of a run without a file
 
 
-def instant(seconds: float) -> str:
+def format_instant(seconds: float) -> str:
     """Return the RFC 3339 timestamp of a Unix time."""
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
@@ -138,7 +138,7 @@ def read_plan(path: Path, now: float | None = None) -> Plan:
 def _convert_plan(document: dict[str, Any], now: float) -> Plan:
     intents: dict[Any, dict[str, Any]] = {}  # by label
     for table in document.get("intents", ()):
-        intent = {"label": table.get("name"), "eval_time": instant(now), **table}
+        intent = {"label": table.get("name"), "eval_time": format_instant(now), **table}
         if intent["label"] in intents:
             raise PlanError(f"the label {intent['label']} occurs twice")
         intents[intent["label"]] = intent
@@ -169,7 +169,7 @@ def _expand_times(node: Any, now: float) -> Any:
     if isinstance(node, str) and (match := _RELATIVE_TIME.fullmatch(node)):
         sign, number, unit = match.groups()
         offset_seconds = 0 if sign is None else int(f"{sign}{number}") * _UNIT_SECONDS[unit]
-        return instant(now + offset_seconds)
+        return format_instant(now + offset_seconds)
     if isinstance(node, datetime):
-        return instant(node.timestamp())
+        return format_instant(node.timestamp())
     return node

@@ -32,7 +32,7 @@ CATEGORIES: Final[Mapping[str, tuple[str, ...]]] = {
     "transport": ("TRANS", "WIRE"),
 }
 _MAX_SEEN_CHARS: Final = 400
-_MAX_FAILURES: Final = 5  # that are kept for a requirement
+_MAX_FAILURES: Final = 5  # of one requirement, in a report
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +49,16 @@ class Row:
     """The observations of one requirement."""
 
     id: str
-    passed: int = 0  # observations
-    failed: int = 0  # observations
+    passed_count: int = 0  # observations that satisfy it
+    failed_count: int = 0  # observations that violate it
     failures: list[Failure] = field(default_factory=list)  # the first ones, without duplicates
     reasons: list[str] = field(default_factory=list)  # why it was not tested, or not in full
 
     @property
     def outcome(self) -> Outcome:
-        if self.failed:
+        if self.failed_count:
             return "advice" if self.id in RECOMMENDED else "failed"
-        return "passed" if self.passed else "not tested"
+        return "passed" if self.passed_count else "not tested"
 
 
 class Report:
@@ -74,9 +74,9 @@ class Report:
         """Record one observation of a requirement. ``expected`` and ``seen`` are used only if it does not hold."""
         row = self._row(id_)
         if holds:
-            row.passed += 1
+            row.passed_count += 1
             return
-        row.failed += 1
+        row.failed_count += 1
         text = seen if isinstance(seen, str) else repr(seen)
         if len(text) > _MAX_SEEN_CHARS:
             text = text[: _MAX_SEEN_CHARS - 1] + "…"
@@ -134,7 +134,7 @@ class Report:
     def lines(self) -> list[str]:
         """Return the report as text: failures, advice, untested and passed requirements, and the counts."""
         lines = [f"{self.target} ({self.transport}), level {self.level}", ""]
-        for title, outcome in (("Failed", "failed"), ("Recommended, and not so", "advice")):
+        for title, outcome in (("Failed", "failed"), ("Recommendations not followed", "advice")):
             rows = [row for row in self.rows if row.outcome == outcome]
             if rows:
                 lines += [f"{title}:", *(line for row in rows for line in _failure_lines(row)), ""]
@@ -160,7 +160,7 @@ def _row_document(row: Row) -> Mapping[str, Any]:
     document: dict[str, Any] = {"id": row.id, "outcome": row.outcome}
     if row.failures:
         document["found"] = [asdict(failure) for failure in row.failures]
-        document["times"] = row.failed
+        document["times"] = row.failed_count
     if row.reasons and row.outcome == "not tested":
         document["reasons"] = row.reasons
     return document
@@ -174,6 +174,6 @@ def _failure_lines(row: Row) -> list[str]:
 
 
 def _sort_key(id_: str) -> tuple[str, int]:
-    """Return area and number."""
+    """Return area and number of an id."""
     area, _, number = id_.rpartition("-")
     return (area, int(number)) if number.isdigit() else (id_, 0)

@@ -1,6 +1,6 @@
 """Run the checks one after the other, each with a time limit. A *row* is the id of a requirement.
 
-A check fails if the server does not answer it; after several such checks in a row the remaining ones are skipped.
+A check fails if the server does not answer. After several such checks in succession the remaining ones are skipped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from manglecp.conformance.plan import Plan
 from manglecp.conformance.report import Report
 
 _INSIDE: Final = "it cannot be seen from outside"
-_CLIENT: Final = "it is the client's duty"
+_CLIENT: Final = "it is a requirement of clients"
 _STATE: Final = "the server was ready all the time"
 
 # Rows that no check tests: the lowest conformance level that has them, and why they are not tested. The watcher may
@@ -31,12 +31,12 @@ UNSEEN: Final[Mapping[str, tuple[int, str]]] = {
     **dict.fromkeys(("OBS-05", "OBS-07"), (2, _INSIDE)),
     **dict.fromkeys(("EVAL-23", "ERR-21", "MANI-21"), (2, _INSIDE)),
     **dict.fromkeys(("MANI-29", "MANI-31", "ERR-29", "TRANS-20"), (1, _STATE)),
-    "DATA-18": (1, "a float64 of the same value looks alike"),
+    "DATA-18": (1, "an integer and a float64 of the same value look alike"),
     "DATA-23": (1, "no message of a server has variables"),
-    "ERR-30": (1, "no limit of requests was met"),
+    "ERR-30": (1, "no limit of requests was reached"),
     "ERR-11": (1, "no request was refused for a missing permission"),
     "TRANS-09": (1, "it takes longer than a run"),
-    "SEC-34": (1, "the address says whether there is TLS"),
+    "SEC-34": (1, "the URL shows whether there is TLS"),
     "WIRE-28": (1, "there is one version only"),
     "CONF-13": (3, "this run uses one transport"),
 }
@@ -50,9 +50,9 @@ DEVIATIONS: Final[Mapping[str, str]] = {
 """Deliberate deviations of servers with the extension ``x-approvals``: such servers prove a tool again at its use."""
 
 _MAX_SILENT_CHECKS: Final = 3
-_MIN_CLOSE_SECONDS: Final = 20.0
+_MIN_CLOSE_SECONDS: Final = 20.0  # the time limit of a disconnection, even if that of checks is shorter
 _MANIFEST_TIME_FACTOR: Final = 3  # a server may still be starting
-_MANIFEST_ROWS: Final[dict[Transport, tuple[str, ...]]] = {  # "the manifest is the first message"
+_MANIFEST_ROWS: Final[dict[Transport, tuple[str, ...]]] = {  # the rows that demand the manifest as the first message
     "http": ("TRANS-10", "TRANS-29"),
     "websocket": ("TRANS-02",),
     "stdio": ("TRANS-25", "TRANS-31"),
@@ -139,18 +139,18 @@ async def _wait_until_ready(bench: Bench, connection: Connection) -> bool:
 
 
 async def _run_checks(bench: Bench, checks: list[Check], seconds: float) -> None:
-    silent_checks = 0  # in a row
+    silent_count = 0  # checks without an answer since the last answer
     has_access = not bench.auth_required or bench.plan.credentials.token is not None
     for check in checks:
         if bench.report.transport not in check.transports:
             bench.report.skip(check.rows, f"only on {' and '.join(check.transports)}")
-        elif silent_checks >= _MAX_SILENT_CHECKS:
+        elif silent_count >= _MAX_SILENT_CHECKS:
             bench.report.skip(check.rows, f"{_NO_ANSWER} {_MAX_SILENT_CHECKS} times, and was given up")
         elif check.needs_credential and not has_access:
-            bench.report.skip(check.rows, "the server wants a credential, and the plan has none")
+            bench.report.skip(check.rows, "the server requires a credential, and the plan has none")
         else:
             has_answered = await _run_check(bench, check, seconds * check.time_factor)
-            silent_checks = 0 if has_answered else silent_checks + 1
+            silent_count = 0 if has_answered else silent_count + 1
 
 
 async def _run_check(bench: Bench, check: Check, seconds: float) -> bool:
@@ -183,7 +183,7 @@ async def _run_check(bench: Bench, check: Check, seconds: float) -> bool:
 
 
 async def _note_leftovers(bench: Bench) -> None:
-    """Report messages that no check expected: a second terminal message, or progress after one."""
+    """Report messages that no check expected: a second terminal message, or progress after a terminal message."""
     connection = bench.shared_connection
     if not isinstance(connection, SessionConnection):
         return

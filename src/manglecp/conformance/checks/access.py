@@ -21,7 +21,7 @@ async def _request_with(connection: HttpConnection, headers: Mapping[str, str]) 
 
 @check("SEC-17", "SEC-09", "ERR-09", "ERR-10", "TRANS-17", transports=HTTP, needs_credential=False)
 async def credentials_on_http(b: Bench) -> None:
-    """Without a credential, and with a wrong one, nothing is answered"""
+    """Requests without a credential, or with a wrong one, are refused"""
     b.require_auth()
     connection = await b.http()
     answer = await _request_with(connection, {})
@@ -41,13 +41,13 @@ async def keys_and_tokens(b: Bench) -> None:
     """A server that accepts API keys accepts bearer tokens too"""
     schemes = get_path(b.manifest, "auth", "schemes")
     if not isinstance(schemes, list) or "api_key" not in schemes:
-        raise Untested("the server takes no API keys")
+        raise Untested("the server accepts no API keys")
     b.note("SEC-12", "bearer" in schemes, "bearer among auth.schemes", schemes)
 
 
 @check("SEC-13", "SEC-17", "ERR-09", "ERR-10", transports=SESSIONS, needs_credential=False)
 async def credentials_on_sessions(b: Bench) -> None:
-    """Before authentication nothing is answered; a wrong credential is refused, and the session goes on"""
+    """Before authentication requests are refused; a wrong credential is refused, and the session continues"""
     b.require_auth()
     async with b.other_session() as connection:
         answer = await connection.request(encode(_intent_request()))
@@ -62,8 +62,8 @@ async def credentials_on_sessions(b: Bench) -> None:
 
 
 @check("SEC-14", "SEC-15", transports=SESSIONS)
-async def authenticating(b: Bench) -> None:
-    """A valid credential is answered with its identity"""
+async def authentication(b: Bench) -> None:
+    """The response to a valid credential is an authenticate_response"""
     b.require_auth()
     async with b.other_session() as connection:
         answer = await b.authenticate(connection)
@@ -84,11 +84,11 @@ async def denied_intents(b: Bench) -> None:
 @check("SEC-27")
 async def tools_depend_on_intents(b: Bench) -> None:
     """Different intents bring different tools"""
-    tools: dict[str, frozenset[str]] = {}  # names by intent
+    names_by_intent: dict[str, frozenset[str]] = {}
     for planned in b.plan.intents:
         answer = await b.evaluate(planned)
         if answer.type == "intent_response":
-            tools[planned.label] = frozenset(str(tool.get("name")) for tool in answer.tools)
-    if len(tools) < 2:
-        raise Untested("the plan has fewer than two intents")
-    b.note("SEC-27", len(set(tools.values())) > 1, "other tools for another intent", tools)
+            names_by_intent[planned.label] = frozenset(str(tool.get("name")) for tool in answer.tools)
+    if len(names_by_intent) < 2:
+        raise Untested("the plan has fewer than two intents that can be evaluated")
+    b.note("SEC-27", len(set(names_by_intent.values())) > 1, "other tools for another intent", names_by_intent)

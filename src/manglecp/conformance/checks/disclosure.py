@@ -107,7 +107,7 @@ async def upgrades(b: Bench) -> None:
         if not_full:
             unknown = {"pred": "disclosure_upgrade", "args": ["conformance-none"]}
             answer = await b.evaluate(planned, facts=[*planned.facts, unknown])
-            b.note("OPEN-16", answer.type == "intent_response", "an unknown macro_id passed over", answer)
+            b.note("OPEN-16", answer.type == "intent_response", "an unknown macro_id ignored", answer)
             return
     raise Untested("every tool is shown in full already")
 
@@ -137,7 +137,7 @@ async def hints_only_on_request(b: Bench) -> None:
 async def hints_are_given(b: Bench) -> None:
     """Proof hints have derivations, exclusions and unmatched facts"""
     hints, _, _ = await _proof_hints(b)
-    if not b.note(("PROOF-01", "CONF-11"), isinstance(hints, dict), "proof_hints when they are asked for", hints):
+    if not b.note(("PROOF-01", "CONF-11"), isinstance(hints, dict), "proof_hints when they are requested", hints):
         return
     for name in ("derivations", "excluded", "unmatched_facts"):
         b.note("PROOF-02", isinstance(hints.get(name), list), f"the list {name}", hints.get(name))
@@ -196,5 +196,6 @@ async def facts_without_a_use(b: Bench) -> None:
         raise Untested("there are no unmatched_facts")
     sent = {fact.get("pred") for fact in facts}
     for fact in unmatched:
-        b.note("PROOF-08", fact.get("pred") in sent and bool(fact.get("reason")), "a fact that was sent, and why", fact)
+        holds = fact.get("pred") in sent and bool(fact.get("reason"))
+        b.note("PROOF-08", holds, "a fact that was sent, with a reason", fact)
     b.note("PROOF-08", True)  # passes also if every fact was used

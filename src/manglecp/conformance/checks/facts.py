@@ -89,14 +89,14 @@ async def reserved_predicates(b: Bench) -> None:
 
 @check("DATA-01", "DATA-02", "ERR-12")
 async def predicate_names(b: Bench) -> None:
-    """A predicate is a small letter and then small letters, digits and underscores, 128 at most"""
+    """A predicate has at most 128 lower-case letters, digits and underscores, and begins with a letter"""
     for name in ("Upper", "1first", "with-hyphen", "with.dot", "ünder", "", "with space"):
         answer, _ = await _evaluate_with(b, {"pred": name, "args": []})
         b.note_error(answer, "invalid_facts", "DATA-01", about=f"the predicate {name!r}")
     answer, _ = await _evaluate_with(b, {"pred": "a" * 129, "args": []})
     b.note_error(answer, "invalid_facts", "DATA-02", about="a predicate of 129 characters")
     answer, _ = await _evaluate_with(b, {"pred": "a" * 128, "args": []})
-    b.note("DATA-02", answer.code in (None, "unknown_predicate"), "128 characters taken as a name", answer)
+    b.note("DATA-02", answer.code in (None, "unknown_predicate"), "a predicate of 128 characters accepted", answer)
 
 
 @check("DATA-06", "DATA-05", "ERR-12")
@@ -141,7 +141,7 @@ async def several_violations(b: Bench) -> None:
     b.note(("ERR-38", "ERR-34"), both <= issues, f"both violations: {sorted(both)}", answer.violations)
     unknown = [{"pred": f"conformance_unknown_{n}", "args": []} for n in range(3)]
     answer, _ = await _evaluate_with(b, *unknown)
-    b.note("OPEN-05", answer.code == "unknown_predicate", "unknown_predicate for three of them", answer)
+    b.note("OPEN-05", answer.code == "unknown_predicate", "unknown_predicate for three unknown predicates", answer)
     b.note("ERR-34", len(answer.violations) == 3, "three violations", answer.violations)
 
 
@@ -160,7 +160,7 @@ async def too_many_facts(b: Bench) -> None:
 
 @check("MANI-14", "OPEN-18", "ERR-12")
 async def required_facts(b: Bench) -> None:
-    """Facts that an intent requires have to be there"""
+    """An intent is refused without the facts that it requires"""
     intents = [intent for intent in get_objects(b.manifest, "intents") if intent.get("required_facts")]
     if not intents:
         raise Untested("no intent requires facts")
@@ -204,7 +204,7 @@ def comparable(answer: ServerMessage) -> list[tuple[str, str, str]]:
 
 @check("DATA-40", "DATA-42", "DATA-44", "OPEN-20")
 async def provenance_changes_nothing(b: Bench) -> None:
-    """Where a fact comes from, and what it claims to be, changes nothing"""
+    """The source and the category of a fact change nothing"""
     planned = await b.usable_intent()
     if not planned.facts:
         raise Untested("the plan has no facts")
@@ -242,7 +242,7 @@ async def named_arguments(b: Bench) -> None:
     ]
     answer = await b.evaluate(planned, facts=named)
     if not is_supported:
-        b.note_error(answer, "invalid_facts", "DATA-11", about="named_args, which are not offered")
+        b.note_error(answer, "invalid_facts", "DATA-11", about="named_args, which the manifest does not offer")
         return
     plain = comparable(await b.evaluate_successfully(planned))
     b.note(("DATA-07", "DATA-08", "DATA-11"), comparable(answer) == plain, "the same tools with named_args", answer)
@@ -288,7 +288,7 @@ async def large_integers(b: Bench) -> None:
             for violation in answer.violations
             if violation.get("fact_index") == index and violation.get("argument_index", position) == position
         ]
-        b.note(rows, not refusals, f"{value} taken as a number", refusals)
+        b.note(rows, not refusals, f"{value} accepted as a number", refusals)
     for text in ("9223372036854775808", "1.5", "", "0x1"):
         answer, _ = await _evaluate_with(b, fact({"_type": "int64", "value": text}))
         b.note_error(answer, _INVALID_CODES, "DATA-21", about=f"the int64 {text!r}")
@@ -316,7 +316,7 @@ async def times_of_facts(b: Bench) -> None:
         answer, index = await _evaluate_with(b, {"pred": schema["predicate"], "args": args, "t": form})
         issues = {item.get("issue") for item in answer.violations if item.get("fact_index") == index}
         # The sample arguments may be wrong: a schema does not describe them in full.
-        b.note(("DATA-27", "DATA-28"), issues <= {"type_mismatch"}, f"t {form} taken", answer.details)
+        b.note(("DATA-27", "DATA-28"), issues <= {"type_mismatch"}, f"t {form} accepted", answer.details)
     invalid: list[tuple[str, Any]] = [
         ("DATA-27", {"at": "yesterday"}),
         ("DATA-27", {"at": "2026-13-40T00:00:00Z"}),

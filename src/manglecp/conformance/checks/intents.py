@@ -50,7 +50,7 @@ async def determinism(b: Bench) -> None:
         first_ids, first_tools, first_scores, first_derived = first
         has_same_ids = ids == first_ids
         b.note(("CONF-14", "EVAL-18"), has_same_ids, f"the macro_ids {first_ids}", f"answer {number}: {ids}")
-        b.note("TOOL-02", has_same_ids, "ids that are not chance", ids)
+        b.note("TOOL-02", has_same_ids, "ids that are not random", ids)
         expected, seen = (first_tools, first_scores), (tools, scores)
         rows = ("CONF-15", "EVAL-18")
         b.note(rows, seen == expected, f"the levels and scores {expected}", f"answer {number}: {seen}")
@@ -94,9 +94,9 @@ async def derivation_limit(b: Bench) -> None:
         has_both = has_flag and "suggestion" in answer.details
         b.note("ERR-40", has_both, "partial_results_available and suggestion", answer.details)
     answer = await b.evaluate(planned, constraints={"max_facts_created": derived})
-    b.note("EVAL-20", answer.type == "intent_response", f"max_facts_created {derived} enough for as many", answer)
+    b.note("EVAL-20", answer.type == "intent_response", f"an answer under max_facts_created {derived}", answer)
     answer = await b.evaluate(planned, constraints={"max_facts_created": None, "max_compute_ms": None})
-    b.note("EVAL-05", answer.type == "intent_response", "null taken as no constraint", answer)
+    b.note("EVAL-05", answer.type == "intent_response", "null accepted as no constraint", answer)
 
 
 @check("EVAL-22", "ERR-18", "TRANS-18")
@@ -107,7 +107,7 @@ async def compute_limit(b: Bench) -> None:
     if answer.type == "intent_response":
         duration_ms = answer.payload.get("eval_duration_ms")
         if not isinstance(duration_ms, int) or duration_ms <= _SLACK_MS:
-            raise Untested(f"the intent {planned.label} is evaluated in no time")
+            raise Untested(f"the intent {planned.label} is evaluated too fast")
         b.note("EVAL-22", False, "evaluation_timeout for max_compute_ms 0", f"an answer after {duration_ms} ms")
         return
     b.note_error(answer, "evaluation_timeout", "EVAL-22", about="max_compute_ms 0")
@@ -175,7 +175,7 @@ async def interval_limit(b: Bench) -> None:
 
 @check("EVAL-31", "MANI-13")
 async def unknown_intents(b: Bench) -> None:
-    """An intent that no rule knows brings no tools, and no error"""
+    """An intent that occurs in no rule brings no tools, and no error"""
     answer = await b.request(message("intent_request", {"intent": {"name": "conformance_no_such_intent"}}))
     if answer.code in DENIED_CODES:
         raise Untested("policy refuses unknown intents")
@@ -195,7 +195,7 @@ async def validation_comes_first(b: Bench) -> None:
 
 @check("EVAL-41", "EVAL-14")
 async def clients_do_not_decide(b: Bench) -> None:
-    """A client cannot assert what the rules decide"""
+    """A client cannot assert the facts that decide about tools"""
     planned = await b.usable_intent()
     expected = comparable(await b.evaluate_successfully(planned))
     assertable = {schema["predicate"] for schema in b.predicate_schemas}

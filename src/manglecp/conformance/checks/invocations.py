@@ -21,7 +21,7 @@ async def unknown_tools(b: Bench) -> None:
 
 
 @check("INVK-01", "INVK-02", "ERR-06")
-async def whole_requests(b: Bench) -> None:
+async def incomplete_requests(b: Bench) -> None:
     """An invocation has a macro_id and arguments"""
     cases: list[tuple[str, dict[str, Any]]] = [
         ("INVK-01", {"args": {}}),
@@ -50,7 +50,7 @@ async def wrong_arguments(b: Bench) -> None:
 
 @check("INVK-07", "ERR-24", "INVK-05", "OPEN-27", "OPEN-29", level=2)
 async def expired_tools(b: Bench) -> None:
-    """A tool whose window is over is not invoked"""
+    """A tool that has expired is not invoked"""
     for invocation in b.planned_invocations(lambda planned: planned.expired):
         macro_id = await b.macro_id(invocation)
         answer = await b.invoke(macro_id, invocation.args)
@@ -149,8 +149,8 @@ async def results(b: Bench) -> None:
 
 
 @check("INVK-16", "OPEN-33", "OBS-01", level=2, time_factor=5)
-async def whole_outcomes(b: Bench) -> None:
-    """An answer has its result, delta, observability and what comes next"""
+async def complete_answers(b: Bench) -> None:
+    """An answer has a result, a state_delta, observability and next"""
     for _, _, answer in await _run_planned(b):
         if answer.type != "invoke_response":
             raise Untested("the invocation failed")
@@ -217,10 +217,10 @@ async def deltas_are_advice(b: Bench) -> None:
 
 @check("OPEN-31", "INVK-12", time_factor=5)
 async def tools_outlive_connections(b: Bench) -> None:
-    """A tool that was given on one connection can be invoked on another"""
+    """A tool that was offered on one connection can be invoked on another"""
     connection = await b.connection()
     if connection.transport == "stdio":
-        raise Untested("another process need not know it")
+        raise Untested("a new connection starts a server process without the tools of the first")
     invocation = b.planned_invocations(_is_plain)[0]
     macro_id = await b.macro_id(invocation)
     await b.disconnect()

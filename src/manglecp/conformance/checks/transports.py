@@ -51,7 +51,7 @@ async def extensions_are_announced(b: Bench) -> None:
     keys = list(extensions) if isinstance(extensions, dict) else []
     text = str(extensions)  # names and descriptions; the specification prescribes neither
     b.note("CONF-12", "coverage" in text, "an extension that announces rule coverage", keys)
-    b.note("CONF-12", "structured" in text or "clause" in text, "one that announces structured facts", keys)
+    b.note("CONF-12", "structured" in text or "clause" in text, "an extension that announces structured facts", keys)
 
 
 @check("MANI-20", "MANI-22", level=3, needs_credential=False)
@@ -116,9 +116,9 @@ async def bodies_are_json(b: Bench) -> None:
         answer = await connection.request(data, headers={"content-type": content_type})
         b.note("TRANS-13", answer.type == "error", f"an error for Content-Type: {content_type}", answer)
     answer = await connection.request(data, headers={"content-type": "application/json; charset=utf-8"})
-    b.note("TRANS-13", answer.status not in (406, 415), "application/json with a charset taken", answer)
+    b.note("TRANS-13", answer.status not in (406, 415), "application/json with a charset accepted", answer)
     answer = await connection.request(data, headers={"accept": "text/html, application/json;q=0.5"})
-    b.note("TRANS-13", answer.status not in (406, 415), "an Accept that includes application/json taken", answer)
+    b.note("TRANS-13", answer.status not in (406, 415), "an Accept that includes application/json accepted", answer)
 
 
 @check("TRANS-14", "TRANS-15", transports=HTTP)
@@ -215,7 +215,7 @@ async def pipelining(b: Bench) -> None:
     answers = [await connection.next() for _ in sent]
     ids, sent_ids = Counter(str(answer.id) for answer in answers), Counter(str(request["id"]) for request in sent)
     b.note(("TRANS-33", "WIRE-04"), ids == sent_ids, "one terminal message for each id", ids - sent_ids)
-    b.note("TRANS-33", not connection.repeated, "no second one", connection.repeated)
+    b.note("TRANS-33", not connection.repeated, "no second terminal message", connection.repeated)
     for answer in answers:
         type_ = "error" if answer.id == sent[3]["id"] else "intent_response"
         is_busy = answer.code in BUSY_CODES
@@ -256,14 +256,14 @@ async def cancelling_runs(b: Bench) -> None:
         await asyncio.sleep(0.2)  # let the run begin
         await connection.write(encode(message("cancel", {"request_id": request["id"]}, id=None)))
         answer = await connection.next()
-        b.note(("TRANS-38", "PROG-06"), answer.id == request["id"], "the id of what was cancelled", answer)
+        b.note(("TRANS-38", "PROG-06"), answer.id == request["id"], "the id of the cancelled request", answer)
         if b.note("TRANS-37", answer.code == "cancelled", "a slow run that stops", answer):
             b.note("ERR-32", answer.payload.get("recoverable") is False, "recoverable false", answer)
 
 
 @check("TRANS-26", "TRANS-27", "TRANS-23", "TRANS-24", transports=("stdio",), time_factor=2)
 async def end_of_input(b: Bench) -> None:
-    """At the end of its input the server answers what is pending, and ends"""
+    """At the end of its input the server answers the pending requests, and exits"""
     async with b.other_session() as connection:
         assert isinstance(connection, StdioConnection)
         request = message("intent_request", {"intent": {"name": "conformance_end"}})
