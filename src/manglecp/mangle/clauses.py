@@ -38,7 +38,7 @@ from manglecp.mangle.values import Duration
 # decides whether an interval variable is bound at a temporal premise. A rule without an order is unsafe.
 @dataclass(frozen=True, slots=True)
 class Ordering:
-    """Premises in running order, and the variables bound after them; diagnostics of those that cannot run."""
+    """Premises in running order, and the variables bound after them; diagnostics of the premises that cannot run."""
 
     premises: tuple[Premise, ...]
     bound: frozenset[str]
@@ -113,7 +113,7 @@ def _missing_in_equality(premise: Equality, bound: set[str]) -> list[Variable]:
 
 
 def _can_bind(premise: Literal, position: int, predicates: Mapping[Key, Predicate]) -> bool:
-    """Return whether an argument may be free: the premise binds it, or, negated, reads stored facts."""
+    """Return whether an argument may be free, because the premise binds it or, if negated, reads stored facts."""
     if premise.atom.predicate.startswith(":"):
         builtin = PREDICATES.get(premise.atom.predicate)
         if builtin is None or len(builtin.modes) != len(premise.atom.args):
@@ -224,9 +224,8 @@ class ClauseCheck:
         if predicate.temporal and annotation is None:
             self.complain(f"{predicate.name} is temporal: say when it holds", clause.head.span, "add @[start, end]")
         elif annotation is not None and not predicate.temporal and not annotation.eternal:
-            fix = "add temporal to its Decl"
-            if predicate.decl is None:
-                fix = f"declare it: {_plain_decl(clause.head)} temporal."
+            declare = f"declare it: {_plain_decl(clause.head)} temporal."
+            fix = declare if predicate.decl is None else "add temporal to its Decl"
             self.complain(f"{predicate.name} is not temporal and takes no annotation", annotation.span, fix)
         self._refuse_durations(annotation)
 
@@ -281,9 +280,8 @@ class ClauseCheck:
         for name, arity in self.predicates:
             arities.setdefault(name.removeprefix(f"{own_package}.") if own_package else name, []).append(arity)
         if atom.predicate in arities:
-            self.complain(
-                _wrong_count_message(atom.predicate, sorted(arities[atom.predicate]), len(atom.args)), atom.span
-            )
+            message = _wrong_count_message(atom.predicate, sorted(arities[atom.predicate]), len(atom.args))
+            self.complain(message, atom.span)
             return
         similar = closest_match(atom.predicate, arities)
         fix = f"did you mean {similar}?" if similar else f"declare it: {_plain_decl(atom)}."
@@ -383,7 +381,7 @@ class ClauseCheck:
         return bound_after
 
     def _check_expression(self, expression: Apply, bound: frozenset[str], *, reducers: bool) -> None:
-        """Check the right side of a ``let``; ``reducers`` whether it may be a reducer."""
+        """Check the right side of a ``let``; ``reducers`` is whether it may be a reducer."""
         reducer = REDUCERS.get(expression.function)
         if reducer is not None and reducers:
             if not reducer.accepts(len(expression.args)):

@@ -10,18 +10,7 @@ from typing import Final, TypeVar
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.source import Span, Trust
 from manglecp.mangle import printer
-from manglecp.mangle.syntax import (
-    Apply,
-    Atom,
-    Clause,
-    Decl,
-    Key,
-    Literal,
-    Term,
-    Unit,
-    Variable,
-    term_variables,
-)
+from manglecp.mangle.syntax import Apply, Atom, Clause, Decl, Key, Literal, Term, Unit, Variable, term_variables
 from manglecp.mangle.types import ANY, NAME, Base, MalformedType, Type, Vocabulary, read_type, row_accepts
 from manglecp.mangle.values import INT_MAX, INT_MIN, KIND_NAMES, Name, Value
 
@@ -111,7 +100,7 @@ class FunctionalDependency:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Two values of ``column`` under one key are replaced by X in ``predicate(old, new, X)``."""
+    """Two values of ``column`` in facts with one key are replaced by the X of ``predicate(old, new, X)``."""
 
     column: int
     predicate: Key
@@ -131,7 +120,7 @@ class Predicate:
     external: bool = False  # computed by a Python callable
     extensional: bool = False  # has facts, but no rules
     private: bool = False  # used by its own package only
-    reflects: Name | None = None  # of a bound value, tests whether it is below this name
+    reflects: Name | None = None  # a premise with a bound argument tests whether that is a name below this one
     fundeps: tuple[FunctionalDependency, ...] = ()
     merge: Merge | None = None
     inclusion: tuple[Atom, ...] = ()
@@ -182,19 +171,19 @@ class _DeclReader:
             atom.predicate,
             len(atom.args),
             decl,
-            decl.temporal,
-            self._modes(descriptors.get("mode", [])),
-            "deferred" in descriptors,
-            "external" in descriptors,
-            "extensional" in descriptors,
-            "private" in descriptors,
-            next(iter(self._each(descriptors, "reflects", self._reflects)), None),
-            fundeps,
-            self._merge(descriptors, fundeps),
-            decl.inclusion,
-            self._rows(),
-            next(iter(self._each(descriptors, "owner", self._owner)), None),
-            self._doc(descriptors.get("doc", [])),
+            temporal=decl.temporal,
+            modes=self._modes(descriptors.get("mode", [])),
+            deferred="deferred" in descriptors,
+            external="external" in descriptors,
+            extensional="extensional" in descriptors,
+            private="private" in descriptors,
+            reflects=next(iter(self._each(descriptors, "reflects", self._reflects)), None),
+            fundeps=fundeps,
+            merge=self._merge(descriptors, fundeps),
+            inclusion=decl.inclusion,
+            rows=self._rows(),
+            owner=next(iter(self._each(descriptors, "owner", self._owner)), None),
+            doc=self._doc(descriptors.get("doc", [])),
         )
         self._check_arg_docs(descriptors.get("arg", []))
         self._check_usable(predicate, descriptors.get("mode", []))
@@ -445,7 +434,7 @@ def check_ownership(
 
 
 def _check_reinterpretation(predicate: Predicate, level: Trust) -> Iterator[Diagnostic]:
-    """Reject a declaration that changes the meaning of clauses of ``level``, which is more trusted."""
+    """Reject a declaration that changes the meaning of clauses, if their ``level`` is more trusted than its own."""
     decl = predicate.decl
     if decl is None or decl.span is None or decl.span.source.trust <= level:
         return

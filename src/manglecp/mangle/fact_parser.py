@@ -1,4 +1,4 @@
-"""Parse files of facts without a syntax tree, 2.3 times as fast as with one.
+"""Parser of fact files, which makes no syntax tree for plain facts: 2.3 times as fast as with one.
 
 All syntax of facts is accepted, except terms and times that depend on the evaluation time, which is unknown here.
 """
@@ -28,7 +28,8 @@ class FactText(NamedTuple):
 def parse_facts(source: Source) -> FactText:
     """Parse the facts of a source. Raises :class:`ParseError` with all problems."""
     with gc_paused():
-        return _FactParser(source).read()
+        parser = _FactParser(source)
+        return FactText(parser.statements(), parser.starts)
 
 
 def read_literal(text: str) -> Value:
@@ -57,9 +58,6 @@ class _FactParser(Parser):
     def __init__(self, source: Source) -> None:
         super().__init__(source)
         self.starts = array("q")
-
-    def read(self) -> FactText:
-        return FactText(self.statements(), self.starts)
 
     def _in_package(self, predicate: str) -> str:
         return predicate if self.own_package is None else f"{self.own_package.name}.{predicate}"
@@ -93,7 +91,7 @@ def _interval(annotation: Annotation) -> Interval | None:
             raise ValueFault("now is known only when a request is evaluated")
         if isinstance(bound.value, Duration):
             raise ValueFault(f"{bound.text} is a duration, an annotation needs instants")
-    start, end = head_interval(annotation, {}, 0)
+    start, end = head_interval(annotation, {}, now=0)  # not used by these bounds
     if (start, end) == (INT_MIN, INT_MAX):
         return None
     if not holds_somewhere(start, end):

@@ -34,7 +34,7 @@ def holds_somewhere(start: int, end: int) -> bool:
 
 
 def clamp(ns: int) -> int:
-    """Limit an instant to int64; beyond it is infinity."""
+    """Limit an instant to int64, whose ends stand for infinity."""
     return max(INT_MIN, min(INT_MAX, ns))
 
 

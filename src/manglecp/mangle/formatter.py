@@ -217,12 +217,10 @@ def _attach(comments: list[Span], statements: list[_Statement]) -> list[Span]:
             next_comments.append(comment)
         elif comment.start < leaf.end:
             leaf.before.append(comment)
-        elif (leaf.after and _continues(comment, leaf.after[-1])) or (
-            not leaf.after and _is_trailing(comment, leaf.end, trailing_from[index])
-        ):
-            leaf.after.append(comment)
         else:
-            next_comments.append(comment)
+            ends = leaf.end, trailing_from[index]
+            is_after = _continues(comment, leaf.after[-1]) if leaf.after else _is_trailing(comment, *ends)
+            (leaf.after if is_after else next_comments).append(comment)
     return final_comments
 
 

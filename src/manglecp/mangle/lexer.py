@@ -1,4 +1,4 @@
-"""The lexer: reads one token at a time, on demand.
+"""The lexer: it reads one token at a time, on demand.
 
 At a position the first matching alternative of ``_TOKEN`` is the token. The only other state is the number of open
 brackets, because the dot after ``/a`` ends the clause only outside of brackets. The parser can read a token again from
@@ -17,7 +17,7 @@ from manglecp.mangle.errors import ParseError
 from manglecp.mangle.values import INT_MAX, INT_MIN
 
 KEYWORDS: Final = frozenset(
-    ["temporal", "descr", "inclusion", "now", "opt", "Package", "Use", "Decl", "bound", "let", "do"],
+    ["temporal", "descr", "inclusion", "now", "opt", "Package", "Use", "Decl", "bound", "let", "do"]
 )
 
 # No possessive or atomic groups: they match wrongly in Python 3.11 before 3.11.5. Every pattern below can match in one
@@ -58,9 +58,7 @@ _COMMENT_OR_QUOTE: Final = re.compile("#[^\\n]*|[\"'`]")
 _QUOTE_OR_BACKSLASH: Final = {quote: re.compile(rf"[{quote}\\]") for quote in "\"'`"}
 # Groups: the digits of \xHH, the digits of \u{H…}, another escaped character; without a group, a line end with CR.
 _ESCAPE: Final = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u\{([0-9A-Fa-f]{4,6})\}|(\r\n|.))|\r\n?", re.DOTALL)
-_SIMPLE_ESCAPES: Final = {"n": "\n", "t": "\t", '"': '"', "'": "'", "\\": "\\"} | dict.fromkeys(
-    ("\n", "\r", "\r\n"), "\n"
-)
+_SIMPLE_ESCAPES: Final = {"n": "\n", "t": "\t", '"': '"', "'": "'", "\\": "\\", "\n": "\n", "\r": "\n", "\r\n": "\n"}
 
 
 class Lexer:
@@ -127,7 +125,7 @@ class Lexer:
 
     def _dot_ends_clause(self) -> bool:
         """Return whether the dot of ``/a.`` is a full stop: a clause can end here, and another can begin."""
-        if self.depth or self.source_text[self.end - 2] == "/":
+        if self.depth or self.source_text[self.end - 2] == "/":  # in ``/.`` the dot is the name
             return False
         after_dot = self.source_text[self.end : self.end + 1]
         next_character = self._next_character(self.end)
@@ -163,7 +161,7 @@ class Lexer:
         return text.encode(errors="surrogateescape")
 
     def _unescaped(self, match: re.Match[str], opening_length: int) -> str:
-        """Decode an escape. ``opening_length``: 1 after ``"``, 2 after ``b"``, where bytes from 80 give surrogates."""
+        r"""Decode an escape of a string (``opening_length`` 1) or of bytes (2); above ``\x7f`` become surrogates."""
         hex_byte, code_point, character = match.groups()
         if hex_byte is not None:
             code = int(hex_byte, 16)
@@ -193,7 +191,7 @@ class Lexer:
     def number_value(self) -> int:
         """Return the value; raises a syntax error beyond 64 bits."""
         digits = self.text.lstrip("-").lstrip("0") or "0"
-        if len(digits) <= 19:  # as int64 has; Python refuses to read thousands of digits
+        if len(digits) <= 19:  # int64 has at most 19; int() refuses thousands of digits
             number = -int(digits) if self.text[0] == "-" else int(digits)
             if INT_MIN <= number <= INT_MAX:
                 return number

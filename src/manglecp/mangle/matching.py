@@ -48,7 +48,7 @@ def constant_value(term: Term) -> Value | None:
     if isinstance(term, Variable) or mentions_now(term):
         return None
     with suppress(ValueFault):
-        return evaluate_term(term, {}, 0)
+        return evaluate_term(term, {}, now=0)  # the term does not depend on it
     return None
 
 
@@ -132,7 +132,7 @@ def head_interval(annotation: Annotation, row: Row, now: int) -> Interval:
 
 
 def window(operator: Operator, row: Row, now: int) -> Interval:
-    """Return the window of an operator; its only bound is one end, and now the other."""
+    """Return the window of an operator; if it has one bound, the other end is now."""
     sign = 1 if operator.is_future else -1
     ends = [now] if len(operator.bounds) == 1 else []
     for bound in operator.bounds:

@@ -170,14 +170,18 @@ def _conflicts(predicate: Predicate, dependency: FunctionalDependency, facts: li
     by_key: dict[Args, list[TimedArgs]] = {}
     for args, interval in facts:
         earlier_facts = by_key.setdefault(tuple(args[column] for column in dependency.source), [])
-        for earlier_args, held in earlier_facts:
-            hold_together = interval is None or held is None or (interval[0] <= held[1] and held[0] <= interval[1])
+        for earlier_args, earlier_interval in earlier_facts:
+            hold_together = interval is None or earlier_interval is None or _overlap(interval, earlier_interval)
             if hold_together and any(args[column] != earlier_args[column] for column in dependency.target):
-                earlier = fact_text(predicate.name, earlier_args, held)
+                earlier = fact_text(predicate.name, earlier_args, earlier_interval)
                 later = fact_text(predicate.name, args, interval)
                 yield _violation(predicate, f"functional dependency violated by {earlier} and {later}")
                 break
         earlier_facts.append((args, interval))
+
+
+def _overlap(left: Interval, right: Interval) -> bool:
+    return left[0] <= right[1] and right[0] <= left[1]
 
 
 def _dangling_facts(

@@ -56,12 +56,12 @@ class NaiveEvaluation:
         self.rules: dict[Key, list[Rule]] = {}
         for rule in program.rules:
             self.rules.setdefault(rule.head.key, []).append(rule)
-        self.answers: dict[Call, list[Args]] = {}  # facts of deferred predicates; cleared when relations change
-        self.derived_count = 0  # facts, in the components that are done
+        self.answers: dict[Call, list[Args]] = {}  # facts of deferred predicates, memoised until relations change
+        self.derived_count = 0  # of facts, in the components that are done
         self.merge_steps = 0
         self.built = built_columns(program.rules)
         self.part_count = 0  # of built values, in the components that are done
-        self.new_part_count = 0  # parts of built values, in the component that is evaluated
+        self.new_part_count = 0  # of built values, in the component that is evaluated
         self.facts_limit = self.facts_left = limits.derived_facts  # how many may be derived, in all and from now on
         self.skipped: set[tuple[Key, Args, Interval]] = set()  # derivations that hold at no instant
 
@@ -98,7 +98,7 @@ class NaiveEvaluation:
             self._finish(key)
         self.part_count += self._count_parts(keys)
         self.new_part_count = 0
-        self._check_parts(0)
+        self._check_parts()
 
     def _count_parts(self, keys: Iterable[Key]) -> int:
         return sum(
@@ -108,7 +108,7 @@ class NaiveEvaluation:
             for args, intervals in self.relation(key).facts.items()
         )
 
-    def _check_parts(self, extra_parts: int) -> None:
+    def _check_parts(self, extra_parts: int = 0) -> None:
         """Raise LimitError if ``extra_parts`` more parts exceed the limit."""
         limit = self.limits.parts
         if self.part_count + self.new_part_count + extra_parts > limit:
@@ -143,7 +143,7 @@ class NaiveEvaluation:
         columns = self.built.get(rule.head.key, ())
         new = [args for args, interval in facts if relation.add(args, interval)]
         self.new_part_count += count_parts(new, columns)
-        self._check_parts(0)
+        self._check_parts()
         return bool(new)
 
     def _check_derived(self, derived: int, limit: int) -> None:
@@ -267,9 +267,9 @@ class NaiveEvaluation:
 
     def checkpoint(self) -> None:
         """Raise LimitError if the time is up."""
-        spent = time.monotonic() - self.started
-        if self.limits.seconds is not None and spent > self.limits.seconds:
-            raise LimitError(self.limits.seconds, round(spent, 3), "seconds")
+        seconds = time.monotonic() - self.started
+        if self.limits.seconds is not None and seconds > self.limits.seconds:
+            raise LimitError(self.limits.seconds, round(seconds, 3), "seconds")
 
     def head_args(self, clause: Clause, row: Row) -> Args:
         """Return the arguments of the derived fact; raises an error at the place of an invalid one."""
@@ -402,7 +402,8 @@ class NaiveEvaluation:
             matches = [
                 extended
                 for args in answers
-                if matcher.fact_key(args) == row_key and (extended := matcher.match(row, args, None)) is not None
+                if matcher.fact_key(args) == row_key
+                and (extended := matcher.match(row, args, interval=None)) is not None
             ]
             if not premise.negated:
                 solved.extend(matches)
@@ -450,6 +451,7 @@ class NaiveEvaluation:
 
 
 def distinct_rows(rows: list[Row]) -> list[Row]:
+    """Return the rows without duplicates; all rows bind the same variables."""
     names = sorted(rows[0]) if rows else []
     seen: dict[Args, Row] = {}
     for row in rows:
@@ -458,9 +460,9 @@ def distinct_rows(rows: list[Row]) -> list[Row]:
 
 
 def _bind_inputs(columns: list[Term], inputs: Args) -> Row | None:
-    """Return the initial row of a deferred rule, or None; function applications are compared after the body."""
+    """Return the initial row of a deferred rule; None if ``inputs`` do not fit. Applications are compared later."""
     row: Row | None = {}
     for column, value in zip(columns, inputs, strict=True):
         if row is not None and not isinstance(column, Apply):
-            row = unify([column], (value,), row, 0)
+            row = unify([column], (value,), row, now=0)
     return row

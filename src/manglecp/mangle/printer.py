@@ -76,7 +76,7 @@ def float_text(value: float) -> str:
 
 
 def instant_text(ns: int) -> str:
-    """Format as RFC 3339 in UTC, fraction without trailing zeros."""
+    """Format an instant as RFC 3339 in UTC, its fraction without trailing zeros."""
     seconds, fraction = divmod(ns, 1_000_000_000)
     text = (_EPOCH + timedelta(seconds=seconds)).isoformat()[:19]  # down to the second
     if fraction:
@@ -104,8 +104,8 @@ def duration_text(ns: int) -> str:
 def _decimal(number: int, unit: int) -> str:
     """Format ``number / unit`` without trailing zeros; ``unit`` is a power of ten."""
     whole, fraction = divmod(number, unit)
-    digits = len(str(unit)) - 1
-    return f"{whole}.{fraction:0{digits}d}".rstrip("0") if fraction else str(whole)
+    digit_count = len(str(unit)) - 1
+    return f"{whole}.{fraction:0{digit_count}d}".rstrip("0") if fraction else str(whole)
 
 
 class _Raw(str):

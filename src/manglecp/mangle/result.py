@@ -101,7 +101,7 @@ class Result:
     def expiry(self, fact: str | Fact) -> int | None:
         """Return the instant (ns) until which a fact holds if no facts are added; None if time does not end it.
 
-        It is the latest end of its derivations; a derivation ends with the first of its positive premises about now.
+        The fact holds until its last derivation ends; a derivation ends with the first of its premises about now.
         """
         return self._expiry.of(fact)
 

@@ -103,7 +103,7 @@ class Dependencies:
                 if closing is strict:
                     diagnostics.append(_unstratifiable(strict, cycle))
                     cycles[strict.origin] = []
-                elif closing.origin not in cycles or 0 < len(cycle) < len(cycles[closing.origin]):
+                elif closing.origin not in cycles or len(cycle) < len(cycles[closing.origin]):
                     cycles[closing.origin] = cycle
             diagnostics += [_unstratifiable(max(cycle, key=_distrust), cycle) for cycle in cycles.values() if cycle]
         return diagnostics
@@ -199,7 +199,7 @@ def dependencies(predicates: Mapping[Key, Predicate], rules: Iterable[Clause]) -
     for predicate in predicates.values():
         merge = predicate.merge
         if merge is not None and predicate.decl is not None:
-            yield Dependency(predicate.key, merge.predicate, True, predicate.decl, None, merge.span)
+            yield Dependency(predicate.key, merge.predicate, True, predicate.decl, premise=None, span=merge.span)
 
 
 def strongly_connected(neighbours: Mapping[Key, Sequence[Key]]) -> Iterator[list[Key]]:

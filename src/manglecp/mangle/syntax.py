@@ -22,7 +22,7 @@ Constant: TypeAlias = int | str | Name | Float | Bytes  # the values that have a
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """``X``, or ``_``, which is another variable each time."""
+    """``X``, or ``_``, each occurrence of which is another variable."""
 
     name: str
     span: Span | None = field(default=None, compare=False, repr=False)

@@ -104,7 +104,7 @@ class StructType:
 
 @dataclass(frozen=True, slots=True)
 class OptionType(Compound):
-    """The declared type of ``fn:list:get`` and ``fn:some``; at run time an option is its value."""
+    """``fn:Option(…)`` in a declaration; at run time an option is its value."""
 
     some: Type
 

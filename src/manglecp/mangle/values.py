@@ -267,7 +267,7 @@ def order_key(value: Value) -> tuple[Any, ...]:
     flat: list[Any] = []
     stack: list[Any] = [value]
     while stack:
-        v = stack.pop()
+        v = stack.pop()  # a value or _CLOSE
         if v is _CLOSE:
             flat.append(0)
             continue
@@ -291,8 +291,8 @@ def order_key(value: Value) -> tuple[Any, ...]:
             stack.extend(reversed(v.items))
         else:
             stack.append(_CLOSE)
-            for key, entry in reversed(v.entries):
-                stack.append(entry)
+            for key, entry_value in reversed(v.entries):
+                stack.append(entry_value)
                 stack.append(key)
     return tuple(flat)
 

@@ -33,10 +33,6 @@ def _contains(op: str, sequence: Value, element: Value) -> Value:
     return TRUE if element in items(op, sequence) else FALSE
 
 
-def _pair(_op: str, first: Value, second: Value) -> Value:
-    return Pair(first, second)
-
-
 def _tuple(_op: str, *parts: Value) -> Value:
     return tuple_of(parts)
 
@@ -75,7 +71,7 @@ COLLECTIONS: Final[tuple[Function, ...]] = (
     pure("fn:list:get", (_L, "/number"), "X", _list_get, "The element at an index, from 0."),
     pure("fn:list:len", (_L,), "/number", _len, "How many elements the list has."),
     pure("fn:list:contains", (_L, "X"), _BOOL, _contains, "/true if the value is in the list, else /false."),
-    pure("fn:pair", ("X", "Y"), "fn:Pair(X, Y)", _pair, "The pair of two values."),
+    pure("fn:pair", ("X", "Y"), "fn:Pair(X, Y)", lambda _op, left, right: Pair(left, right), "The pair of two values."),
     pure("fn:tuple", ("X",), "/any", _tuple, "Nested pairs; of one value, the value itself.", rest="/any"),
     pure(
         "fn:map",

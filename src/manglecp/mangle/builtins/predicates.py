@@ -10,16 +10,7 @@ from operator import eq, ge, gt, le, lt
 from types import MappingProxyType
 from typing import Any, Final
 
-from manglecp.mangle.builtins.registry import (
-    Predicate,
-    describe,
-    duration,
-    instant,
-    interval,
-    name,
-    number,
-    string,
-)
+from manglecp.mangle.builtins.registry import Predicate, describe, duration, instant, interval, name, number, string
 from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.values import TRUE, Duration, Float, List, Map, Name, Pair, Struct, Time, Value
 

@@ -93,12 +93,11 @@ def pure(
     rest: str | None = None,
     even: bool = False,
 ) -> Function:
-    """Make a function that ignores the evaluation time; ``body`` gets the name, for messages, and the arguments."""
+    """Make a function that ignores the evaluation time; ``body`` gets ``name``, for messages, and the arguments."""
     return Function(name, params, result, lambda args, _now: body(name, *args), doc, rest, even)
 
 
-# ``number``, ``string``, … return the Python value, or raise a fault like ``fn:plus takes a number, not the string
-# "x"``.
+# ``number``, ``string``, … return the Python value, or raise a fault: ``fn:plus takes a number, not the string "x"``.
 _MAX_SHOWN: Final = 80  # characters of a value in a message
 
 

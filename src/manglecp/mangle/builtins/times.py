@@ -47,8 +47,8 @@ def _parse_rfc3339(op: str, text: Value) -> Value:
 
 
 def _parse_civil(op: str, text: Value, zone_name: Value) -> Value:
-    clock = string(op, text)
-    return _checked_time(op, text, calendar.parse_civil(clock, _zone(op, zone_name)), "2026-01-15T12:00:00")
+    date_time = string(op, text)
+    return _checked_time(op, text, calendar.parse_civil(date_time, _zone(op, zone_name)), "2026-01-15T12:00:00")
 
 
 def _checked_time(op: str, text: Value, ns: int | None, example: str) -> Value:

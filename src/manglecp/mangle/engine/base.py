@@ -62,8 +62,8 @@ class Base:
         check_names(externals or {}, program.predicates)
         compiled = CompiledProgram(program)
         given = compiled.intake.by_predicate(facts, check)
-        _add_program_facts(given, compiled, (f for f in program.facts if not compiled.is_volatile_fact(f)), 0)
-        evaluation = Evaluation(compiled, Layer(compiled), 0, limits or Limits(), volatile=False)
+        _add_program_facts(given, compiled, (f for f in program.facts if not compiled.is_volatile_fact(f)), now=0)
+        evaluation = Evaluation(compiled, Layer(compiled), now=0, limits=limits or Limits(), volatile=False)
         evaluation.run(given)
         return cls(compiled, evaluation.freeze(), externals or {})
 
@@ -98,7 +98,7 @@ class Base:
     ) -> Base:
         """Return another base with facts added and removed. Only given facts can be removed; others are ignored."""
         intake = self.compiled.intake
-        evaluation = Evaluation(self.compiled, self.layer, 0, limits or Limits(), volatile=False)
+        evaluation = Evaluation(self.compiled, self.layer, now=0, limits=limits or Limits(), volatile=False)
         evaluation.run(intake.by_predicate(add, check), intake.by_predicate(remove, check))
         return Base(self.compiled, evaluation.freeze(), self.externals)
 

@@ -109,13 +109,14 @@ def _not_a_fact(message: str) -> Diagnostic:
 
 
 def _problem(fact: Fact | None, message: str, fix: str | None = None, stage: Stage = "analysis") -> Diagnostic:
+    """Return a diagnostic that shows the fact; ``fact`` is None if it cannot be shown."""
     shown = None if fact is None or any(type(arg) not in KIND_NAMES for arg in fact.args) else fact_text(*fact)
     return Diagnostic(stage, message, clause=shown, fix=fix)
 
 
 @dataclass(eq=False)
 class CompiledRule:
-    head: int  # predicates are numbers here, see CompiledProgram.ids
+    head: int  # predicates are numbers here and below, see CompiledProgram.ids
     steps: RuleSteps
     aggregation: Aggregation | None
     name: str
@@ -167,7 +168,7 @@ class CompiledComponent:
     outside: tuple[int, ...]  # predicates that it reads and does not define
     temporal: tuple[int, ...]  # temporal heads
     merged: tuple[int, ...]  # heads with a merge
-    maintained: tuple[MaintainedRule, ...] | str | None = None  # rules to maintain it with, or why that is impossible
+    maintained: tuple[MaintainedRule, ...] | str | None = None  # see maintainable(), memoised
     variants: dict[tuple[object, ...], Functions] = field(default_factory=dict)  # see CompiledProgram.functions
 
 
@@ -224,30 +225,30 @@ class CompiledProgram:
         volatile = any(i in self.volatile for i in (*positive, *strict, *heads)) or any(map(_is_volatile, rules))
         if volatile:
             self.volatile |= set(heads)
-        rules_of = Counter(rule.head.key for rule in rules)
+        rule_counts = Counter(rule.head.key for rule in rules)
         can_group = component.recursive and not reason and all(map(self._can_group, component.predicates))
         return CompiledComponent(
             component,
-            component.recursive,
-            heads,
-            tuple(sorted(strict)),
-            volatile,
-            () if reason else tuple(self._rule(number, n, rule, rules_of) for n, rule in enumerate(rules)),
-            reason,
-            frozenset(component.predicates if can_group else ()),
-            tuple(sorted({*heads, *positive, *strict})),
-            tuple(sorted((positive | strict) - set(heads))),
-            tuple(i for i in heads if self.temporal[i]),
-            tuple(self.ids[key] for key in merges),
+            recursive=component.recursive,
+            heads=heads,
+            strict=tuple(sorted(strict)),
+            volatile=volatile,
+            rules=() if reason else tuple(self._rule(number, n, rule, rule_counts) for n, rule in enumerate(rules)),
+            interpreted=reason,
+            grouped=frozenset(component.predicates if can_group else ()),
+            inputs=tuple(sorted({*heads, *positive, *strict})),
+            outside=tuple(sorted((positive | strict) - set(heads))),
+            temporal=tuple(i for i in heads if self.temporal[i]),
+            merged=tuple(self.ids[key] for key in merges),
         )
 
-    def _rule(self, component: int, number: int, rule: Rule, rules_of: Counter[Key]) -> CompiledRule:
+    def _rule(self, component: int, number: int, rule: Rule, rule_counts: Counter[Key]) -> CompiledRule:
         head = self.ids[rule.head.key]
         aggregation = Aggregation(rule, self.temporal[head]) if rule.clause.aggregates else None
         steps = split_rule(rule, self.program.predicates)
         scans = tuple(self.ids[scan.literal.atom.key] for scan in steps.scans())
         reads = tuple(sorted({self.ids[premise.atom.key] for premise in relation_premises(rule)}))
-        name, is_only = f"rule_{component}_{number}", rules_of[rule.head.key] == 1
+        name, is_only = f"rule_{component}_{number}", rule_counts[rule.head.key] == 1
         return CompiledRule(head, steps, aggregation, name, scans, reads, is_only)
 
     def _can_group(self, key: Key) -> bool:

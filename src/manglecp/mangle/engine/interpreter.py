@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 
 def interpret(evaluation: Evaluation, component: CompiledComponent) -> None:
+    """Evaluate a component; put the result into the views of its heads."""
     interpreter = _Interpreter(evaluation)
     interpreter.derived_count = evaluation.derived_count
     interpreter.part_count = evaluation.part_count
@@ -37,7 +38,7 @@ def interpret(evaluation: Evaluation, component: CompiledComponent) -> None:
             continue
         view = evaluation.views[i]
         stored = interpreter.relations[key].facts if key in interpreter.relations else {}
-        facts = {args if at is None else (*args, *at) for args, intervals in stored.items() for at in intervals}
+        facts = {(*args, *(interval or ())) for args, intervals in stored.items() for interval in intervals}
         fresh = View(view.base)
         fresh.replace(facts - view.base.facts)
         fresh.removed = view.base.facts - facts
@@ -72,10 +73,11 @@ class _Interpreter(NaiveEvaluation):
         return self.relations[key]
 
 
-# Constraints are checked incrementally. A functional dependency can be violated only by added facts, facts that share
-# their key, and facts of the base that share a key; an inclusion only by added facts, and facts of the base without a
-# match there. If a relation lost facts, all are checked.
+# Constraints are checked incrementally. A functional dependency can be violated only by added facts, by facts with the
+# key of an added one, and by facts of the base that share a key; an inclusion only by added facts, and by facts of the
+# base without a match in the base. If a relation lost facts, all are checked.
 def check_constraints(evaluation: Evaluation) -> None:
+    """Raise EvalError if the model violates an integrity constraint."""
     constrained = evaluation.compiled.constrained
     if constrained:
         diagnostics = [violation for key in constrained for violation in _Integrity(evaluation).violations(key)]
@@ -130,6 +132,7 @@ class _Integrity:
         if cached is None or cached[0] is not target:
             assert predicate.decl is not None  # inclusions come from declarations
             names = [arg.name if isinstance(arg, Variable) else "_" for arg in predicate.decl.atom.args]
+            # Not strict: a temporal fact has two more columns.
             rows = {fact: {n: v for n, v in zip(names, fact, strict=False) if n != "_"} for fact in base.facts}
             unmatched = {fact for fact, row in rows.items() if not self._matches(View(target), atom, row)}
             cached = base.unmatched[id(atom)] = (target, unmatched)

@@ -21,7 +21,7 @@ from manglecp.mangle.program import Rule
 from manglecp.mangle.syntax import Key
 from manglecp.mangle.values import Value
 
-Finder: TypeAlias = Callable[[Key, Value], list[FactTuple]]
+Finder: TypeAlias = Callable[[Key, Value], list[FactTuple]]  # see EvaluatedModel.finder
 
 
 class EvaluatedModel:
@@ -46,7 +46,7 @@ class EvaluatedModel:
         return self._with_external_facts(key, self.relations.get(key, ()))
 
     def derived(self, key: Key) -> Iterable[TimedArgs]:
-        """Return the facts before coalescing."""
+        """Return the facts, given ones too, before coalescing."""
         return self._with_external_facts(key, self.stored_as_derived(key))
 
     def _with_external_facts(self, key: Key, stored: Iterable[TimedArgs]) -> Iterable[TimedArgs]:
@@ -115,11 +115,11 @@ class EvaluatedModel:
         if compiled.has_interpreted:
             return None
         layers = [view.layers for view in views]
-        empty = {i for i, layers_of_view in enumerate(layers) if not layers_of_view}
+        empty = {i for i, layers_of_view in enumerate(layers) if not layers_of_view}  # predicates without facts
         count = 0
         try:
             for component in compiled.components:
-                in_base = component in base.done
+                is_in_base = component in base.done
                 for rule in component.rules:
                     head = rule.head
                     if rule in fired:
@@ -128,7 +128,7 @@ class EvaluatedModel:
                         continue
                     elif rule.is_only and not base_given[head] and head not in given:
                         count += bool(len(views[head]))  # all facts of the base may be removed
-                    elif not in_base or any(views[i].changed for i in rule.reads):
+                    elif not is_in_base or any(views[i].changed for i in rule.reads):
                         count += _has_instance(evaluation, rule, layers)
                     else:
                         if rule not in base.fired:  # two threads may both compute it, with the same result

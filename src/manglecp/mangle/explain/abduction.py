@@ -54,8 +54,8 @@ class BudgetExhausted(Exception):
 class Effort:
     """The steps and the time that a search may still spend."""
 
-    steps: int  # left
-    deadline: float | None = None  # monotonic
+    steps: int  # how many are left
+    deadline: float | None = None  # on the monotonic clock, in seconds
 
     def spend(self, steps: int = 1) -> None:
         """Subtract steps. Raises :class:`BudgetExhausted` if none or no time is left."""
@@ -117,7 +117,7 @@ class Abduction:
     prover: Prover
     candidates: Candidates
     dependencies: DependencyClosure
-    budget: int  # assumed facts
+    budget: int  # how many facts may be assumed
     effort: Effort
 
     def __post_init__(self) -> None:
@@ -168,7 +168,7 @@ class Abduction:
 
     def _satisfy(self, literal: Literal, row: Row, sets: MinimalSets) -> None:
         """Add the sets under which a premise holds, as far as the tables are filled."""
-        for state in self._assume_premise(literal, State(row), None, sets):
+        for state in self._assume_premise(literal, State(row), raw=None, progress=sets):
             for bound_state in self._bind_all_pending(state):
                 sets.add(bound_state.assumed)
 
@@ -308,11 +308,11 @@ class Abduction:
 
     def _pass_premise(self, premise: Premise, state: State, raw: RawKey, progress: MinimalSets) -> Iterator[State]:
         """Yield the states after a premise: satisfied in the model, or by assumptions."""
-        stored = isinstance(premise, Literal) and not premise.atom.predicate.startswith(":")
+        reads_relation = isinstance(premise, Literal) and not premise.atom.predicate.startswith(":")
         for ready in self._bind_pending(state, self._needed(premise, state.row)):
-            rows = self._rows_in_model(premise, ready.row, raw if stored else None)
+            rows = self._rows_in_model(premise, ready.row, raw if reads_relation else None)
             yield from (ready._replace(row=row) for row in rows)
-            if not stored:
+            if not reads_relation:
                 continue
             assert isinstance(premise, Literal)
             if not premise.negated:
@@ -377,7 +377,7 @@ class Abduction:
 
     def _assume_fact(self, premise: Literal, state: State, raw: RawKey) -> Iterator[State]:
         if not self.solver.predicate(premise.atom.key).temporal:
-            yield from self._postpone(PendingGoal(premise, None), state)
+            yield from self._postpone(PendingGoal(premise, interval=None), state)
             return
         try:
             intervals = intervals_for(premise, state.row, self.candidates)
@@ -385,7 +385,8 @@ class Abduction:
             return
         if not any(free_ends(premise, state.row)):
             for interval in intervals:
-                yield from self._postpone(PendingGoal(premise, interval, interval == intervals[0]), state)
+                pending = PendingGoal(premise, interval, smallest=interval == intervals[0])
+                yield from self._postpone(pending, state)
             return
         for interval in intervals:
             for extended, fact in self._facts(PendingGoal(premise, interval), state):
@@ -478,7 +479,7 @@ class Abduction:
                 timed = [(i, state.assumed | assumed) for i, assumed in conclusions if i is not None]
                 yield from self._match_intervals(premise, state, args, timed, raw)
                 continue
-            row = matcher.match(state.row, args, None)
+            row = matcher.match(state.row, args, interval=None)
             for _, assumed in conclusions:
                 yield from self._assume(state, row, state.assumed | assumed)
 

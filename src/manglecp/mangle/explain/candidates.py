@@ -22,7 +22,7 @@ from manglecp.mangle.values import INT_MAX, INT_MIN, Float, List, Map, Name, Pai
 class Candidates:
     """The facts that abduction may assume."""
 
-    max_rows: int | None = None  # rows per premise; rows with preferred values come first
+    max_rows: int | None = None  # limit of rows per premise; rows with preferred values come first
     preferred: frozenset[Value] = frozenset()
 
     def __init__(self, prover: Prover, goal: Fact, addable: Collection[Key] | None = None) -> None:
@@ -256,7 +256,7 @@ class Assertable(Candidates):
         return super().accepts(key, args)
 
     def rules_out(self, sets: Collection[Collection[Fact]], failed: Iterable[Collection[Fact]]) -> bool:
-        """Return whether no other set exists: no ``failed`` one has sampled values, all ``sets`` have wildcards."""
+        """Return whether no other set exists: no ``failed`` set has sampled values, and all ``sets`` have wildcards."""
         if self.refused or any(
             (fact.key, i) in self._sampled for facts in failed for fact in facts for i in range(fact.key[1])
         ):

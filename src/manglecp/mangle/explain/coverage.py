@@ -88,7 +88,7 @@ class RuleUsage:
         self._calls: dict[Key, dict[Args, None]] | None = None
 
     def coverage(self, selector: str | None = None) -> Coverage:
-        """Return the coverage of all rules; those that need facts of ``selector`` that are absent are inapplicable."""
+        """Return the coverage of all rules; rules that need absent facts of ``selector`` (a predicate) do not apply."""
         shapes = {id(shape.rule): shape for shape in self._shapes()}
         return Coverage(tuple(self._rule_status(shapes[id(rule)], selector) for rule in self.solver.program.rules))
 
@@ -163,14 +163,14 @@ class RuleUsage:
     def _has_match(self, premise: Atomic, row: Row) -> bool:
         key = premise.atom.key
         if self.solver.predicate(key).deferred:
-            return key in self.solver.rules or bool(self.solver.index(key, ()).get((), ()))
+            return key in self.solver.rules or self.solver.has_facts(key)
         try:
             return self.solver.can_solve(premise, row)
         except (ValueFault, EvalError):
-            return bool(self.solver.index(key, ()).get((), ()))  # it cannot be solved without values of other premises
+            return self.solver.has_facts(key)  # the premise cannot be solved without values of other premises
 
     def _needs_other_selector(self, premise: Atomic, selector: str | None, constants: Row) -> bool:
-        if premise.atom.predicate != selector or not self.solver.index(premise.atom.key, ()).get((), ()):
+        if premise.atom.predicate != selector or not self.solver.has_facts(premise.atom.key):
             return False
         names = [arg.name for arg in premise.atom.args if isinstance(arg, Variable)]
         known = {name: constants[name] for name in names if name in constants}

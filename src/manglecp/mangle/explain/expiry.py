@@ -68,7 +68,7 @@ def operator_end(operator: Operator, values: Sequence[Value | Now], end: int) ->
 
 
 def premise_end(premise: Literal, row: Mapping[str, Value], end: int) -> int:
-    """Return until when a fact that ends at ``end`` satisfies a premise about now; ``row`` has its variables."""
+    """Return until when a fact that ends at ``end`` satisfies a premise about now; ``row`` binds its variables."""
     latest = end if is_at_now(premise) else FOREVER
     if premise.operator is not None:
         bounds = (bound.value for bound in premise.operator.bounds)
@@ -111,7 +111,7 @@ class ExpiryRules:
                 compiled_rules = [BackwardRule(rule, self, compiled, next(number)) for rule in rules]
                 self.backward[key] = _index_by_first(compiled_rules)
 
-    def limits(self, rule: Rule) -> bool:
+    def is_limited(self, rule: Rule) -> bool:
         """Return whether the rule has a premise about now, or one that reads a limited predicate."""
         return any(depends_on_now(p) or p.atom.key in self.limited for p in _positive_premises(rule))
 
@@ -122,7 +122,7 @@ class ExpiryRules:
 
     def _first_args(self, key: Key) -> frozenset[Value] | None:
         """Return the first arguments of facts that time can falsify; None if the rules do not determine them."""
-        firsts = [rule.head.args[:1] for rule in self.rules.get(key, ()) if self.limits(rule)]
+        firsts = [rule.head.args[:1] for rule in self.rules.get(key, ()) if self.is_limited(rule)]
         if self.predicates[key].merge is not None or any(not f or isinstance(f[0], Variable | Apply) for f in firsts):
             return None
         return frozenset(first[0] for first in firsts)  # type: ignore[misc]  # constants
@@ -143,7 +143,7 @@ def _positive_premises(rule: Rule) -> Iterator[Literal]:
 # on. Of rows with the same facts below, the one that lasts longest is kept.
 Node: TypeAlias = tuple[int, tuple[Any, ...]]
 """A fact without interval, as predicate number and arguments; a negative number is a choice between derivations."""
-Derivations: TypeAlias = dict[tuple[Node, ...], int]  # by the facts below: the end, without regard to the ends of these
+Derivations: TypeAlias = dict[tuple[Node, ...], int]  # by the facts below: the end of the other premises
 
 
 class BackwardRule:
@@ -154,7 +154,7 @@ class BackwardRule:
         self.compiled = compiled
         self.below = expiry_rules.limited  # predicates of the facts below
         self.name = f"backward_{number}"
-        self.is_limited = expiry_rules.limits(rule)
+        self.is_limited = expiry_rules.is_limited(rule)
         self.steps = split_rule(self.rule, compiled.program.predicates)
         self.functions: dict[tuple[str, ...], CompiledFunction | None] = {}
         self.reads = tuple(compiled.ids[premise.atom.key] for premise in relation_premises(rule))
@@ -204,9 +204,9 @@ class _BackwardGenerator(Generator):
             self.write(f"rows[()] = {self._forever}")
             self.write("return")
             return
-        limits = [text for scan in self.rule_steps.scans() for text in self._limits(scan)]
-        limit = limits[0] if len(limits) == 1 else f"min({', '.join(limits)})" if limits else self._forever
-        self.write(f"last = {limit}")
+        ends = [text for scan in self.rule_steps.scans() for text in self._ends(scan)]
+        first_end = ends[0] if len(ends) == 1 else f"min({', '.join(ends)})" if ends else self._forever
+        self.write(f"last = {first_end}")
         self.write(f"below = {tuple_text(list(self._below()))}")
         self.write(f"if last > rows.get(below, {self.global_name(INT_MIN, 'K')}):")
         self.write("    rows[below] = last")
@@ -215,7 +215,8 @@ class _BackwardGenerator(Generator):
     def _forever(self) -> str:
         return self.global_name(FOREVER, "K")
 
-    def _limits(self, scan: Scan) -> Iterator[str]:
+    def _ends(self, scan: Scan) -> Iterator[str]:
+        """Yield expressions of the instants until which a fact satisfies the premise."""
         if not depends_on_now(scan.literal):
             return
         end = f"e{scan.position}"
@@ -305,13 +306,13 @@ class Expiry:
         return fact.args in self.evaluation.views[self.ids[fact.key]]
 
     def _end(self, goal: Node) -> int:
-        for limit in (MAX_DERIVATIONS, None):  # the derivations that were followed may be circular
+        for limit in (MAX_DERIVATIONS, None):  # if the derivations that were followed are circular, all are followed
             if goal not in self.settled:
                 self._search(goal, limit)
         return self.settled[goal]
 
     def _search(self, goal: Node, limit: int | None) -> None:
-        """Settle the goal and the facts that it rests on: first, depth first, those without cycles."""
+        """Settle the goal and the facts that it rests on: those without cycles depth first, then the others."""
         settled = self.settled
         derivations_of: dict[Node, Derivations] = {}
         stack = [goal]
@@ -337,6 +338,7 @@ class Expiry:
         """Settle ends in descending order. A fact that only rests on itself stays unsettled."""
         queue: list[tuple[int, int, Node]] = []
         number = itertools.count()  # so that heap entries never compare nodes
+        # By unsettled fact, the derivations from it: the derived fact, the end of the settled premises, and the others.
         waiting: dict[Node, list[tuple[Node, int, set[Node]]]] = {}
         for node, derivations in derivations_of.items():
             for below, end in derivations.items():
@@ -355,7 +357,7 @@ class Expiry:
             for reader, end, missing in waiting.get(node, ()):
                 missing.discard(node)
                 if not missing:
-                    heapq.heappush(queue, (max(-end, negative_end), next(number), reader))
+                    heapq.heappush(queue, (max(-end, negative_end), next(number), reader))  # the earlier end
 
     def _derivations(self, node: Node) -> Derivations:
         number, args = node
@@ -399,7 +401,7 @@ class Expiry:
 
     @cached_property
     def _merges(self) -> dict[Key, Replay]:
-        """Return replays of the components with merges: the model discards values whose consequences stay."""
+        """Replays of the components with merges, because the model lacks merged values whose consequences stay."""
         program = self.model.program
         by_key: dict[Key, Replay] = {}
         for component in program.components:

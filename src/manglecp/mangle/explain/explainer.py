@@ -119,7 +119,7 @@ class Explainer:
         self._usage = RuleUsage(self._prover.instances)
 
     def until(self, deadline: float | None) -> None:
-        """Set the deadline (monotonic) after which explanations raise LimitError; None for no deadline."""
+        """Set the deadline (on the monotonic clock) after which explanations raise LimitError; None for no deadline."""
         self._prover.solver.deadline = deadline
 
     def read(self, fact: str | Fact) -> Fact:
@@ -135,17 +135,18 @@ class Explainer:
         """Return the minimal sets of given facts that support the fact, smallest first, at most ``limit``."""
         goal = self.read(fact)
         if not self._prover.solver.contains(goal):
-            return Alternatives((), True)
+            return Alternatives((), complete=True)
         try:
             supports = Supports(self._prover.search, limit).of([self._prover.option(goal)])
         except TooWide:
-            supports = Alternatives((), False)
+            supports = Alternatives((), complete=False)
         if supports.sets:
             return supports
         proof = self._prover.proof(goal)
         assert proof is not None  # it holds
         leaves = (node.ground for node in proof.nodes() if node.origin not in ("derived", "absent"))
-        return Alternatives((tuple(sorted((leaf for leaf in leaves if leaf), key=lambda fact: fact.text)),), False)
+        leaf_facts = tuple(sorted((leaf for leaf in leaves if leaf), key=lambda fact: fact.text))
+        return Alternatives((leaf_facts,), complete=False)
 
     def why_not(self, fact: str | Fact, over: Collection[Key] | None = None, tries: int = MAX_TRIES) -> WhyNot:
         """Return the failing premise of each rule, and the smallest sets of facts that would make the fact hold.

@@ -19,7 +19,7 @@ from manglecp.mangle.values import INT_MAX, INT_MIN, Time, Value, order_key
 
 # A premise reads coalesced intervals; a proof names intervals as given and derived. A box operator needs those that
 # cover its window, a diamond one that meets it, and a known instant one that contains it. If a variable takes an end of
-# the coalesced interval, all from that end to the other instants that are needed are required.
+# the coalesced interval, the proof needs all intervals from that end to the other needed instants.
 
 
 def free_ends(premise: Literal, row: Row) -> tuple[str | None, str | None]:
@@ -59,18 +59,18 @@ def demand(premise: Literal, row: Row, now: int, coalesced: Interval | None = No
             instant = interval_end if instant is None else instant
             instants += [] if instant is None else [instant]
     if not instants:
-        return Demand(None, touched)
+        return Demand(touched=touched)
     first, last = min(instants), max(instants)
-    if touched is not None:  # extend it up to the window, if it does not reach it
+    if touched is not None:  # extend the interval up to the window, if it does not reach it
         if last < touched[0]:
             last = touched[0]
         elif first > touched[1]:
             first = touched[1]
-    return Demand((first, last))
+    return Demand(whole=(first, last))
 
 
 def helpful_facts(demanded: Demand, key: Key, args: Args, intervals: Iterable[Interval]) -> Option:
-    """Return those facts, of the given intervals, that contribute to a demand."""
+    """Return the facts with one of these intervals that contribute to a demand."""
     first, last = demanded.whole or demanded.touched or (INT_MIN, INT_MAX)
     return Option(tuple(Fact(key[0], args, i) for i in intervals if i[0] <= last and first <= i[1]), demanded)
 
@@ -170,7 +170,7 @@ class DerivedRow:
     """A row after transforms, and the rows of the body it comes from."""
 
     row: Row
-    members: tuple[Row, ...]  # one without an aggregation
+    members: tuple[Row, ...]  # a single one without an aggregation
 
 
 class Instances:
@@ -293,7 +293,7 @@ class Instances:
         known_values = matcher.key(before)
         value_at = dict(zip((i for i, _ in matcher.known), known_values, strict=True))
         for args in self.solver.call_deferred(premise.atom.key, tuple(value_at[i] for i in predicate.inputs())):
-            if matcher.fact_key(args) == known_values and matcher.match(before, args, None) == after:
+            if matcher.fact_key(args) == known_values and matcher.match(before, args, interval=None) == after:
                 yield args
 
     def _require_every_fact(self, grounds: list[Ground]) -> Iterator[Ground]:

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, TypeAlias
 from manglecp.mangle.declarations import Acceptance
 from manglecp.mangle.engine.model import EvaluatedModel
 from manglecp.mangle.explain.instances import Absence, Demand, Instance, Instances, Option, all_covers, helpful_facts
-from manglecp.mangle.explain.search import FEW, LEAF, Choice, Search, TooWide
+from manglecp.mangle.explain.search import FEW_INSTANCES, LEAF, Choice, Search, TooWide
 from manglecp.mangle.explain.shape import RuleRef, bindings_json, with_bindings
 from manglecp.mangle.explain.solver import ModelSolver
 from manglecp.mangle.facts import Fact
@@ -33,7 +33,7 @@ class Node:
     rule: RuleRef | None = None
     bindings: Mapping[str, Value] = field(default_factory=dict)
     premises: tuple[Node, ...] = ()
-    ground: Fact | None = field(default=None, repr=False)  # none for an absence
+    ground: Fact | None = field(default=None, repr=False)  # None for an absence
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,7 +79,7 @@ class Proof:
 
     def text(self, max_nodes: int = MAX_NODES) -> str:
         """Return the tree, one fact per line, premises indented."""
-        return "\n".join(self._lines(_tree_size(self.root) > max_nodes)) + "\n"
+        return "\n".join(self._lines(cut_repeated=_tree_size(self.root) > max_nodes)) + "\n"
 
     def _lines(self, cut_repeated: bool) -> Iterator[str]:
         work = [(self.root, 0)]
@@ -144,8 +144,8 @@ class Prover:
             self.search.prove(facts)
         except TooWide:
             if self.search.using is not None:
-                return
-            for max_per_rule in (FEW, None):
+                return  # with restricted leaves there may be no proof at all
+            for max_per_rule in (FEW_INSTANCES, None):
                 if any(fact not in self.search.best for fact in facts):
                     search = Search(self.solver, self.instances, best=self.search.best, max_per_rule=max_per_rule)
                     search.max_instances = None
@@ -163,7 +163,7 @@ class Prover:
         if goal in option.facts:
             return Proof(goal.text, self._node(goal))
         parts = tuple(self._node(part) for part in chosen)
-        return Proof(goal.text, Node(goal.text, "derived", None, {}, parts, goal))
+        return Proof(goal.text, Node(goal.text, "derived", premises=parts, ground=goal))
 
     def option(self, goal: Fact) -> Option:
         """Return the facts that a goal rests on: itself, or those as derived that cover its interval."""
@@ -201,7 +201,7 @@ class Prover:
                 premises.update({premise: self._nodes[premise] for premise in chosen})
         instance = choice.instance
         if instance is None:
-            return Node(fact.text, "derived", None, {}, tuple(premises.values()), fact)
+            return Node(fact.text, "derived", premises=tuple(premises.values()), ground=fact)
         shape = instance.shape
         bindings = shape.by_first_occurrence(instance.row)
         return Node(fact.text, "derived", shape.ref, bindings, tuple(premises.values()), fact)
@@ -245,8 +245,8 @@ class MinimalSets:
     def _containing(self, new: AssumedFacts) -> list[AssumedFacts]:
         if not new:
             return list(self._sets)
-        fewest = min((self._by_fact.get(fact, _NO_SETS) for fact in new), key=len)
-        return [old for old in fewest if new <= old]
+        candidates = min((self._by_fact.get(fact, _NO_SETS) for fact in new), key=len)
+        return [old for old in candidates if new <= old]
 
     def __iter__(self) -> Iterator[AssumedFacts]:
         return iter(tuple(self._sets))
@@ -257,7 +257,7 @@ class MinimalSets:
 
 # A given fact that is also derived may be replaced by its derivation. Sets are combined bottom-up, and inside a
 # recursion to the fixpoint; only the smallest are kept.
-MAX_INSTANCES: Final = 20_000
+MAX_INSTANCES: Final = 20_000  # in one search for sets
 MAX_COVERS: Final = 1_000  # of the interval that a premise demands
 
 

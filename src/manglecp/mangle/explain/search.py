@@ -39,7 +39,7 @@ class Replay(ModelSolver):
         super().__init__(solver.model)
         self.answers = solver.answers.copy()
         self.own_keys = frozenset(key for key in component.predicates if not self.predicate(key).deferred)
-        self.log: dict[Fact, Instance | MergedFact] = {}
+        self.log: dict[Fact, Instance | MergedFact] = {}  # how each fact appeared first
         self._given: set[Fact] = set()
         self._instances = Instances(self)
         self._shapes = {id(s.rule): s for shapes in self._instances.shapes.values() for s in shapes}
@@ -110,14 +110,14 @@ class Replay(ModelSolver):
 Chosen: TypeAlias = tuple[Fact, ...] | Absence  # the facts that satisfy a positive premise, or a negated premise
 
 MAX_INSTANCES: Final = 50_000  # in the search for the best proof
-FEW: Final = 8  # instances per fact and rule, in the search for any proof beyond MAX_INSTANCES
+FEW_INSTANCES: Final = 8  # instances per fact and rule, in the search for any proof beyond MAX_INSTANCES
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     """The proof of a fact, by an instance and the facts it rests on, and its cost."""
 
-    leaves: int
+    leaf_count: int
     height: int
     instance: Instance | None = None  # None for a leaf, and for a value merged from ``chosen``
     chosen: tuple[Chosen, ...] = ()  # of each ground of the instance
@@ -127,7 +127,7 @@ class Choice:
         return (fact for chosen in self.chosen if not isinstance(chosen, Absence) for fact in chosen)
 
 
-LEAF: Final = Choice(1, 0)
+LEAF: Final = Choice(leaf_count=1, height=0)
 
 
 class TooWide(Exception):
@@ -141,7 +141,7 @@ class _PendingInstance:
     fact: Fact
     instance: Instance
     chosen: list[Chosen | None]  # of each ground; None without a proof
-    missing: int = 0  # grounds without a proof
+    missing_count: int = 0  # grounds without a proof
 
 
 @dataclass
@@ -221,7 +221,7 @@ class Search:
         for fact in facts:
             for instance in self.expanded[fact]:
                 pending = _PendingInstance(fact, instance, [None] * len(instance.grounds))
-                if self._choose_outside(number, pending, waiting) and not pending.missing:
+                if self._choose_outside(number, pending, waiting) and not pending.missing_count:
                     self._finish(pending, queue)
         for fact in waiting:
             if fact in self.best:
@@ -236,8 +236,8 @@ class Search:
             for pending, ground_index in waiting.get(fact, ()):
                 if pending.chosen[ground_index] is None:
                     pending.chosen[ground_index] = (fact,)
-                    pending.missing -= 1
-                    if pending.missing == 0:
+                    pending.missing_count -= 1
+                    if pending.missing_count == 0:
                         self._finish(pending, queue)
         self._settled.update(facts)
 
@@ -252,7 +252,7 @@ class Search:
         for ground_index, ground in enumerate(pending.instance.grounds):
             if not isinstance(ground, Absence) and self.component_of(ground.literal.atom.key) == number:
                 inside += [(option.facts[0], ground_index) for option in ground.options]
-                pending.missing += 1
+                pending.missing_count += 1
                 continue
             pending.chosen[ground_index] = ground if isinstance(ground, Absence) else self.cheapest(ground.options)
             if pending.chosen[ground_index] is None:
@@ -280,20 +280,20 @@ class Search:
 
     def _fact_order(self, fact: Fact) -> tuple[int, int, str]:
         choice = self.best[fact]
-        return choice.leaves, choice.height, self.text(fact)
+        return choice.leaf_count, choice.height, self.text(fact)
 
     def cost(self, chosen: Iterable[Chosen | None]) -> tuple[int, int]:
-        """Return the leaves and the height of an instance; a fact that it uses twice counts once."""
+        """Return the number of leaves and the height of chosen facts; a fact that occurs twice counts once."""
         facts = {fact for facts in chosen if isinstance(facts, tuple) for fact in facts}
         choices = [self.best[fact] for fact in facts]
-        return sum(choice.leaves for choice in choices), max((choice.height for choice in choices), default=0)
+        return sum(choice.leaf_count for choice in choices), max((choice.height for choice in choices), default=0)
 
     def _finish(self, pending: _PendingInstance, queue: list[tuple[Any, ...]]) -> None:
         self._push(queue, pending.fact, self._choice(pending.instance, pending.chosen))
 
     def _choice(self, instance: Instance | None, chosen: Sequence[Chosen | None]) -> Choice:
-        leaves, height = self.cost(chosen)
-        return Choice(leaves, height + 1, instance, tuple(c for c in chosen if c is not None))
+        leaf_count, height = self.cost(chosen)
+        return Choice(leaf_count, height + 1, instance, tuple(c for c in chosen if c is not None))
 
     def _prove_from_replay(self, number: int, facts: list[Fact]) -> None:
         """Prove facts of a component from a replay, if they may have instances that were not examined."""
@@ -338,5 +338,5 @@ class Search:
 
     def _push(self, queue: list[tuple[Any, ...]], fact: Fact, choice: Choice) -> None:
         instance_order = () if choice.instance is None else choice.instance.order_key
-        rank = (choice.leaves, choice.height, self.text(fact), instance_order, next(self._tie_breaker))
+        rank = (choice.leaf_count, choice.height, self.text(fact), instance_order, next(self._tie_breaker))
         heapq.heappush(queue, (*rank, fact, choice))

@@ -212,7 +212,7 @@ class Shape:
     def fix(self, positions: Iterable[int], values: Iterable[object]) -> Row | None:
         """Return the initial row with these values of the head; None if the head cannot have them."""
         patterns: list[Term] = [self.rule.head.args[i] for i in positions]
-        return unify(patterns, tuple(values), {}, 0)  # type: ignore[arg-type]
+        return unify(patterns, tuple(values), row={}, now=0)  # type: ignore[arg-type]
 
     def bound_before(self, start: Iterable[str]) -> list[frozenset[str]]:
         """Return the variables bound before each premise, and after the last one; ``start`` is bound at first."""
@@ -236,4 +236,4 @@ def shapes_of(program: Program) -> Mapping[Key, list[Shape]]:
 def unifies(head: Atom, args: Args) -> bool:
     """Return whether the head may unify with the arguments; function applications are not compared."""
     comparable = [(term, value) for term, value in zip(head.args, args, strict=True) if not isinstance(term, Apply)]
-    return unify([term for term, _ in comparable], tuple(value for _, value in comparable), {}, 0) is not None
+    return unify([term for term, _ in comparable], tuple(value for _, value in comparable), row={}, now=0) is not None

@@ -54,10 +54,10 @@ def read_fact(text: str, program: Program, now: int) -> Fact:
             refuse(f"{atom.predicate} takes {expected} arguments, not {len(atom.args)}", atom.span)
         similar = closest_match(atom.predicate, {name for name, _ in program.predicates})
         refuse(f"unknown predicate {atom.predicate}", atom.span, f"did you mean {similar}?" if similar else None)
-    check = ClauseCheck(Clause(atom, literal.annotation, (), (), literal.span), program.predicates)
+    check = ClauseCheck(Clause(atom, literal.annotation, span=literal.span), program.predicates)
     check.run()
     if check.diagnostics:
-        raise AnalysisError([Diagnostic("analysis", d.message, d.span, None, d.fix) for d in check.diagnostics])
+        raise AnalysisError([Diagnostic("analysis", d.message, d.span, fix=d.fix) for d in check.diagnostics])
     try:
         args = tuple(evaluate_term(arg, {}, now) for arg in atom.args)
         if not program.predicates[atom.key].temporal:
@@ -88,7 +88,7 @@ class ModelSolver(NaiveEvaluation):
     def __init__(self, model: EvaluatedModel) -> None:
         super().__init__(model.program, model.now, model.limits)
         self.model = model
-        self.deadline: float | None = None  # monotonic; a look-up after it raises LimitError
+        self.deadline: float | None = None  # on the monotonic clock; a look-up after it raises LimitError
         self.raw_key: Key | None = None  # the predicate that is read as derived, not coalesced
         self._recursive = {key for c in model.program.components if c.recursive for key in c.predicates}
         self._indexes: dict[tuple[Key, bool, tuple[int, ...]], Index] = {}
@@ -114,6 +114,9 @@ class ModelSolver(NaiveEvaluation):
                 index = index_by(positions, self.model.derived(key) if raw else self.model.facts(key))
             self._indexes[key, raw, positions] = index
         return index
+
+    def has_facts(self, key: Key) -> bool:
+        return bool(self.index(key, positions=()).get((), ()))
 
     def intervals(self, key: Key, args: Args, *, raw: bool = False) -> list[Interval]:
         timed = self.index(key, tuple(range(key[1])), raw=raw).get(args, ())
@@ -226,12 +229,12 @@ class ModelSolver(NaiveEvaluation):
             blocks = self._blocks[id(rule)] = []
             extends_block = False
             for premise in rule.premises:
-                plain = self._is_plain_look_up(premise)
-                if plain and extends_block:
+                is_plain = self._is_plain_look_up(premise)
+                if is_plain and extends_block:
                     blocks[-1] += (premise,)
                 else:
                     blocks.append((premise,))
-                extends_block = plain
+                extends_block = is_plain
         return blocks
 
     def _is_plain_look_up(self, premise: Premise) -> bool:
@@ -269,7 +272,7 @@ def index_by(positions: tuple[int, ...], facts: Iterable[TimedArgs]) -> dict[Arg
 def furthest(solver: ModelSolver, rule: Rule, start: Row, max_rows: int, target: int | None = None) -> tuple[int, Row]:
     """Return how many premises can be satisfied, and the least row that satisfies them.
 
-    Searches depth first, in the order of values, over at most ``max_rows`` rows, up to ``target`` premises (all).
+    Searches depth first, in the order of values, at most ``max_rows`` rows, up to ``target`` premises (default: all).
     """
     premises = rule.premises
     target = len(premises) if target is None else target
@@ -292,7 +295,7 @@ def furthest(solver: ModelSolver, rule: Rule, start: Row, max_rows: int, target:
 
 
 def satisfying_rows(solver: ModelSolver, premise: Premise, row: Row) -> list[Row]:
-    """Return the rows that satisfy a premise; none if it has no value."""
+    """Return the rows that satisfy a premise; none if one of its terms has no value."""
     try:
         return list(solver.solve(premise, row))
     except (ValueFault, EvalError):

@@ -46,7 +46,7 @@ class Unlocked:
 
 
 class Unlock:
-    """One search for the sets of ``candidates`` that make ``goal`` hold; ``deadline`` is monotonic."""
+    """One search for the sets of ``candidates`` that make ``goal`` hold; ``deadline`` is on the monotonic clock."""
 
     def __init__(
         self, prover: Prover, goal: Fact, candidates: Candidates, *, max_tries: int, deadline: float | None = None
@@ -61,7 +61,7 @@ class Unlock:
         # The results of an external predicate for inputs that the added facts cause are unknown.
         self.complete = not any(prover.solver.predicate(key).external for key in self.scope)
         self.exhausted = False  # whether abduction was cut short
-        self.larger = False  # whether a larger set than the limit could succeed
+        self.larger = False  # whether a set of more than MAX_FACTS facts could succeed
         self._tried: dict[AssumedFacts, bool] = {}
 
     @property
@@ -70,7 +70,7 @@ class Unlock:
 
     def run(self) -> Unlocked:
         if self.prover.solver.contains(self.goal):
-            return Unlocked(((),), True)
+            return Unlocked(((),), complete=True)
         unlocking: set[AssumedFacts] = set()
         for size in range(1, MAX_FACTS + 1):
             try:
@@ -134,7 +134,7 @@ class Unlock:
     def _evaluate_with(self, added: AssumedFacts) -> EvaluatedModel | None:
         """Return the model with facts added; None if they break the program."""
         limits = self.prover.model.limits
-        max_derived = min(limits.derived_facts, self._size + MAX_NEW_FACTS)
+        max_derived = min(limits.derived_facts, self._fact_count + MAX_NEW_FACTS)
         try:
             return self.prover.model.with_facts(added, replace(limits, derived_facts=max_derived))
         except LimitError:
@@ -144,7 +144,7 @@ class Unlock:
         return None
 
     @cached_property
-    def _size(self) -> int:
+    def _fact_count(self) -> int:
         return sum(map(len, self.prover.model.relations.values()))
 
     def _is_well_typed(self, added: AssumedFacts) -> bool:
@@ -215,9 +215,9 @@ class Unlock:
             return True
         if right in self.candidates.smallest:
             return False
-        return left in self.candidates.smallest or self._distance(left.interval) < self._distance(right.interval)
+        return left in self.candidates.smallest or self._rank(left.interval) < self._rank(right.interval)
 
-    def _distance(self, interval: Interval) -> tuple[int, int, int]:
+    def _rank(self, interval: Interval) -> tuple[int, int, int]:
         """Return the length of an interval, its distance from now, and its start."""
         now = self.prover.model.now
         start, end = interval
@@ -242,7 +242,7 @@ def _as_literal(fact: Fact) -> Literal:
 class Probe:
     """Follows rules of one finished model from their heads, and searches facts that a caller could add.
 
-    Deadlines are monotonic; that of the result's explainer does not apply.
+    Deadlines are on the monotonic clock; that of the result's explainer does not apply.
     """
 
     def __init__(self, model: EvaluatedModel) -> None:
@@ -252,7 +252,7 @@ class Probe:
         return self._prover.instances.shapes.get(key, ())
 
     def has_facts(self, key: Key) -> bool:
-        return bool(self._prover.solver.index(key, ()).get((), ()))
+        return self._prover.solver.has_facts(key)
 
     def furthest(self, shape: Shape, start: Row, max_rows: int) -> tuple[int, Row]:
         """Return how many premises of a rule can be satisfied, and the least row that satisfies them."""
