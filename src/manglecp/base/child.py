@@ -65,11 +65,10 @@ def capture(
                 os.set_blocking(fd, False)
                 selector.register(fd, selectors.EVENT_READ)
             while not exited and len(captured[stdout_fd]) <= limit and (timeout := deadline - time.monotonic()) > 0:
-                if stop is not None:
-                    if stop.is_set():
-                        break
-                    timeout = min(timeout, _STOP_POLL_SECONDS)
-                ready = {key.fd for key, _ in selector.select(timeout)}
+                if stop is not None and stop.is_set():
+                    break
+                poll_seconds = timeout if stop is None else min(timeout, _STOP_POLL_SECONDS)
+                ready = {key.fd for key, _ in selector.select(poll_seconds)}
                 exited = pidfd in ready
                 for fd in ready & captured.keys():
                     if not _read_chunk(fd, captured[fd]):

@@ -14,11 +14,11 @@ from contextlib import contextmanager
 @contextmanager
 def gc_paused(condition: bool = True) -> Iterator[None]:
     """Disable the collector inside the block if ``condition`` holds."""
-    must_pause = condition and gc.isenabled()
-    if must_pause:
-        gc.disable()
+    if not condition or not gc.isenabled():
+        yield
+        return
+    gc.disable()
     try:
         yield
     finally:
-        if must_pause:
-            gc.enable()
+        gc.enable()
