@@ -144,10 +144,7 @@ class IssueView:
         return self._tables.head()
 
     def ready(self) -> Iterable[Issue]:
-        """Return the issues that can be claimed: open or with an expired lease, and without open blockers.
-
-        The most urgent come first, and among these the oldest.
-        """
+        """Return the open issues and those with an expired lease that have no open blockers, by priority, then age."""
         return self._tables.frontier(self.now)
 
     def blocked(self) -> list[BlockedIssue]:

@@ -112,8 +112,7 @@ def snapshot_digest(tables: IssueTables, issue_id: str) -> str | None:
 
 def open_blockers(tables: IssueTables, issue_id: str) -> list[tuple[Edge, Issue]]:
     """Return the blocking edges from an issue to issues that are not closed, each with the issue that it leads to."""
-    edges = [edge for edge in tables.edges_from(issue_id) if edge.is_blocking]
-    targets = [(edge, get_issue(tables, edge.depends_on)) for edge in edges]
+    targets = [(edge, get_issue(tables, edge.depends_on)) for edge in tables.edges_from(issue_id) if edge.is_blocking]
     return [(edge, target) for edge, target in targets if target.status is not Status.CLOSED]
 
 
