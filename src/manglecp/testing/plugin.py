@@ -66,12 +66,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--pack-set", metavar="NAME=VALUE", action="append", default=[], help="a setting of the pack; may be repeated"
     )
     group.addoption("--pack-coverage", action="store_true", help="list the rules of packs that no test fired")
-    group.addoption(
-        "--pack-coverage-fail-under",
-        metavar="PERCENT",
-        type=int,
-        help="fail if a smaller part of the rules of a pack fired; implies --pack-coverage",
-    )
+    minimum_help = "fail if fewer than PERCENT of the rules of a pack fired; implies --pack-coverage"
+    group.addoption("--pack-coverage-fail-under", metavar="PERCENT", type=int, help=minimum_help)
     parser.addini("manglecp_pack", "the folder of the pack, relative to the configuration file; --pack overrides it")
     parser.addini("manglecp_set", "settings of the pack, NAME=VALUE", type="linelist", default=[])
     degrade_help = "accept a machine that cannot fully sandbox a pack's Python files"

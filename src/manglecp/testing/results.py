@@ -169,8 +169,9 @@ class Run:
 
 
 def _match(patterns: tuple[Any, ...], args: Sequence[Any]) -> bool:
-    pairs = zip(patterns, args, strict=False)
-    return len(patterns) == len(args) and all(pattern is ... or pattern == arg for pattern, arg in pairs)
+    if len(patterns) != len(args):
+        return False
+    return all(pattern is ... or pattern == arg for pattern, arg in zip(patterns, args, strict=True))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
