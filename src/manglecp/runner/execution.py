@@ -119,8 +119,7 @@ def apply_state_patch(before: Mapping[int, Artifact], operations: Iterable[objec
         if match is None:
             raise RunnerError("the path of an operation is not a slot")
         op, slot = members.get("op"), int(match[1])
-        # ``add`` needs a free slot, the other operations need a used one.
-        if op not in ("add", "replace", "remove") or (op == "add") == (slot in after):
+        if op not in ("add", "replace", "remove") or (op == "add") == (slot in after):  # only add needs a free slot
             raise RunnerError(f"{str(op)[:20]!a} does not fit slot {slot}")
         if op == "remove":
             del after[slot]

@@ -239,8 +239,7 @@ class ExternalPolicy:
         try:
             result = await asyncio.to_thread(self._run, canonical(situation.members()), stop)
             selection = self._parse(result).within(situation.menu)
-            is_invalid = selection.kind is SelectionKind.INVALID
-            settle = self.breaker.failed if is_invalid else self.breaker.succeeded
+            settle = self.breaker.failed if selection.kind is SelectionKind.INVALID else self.breaker.succeeded
             return selection
         finally:
             stop.set()  # the thread of a cancelled task still waits for the process
