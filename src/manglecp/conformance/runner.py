@@ -121,9 +121,8 @@ async def _wait_until_ready(bench: Bench, connection: Connection) -> bool:
     """Wait until the server is ready; return False as soon as it evaluates an intent while it is booting."""
     check = "A server that is booting evaluates nothing"
     while bench.manifest.get("status") == "booting":
-        answer = await connection.request(
-            encode(message("intent_request", {"intent": {"name": "conformance_booting"}}))
-        )
+        request = message("intent_request", {"intent": {"name": "conformance_booting"}})
+        answer = await connection.request(encode(request))
         if isinstance(connection, SessionConnection):
             bench.manifest = connection.manifests[-1].payload
         else:
