@@ -120,6 +120,5 @@ def bind(policy: PolicyPackage | Mapping[str, Any] | None, pinned: str | None = 
 
 def _bind_package(package: PolicyPackage, pinned: str | None = None) -> Binding:
     spec = package.call_spec(session_id="", turn_index=0, model_ref=UNRECORDED, prompt_digest="")
-    return Binding(
-        {name: value for name, value in spec.items() if name not in _PER_TURN_FIELDS}, package.terms(pinned=pinned)
-    )
+    fields = {name: value for name, value in spec.items() if name not in _PER_TURN_FIELDS}
+    return Binding(fields, package.terms(pinned=pinned))
