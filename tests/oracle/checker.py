@@ -375,8 +375,7 @@ class Checker:
             case ":match_entry":
                 key = self.type_of(args[1], state)
                 maps = self.alternatives(args[0], state, ("Map", "/any", "/any"))
-                fitting = [made for made in maps if self.meet(key, made[1]) != EMPTY]  # a constant need not be a member
-                return [("/any", "/any" if is_constant(args[1]) else made[1], made[2]) for made in fitting]
+                return [("/any", "/any", made[2]) for made in maps if self.meet(key, made[1]) != EMPTY]
         raise NotImplementedError(name)
 
     def alternatives(self, arg: Term, state: State, wanted: Type) -> list[Type]:

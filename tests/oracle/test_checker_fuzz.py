@@ -14,7 +14,7 @@ from tests.oracle.checker import refusal
 from tests.oracle.programs import random_program
 
 BLOCK: Final = 5_000
-ACCEPTED: Final = (0.35, 0.65)  # the share of random programs that is accepted; else the generator tests little
+ACCEPTED: Final = (0.3, 0.7)  # the share of random programs that is accepted; else the generator tests little
 
 KNOWN: Final = {  # programs that were once judged differently, or are easily misjudged, and whether they are refused
     "known rows of a recursion": (
