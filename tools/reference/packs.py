@@ -113,8 +113,8 @@ class _RecordingTable(TomlTable):
         recording.keys = keys
         return recording
 
-    def _at(self, path: tuple[str | int, ...], table: dict[str, Any]) -> TomlTable:
-        return self.over(super()._at(path, table), self.keys)
+    def _subtable(self, path: tuple[str | int, ...], table: dict[str, Any]) -> TomlTable:
+        return self.over(super()._subtable(path, table), self.keys)
 
     def _note(self, key: str, takes: str, default: object) -> None:
         path = ".".join("[]" if isinstance(step, int) else step for step in (*self._path, key)).replace(".[]", "[]")
