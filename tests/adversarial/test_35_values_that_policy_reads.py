@@ -142,6 +142,17 @@ async def test_an_effect_whose_result_rules_cannot_read_has_happened() -> None:
         assert ran(s) == []
 
 
+@pytest.mark.parametrize("output", [{}, []])  # its schema is that of an object
+@invoked
+async def test_an_unusable_result_is_no_value(output: Any) -> None:
+    rules = 'extract("write", "all", ""). asserts("told", [1], "derived") :- step_value(1, "all", _).'
+    async with shop(chain(steps("write"), rules), {"write": lambda _: output}) as s:
+        if output == {}:
+            assert (await s.invoke("t", {"n": 1})).state_delta.asserts
+        else:
+            assert ((await s.refused("t", {"n": 1})).details or {})["state_delta"]["assert"] == []
+
+
 # --- approvals -------------------------------------------------------------------------------------------------------
 
 NEEDS = {

@@ -68,7 +68,7 @@ async def test_what_is_wrong_with_something_large_is_told() -> None:
 def proven_inline(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """For each proof: was it computed on the event loop? An offer with facts takes long."""
     inline: list[bool] = []
-    prove = offers.prove
+    prove: Callable[..., Any] = getattr(offers, "prove")  # noqa: B009  # it is imported there
 
     def noted(*given: Any) -> Any:
         inline.append(threading.current_thread() is threading.main_thread())

@@ -54,7 +54,7 @@ class RunRuleIndex:
         result = base.evaluate([], now=0, check=False)  # pointers depend on no request and no time
         pointers: dict[str, dict[str, list[tuple[str, str]]]] = {"extract": {}, "keep": {}}
         for predicate, by_action in pointers.items():
-            for action, key, pointer in sorted(map(_texts, result.rows((predicate, 3)))):
+            for action, key, pointer in sorted(tuple(map(str, row)) for row in result.rows((predicate, 3))):
                 by_action.setdefault(action, []).append((key, pointer))
         return cls(
             has_after_rules=not RUN_PREDICATES.isdisjoint(read_predicates) and not heads.isdisjoint(AFTER_RUN_ARITIES),
@@ -91,7 +91,3 @@ def find_values(pointers: Pointers, action: str, output: Any) -> Iterator[tuple[
             yield key, resolve_pointer(output, pointer)
         except LookupError:
             continue
-
-
-def _texts(row: Sequence[Value]) -> tuple[str, ...]:
-    return tuple(map(str, row))

@@ -80,15 +80,8 @@ class RunRules:
                 pass
         except EvalError as error:
             happened = outcome.call is not None and outcome.call.is_effect
-            return msgspec.structs.replace(
-                outcome,
-                status="failed",
-                output=None,
-                output_digest=None,
-                code="bad_output",
-                detail=str(error),
-                happened=happened,
-            )
+            failure: dict[str, Any] = {"status": "failed", "code": "bad_output", "detail": str(error)}
+            return msgspec.structs.replace(outcome, **failure, output=None, output_digest=None, happened=happened)
         return outcome
 
     def skips(self, outcomes: Sequence[StepOutcome]) -> Mapping[int, str]:
@@ -207,7 +200,7 @@ class RunRules:
             if step.kind != "do":
                 continue
             yield Fact("step_status", (step.number, step.action, EVENT_STATUS[step.status]))
-            if step.status != "done":
+            if step.status != "done" or step.happened:  # the output of the second was unusable
                 continue
             try:
                 for key, value in self._index.step_values(step.action, step.output):
