@@ -58,6 +58,10 @@ _MEANINGS: Final = {
     "auth.required": "whether the server requires a credential",
     "auth.schemes": "of `bearer`, `oauth2`, `api_key`; `oauth2` needs the `token_url`",
     "auth.token_url": "an `http` or `https` address without a user name",
+    "pack.trust_levels": (
+        "the trust levels that rules read, apart from those of the server itself; see [Names](#names)"
+    ),
+    "intents[].params": "the parameters that rules read; see [Names](#names)",
     "params.NAME.description": (
         "the description of a setting that the operator passes, `--set NAME=VALUE`; a fact for rules: "
         "`setting(Name, Value)`"
