@@ -71,7 +71,7 @@ def test_pieces_of_any_size_are_the_same_lines(size: int) -> None:
     lines = LineBuffer(100)
     found = [line for start in range(0, len(stream), size) for line in lines.feed(stream[start : start + size])]
     assert found == [b'{"a":1}\r', b"", b"x" * 100, b"\xff\xfe"]
-    assert (lines.half, lines.overflowed) == (b"half", False)
+    assert (lines.partial, lines.overflowed) == (b"half", False)
     lines.feed(b"y" * 97)
     assert lines.overflowed
     assert lines.feed(b"\nlater\n") == [], "what follows cannot be told from the tail"

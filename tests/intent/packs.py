@@ -26,6 +26,7 @@ from manglecp.wire.messages import IntentRequest
 NOW: Final = 1_768_478_400 * 10**9
 """2026-01-15T12:00:00Z, the time of requests that say none."""
 _PERMISSION: Final = re.compile(r'(?:client_permission\(|needs_approval\([^,()]+, )"([^"]+)"')
+_TRUST: Final = re.compile(r'client_trust\("([^"]+)"')
 NOW_TEXT: Final = "2026-01-15T12:00:00Z"
 
 
@@ -77,7 +78,7 @@ def pack(
 ) -> Pack:
     """Rules by trust level; an action, a skill and an intent may be just a name.
 
-    Unless they are given, all permissions that the rules read are declared.
+    All trust levels that the rules read are declared, and all permissions unless they are given.
     """
     texts = (
         ("rules/schema/schema.mg", schema, Trust.SCHEMA),
@@ -89,6 +90,7 @@ def pack(
     settings = Settings(
         name=name,
         permissions=tuple(permissions),
+        trust_levels=tuple(_TRUST.findall(domain + policy)),
         domain=DomainSettings(id=name, description=f"The domain {name}."),
         intents=tuple(
             IntentSettings(name=intent, description=f"To {intent}.") if isinstance(intent, str) else intent

@@ -9,9 +9,8 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from manglecp.intent import Domain, manifest
+from manglecp.intent import AFTER_RUN_ARITIES, Domain, manifest
 from manglecp.invoke.delta import next_of, state_delta
-from manglecp.invoke.run_rules import AFTER_RUN_ARITIES
 from manglecp.mangle import TRUE, Fact, Float, List, Time
 from manglecp.wire.messages import InvokeResult, StateDelta
 from tests.effort import examples
