@@ -148,7 +148,7 @@ def test_what_an_action_said_is_for_the_owner_of_the_machine(run: Run, work: Pat
     asked = ("call", *APPLY, "--workspace", str(work), "--confirm")
     shown = run(*asked)
     assert shown.exit_code == 1
-    assert "error[execution_failed]: Step 1 (propose_patch) failed; nothing was changed\n" in shown.stderr
+    assert "The preview for the approver failed: propose_patch; nothing was changed\n" in shown.stderr
     assert "\n  propose_patch: ValueError: /api/users already has a route\n" in shown.stderr
     for other in (run(*asked, "--as", "kim"), run(*asked, "--json")):
         assert other.exit_code == 1

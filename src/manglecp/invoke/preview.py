@@ -30,6 +30,7 @@ from manglecp.store import Store
 from manglecp.toolhost import ActionResult, Dispatcher, PlanPermit
 from manglecp.wire import WireError
 
+PREVIEW_CALL: Final = "preview-"  # how the ids of such calls begin
 _TIMEOUT_SECONDS: Final = 60.0
 
 
@@ -101,7 +102,7 @@ class PreviewRunner:
         return await self._call(preview, {name: inputs[name] for name in inputs if name in params}, identity)
 
     async def _call(self, action: ActionDescription, inputs: Mapping[str, Any], identity: str) -> Any:
-        call_id = f"preview-{random_id()}"
+        call_id = f"{PREVIEW_CALL}{random_id()}"
         response = await self._dispatcher.call(
             action.aid,
             identity=identity,

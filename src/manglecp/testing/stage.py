@@ -21,7 +21,15 @@ import msgspec
 from manglecp.base.background_loop import background_loop, runs_here, wait_for
 from manglecp.base.suggestions import did_you_mean
 from manglecp.intent import Domain, Identity, request_message
-from manglecp.invoke import OPERATOR, Invoker, PackOptions, PackRuntime, invoke_with_approval, serve_pack_actions
+from manglecp.invoke import (
+    OPERATOR,
+    PREVIEW_CALL,
+    Invoker,
+    PackOptions,
+    PackRuntime,
+    invoke_with_approval,
+    serve_pack_actions,
+)
 from manglecp.pack import ActionDescription, Pack
 from manglecp.store import Approval, open_store
 from manglecp.toolhost import ActionResult, CallRefused, Dispatcher, DispatchError, ErrorCode, HostCall, Right, failure
@@ -68,7 +76,7 @@ class Actions:
         self._functions = functions  # by action name
         self._start_hosts = start_hosts  # returns the same dispatcher at each call
         self._hosts: Dispatcher | None = None
-        self.calls: list[ActionCall] = []  # in the order in which they ended
+        self.calls: list[ActionCall] = []  # of runs, and failed ones of previews, in the order in which they ended
 
     async def call(self, aid: str, **options: Any) -> ActionResult | DispatchError:
         """Call the function of an action, or a host if it has none; ``aid`` is the id of the action."""
@@ -80,7 +88,8 @@ class Actions:
             result = await self._hosts.call(aid, **options)
         arguments = msgspec.json.decode(options["input_json"])  # again: the function may have changed its arguments
         if isinstance(result, ActionResult):
-            self.calls.append(ActionCall(action.name, arguments, msgspec.json.decode(result.output_json)))
+            if not options["call_id"].startswith(PREVIEW_CALL):  # it shows the approver what the run would do
+                self.calls.append(ActionCall(action.name, arguments, msgspec.json.decode(result.output_json)))
         else:
             self.calls.append(ActionCall(action.name, arguments, error=result["detail"]))
         return result
