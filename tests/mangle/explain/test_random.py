@@ -38,7 +38,7 @@ def _runs(few: int = FEW, many: int = MANY) -> pytest.MarkDecorator:
 def test_proofs_follow(family: str, seeds: range, few: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The best proof, and one where only a few instances of each rule are looked at first."""
     if few is not None:
-        monkeypatch.setattr(proof, "FEW", few)
+        monkeypatch.setattr(proof, "FEW_INSTANCES", few)
     checked = 0
     for seed in seeds:
         result = run(write(family, seed))
