@@ -41,12 +41,13 @@ _SHAPES: Final[Mapping[ArgType, Shape]] = {
     "any": ANYTHING,
 }
 _MAX_ARITY: Final = 1_024  # predicates of larger arity count as unlisted: a manifest must not exhaust memory
+# The fact by which a client asks for the full definition of a tool; no manifest has to list it.
 _UPGRADE: Final = PublishedPredicate(Schema(UPGRADE, (Shape(STRING),)), "input", ("string",))
 
 
 @dataclass(frozen=True, slots=True)
 class FactCheckResult:
-    """The facts that can be sent, warnings about those of unlisted predicates, and the violations of other facts."""
+    """The valid facts, warnings about valid facts of unlisted predicates, and the violations of invalid facts."""
 
     facts: tuple[FactObject, ...]
     violations: tuple[Violation, ...] = ()

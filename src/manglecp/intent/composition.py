@@ -1,8 +1,9 @@
 """Compose the definition of a macro-tool from derived facts (vocabulary: ``rules/0_vocabulary.mg``).
 
 Equal facts about a tool make an equal definition, and most tools are the same for every request. So definitions are
-cached with the domain; the cache key holds every fact about the tool that differs from the base, so no request sees
-facts of another one. Score, window and dependencies depend on the whole evaluation and are filled in each time.
+cached with the domain; the cache key holds every fact about the tool that differs from the base, which is evaluated
+without a request, so no request sees facts of another request. Score, window and dependencies depend on the whole
+evaluation and are filled in each time.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 # A tool is valid until the end that rules declare (``valid_for``, ``valid_until``), else as long as it stays selected:
 # until the last reason for its selection expires. Only tools whose selection can depend on time have such a window;
-# the rules alone determine which these are.
+# which tools these are follows from the rules, whatever the facts.
 _SELECTING: Final = (("mandatory", 1), ("relevant", 2))
 
 
@@ -83,7 +84,7 @@ _KEYS: Final = (*PREDICATES.items(), *_OTHER_PREDICATES.items())
 
 
 class CachedComposition:
-    """A definition without its request's fields, or a flaw; and ``last``, the last definition completed from it."""
+    """A definition without the fields that depend on the request, or a flaw; ``last`` is the last one made from it."""
 
     __slots__ = ("last", "template")
 
@@ -95,7 +96,7 @@ class CachedComposition:
 DefinitionCache: TypeAlias = LruCache[Any, CachedComposition]
 """Definitions over one base, by the facts about the tool that differ from the base."""
 CACHED: Final = 2048  # entries of the cache
-_LARGEST_KEY: Final = 1000  # by :func:`part_size`; sixteen characters are one part
+_MAX_CACHE_KEY_SIZE: Final = 1000  # by :func:`part_size`: a value, or sixteen characters of a string, counts one
 
 
 class Composer:
@@ -123,7 +124,7 @@ class Composer:
             except Flaw as flaw:
                 entry = CachedComposition(type(flaw)(f"{escape_invisible(tool)}: {flaw.message}", flaw.fix))
             # Clients influence the size of keys.
-            if sum(part_size(value) for group in rows for row in group for value in row) <= _LARGEST_KEY:
+            if sum(part_size(value) for group in rows for row in group for value in row) <= _MAX_CACHE_KEY_SIZE:
                 self._cache.put(key, entry)
         template = entry.template
         if isinstance(template, Flaw):
@@ -150,25 +151,25 @@ class Composer:
         """Return the definition, apart from the fields that depend on the whole evaluation. Raises :class:`Flaw`."""
         pack, lookup = self.evaluation.domain.pack, self.evaluation.lookup
         rows: dict[str, Any] = {name: lookup.rows(name, arity, tool) for name, arity in _KEYS}
-        links = chain(tool, rows, pack.actions)
+        tool_chain = chain(tool, rows, pack.actions)
         redact = make_redactor(secret_values(pack))
         description = redact(_text(rows["macro"]))
         instructions = [escape_invisible(redact(text)) for _, _, text in rows["instruction"]]
         resources = cast("list[tuple[str, str, str, int]]", rows["needs_resource"])
         return Definition(
             tool=tool,
-            macro_id=macro_id(links.digest),
-            chain_digest=links.digest,
+            macro_id=macro_id(tool_chain.digest),
+            chain_digest=tool_chain.digest,
             description=description,
             summary=rendering.one_line(redact(_text(rows["macro_summary"])) or description),
-            steps=links.steps,
-            ordered=links.ordered,
-            input_schema=redact(links.input_schema),
-            output_schema=redact(links.output_schema),
-            results=links.results,
+            steps=tool_chain.steps,
+            ordered=tool_chain.ordered,
+            input_schema=redact(tool_chain.input_schema),
+            output_schema=redact(tool_chain.output_schema),
+            results=tool_chain.results,
             safety=safety(
-                links.side_effects,
-                links.actions,
+                tool_chain.side_effects,
+                tool_chain.actions,
                 needs_confirmation=bool(rows["needs_confirmation"]),
                 reversible=bool(rows["reversible"]),
                 idempotent=bool(rows["idempotent"]),
@@ -187,7 +188,7 @@ class Composer:
     def all(self, tools: Iterable[str]) -> tuple[list[Definition], dict[str, Flaw]]:
         """Return the definitions of the tools and their dependencies, and the flaws by tool.
 
-        Dependents of a flawed tool are left out (contract 4).
+        A tool that requires a flawed one is left out: no definition may require a tool that is not offered.
         """
         definitions: dict[str, Definition] = {}
         flaws: dict[str, Flaw] = {}

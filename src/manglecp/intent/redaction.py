@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 EXPLAIN_POLICY: Final = "explain_policy"  # the permission to see decisions of policy
 REDACTED: Final = "[redacted]"
 MAX_CHARACTERS: Final = 512  # of a text; longer ones are cut
-MAX_VALUE_CHARACTERS: Final = 4096  # of a string in a fact; twice as many characters of a text are scanned
+MAX_VALUE_CHARACTERS: Final = 4096  # of a string in a fact
+_MAX_SCANNED: Final = 2 * MAX_VALUE_CHARACTERS  # characters of a text; the rest is dropped before it is redacted
 CUT: Final = "…"
 
 SELECTION: Final = frozenset(
@@ -77,7 +78,7 @@ _SECRET_NAME: Final = re.compile(
 )
 # In names of settings, unlike those of predicates, "token" and "key" alone mean a credential.
 _SECRET_SETTING: Final = re.compile(rf"{_SECRET_NAME.pattern}|(?:^|_)(?:token|key)s?(?:_|$)")
-_MIN_SECRET_LENGTH: Final = 8  # shorter settings are not redacted: redaction would confirm a guess
+_MIN_SECRET_LENGTH: Final = 8  # a client could guess a shorter value, and [redacted] would confirm it
 
 
 def scrub(text: str) -> str:
@@ -112,7 +113,7 @@ def trust_of(clause: Clause) -> Trust:
 
 
 def policy_predicates(program: Program) -> frozenset[Key]:
-    """Return the predicates of policy, by their most trusted clause or their declaration."""
+    """Return the predicates of policy: their most trusted clause, or their declaration, is one of policy."""
     trust: dict[Key, Trust] = {}
     for clause in (*(rule.clause for rule in program.rules), *(fact.clause for fact in program.facts)):
         key = clause.head.key
@@ -148,7 +149,7 @@ class Visibility:
 
     def text(self, text: str) -> str:
         """Return a text without secret settings, paths and what looks like a credential."""
-        text = text[: 2 * MAX_VALUE_CHARACTERS]
+        text = text[:_MAX_SCANNED]
         for secret in self._secrets:
             text = text.replace(secret, REDACTED)
         return _cut(_PATH.sub(REDACTED, scrub(text)), MAX_CHARACTERS)
@@ -163,7 +164,7 @@ class Visibility:
             for i, arg in enumerate(fact.args)
         )
         text = fact._replace(args=args).text
-        return _cut(scrub(text[: 2 * MAX_VALUE_CHARACTERS]), MAX_CHARACTERS) if own else self.text(text)
+        return _cut(scrub(text[:_MAX_SCANNED]), MAX_CHARACTERS) if own else self.text(text)
 
     def wire(self, fact: Fact) -> dict[str, Any]:
         """Return a fact of the caller in wire form, with redacted arguments."""
@@ -201,7 +202,7 @@ def _scrub_value(value: Any) -> Any:
 
 
 # A setting that is a credential by its name may be the value of an action's argument. In texts that clients read it is
-# redacted, and a check of the pack warns about the rule.
+# redacted, and the check of a pack warns about a rule that puts it there.
 _CLIENT_TEXTS: Final = frozenset(
     {
         *("macro", "macro_summary", "macro_param", "macro_output", "instruction", "needs_resource"),
@@ -266,7 +267,7 @@ def find_disclosed_secrets(clauses: Iterable[Clause]) -> list[Diagnostic]:
 
 
 def _secret_columns(clause: Clause, settings: dict[tuple[Key, int], str]) -> list[tuple[int, str]]:
-    """Return the columns of the head that hold a secret setting, with its name; ``settings`` are those of the body."""
+    """Return the columns of the head that hold a secret setting, with its name; ``settings`` are known so far."""
     secrets: dict[str, str] = {}  # the secret setting in a variable
     for premise in clause.premises:
         if isinstance(premise, Literal):

@@ -20,7 +20,7 @@ RETRY_AFTER_MS: Final = 1_000
 _BUSY_CODES: Final = frozenset({"breaker_open", "queue_full", "budget_spent"})
 _NOT_PERMITTED_CODES: Final = frozenset({"lease_refused", "lease_required", "lease_rejected"})
 _CLAIM_MISSING: Final = "mutation.capability_claim_missing"
-_APPROVAL_MISSING: Final = "governance.risk_tier_profile_missing"
+_APPROVAL_MISSING: Final = "governance.risk_tier_profile_missing"  # a high tier whose control is an approval
 _MESSAGE_WITHOUT_STEP: Final = {
     "timeout": "The run took too long",
     "after_run_rules": "The chain ran, but the rules about its outcome failed",
@@ -78,7 +78,7 @@ def failure_error(culprit: StepOutcome | None, context: FailureContext, reason: 
 
 
 def _error_before_effects(culprit: StepOutcome) -> WireError | None:
-    """Return the error of the protocol for the culprit's code, if there is a more specific one."""
+    """Return the specific error for a code that means that the step was not sent to a host; None for other codes."""
     if culprit.code in _BUSY_CODES:
         message = f"The action {culprit.action} is busy or failed too often; try again later"
         return WireError("rate_limited", message, retry_after_ms=RETRY_AFTER_MS)

@@ -59,7 +59,7 @@ def read_fact(data: JSON, schemas: Schemas, *, now: int | None = None, check: bo
     try:
         for shape, item in zip(schema.shapes, items, strict=True):
             value = to_value(item, shape)
-            if check and type(value) not in shape.whole_kinds:
+            if check and type(value) not in shape.whole_kinds:  # of other kinds, the shape accepts some values only
                 schema.check(len(args), value)
             args.append(value)
     except Fault as fault:
@@ -77,6 +77,7 @@ def write_fact(fact: Fact, schemas: Schemas, *, wildcards: bool = False) -> dict
     ]
     fact_object: dict[str, Any] = {"pred": fact.predicate, "args": args}
     validity = fact.interval or (INT_MIN, INT_MAX)
+    # Without ``t``, a fact of an ``untimed_now`` predicate would hold at ``now`` only; a retraction matches any time.
     if validity != (INT_MIN, INT_MAX) or (schema.untimed_now and not wildcards):
         fact_object["t"] = _write_interval(validity)
     return fact_object
@@ -136,7 +137,8 @@ def _shorten(texts: list[str], count: int = 5) -> str:
 def interval(t: Any, schema: Schema, now: int | None = None) -> Interval | None:
     """Return the interval of the member ``t``; None for a fact that always holds. Raises :class:`Fault`.
 
-    With ``untimed_now``, a fact that has begun by ``now`` ends then at the latest: clients do not know more.
+    If the schema is ``untimed_now``, a fact without ``t`` holds at ``now`` only, and one that has begun ends at ``now``
+    at the latest: clients do not know the future.
     """
     if t is None:
         return (now, now) if schema.untimed_now and now is not None else None
@@ -156,7 +158,7 @@ def interval(t: Any, schema: Schema, now: int | None = None) -> Interval | None:
             end = INT_MAX if times["end"] == UNBOUNDED else instant(times["end"], now)
     if schema.untimed_now and now is not None and start <= now:
         end = min(end, now)
-        start = end if start == INT_MIN else start  # an unbounded start states no past
+        start = end if start == INT_MIN else start  # an unbounded start states nothing about the past
     if (start, end) == (INT_MIN, INT_MAX):
         return None
     return checked_interval(start, end, schema)
@@ -214,7 +216,7 @@ SOURCE_TYPES: Final = ("server", "scan", "external", "client", "derived")  # the
 
 
 def check_source(data: Any, now: int) -> None:
-    """Raise :class:`Fault` if ``data`` is neither a source nor null. A valid source has no effect."""
+    """Raise :class:`Fault` if ``data`` is neither a source nor null. The server does not use it."""
     if data is None:
         return
     if type(data) is not dict:
@@ -233,7 +235,7 @@ def check_source(data: Any, now: int) -> None:
 
 
 def check_category(data: Any) -> None:
-    """Raise :class:`Fault` if ``data`` is neither a category nor null. A valid category has no effect."""
+    """Raise :class:`Fault` if ``data`` is neither a category nor null. The server does not use it."""
     if data is not None and (type(data) is not str or data not in PROVENANCE_CATEGORIES):
         shown = quote(data) if type(data) is str else "that"
         raise Fault(f"{shown} is not a category", f"one of {', '.join(PROVENANCE_CATEGORIES)}")
@@ -255,7 +257,7 @@ def parse_fact_objects(source: Source, now: int, *, wildcards: bool = False) -> 
 
 
 def parse_fact_argument(name: str, text: str, now: int, *, wildcards: bool = False) -> list[dict[str, Any]]:
-    """Return the facts of a text that need not end with a point; errors name the text ``name``."""
+    """Return the facts of a text whose final full stop may be missing; ``name`` is its name in error messages."""
     return parse_fact_objects(Source(name, text.strip().removesuffix(".") + " ."), now, wildcards=wildcards)
 
 

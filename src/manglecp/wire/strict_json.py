@@ -1,8 +1,8 @@
 """A strict JSON decoder: UTF-8, RFC 8259, no duplicate keys, bounded depth.
 
-msgspec silently keeps the last of two equal keys. To detect duplicates cheaply, the decoded value is encoded again, and
-both texts must have ``":``, which ends every key, equally often once white space is removed. Strings that contain it do
-so in both texts, unless they have an escape such as ``\\u003a``: a text with such escapes is parsed a second time.
+msgspec silently keeps the last of two equal keys. To detect duplicates cheaply, the decoded value is encoded again: if
+it has fewer ``":``, which ends every key, than the text without white space, a duplicate was lost. A ``":`` in a string
+counts in both, unless it is written as an escape such as ``\\u003a``: such a text is parsed a second time.
 
 The number and depth of arrays and objects are counted in the text, before decoding: a decoder's recursion limit depends
 on the caller's stack, and building millions of objects takes seconds.
@@ -28,7 +28,7 @@ JSON: TypeAlias = bool | int | float | str | list[Any] | dict[str, Any] | None
 
 _SPACE: Final = b" \t\r\n"
 _KEY_END: Final = b'":'
-_ESCAPED: Final = re.compile(rb"\\u00(?:2[02]|3[aA])")  # blank, quote, colon; strings have no other raw white space
+_ESCAPED: Final = re.compile(rb"\\u00(?:2[02]|3[aA])")  # of blank, quote and colon; others stay escaped
 _NEITHER_BRACKETS_NOR_QUOTES: Final = bytes(set(range(256)) - set(b'[]{}"'))
 _BRACES_TO_SQUARE: Final = bytes.maketrans(b"{}", b"[]")
 _BRACKETS_TO_STEPS: Final = bytes.maketrans(b"[]", b"\x01\xff")  # 1 and -1 as signed bytes
@@ -99,7 +99,7 @@ def brackets(data: bytes) -> bytes:
     if b"\\" in data:
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     outline = data.translate(_BRACES_TO_SQUARE, _NEITHER_BRACKETS_NOR_QUOTES)
-    outline = outline.replace(b'""', b"")  # every bracket still has an odd number of quotes before it if in a string
+    outline = outline.replace(b'""', b"")  # an odd number of quotes before a bracket still means: in a string
     return b"".join(outline.split(b'"')[::2])
 
 
@@ -131,7 +131,7 @@ class _Object(dict[str, Any]):
 
 
 def _find_duplicate(data: bytes) -> DuplicateKey | None:
-    """Return the first duplicate key, those of outer objects before those in them; None if there is none."""
+    """Return the first duplicate key, an object's own before those of objects inside it; None if there is none."""
     path: list[str | int] = []
     iterators: list[Iterator[tuple[str | int, Any]]] = []  # one for each step of the path
     value = document = json.loads(data, object_pairs_hook=_Object)

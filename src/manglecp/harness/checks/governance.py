@@ -1,8 +1,9 @@
 """Governance checks: the policy package is pinned, and every required control is in place.
 
-The *gate* is open if the profile claims governance or if there are governance constraints. A control is then judged if
-its object is present or required. Four conditions are judged even if the gate is closed: an unknown identity claim, an
-unknown trace mode or risk tier of the call, a verified guardrail document, and the mutation of a governance policy.
+Governance *applies* if the profile claims it or if there are governance constraints. A control is then judged if its
+object is present or required. Four conditions are judged even if governance does not apply: an unknown identity claim,
+an unknown trace mode or risk tier of the call, the stages that a verified guardrail document requires, and the mutation
+of a governance policy.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from manglecp.harness.constraints import (
 from manglecp.harness.evidence import GuardrailDecision
 from manglecp.harness.turn import Turn
 
-_CLAIM_ID: Final = CLASSES["governance.claim_id_invalid"]
+_UNKNOWN_CLAIM_ID: Final = CLASSES["governance.claim_id_invalid"]
 _UNPINNED: Final = CLASSES["governance.policy_package_unpinned"]
 _PACKAGE: Final = CLASSES["governance.policy_package_mismatch"]
 _STAGE_MISSING: Final = CLASSES["governance.guardrail_stage_missing"]
@@ -38,63 +39,63 @@ _TRACE: Final = CLASSES["governance.trace_mode_violation"]
 _RISK: Final = CLASSES["governance.risk_tier_profile_missing"]
 
 
-class _Gate:
-    __slots__ = ("constraints", "is_open", "profile", "promotes", "promotes_automatically", "turn")
+class _Governance:
+    __slots__ = ("applies", "changes_policy", "changes_policy_automatically", "constraints", "profile", "turn")
 
     def __init__(self, turn: Turn) -> None:
         profile, constraints = turn.constraints.governance_profile, turn.constraints.governance_constraints
         self.turn = turn
-        self.is_open = constraints is not None or (profile is not None and profile.claimed is True)
+        self.applies = constraints is not None or (profile is not None and profile.claimed is True)
         self.profile = profile or GovernanceProfile()
         self.constraints = constraints or GovernanceConstraints()
         intent = turn.evidence.mutation
-        self.promotes = intent is not None and intent.kind == "governance_policy"
-        self.promotes_automatically = self.promotes and intent is not None and intent.automated is True
+        self.changes_policy = intent is not None and intent.kind == "governance_policy"
+        self.changes_policy_automatically = self.changes_policy and intent is not None and intent.automated is True
 
     def judges(self, control: str, present: bool) -> bool:
         """Return whether a control has to be judged; ``present`` is whether the turn has an object for it."""
-        return self.is_open and (present or control in self.constraints.required_controls)
+        return self.applies and (present or control in self.constraints.required_controls)
 
 
-def _gate_of(turn: Turn) -> _Gate | None:
-    """Return the gate, open or closed; None for an unknown identity claim: then no control is checked."""
-    gate = _Gate(turn)
-    return gate if gate.profile.claim_id in (None, CLAIM_ID) else None
+def _governance_of(turn: Turn) -> _Governance | None:
+    """Return the governance of a turn, whether it applies or not; None for an unknown identity claim."""
+    governance = _Governance(turn)
+    return governance if governance.profile.claim_id in (None, CLAIM_ID) else None
 
 
 def check_profile(turn: Turn) -> Iterator[Finding]:
     """Check the conditions before the turn starts: package, trace mode and risk tier."""
-    gate = _gate_of(turn)
-    if gate is None:
+    governance = _governance_of(turn)
+    if governance is None:
         profile = turn.constraints.governance_profile
-        yield Finding(_CLAIM_ID, "governanceProfile", f"the claim {profile and profile.claim_id} is unknown")
+        yield Finding(_UNKNOWN_CLAIM_ID, "governanceProfile", f"the claim {profile and profile.claim_id} is unknown")
         return
     for control in (_check_package, _check_trace_mode, _check_risk_tier):
-        yield from control(gate)
+        yield from control(governance)
 
 
 def check_guardrails(turn: Turn) -> Iterator[Finding]:
     """Check that every stage has a guardrail decision, in the order of the stages."""
-    gate = _gate_of(turn)
-    if gate is not None:
-        yield from _check_stages(gate)
+    governance = _governance_of(turn)
+    if governance is not None:
+        yield from _check_stages(governance)
 
 
 def check_promotion(turn: Turn) -> Iterator[Finding]:
     """Check the preconditions of a policy change: evaluation, lineage, red team, limits of automation."""
-    gate = _gate_of(turn)
-    if gate is None:
+    governance = _governance_of(turn)
+    if governance is None:
         return
     for control in (_check_eval_gate, _check_lineage, _check_red_team, _check_self_evolution):
-        for finding in control(gate):
+        for finding in control(governance):
             yield finding
-            if gate.promotes:  # the mutation has the precondition, so its row gets the finding, too
+            if governance.changes_policy:  # the mutation has the precondition, so its row gets the finding, too
                 yield replace(finding, where="mutation")
 
 
-def _check_package(gate: _Gate) -> Iterator[Finding]:
-    provenance, where = gate.profile.policy_provenance, "governanceProfile/policyProvenance"
-    if not gate.judges("policyProvenance", provenance is not None or gate.profile.claimed is True):
+def _check_package(governance: _Governance) -> Iterator[Finding]:
+    provenance, where = governance.profile.policy_provenance, "governanceProfile/policyProvenance"
+    if not governance.judges("policyProvenance", provenance is not None or governance.profile.claimed is True):
         return
     if (
         provenance is None
@@ -107,16 +108,19 @@ def _check_package(gate: _Gate) -> Iterator[Finding]:
         return
     if provenance.expected_digest != provenance.bound_digest:
         yield Finding(_PACKAGE, where, "another package is bound than the one expected")
-    if gate.constraints.bind_governance_digest and provenance.bound_digest != gate.turn.call.governance_policy_digest:
+    if (
+        governance.constraints.bind_governance_digest
+        and provenance.bound_digest != governance.turn.call.governance_policy_digest
+    ):
         yield Finding(_PACKAGE, where, "another package is bound than the one of the call")
 
 
-def _check_stages(gate: _Gate) -> Iterator[Finding]:
-    decisions, declared = gate.turn.evidence.guardrail_decisions, gate.profile.guardrail_stages
-    present = bool(decisions) or declared is not None or gate.constraints.required_guardrail_stages is not None
-    if not gate.turn.terms.stages_by_document and not gate.judges("guardrailStages", present):
+def _check_stages(governance: _Governance) -> Iterator[Finding]:
+    decisions, declared = governance.turn.evidence.guardrail_decisions, governance.profile.guardrail_stages
+    present = bool(decisions) or declared is not None or governance.constraints.required_guardrail_stages is not None
+    if not governance.turn.terms.stages_by_document and not governance.judges("guardrailStages", present):
         return
-    required, is_stage_missing = gate.turn.terms.required_stages, False
+    required, is_stage_missing = governance.turn.terms.required_stages, False
     decided = {row.stage for row in decisions or ()}
     for stage in required:
         if (
@@ -127,7 +131,9 @@ def _check_stages(gate: _Gate) -> Iterator[Finding]:
             is_stage_missing = True
             yield Finding(_STAGE_MISSING, row_pointer("guardrailDecisions", stage), "the stage has no decision")
     if is_stage_missing:
-        for row in decisions or ():  # without them the check might not apply, so they get the finding, too
+        for row in (
+            decisions or ()
+        ):  # their presence may be why the stages are judged, so each of them gets the finding, too
             where = row_pointer("guardrailDecisions", row.sequence)
             yield Finding(_STAGE_MISSING, where, "another, required stage has no decision")
         return
@@ -151,14 +157,14 @@ def _find_out_of_order(decisions: tuple[GuardrailDecision, ...]) -> Iterator[tup
             yield row, f"the stage {row.stage} is out of its order"
 
 
-def _check_eval_gate(gate: _Gate) -> Iterator[Finding]:
-    evaluation, where = gate.profile.eval_gate, "governanceProfile/evalGate"
-    if not gate.promotes and not gate.judges("evalGate", evaluation is not None):
+def _check_eval_gate(governance: _Governance) -> Iterator[Finding]:
+    evaluation, where = governance.profile.eval_gate, "governanceProfile/evalGate"
+    if not governance.changes_policy and not governance.judges("evalGate", evaluation is not None):
         return
     if evaluation is None or evaluation.passed is not True:
         yield Finding(_EVAL, where, "the evaluation did not pass")
     own_floors = (evaluation and evaluation.thresholds) or {}
-    required_floors = gate.turn.terms.eval_thresholds
+    required_floors = governance.turn.terms.eval_thresholds
     metrics = (evaluation and evaluation.metrics) or {}
     for name in sorted(own_floors.keys() | required_floors.keys()):
         floor = max(floors[name] for floors in (own_floors, required_floors) if name in floors)
@@ -166,9 +172,9 @@ def _check_eval_gate(gate: _Gate) -> Iterator[Finding]:
             yield Finding(_EVAL, where, f"{name} is {metrics.get(name)}; at least {floor} is needed")
 
 
-def _check_lineage(gate: _Gate) -> Iterator[Finding]:
-    lineage, where = gate.profile.eval_evidence, "governanceProfile/evalEvidence"
-    if not gate.promotes and not gate.judges("evalEvidence", lineage is not None):
+def _check_lineage(governance: _Governance) -> Iterator[Finding]:
+    lineage, where = governance.profile.eval_evidence, "governanceProfile/evalEvidence"
+    if not governance.changes_policy and not governance.judges("evalEvidence", lineage is not None):
         return
     if (
         lineage is None
@@ -177,13 +183,17 @@ def _check_lineage(gate: _Gate) -> Iterator[Finding]:
         or lineage.metric_thresholds_ref is None
     ):
         yield Finding(_LINEAGE, where, "a reference to the data set, the grader or the thresholds is missing")
-    if lineage is not None and lineage.profile_ref not in (None, gate.turn.call.eval_profile_ref):
+    if lineage is not None and lineage.profile_ref not in (None, governance.turn.call.eval_profile_ref):
         yield Finding(_LINEAGE, where, f"the evaluation ran on {lineage.profile_ref}, not on the benchmark of the call")
 
 
-def _check_red_team(gate: _Gate) -> Iterator[Finding]:
-    report, terms, where = gate.profile.red_team_gate, gate.turn.terms.red_team, "governanceProfile/redTeamGate"
-    if not gate.promotes and not gate.judges("redTeamGate", report is not None):
+def _check_red_team(governance: _Governance) -> Iterator[Finding]:
+    report, terms, where = (
+        governance.profile.red_team_gate,
+        governance.turn.terms.red_team,
+        "governanceProfile/redTeamGate",
+    )
+    if not governance.changes_policy and not governance.judges("redTeamGate", report is not None):
         return
     if report is None:
         yield Finding(_RED_TEAM, where, "there was no adversarial regression")
@@ -202,9 +212,9 @@ def _check_red_team(gate: _Gate) -> Iterator[Finding]:
         yield Finding(_RED_TEAM, where, f"{report.failures} failures; at most {terms.max_failures} are admitted")
 
 
-def _check_self_evolution(gate: _Gate) -> Iterator[Finding]:
-    bounds, where = gate.profile.self_evolution, "governanceProfile/selfEvolution"
-    if not gate.promotes_automatically and not gate.judges("selfEvolution", bounds is not None):
+def _check_self_evolution(governance: _Governance) -> Iterator[Finding]:
+    bounds, where = governance.profile.self_evolution, "governanceProfile/selfEvolution"
+    if not governance.changes_policy_automatically and not governance.judges("selfEvolution", bounds is not None):
         return
     if bounds is None or bounds.max_attempts is None or bounds.max_attempts < 1:
         yield Finding(_RETRY, where, "the attempts are not bounded by a number")
@@ -214,13 +224,13 @@ def _check_self_evolution(gate: _Gate) -> Iterator[Finding]:
         yield Finding(_ROLLBACK, where, "no version is named to roll back to")
 
 
-def _check_trace_mode(gate: _Gate) -> Iterator[Finding]:
-    call_mode, profile_mode = gate.turn.call.observability_mode, gate.profile.observability_mode
-    terms = gate.constraints
+def _check_trace_mode(governance: _Governance) -> Iterator[Finding]:
+    call_mode, profile_mode = governance.turn.call.observability_mode, governance.profile.observability_mode
+    constraints = governance.constraints
     if call_mode is not None and call_mode not in TRACE_MODES:
         yield Finding(_TRACE, "callSpec/observabilityMode", f"the mode {call_mode} is unknown")
-    is_constrained = bool(terms.zero_data_retention) or terms.allowed_observability_modes is not None
-    if not gate.judges("observabilityMode", is_constrained or call_mode is not None or profile_mode is not None):
+    is_constrained = bool(constraints.zero_data_retention) or constraints.allowed_observability_modes is not None
+    if not governance.judges("observabilityMode", is_constrained or call_mode is not None or profile_mode is not None):
         return
     where = "governanceProfile/observabilityMode"
     mode = call_mode if profile_mode is None else profile_mode
@@ -229,22 +239,22 @@ def _check_trace_mode(gate: _Gate) -> Iterator[Finding]:
         return
     if call_mode not in (None, mode):
         yield Finding(_TRACE, where, f"the call has {call_mode}, the profile {mode}")
-    if terms.allowed_observability_modes is not None and mode not in terms.allowed_observability_modes:
+    if constraints.allowed_observability_modes is not None and mode not in constraints.allowed_observability_modes:
         yield Finding(_TRACE, where, f"the mode {mode} is not admitted")
-    if terms.zero_data_retention and mode == "dashboard":
+    if constraints.zero_data_retention and mode == "dashboard":
         yield Finding(_TRACE, where, "a dashboard retains data")
-    if terms.require_processor_ref and mode != "disabled" and gate.profile.processor_ref is None:
+    if constraints.require_processor_ref and mode != "disabled" and governance.profile.processor_ref is None:
         yield Finding(_TRACE, where, "the processor is not named")
     if mode == "disabled":
-        for row in gate.turn.evidence.trace_exports:
+        for row in governance.turn.evidence.trace_exports:
             yield Finding(_TRACE, row_pointer("traceExports", row.sink or ""), "an export while tracing is disabled")
 
 
-def _check_risk_tier(gate: _Gate) -> Iterator[Finding]:
-    call_tier, risk = gate.turn.call.risk_tier, gate.profile.risk_tier
+def _check_risk_tier(governance: _Governance) -> Iterator[Finding]:
+    call_tier, risk = governance.turn.call.risk_tier, governance.profile.risk_tier
     if call_tier is not None and call_tier not in TIERS:
         yield Finding(_RISK, "callSpec/riskTier", f"the tier {call_tier} is unknown")
-    if not gate.judges("riskTier", risk is not None or call_tier is not None):
+    if not governance.judges("riskTier", risk is not None or call_tier is not None):
         return
     where = "governanceProfile/riskTier"
     if risk is None:
@@ -256,5 +266,5 @@ def _check_risk_tier(gate: _Gate) -> Iterator[Finding]:
         yield Finding(_RISK, where, "the control profile is not bound")
     if call_tier not in (None, risk.tier):
         yield Finding(_RISK, where, f"the call has {call_tier}, the profile {risk.tier}")
-    if risk.tier in (gate.constraints.human_checkpoint_tiers or ()) and risk.approval_ref is None:
+    if risk.tier in (governance.constraints.human_checkpoint_tiers or ()) and risk.approval_ref is None:
         yield Finding(_RISK, where, f"the tier {risk.tier} needs an approval by a human")

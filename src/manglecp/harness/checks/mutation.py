@@ -151,7 +151,7 @@ def _claim_of(action: str) -> str:
 
 
 def check_use_evidence(turn: Turn) -> Iterator[Finding]:
-    """Check that every input is in a consumed result or an earlier join, and that a session or trajectory is named."""
+    """Check that a session or trajectory is named, and that each input is of a consumed result or a cited witness."""
     intent, evidence = turn.evidence.mutation, turn.evidence
     if intent is None:
         return

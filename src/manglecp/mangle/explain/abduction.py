@@ -42,7 +42,7 @@ from manglecp.mangle.syntax import (
 from manglecp.mangle.values import Value
 
 Pattern: TypeAlias = tuple[Value | None, ...]  # the known arguments of a fact; None for unknown ones
-RawKey: TypeAlias = Key | None  # the predicate that a rule reads as derived, not coalesced; see reads_raw
+RawKey: TypeAlias = Key | None  # the predicate that a rule reads as derived, not coalesced; see raw_key_of
 FINAL_STEPS: Final = 10_000  # to collect partial results after all steps are spent
 
 
@@ -295,7 +295,7 @@ class Abduction:
 
     def _evaluate_body(self, shape: Shape, start: Row, progress: MinimalSets) -> list[State]:
         """Return the states after all premises, and after all pending ones have facts."""
-        raw = self.solver.reads_raw(shape.rule)
+        raw = self.solver.raw_key_of(shape.rule)
         states = [State(start)]
         for premise in shape.rule.premises:
             states = _distinct(new for state in states for new in self._pass_premise(premise, state, raw, progress))

@@ -41,7 +41,7 @@ def _blocked(instances: Instances, shape: Shape, goal: Fact) -> BlockedRule:
     assert start is not None  # the head unifies
     # If all of the head is fixed, no row satisfies all premises, and one that satisfies all but the last suffices.
     target = len(rule.premises) - (0 if shape.leaves_open(shape.fixable) else 1)
-    with solver.reading_raw(solver.reads_raw(rule)):
+    with solver.reading_raw(solver.raw_key_of(rule)):
         depth, row = furthest(solver, rule, start, MAX_ROWS, target)
     if depth < len(rule.premises):
         return BlockedRule(shape.ref, premise_text(shape.as_written(depth), row), shape.by_first_occurrence(row))

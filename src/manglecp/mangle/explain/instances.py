@@ -275,13 +275,13 @@ class Instances:
             for args in self._deferred_facts(premise, before, after):
                 yield Option((Fact(key[0], args),))
             return
-        with solver.reading_raw(solver.reads_raw(rule)):
+        with solver.reading_raw(solver.raw_key_of(rule)):
             _, facts = solver.look_up(premise, after)  # every argument is known, so few facts are left
             matcher = Matcher(premise, before, solver.now)  # whether a variable takes an end depends on the row before
             ends = tuple(after.get(name) if name else None for name in free_ends(premise, before))
             matching = [f for f in facts if _has_ends(f[1], ends) and matcher.match(before, *f) == after]
         for args, coalesced in sorted(matching, key=_timed_order) if len(matching) > 1 else matching:
-            if coalesced is None or solver.reads_raw(rule) == key:
+            if coalesced is None or solver.raw_key_of(rule) == key:
                 yield Option((Fact(key[0], args, coalesced),))
                 continue
             raw = [i for i in solver.intervals(key, args, raw=True) if coalesced[0] <= i[0] and i[1] <= coalesced[1]]

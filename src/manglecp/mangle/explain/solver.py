@@ -43,7 +43,7 @@ def read_fact(text: str, program: Program, now: int) -> Fact:
     if literal.negated:
         refuse("a fact is not negated", fix="remove the negation")
     if literal.operator is not None:
-        refuse("a fact has no operator", literal.operator.span, "write when it holds as @[start, end]")
+        refuse("a fact has no operator", literal.operator.span, "give its time as @[start, end]")
     atom = literal.atom
     if atom.key not in program.predicates:
         if atom.predicate.startswith(":"):
@@ -81,7 +81,7 @@ def read_goal(fact: str | Fact, program: Program, now: int) -> Fact:
 
 
 # Look-ups use persistent indexes, and consecutive plain look-ups are joined in the cheapest order. Everything else, in
-# particular temporal premises, keeps the running order, which is part of its meaning.
+# particular temporal premises, keeps its place in ``rule.premises``, which the result depends on.
 class ModelSolver(NaiveEvaluation):
     """The naive evaluator over a finished model."""
 
@@ -89,7 +89,7 @@ class ModelSolver(NaiveEvaluation):
         super().__init__(model.program, model.now, model.limits)
         self.model = model
         self.deadline: float | None = None  # on the monotonic clock; a look-up after it raises LimitError
-        self.raw_key: Key | None = None  # the predicate that is read as derived, not coalesced
+        self.raw_key: Key | None = None  # the predicate whose intervals are read before coalescing
         self._recursive = {key for c in model.program.components if c.recursive for key in c.predicates}
         self._indexes: dict[tuple[Key, bool, tuple[int, ...]], Index] = {}
         self._matchers: dict[tuple[int, tuple[bool, ...]], tuple[Matcher, Index]] = {}
@@ -97,7 +97,7 @@ class ModelSolver(NaiveEvaluation):
         self._blocks: dict[int, list[tuple[Premise, ...]]] = {}  # see _premise_blocks, by the id of a rule
 
     def relation(self, key: Key) -> Relation:
-        """Return the relation of the model as NaiveEvaluation reads it, for deferred and merge predicates."""
+        """Return the facts of a predicate as the naive evaluator reads them, for deferred and merge predicates."""
         relation = self.relations.get(key)
         if relation is None:
             relation = self.relations[key] = Relation()
@@ -156,7 +156,10 @@ class ModelSolver(NaiveEvaluation):
         premise_names = self._names.get(id(premise))
         if premise_names is None:
             names = tuple(arg.name for arg in premise.atom.args if isinstance(arg, Variable))
-            premise_names = self._names[id(premise)] = (premise, names)  # a live premise keeps its id
+            premise_names = self._names[id(premise)] = (
+                premise,
+                names,
+            )  # held, so that its id is not reused
         cache_key = (id(premise), tuple([name in row for name in premise_names[1]]))
         cached = self._matchers.get(cache_key) if self.raw_key is None else None
         if cached is None:
@@ -193,14 +196,14 @@ class ModelSolver(NaiveEvaluation):
     def solve(self, premise: Premise, row: Row) -> list[Row]:
         return self._drive(self._solve(premise, [row]))
 
-    def reads_raw(self, rule: Rule) -> Key | None:
-        """Return the head if the rule reads its intervals uncoalesced, because it is temporal and recursive."""
+    def raw_key_of(self, rule: Rule) -> Key | None:
+        """Return the key of a temporal, recursive head, whose intervals the rule reads before coalescing; else None."""
         key = rule.head.key
         return key if self.predicate(key).temporal and key in self._recursive else None
 
     @contextmanager
     def reading_raw(self, key: Key | None) -> Iterator[None]:
-        """Read this predicate as derived, not coalesced, in the ``with`` block."""
+        """Read the intervals of this predicate before coalescing, in the ``with`` block."""
         before, self.raw_key = self.raw_key, key
         try:
             yield
@@ -210,7 +213,7 @@ class ModelSolver(NaiveEvaluation):
     def body(self, rule: Rule, row: Row) -> list[Row]:
         """Return the rows that satisfy every premise, before transforms."""
         rows = [row]
-        with self.reading_raw(self.reads_raw(rule)):
+        with self.reading_raw(self.raw_key_of(rule)):
             for block in self._premise_blocks(rule):
                 try:
                     rows = self._join(block, rows) if len(block) > 1 else self._drive(self._solve(block[0], rows))
@@ -223,7 +226,7 @@ class ModelSolver(NaiveEvaluation):
         return rows
 
     def _premise_blocks(self, rule: Rule) -> list[tuple[Premise, ...]]:
-        """Group the premises in running order; consecutive plain look-ups form one block."""
+        """Group the premises in their order; consecutive plain look-ups form one block."""
         blocks = self._blocks.get(id(rule))
         if blocks is None:
             blocks = self._blocks[id(rule)] = []
@@ -270,7 +273,7 @@ def index_by(positions: tuple[int, ...], facts: Iterable[TimedArgs]) -> dict[Arg
 
 
 def furthest(solver: ModelSolver, rule: Rule, start: Row, max_rows: int, target: int | None = None) -> tuple[int, Row]:
-    """Return how many premises can be satisfied, and the least row that satisfies them.
+    """Return how many of the first premises can be satisfied together, and the least row that satisfies them.
 
     Searches depth first, in the order of values, at most ``max_rows`` rows, up to ``target`` premises (default: all).
     """
