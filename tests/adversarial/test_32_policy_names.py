@@ -24,7 +24,7 @@ macro("drain_node", "Drains."). macro_step("drain_node", 1, "drain"). relevant("
 
 
 def load(policy: str, domain: str = "", **parts: Any) -> Domain:
-    parts = {"actions": ("undo", "drain"), "intents": ("deploy",), "permissions": ("sre",), **parts}
+    parts = {"actions": ("undo", "drain"), "intents": ("deploy",), "permissions": ("sre",), "trust_levels": (), **parts}
     return Domain.load(pack(OPS + domain, policy=policy, **parts))
 
 

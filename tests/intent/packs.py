@@ -74,11 +74,12 @@ def pack(
     params: Mapping[str, str] | None = None,
     fact_files: Sequence[str] = (),
     permissions: Iterable[str] | None = None,
+    trust_levels: Iterable[str] | None = None,
     name: str = "sample",
 ) -> Pack:
     """Rules by trust level; an action, a skill and an intent may be just a name.
 
-    All trust levels that the rules read are declared, and all permissions unless they are given.
+    All permissions and trust levels that the rules read are declared, unless they are given.
     """
     texts = (
         ("rules/schema/schema.mg", schema, Trust.SCHEMA),
@@ -90,7 +91,7 @@ def pack(
     settings = Settings(
         name=name,
         permissions=tuple(permissions),
-        trust_levels=tuple(_TRUST.findall(domain + policy)),
+        trust_levels=tuple(_TRUST.findall(domain + policy) if trust_levels is None else trust_levels),
         domain=DomainSettings(id=name, description=f"The domain {name}."),
         intents=tuple(
             IntentSettings(name=intent, description=f"To {intent}.") if isinstance(intent, str) else intent
