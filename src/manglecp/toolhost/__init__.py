@@ -1,12 +1,12 @@
 """The toolhost: actions behind a process boundary, both sides of the IPC contract.
 
-* **An action is a plain typed function.** Its hints are its schema, its docstring its description, its declared effects
-  the tier of the lease that it needs (:mod:`.actions`).
-* **The gate is at the effect.** A call above tier 0 runs only under a token that was minted for exactly this call, with
-  the key of exactly this host (:mod:`.leases`).
-* **State travels by value**, whole or as a delta (:mod:`.state`); a failed action changes nothing.
+* **An action is a plain typed function.** Its schema comes from its type hints, its description from its docstring, and
+  its tier (0: no effects) from its declared effects (:mod:`.actions`).
+* **A call above tier 0 needs a lease**: a token minted for exactly this call, with the key of exactly this host
+  (:mod:`.leases`).
+* **State is passed by value**, whole or as a delta (:mod:`.state`); a failed action does not change it.
 
-This module imports nothing: a host process pays only for what it uses.
+Exported names are imported on first use, because the modules that a host loads determine its start time.
 """
 
 from manglecp.base.lazy import attach

@@ -1,16 +1,13 @@
 """The actions of a pack, run by warm sandboxed hosts.
 
-Offers were proven with the rules and actions of the pack as it was read. So the hosts serve exactly the file that the
-pack describes, and no file of the pack may have changed when they start.
+Tools are proven with the rules and actions of the pack as it was read, so no host starts if a file has changed since.
 
 The operator decides the sandbox: ``strict``, or ``spawn`` with the programs that the operator allows, or the weaker
 profile that the pack requests, if the operator permits it. Actions share a host only with those of the same rights
-(:class:`HostRights`). All of them may read the folders of the settings of the pack. A host that may start programs
-serves one call, and no process of it is left when that call is answered; every other host cannot create a process.
-
-A program cannot be trusted to only read. So an action that starts programs and declares ``mutates=False`` has a host
-that can write its temporary folder only, and reach no network: its workspace is read-only, and its profile is never
-weaker than ``spawn``.
+(:class:`HostRights`). All may read the folders that the settings of the pack name. A host that may start programs
+serves one call, and its processes are dead when that call is answered; every other host cannot create a process.
+Programs of an action with ``mutates=False`` are not trusted to only read: its host has a read-only workspace and no
+network, can write only its temporary folder, and its profile is never weaker than ``spawn``.
 """
 
 from __future__ import annotations
@@ -49,31 +46,32 @@ _FILE_WRITING: Final = frozenset({"filesystem", "filesystem_write", "filesystem_
 class HostRights(NamedTuple):
     """The rights of a host, by which the actions of a pack are grouped."""
 
-    starts: bool  # programs
-    writes: bool  # the folders of the pack
-    changes: bool  # the workspace, and whatever a weaker profile permits
+    may_start_programs: bool
+    may_write_folders: bool  # those that the settings of the pack name as writable
+    may_change: bool  # the workspace, and everything that a weaker profile permits
 
 
 def program_finder(pack: Pack, environ: Mapping[str, str]) -> ProgramFinder:
-    """Return the finder for programs of the pack, by its settings; a path that is only a default is ignored."""
+    """Return the finder for programs of the pack, with the paths that the operator has set for them."""
+    # A path that is only a default is the choice of the pack author, and is ignored.
     default_paths = {param.name: param.default for param in pack.settings.params if "/" in (param.default or "")}
     settings = {name: value for name, value in pack.params.items() if default_paths.get(name) != value}
     return ProgramFinder(environ, settings)
 
 
 def group_actions(
-    pack: Pack, starts: Callable[[ActionDescription], bool], *, changeable: bool
+    pack: Pack, may_start: Callable[[ActionDescription], bool], *, anything_changeable: bool
 ) -> dict[HostRights, list[str]]:
     """Return action ids by rights, the least rights first.
 
-    ``starts`` returns whether an action may start programs; ``changeable`` is whether any host has the right
-    ``changes``: if none has, the right separates no actions.
+    ``may_start`` returns whether an action may start programs. Without ``anything_changeable`` no host gets the right
+    ``may_change``, so that it does not split the actions into more groups.
     """
     has_writable_folders = bool(pack.writable)
     groups: dict[HostRights, list[str]] = {}
     for action in pack.actions.values():
         writes = has_writable_folders and action.mutates and not _FILE_WRITING.isdisjoint(action.effects)
-        rights = HostRights(starts(action), writes, changeable and not must_only_read(action))
+        rights = HostRights(may_start(action), writes, anything_changeable and not must_only_read(action))
         groups.setdefault(rights, []).append(action.aid)
     return dict(sorted(groups.items()))
 
@@ -84,7 +82,7 @@ def must_only_read(action: ActionDescription) -> bool:
 
 
 _FILE: Final = "actions.py"
-_RELOAD: Final = "read it again"
+_RELOAD: Final = "read it again"  # the fix in a PackError
 _MAX_SETTINGS: Final = 100_000  # bytes: the kernel limits one environment variable to 128 KiB
 
 
@@ -142,33 +140,34 @@ def _served_plugins(
     if len(json.dumps(dict(pack.params))) > _MAX_SETTINGS:
         raise PackError.at("", f"its settings have more than {_MAX_SETTINGS:,} bytes", fix="give shorter ones")
     weaker_profile = policy.weaker(pack.settings.sandbox)  # None: strict or spawn
-    # A weaker profile permits all programs. So read-only actions, which do not get it, may start all that they name.
+    # A weaker profile permits all programs. Actions that must only read keep ``spawn``, with all programs they name.
     allowed = (EVERY,) if weaker_profile else programs
     finder = program_finder(pack, environ)
     served = []
 
-    def starts(action: ActionDescription) -> bool:
+    def may_start(action: ActionDescription) -> bool:
         if weaker_profile is not None and not must_only_read(action):
+            # The profile none has no PID namespace to end after one call, so its actions share a host.
             return weaker_profile == "standard" and starts_programs(action.effects)
         return any(finder.startable(name, allowed) is not None for name in action.spawn)
 
-    changeable = bool(workspace) or weaker_profile is not None
-    for rights, aids in group_actions(pack, starts, changeable=changeable).items():
+    anything_changeable = bool(workspace) or weaker_profile is not None
+    for rights, aids in group_actions(pack, may_start, anything_changeable=anything_changeable).items():
         part = replace(listing, catalogue={aid: listing.catalogue[aid] for aid in aids})
-        writable = pack.writable if rights.writes else ()
+        writable = pack.writable if rights.may_write_folders else ()
         command = part.command(
             environ,
-            sandbox=weaker_profile if rights.changes else None,
+            sandbox=weaker_profile if rights.may_change else None,
             programs=allowed,
             workspace=workspace,
-            read_only=bool(workspace) and not rights.changes,
+            read_only=bool(workspace) and not rights.may_change,
             writable=writable,
             readable=[*pack.readable, *(folder for folder in pack.writable if folder not in writable)],
             policy=policy,
             settings=pack.params,
             finder=finder,
-            single_use=rights.starts,
-            may_fork=rights.starts,
+            single_use=rights.may_start_programs,
+            may_fork=rights.may_start_programs,
         )
         served.append(ServedPlugin(part.catalogue, require_command(_FILE, command)))
     return served
@@ -207,7 +206,7 @@ def pack_listing(pack: Pack, file: PythonFile, catalogue: Catalogue) -> Listing:
 
 
 def require_command(file_name: str, command: HostCommand | DispatchError) -> HostCommand:
-    """Return the command; raises :class:`PackError` for an error."""
+    """Return the command, or raise the error as a :class:`PackError`."""
     if isinstance(command, HostCommand):
         return command
     raise PackError.at(file_name, f"cannot be served: {command['detail'][:300]}")
@@ -220,7 +219,7 @@ def profile_of(
     environ: Mapping[str, str] | None = None,
     sandbox: SandboxPolicy | None = None,
 ) -> Profile:
-    """Return the sandbox profile that :func:`serve_actions` uses; the least strict of several."""
+    """Return the least strict sandbox profile of the hosts that :func:`serve_actions` starts."""
     if sandbox is not None and (weaker_profile := sandbox.weaker(pack.settings.sandbox)) is not None:
         return weaker_profile
     finder = program_finder(pack, environ or os.environ)
@@ -230,5 +229,5 @@ def profile_of(
 
 @cache
 def containment_problem(profile: Profile) -> str | None:
-    """Return why hosts of this profile get no PID namespace here; None if they get one, or permit no processes."""
+    """Return why hosts of this profile get no PID namespace here; None if they get one, or the profile has none."""
     return probe(profile).missing.get("pid_namespace") if profile in CONTAINED else None

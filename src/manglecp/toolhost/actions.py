@@ -1,15 +1,13 @@
 """``@action`` and ``@external``: declarations of the functions of a plugin that a host serves.
 
-The tier of an action is the highest tier of its effects; an unknown effect is dangerous:
-
+The tier of an action is the highest tier of its effects:
     0  safe        nothing changes
-    1  write       files, databases and pages change
-    2  system      other machines and processes take part
-    3  dangerous   money, identities, what cannot be undone, and everything unknown
+    1  write       files, databases and web pages change
+    2  system      other machines or processes are involved
+    3  dangerous   payments, identities, irreversible and unknown effects
 
-``mutates=False`` declares a whole action read-only. It lowers the tier of effects that can be reads to 0, and is
-refused for others. An action that starts programs can be read-only if it does not use the network: the hosts of packs
-(:mod:`manglecp.toolhost.action_hosts`) enforce that its programs change nothing.
+``mutates=False`` declares an action read-only: tier 0. It is refused if an effect cannot be a read. An action that
+starts programs can be read-only if it does not use the network: :mod:`.action_hosts` keeps its programs from writing.
 """
 
 from __future__ import annotations
@@ -47,13 +45,14 @@ _STARTS_PROGRAMS: Final = frozenset({"process", "proc_exec", "process_spawn"})
 
 
 def lease_tier(effects: Iterable[str], *, mutates: bool = True) -> int:
-    """Return the highest tier of the effects; 0 if ``mutates=False``, which raises ValueError if it contradicts one."""
+    """Return the highest tier of the effects, or 0 without ``mutates``; then ValueError if one cannot be a read."""
     effects = tuple(effects)
     highest = max(map(_tier, effects), default=SAFE)
     if mutates or highest == SAFE:
         return highest
     # A program that reaches other machines cannot be kept from changing them.
-    allowed = _CAN_BE_READS if not _REMOTE.isdisjoint(effects) else _CAN_BE_READS | _STARTS_PROGRAMS
+    is_local = _REMOTE.isdisjoint(effects)
+    allowed = _CAN_BE_READS | _STARTS_PROGRAMS if is_local else _CAN_BE_READS
     for effect in effects:
         if effect not in allowed and _tier(effect) > SAFE:
             raise ValueError(f"an action with the effect {effect!r} cannot be declared with mutates=False")
@@ -63,7 +62,7 @@ def lease_tier(effects: Iterable[str], *, mutates: bool = True) -> int:
 def _tier(effect: str) -> int:
     if effect in _TIERS:
         return _TIERS[effect]
-    if effect.startswith("x-"):  # a foreign effect, whatever its suffix
+    if effect.startswith("x-"):  # an extension, whose suffix has no known meaning
         return DANGEROUS
     if effect.endswith("_read"):
         return SAFE
@@ -73,7 +72,7 @@ def _tier(effect: str) -> int:
 
 
 def starts_programs(effects: object) -> bool:
-    """Return whether one of the effects is to start programs; False if they are not a list."""
+    """Return whether an effect is to start programs; False if ``effects``, which may be untrusted, are not a list."""
     return isinstance(effects, (list, tuple)) and not _STARTS_PROGRAMS.isdisjoint(effects)
 
 
@@ -126,10 +125,10 @@ def action(
     it starts included; ``timeout`` is in seconds; ``spawn`` names the only binaries that it may execute, by name or
     absolute path; ``version`` is the last part of its action id. ``reversible`` declares that its effects can be
     undone, ``idempotent`` that a second call with the same input changes nothing more. ``deterministic`` declares that
-    the same input and slots give the same result, ``replay_inputs`` what else the result depends on, and ``tags`` the
-    menus that the action may appear on. ``preview`` names a read-only action whose result approvers see: it gets those
-    inputs of this action that it has parameters for, and members of its result that are parameters of this action
-    become inputs of this action.
+    the same input and slots give the same result; ``replay_inputs`` names what else the result depends on; a client can
+    select actions by their ``tags``. ``preview`` names a read-only action that runs before approval, with the inputs
+    that it has parameters for. Approvers see its result, and result members that are parameters of the declared action
+    become inputs of that action.
     """
     lists = {"effects": effects, "spawn": spawn, "tags": tags, "replay_inputs": replay_inputs}
     for name, values in lists.items():
@@ -204,9 +203,9 @@ def _attribute(candidate: object, name: str) -> Any:
 _SIGNATURE: Final = re.compile(
     r"([a-z][A-Za-z0-9_]*)\(\s*([A-Z][A-Za-z0-9_]*(?:\s*,\s*[A-Z][A-Za-z0-9_]*)*)\s*\)", re.ASCII
 )
-_COROUTINE_FLAGS: Final = 0x80 | 0x200  # of a code object: a coroutine, an async generator
+_COROUTINE_FLAGS: Final = 0x80 | 0x200  # CO_COROUTINE and CO_ASYNC_GENERATOR of a code object
 _MAX_SECONDS: Final = 3_600
-_NOT_ROWS: Final = (str, bytes, bytearray, dict)  # iterable, but returned by mistake
+_NOT_ROWS: Final = (str, bytes, bytearray, dict)  # iterables that are never meant as rows or as a row
 
 
 def external(
@@ -217,11 +216,11 @@ def external(
         @external("similar_failure(Text, Count, Id)", mode="++-", deterministic=False, seconds=2)
         def similar_failure(text: str, count: int) -> Iterable[tuple[str]]: ...
 
-    ``mode`` has a ``+`` for each argument that is an input, and a ``-`` for each output. The function gets the inputs
-    of one question and returns rows of outputs; with one output, a row may be the bare value. With ``batch=True`` it
-    gets a list of questions, each a tuple, and returns as many lists of rows. Values are plain JSON, in the form that
-    the ``Decl`` of the predicate states. ``deterministic=False`` declares that answers may change; ``seconds`` is the
-    time for all questions of one evaluation round. A host serves the function as an action of tier 0.
+    ``mode`` has a ``+`` for each argument that is an input, and a ``-`` for each output. A question is one tuple of
+    input values. The function gets them as arguments and returns rows of outputs; with one output, a row may be the
+    bare value. With ``batch=True`` it gets a list of questions and returns as many lists of rows. Values are plain
+    JSON, as the ``Decl`` of the predicate states. ``deterministic=False`` declares that answers may change; ``seconds``
+    is the time for all questions of one evaluation round. A host serves the function as an action of tier 0.
     """
     match = _SIGNATURE.fullmatch(signature)
     if match is None:
@@ -251,30 +250,30 @@ def external(
     return decorate
 
 
-def _batch_action(function: Callable[..., Any], mode: str, batch: bool) -> Callable[..., Any]:
-    """Return the action that a host serves: it answers a list of questions with a list of rows for each."""
+def _batch_action(function: Callable[..., Any], mode: str, takes_batch: bool) -> Callable[..., Any]:
+    """Return the action that a host serves: it takes a list of questions and returns a list of rows for each."""
     input_count, output_count = mode.count("+"), mode.count("-")
 
     def answer(inputs: list[list[Any]]) -> dict[str, Any]:
         questions = [tuple(question) for question in inputs]
         if any(len(question) != input_count for question in questions):
             raise ValueError(f"a question has {input_count} values")
-        answers = list(function(questions)) if batch else [function(*question) for question in questions]
+        answers = list(function(questions)) if takes_batch else [function(*question) for question in questions]
         if len(answers) != len(questions):
             raise ValueError(f"{len(answers)} answers to {len(questions)} questions")
-        return {"rows": [[_row(row, output_count) for row in _rows(rows)] for rows in answers]}
+        return {"rows": [[_row_values(row, output_count) for row in _check_rows(rows)] for rows in answers]}
 
     return answer
 
 
-def _rows(rows: Any) -> Any:
+def _check_rows(rows: Any) -> Any:
     if isinstance(rows, _NOT_ROWS):
         raise TypeError(f"an answer is a list of rows, not a {type(rows).__name__}")
     return rows
 
 
-def _row(row: Any, count: int) -> list[Any]:
-    """Return the ``count`` values of a row; for one value, a row that is not a tuple is the value itself."""
+def _row_values(row: Any, count: int) -> list[Any]:
+    """Return the ``count`` values of a row; if ``count`` is 1, a row that is not a tuple is the value itself."""
     if count != 1 and isinstance(row, _NOT_ROWS):
         raise TypeError(f"a row is a tuple of {count} values, not a {type(row).__name__}")
     values = list(row) if isinstance(row, tuple) or count != 1 else [row]

@@ -2,7 +2,7 @@
 
 An action that needs them has a parameter annotated ``Context``; callers do not see that parameter. Reports (progress,
 logs, lease events) leave the host on a descriptor of their own, one line of JSON each. Progress and logs are advisory:
-if the reader is slow some are dropped, and the next report has their number, but the action never waits.
+if the reader is slow, some are dropped and the next report states how many; the action never waits.
 
 Lease events are not dropped: if the pipe is full they go to standard error. In a report that is too long for one line,
 each long text, such as a call id, is replaced by its beginning and its digest.
@@ -25,7 +25,7 @@ _MAX_TRACE: Final = 64_000  # characters
 
 
 def describe(error: BaseException) -> str:
-    """Return the name and text of an exception (of a group, its first cause), even if its ``__str__`` raises."""
+    """Return the name and text of an exception (for a group, with its first member), even if its ``__str__`` raises."""
     name = type(error).__name__
     try:
         text = str(error)
@@ -39,7 +39,7 @@ def describe(error: BaseException) -> str:
 def trace(error: BaseException) -> None:
     """Write a traceback to standard error."""
     try:
-        from traceback import format_exception  # only failures pay for it
+        from traceback import format_exception  # not at the top: its import would slow the start of every host
 
         sys.stderr.write("".join(format_exception(error))[-_MAX_TRACE:])
     except BaseException:  # standard error is unusable
@@ -49,13 +49,13 @@ def trace(error: BaseException) -> None:
 SETTINGS: Final = "MANGLECP_SETTINGS"  # the environment variable with the settings of the pack: a JSON object of texts
 _MAX_LINE: Final = 4096  # PIPE_BUF: a line up to this size is written whole or not at all
 _MAX_TEXT: Final = 512  # characters of a message of an action
-_EXCERPT: Final = 32  # characters of a long text that is replaced by its digest
-_MAX_NUMBER: Final = 1e308
+_EXCERPT: Final = 32  # characters that are kept of a long text, before its digest
+_MAX_NUMBER: Final = 1e308  # nearly the largest float: a larger integer would be infinity for most readers of JSON
 _encode: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
 class Reports:
-    """Sends reports.
+    """Sends reports on a descriptor.
 
     Without a descriptor, logs and lease events go to standard error, and progress is dropped. A descriptor of the null
     device disables all reports.
@@ -99,7 +99,7 @@ class Reports:
 
 
 class Context:
-    """The context of a call, for its action. ``call`` are the members that name the call in its reports."""
+    """The context of a call, for its action. ``call`` has the members that identify the call in its reports."""
 
     __slots__ = ("_call", "_reports", "_settings", "_slots")
 
@@ -117,7 +117,7 @@ class Context:
 
     @property
     def slots(self) -> Slots:
-        """The state. If the action succeeds, the content of this dict becomes the new state."""
+        """The state of the run. If the action succeeds, the content of this dict becomes the new state."""
         return self._slots
 
     @property
@@ -150,5 +150,5 @@ def _shorten(value: object) -> object:
 def _write_stderr(text: str) -> None:
     try:
         sys.stderr.write(text)
-    except (AttributeError, OSError, ValueError):
+    except (AttributeError, OSError, ValueError):  # None, broken or closed
         return
