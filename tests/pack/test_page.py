@@ -98,8 +98,9 @@ def test_every_key_and_default_is_named() -> None:
 def test_the_limits_are_those() -> None:
     assert f"{folder.MAX_FILES:,}, {folder.MAX_DEPTH}" in PAGE
     assert f"batches of {BATCH:,}" in PAGE
-    assert f"has {host_listing.SECONDS:g} seconds" in PAGE
-    sizes = (MAX_SETTINGS_BYTES, loader.LARGEST_TEXT, skills.LARGEST, folder.LARGEST, host_listing.MAX_OUTPUT)
-    assert governance.LARGEST_DOCUMENT == 256 << 10
+    assert f"has {host_listing.TIMEOUT_SECONDS:g} seconds" in PAGE
+    texts = (MAX_SETTINGS_BYTES, loader.MAX_TEXT_BYTES, skills.MAX_SKILL_BYTES)
+    sizes = (*texts, folder.MAX_FILE_BYTES, host_listing.MAX_OUTPUT)
+    assert governance.MAX_DOCUMENT_BYTES == 256 << 10
     assert folder.MAX_BYTES == 4 << 30
     assert sizes == (64 << 10, 16 << 20, 256 << 10, 1 << 30, 4 << 20)

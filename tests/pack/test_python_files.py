@@ -138,7 +138,7 @@ def test_both_files_are_told_about_at_once(tmp_path: Path) -> None:
     assert [each.file for each in found] == ["actions.py", "externals.py"]
 
 
-def asked(folder: Path, source: str, seconds: float = host_listing.SECONDS) -> tuple[object, str]:
+def asked(folder: Path, source: str, seconds: float = host_listing.TIMEOUT_SECONDS) -> tuple[object, str]:
     """The listing of a file, and what is wrong with it."""
     write(folder, {"actions.py": source})
     found, digest = Problems(), sha256(source.encode()).hexdigest()

@@ -1,7 +1,7 @@
-"""The actions, external predicates and fact generators that the Python files of a pack list.
+"""Validation of the listing of a Python file: its actions, external predicates or fact generators.
 
 A hostile file can forge its listing, so every member is checked: schemas must be small, without references, and valid;
-texts must not hold invisible characters. A listed function is called a tool, whatever it implements.
+texts must not hold invisible characters. Every listed function is called a tool here, whichever of the three it is.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from manglecp.base.text import find_invisible, find_invisible_in
 from manglecp.pack.diagnostics import Problems
 from manglecp.pack.model import ActionDescription, ExternalDescription, GeneratorDescription
 
-_AID: Final = re.compile(r"AID\.[A-Z0-9_]+\.[A-Z0-9_]+\.v[1-9][0-9]{0,8}")
-_NAME: Final = re.compile(r"[^\W\d]\w{0,127}")
+_AID: Final = re.compile(r"AID\.[A-Z0-9_]+\.[A-Z0-9_]+\.v[1-9][0-9]{0,8}")  # an action id
+_NAME: Final = re.compile(r"[^\W\d]\w{0,127}")  # a Python identifier
 _MAX_SCHEMA: Final = 262_144  # bytes
 _MAX_TOOLS: Final = 10_000
 _MAX_DESCRIPTION: Final = 10_000  # characters
-_REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
-_TYPES_WITHOUT_MEMBERS: Final = ("string", "array", "integer", "number", "boolean", "null")  # of JSON Schema
+_REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")  # keywords of JSON Schema
+_TYPES_WITHOUT_MEMBERS: Final = ("string", "array", "integer", "number", "boolean", "null")  # in JSON Schema
 _HIGHEST_TIER: Final = 3  # of actions with dangerous effects
 _MAX_TIMEOUT: Final = 86_400.0  # seconds
-_D = TypeVar("_D", ExternalDescription, GeneratorDescription)
+_Description = TypeVar("_Description", ExternalDescription, GeneratorDescription)
 
 
 def read_tools(document: dict[str, Any], file: str, problems: Problems) -> Iterator[ToolListing]:
@@ -39,6 +39,7 @@ def read_tools(document: dict[str, Any], file: str, problems: Problems) -> Itera
         return
     seen: set[str] = set()
     for tool in tools:
+        # An empty object is reported as a tool without a name.
         listing = ToolListing(tool if isinstance(tool, dict) else {}, file, problems)
         if not listing.valid:
             continue
@@ -81,9 +82,10 @@ class ToolListing:
 
     def texts(self, value: object, what: str) -> tuple[str, ...]:
         """Return the words of a list; none, and report a problem, if it is invalid. The message calls them ``what``."""
-        words = value if isinstance(value, list) else [None]
-        if all(isinstance(item, str) and item and find_invisible(item) is None for item in words):
-            return tuple(words)
+        if isinstance(value, list) and all(
+            isinstance(text, str) and text and not find_invisible(text) for text in value
+        ):
+            return tuple(value)
         self.report(f"its {what} are not a list of words")
         return ()
 
@@ -103,10 +105,10 @@ class ToolListing:
         value = self._tool.get(key)
         return value if isinstance(value, bool) else default
 
-    def declared(self, key: str, kind: type[_D], what: str, fix: str) -> _D | None:
+    def declared(self, key: str, kind: type[_Description], what: str, fix: str) -> _Description | None:
         """Return the description under ``key``; None, and report a problem, if it is missing or invalid.
 
-        ``what`` is the kind of tool in messages, and ``fix`` is for a tool of another kind.
+        ``what`` names the kind of tool in messages; ``fix`` is the advice for a tool of another kind.
         """
         if not isinstance(self._tool.get(key), dict):
             self.report(f"not {what}", fix)
@@ -146,6 +148,7 @@ def _schema_problem(schema: object) -> str | None:
     import jsonschema_rs  # slow to import, and only needed for packs with actions
 
     try:
+        # The patterns of a hostile schema must not exhaust memory.
         options = jsonschema_rs.RegexOptions(size_limit=1 << 20, dfa_size_limit=1 << 20)
         jsonschema_rs.validator_for(encoded.decode(), offline=True, pattern_options=options)
     except ValueError:
@@ -154,7 +157,7 @@ def _schema_problem(schema: object) -> str | None:
 
 
 def _has_reference(schema: object) -> bool:
-    """Return whether the schema has a reference, which is a string; a property may be called ``$ref`` too."""
+    """Return whether a reference keyword has a text. If it has a schema instead, it is the name of a property."""
     pending = [schema]
     while pending:
         part = pending.pop()
@@ -168,7 +171,7 @@ def _has_reference(schema: object) -> bool:
 
 
 def read_actions(document: dict[str, Any], file: str, problems: Problems) -> dict[str, ActionDescription]:
-    """Return the actions by name, in the order of their ids."""
+    """Return the actions by name, in the order of the listing."""
     actions = {}
     for tool in read_tools(document, file, problems):
         if tool.member("external") is not None:
@@ -187,7 +190,8 @@ def _with_preview(
     """Return the action with the parameters that its preview provides, and report an unusable preview."""
     if action.preview is None:
         return action
-    preview, subject = actions.get(action.preview), f"{action.name}: its preview {action.preview!r}"
+    subject = f"{action.name}: its preview {action.preview!r}"
+    preview = actions.get(action.preview)
     params = set(action.input_schema.get("properties", {}))
     if preview is None:
         similar = closest_match(action.preview, actions)
@@ -202,7 +206,7 @@ def _with_preview(
         fix = "let it return a dataclass, a TypedDict or a text"
         problems.add(file, f"{subject} does not declare the members of its result", fix=fix)
     preview_params = set(preview.input_schema.get("properties", {}))
-    provided = params & set(result.get("properties", {})) - preview_params
+    provided = (params & set(result.get("properties", {}))) - preview_params
     if required := sorted(provided & set(action.input_schema.get("required", ()))):
         fix = f"give {required[0]} a default: without an approval there is no preview"
         problems.add(file, f"{subject} provides {required[0]!r}, which {action.name} requires", fix=fix)
@@ -212,7 +216,7 @@ def _with_preview(
 def _action(tool: ToolListing) -> ActionDescription:
     input_schema = tool.schema("inputs_schema")
     is_object = input_schema.get("type") == "object" and isinstance(input_schema.get("properties", {}), dict)
-    if input_schema and not is_object:
+    if input_schema and not is_object:  # an empty schema admits every object, or was reported already
         tool.report("its inputs_schema does not describe an object")
     tier, timeout = tool.member("tier"), tool.member("timeout")
     return ActionDescription(
@@ -222,7 +226,7 @@ def _action(tool: ToolListing) -> ActionDescription:
         input_schema=input_schema,
         output_schema=tool.schema("outputs_schema"),
         effects=tool.texts(tool.member("side_effects"), "effects") or ("none",),
-        tier=tier if type(tier) is int and 0 <= tier <= _HIGHEST_TIER else _HIGHEST_TIER,
+        tier=tier if type(tier) is int and 0 <= tier <= _HIGHEST_TIER else _HIGHEST_TIER,  # invalid: be cautious
         mutates=tool.flag("mutates", True),
         reversible=tool.flag("reversible", False),
         idempotent=tool.flag("idempotent", False),
@@ -233,7 +237,7 @@ def _action(tool: ToolListing) -> ActionDescription:
 
 
 def read_externals(document: dict[str, Any], file: str, problems: Problems) -> dict[str, ExternalDescription]:
-    """Return the external predicates by name, in the order of their ids."""
+    """Return the external predicates by the predicate's name, in the order of the listing."""
     externals: dict[str, ExternalDescription] = {}
     for tool in read_tools(document, file, problems):
         fix = "actions belong in actions.py"
@@ -252,9 +256,9 @@ def read_externals(document: dict[str, Any], file: str, problems: Problems) -> d
 def read_generators(
     params: Collection[str], document: dict[str, Any], file: str, problems: Problems
 ) -> dict[str, GeneratorDescription]:
-    """Return the generators by name, in the order of their ids. ``params`` are the names of the pack's params."""
+    """Return the generators by name, in the order of the listing. ``params`` are the names of the pack's params."""
     generators: dict[str, GeneratorDescription] = {}
-    suppliers: dict[str, str] = {}
+    suppliers: dict[str, str] = {}  # names of generators by predicate
     for tool in read_tools(document, file, problems):
         fix = "actions belong in actions.py, external predicates in externals.py"
         generator = tool.declared("generator", GeneratorDescription, "a fact generator", fix)
@@ -271,6 +275,6 @@ def read_generators(
                 tool.report(f"it takes {name}, and the pack has no param of that name", fix)
         if tool.valid:
             generators[generator.name] = generator
-    if not generators and problems.has_no_error(file):
+    if not generators and not problems.has_error(file):
         problems.warn(file, "it declares no fact generator", fix='write @facts("PREDICATE") before one')
     return generators

@@ -10,7 +10,7 @@ from manglecp.base.diagnostic import Diagnostic, DiagnosticError, FileLocation, 
 if TYPE_CHECKING:  # import cycle: pack.model imports governance, which imports this module
     from manglecp.pack.model import Pack
 
-_MAX_REPORTED: Final = 200  # diagnostics of one error
+_MAX_REPORTED: Final = 200  # diagnostics in one PackError
 
 
 class PackError(DiagnosticError):
@@ -22,7 +22,7 @@ class PackError(DiagnosticError):
 
     @classmethod
     def at(cls, file: str, message: str, *, fix: str | None = None) -> PackError:
-        """Return an error with one diagnostic; ``file`` may be empty."""
+        """Return an error with one diagnostic; ``file`` is empty for the whole pack."""
         return cls([pack_problem(file, message, fix=fix)])
 
 
@@ -35,7 +35,7 @@ def pack_problem(
     fix: str | None = None,
     severity: Severity = "error",
 ) -> Diagnostic:
-    """Return a diagnostic of a pack; ``file`` is relative to its folder, or empty."""
+    """Return a diagnostic; ``file`` is relative to the folder of the pack, or empty for the whole pack."""
     return Diagnostic("pack", message, FileLocation(file, line, column) if file else None, fix=fix, severity=severity)
 
 
@@ -61,8 +61,8 @@ class Problems:
     def any_error(self) -> bool:
         return any(diagnostic.severity == "error" for diagnostic in self._diagnostics)
 
-    def has_no_error(self, file: str) -> bool:
-        return not any(diagnostic.file == file and diagnostic.severity == "error" for diagnostic in self._diagnostics)
+    def has_error(self, file: str) -> bool:
+        return any(diagnostic.file == file and diagnostic.severity == "error" for diagnostic in self._diagnostics)
 
     @property
     def warnings(self) -> tuple[Diagnostic, ...]:

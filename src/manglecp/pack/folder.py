@@ -1,13 +1,14 @@
 """Bounded reads of the files of a pack, and the digest of the folder.
 
-Names are relative to the folder, with slashes. Hidden files and backups (``~``) are not part of a pack, but its hosts
-can read them, so they count in its digest. Hidden folders, ``__pycache__`` and ``node_modules`` are ignored; no host
-imports from them. Links must lead to a file of the folder. A file is hashed when it is read, so that the digest covers
-the bytes that were used.
+Names are relative to the folder, with slashes. Hidden files and backups (``~``) are not part of the pack, but the host
+processes of its Python files can read them, so the digest covers them. Hidden folders, ``__pycache__`` and
+``node_modules`` are ignored; no host imports from them. Links must lead to a file of the folder. A file is hashed when
+it is read, so that the digest covers the bytes that were used.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
@@ -20,10 +21,10 @@ from manglecp.pack.diagnostics import Problems
 
 MAX_FILES: Final = 10_000  # including links and folders
 MAX_DEPTH: Final = 16  # of nested folders
-LARGEST: Final = 1 << 30  # bytes of one file
+MAX_FILE_BYTES: Final = 1 << 30
 MAX_BYTES: Final = 1 << 32  # of all files
-_CHUNK: Final = 1 << 20
-_DIGEST_FORMAT: Final = b"manglecp-pack-1"  # version of what the digest covers
+_CHUNK_BYTES: Final = 1 << 20
+_DIGEST_FORMAT: Final = b"manglecp-pack-1"  # to be changed with what the digest covers
 _IGNORED: Final = frozenset({"__pycache__", "node_modules"})
 
 
@@ -35,13 +36,13 @@ class Folder:
         self._problems = problems
         self._digests: dict[str, bytes] = {}
         self._unreadable: set[str] = set()
-        self._links: dict[str, str] = {}  # to the name of the target
+        self._links: dict[str, str] = {}  # the name of the target by the name of the link
         self._bytes_left = MAX_BYTES
-        self._all: Final = tuple(sorted(self._walk(root)))
-        self.names: Final = tuple(name for name in self._all if not _is_excluded(name))
+        self._all_names: Final = tuple(sorted(self._walk(root)))
+        self.names: Final = tuple(name for name in self._all_names if not _is_excluded(name))
 
     def _walk(self, root: Path) -> Iterator[str]:
-        pending, count = [("", 0)], 0
+        pending, count = [("", 0)], 0  # pending: folders and their depths
         while pending:
             folder, depth = pending.pop()
             try:
@@ -76,21 +77,22 @@ class Folder:
         try:
             target = (self.root / name).resolve(strict=True)
         except (OSError, RuntimeError):  # RuntimeError: a cycle of links
-            if not _is_excluded(name):  # the lock of an editor is such a link
+            if not _is_excluded(name):  # some editors lock a file with a hidden link to no file
                 self._problems.add(name, "the link leads nowhere")
             return False
-        if name.rpartition("/")[2].startswith(".") and not (target.is_file() and target.is_relative_to(self.root)):
+        is_hidden = name.rpartition("/")[2].startswith(".")
+        is_inside = target.is_relative_to(self.root)
+        target_name = str(target.relative_to(self.root)) if is_inside else ""
+        if is_hidden and not (is_inside and target.is_file()):
             return False  # ignored, as hidden folders are
-        if not target.is_relative_to(self.root):
+        if not is_inside:
             self._problems.add(name, "the link leads out of the pack", fix="copy its target")
         elif not target.is_file():
             self._problems.add(name, "a link in a pack has to lead to a file", fix="copy its target")
-        elif _in_ignored_folder(target.relative_to(self.root).parts[:-1]) or (
-            _is_excluded(str(target.relative_to(self.root))) and not _is_excluded(name)
-        ):
+        elif _in_ignored_folder(target_name.split("/")[:-1]) or (_is_excluded(target_name) and not _is_excluded(name)):
             self._problems.add(name, "the link leads to a file that is not part of the pack")
         else:
-            self._links[name] = str(target.relative_to(self.root))
+            self._links[name] = target_name
             return True
         return False
 
@@ -126,13 +128,13 @@ class Folder:
         """Return the digest of a file that was read."""
         return self._digests[name].hex()
 
-    def digest(self, pack: str, governance: str, params: Mapping[str, str]) -> str:
-        """Return the SHA-256 over pack name, policies, params, and all files; reads those that were not read yet."""
-        parts = [_DIGEST_FORMAT, b"pack", pack.encode(), b"governance", governance.encode()]
-        for name in self._all:
+    def digest(self, pack_name: str, governance_digest: str, params: Mapping[str, str]) -> str:
+        """Return the SHA-256 over name, policies, params and files of the pack; read files that were not read yet."""
+        parts = [_DIGEST_FORMAT, b"pack", pack_name.encode(), b"governance", governance_digest.encode()]
+        for name in self._all_names:
             if name not in self._digests and name not in self._unreadable:
                 content = hashlib.sha256()
-                for chunk in self._chunks(name, LARGEST):
+                for chunk in self._chunks(name, MAX_FILE_BYTES):
                     content.update(chunk)
                 if name not in self._unreadable:
                     self._digests[name] = content.digest()
@@ -147,7 +149,10 @@ class Folder:
         self._problems.add(name, message, fix=fix)
 
     def _chunks(self, name: str, max_bytes: int) -> Iterator[bytes]:
-        """Yield the bytes of a regular file; a pipe or a link put in its place does not block or escape."""
+        """Yield the bytes of a regular file; report one that cannot be read.
+
+        A pipe put in place of the file does not block, and a link put there is not followed.
+        """
         if self._bytes_left < 0:  # reported with the file that exceeded the limit
             self._unreadable.add(name)
             return
@@ -160,12 +165,12 @@ class Folder:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 self._report_unreadable(name, "neither a file nor a folder", fix="remove it from the pack")
                 return
-            bytes_left = max_bytes
+            file_bytes_left = max_bytes
             try:
-                while chunk := file.read(_CHUNK):
-                    bytes_left -= len(chunk)
+                while chunk := file.read(_CHUNK_BYTES):
+                    file_bytes_left -= len(chunk)
                     self._bytes_left -= len(chunk)
-                    if bytes_left < 0:
+                    if file_bytes_left < 0:
                         self._report_unreadable(name, f"the file has more than {max_bytes:,} bytes")
                         return
                     if self._bytes_left < 0:
@@ -192,14 +197,14 @@ def _is_excluded(name: str) -> bool:
 
 
 _FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_FILE_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # O_NONBLOCK: it may be a pipe
 
 
 def open_inside(root: Path, name: str) -> int:
     """Return a descriptor of a file of the folder, without following links. Raises ``OSError``."""
     *folders, file = name.split("/")
     if {"", ".", ".."} & {*folders, file}:
-        raise FileNotFoundError(2, "No such file or directory")
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
     parent = os.open(root, _FOLDER_FLAGS)
     try:
         for folder in folders:

@@ -1,6 +1,6 @@
-"""The policy package of a pack: the one in ``governance/``, or the one that ships with manglecp.
+"""The policy package of a pack: documents that constrain model turns, in ``governance/`` or shipped with manglecp.
 
-The digest of a package in ``governance/`` must be pinned in ``pack.toml``; that of the shipped one may be pinned too.
+The digest of a package in ``governance/`` must be pinned in ``pack.toml``; that of the shipped package may be pinned.
 Every turn of a server needs some documents. A package without them would refuse every turn, so their absence is
 reported when the pack is read.
 """
@@ -18,8 +18,8 @@ from manglecp.pack.settings import FILE
 from manglecp.pack.toml_reader import KeyPath, KeyPositions, has_too_many_parts
 
 FOLDER: Final = "governance"
-LARGEST_DOCUMENT: Final = 262_144  # bytes
-_REQUIRED_CONTROLS: Final = {  # by document, the control that every turn of a server shows
+MAX_DOCUMENT_BYTES: Final = 262_144
+_REQUIRED_CONTROLS: Final = {  # the control that every turn of a server shows, by document
     "guardrail-stages": "the stages that have to be decided",
     "observability": "the mode of observability",
     "risk-tiers": "a control profile for its risk tier",
@@ -27,15 +27,15 @@ _REQUIRED_CONTROLS: Final = {  # by document, the control that every turn of a s
 
 
 def select_governance(documents: Mapping[str, str], pin: str | None, problems: Problems) -> PolicyPackage:
-    """Return the package of the documents (texts by file name), or the shipped one if there are none or a broken one.
+    """Return the package of the documents (texts by file name), or the shipped one without documents or on an error.
 
     ``pin`` is the digest that ``pack.toml`` expects. Problems of the documents and a wrong pin are reported.
     """
     package = _read(documents, problems) if documents else default_governance()
     if package is None:
         return default_governance()
-    if not problems.has_no_error(FILE):
-        return package  # the pin could not be read
+    if problems.has_error(FILE):
+        return package  # the pin may be unreadable
     if documents and pin is None:
         message = f"{FOLDER}/ is not pinned"
         problems.add(FILE, message, fix=f'add [governance] with digest = "{package.digest}"')
@@ -47,7 +47,7 @@ def select_governance(documents: Mapping[str, str], pin: str | None, problems: P
 
 
 def _read(documents: Mapping[str, str], problems: Problems) -> PolicyPackage | None:
-    readable = [_is_readable(name, text, problems) for name, text in documents.items()]  # reports each problem
+    readable = [_is_readable(name, text, problems) for name, text in documents.items()]  # a list: reports all problems
     if not all(readable):
         return None
     try:
@@ -71,8 +71,9 @@ def _is_readable(name: str, text: str, problems: Problems) -> bool:
     if name.endswith(".toml") and has_too_many_parts(text):
         problems.add(file, "a key has too many parts")
     elif (hidden := find_invisible(text, running=True)) is not None:
-        line, column = text.count("\n", 0, hidden[0]) + 1, hidden[0] - text.rfind("\n", 0, hidden[0])
-        message = f"the text holds the invisible character {hidden[1]}"
+        offset, character = hidden
+        line, column = text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
+        message = f"the text holds the invisible character {character}"
         problems.add(file, message, line=line, column=column, fix="remove it")
     else:
         return True
@@ -89,13 +90,13 @@ def _position(name: str, text: str, pointer: str) -> tuple[int, int] | tuple[Non
 
 
 def _missing_controls(contents: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str, str]]:
-    """Yield document, message and fix for what would refuse every turn of a server."""
+    """Yield document, message and fix for each omission that would make the server refuse every turn."""
     if not contents["governance"]["claimed"]:
         yield "governance", "every turn of a server claims governance", "write claimed = true"
-    for kind, control in _REQUIRED_CONTROLS.items():
-        if kind not in contents:
+    for document, control in _REQUIRED_CONTROLS.items():
+        if document not in contents:
             message = f"the document is missing, and every turn of a server shows {control}"
-            yield kind, message, f"add {FOLDER}/{kind}.toml"
+            yield document, message, f"add {FOLDER}/{document}.toml"
     for tier in TIERS if "risk-tiers" in contents else ():
         if tier not in contents["risk-tiers"]["tiers"]:
             yield "risk-tiers", f"the tier {tier} has no control profile", f"add [tiers.{tier}]"

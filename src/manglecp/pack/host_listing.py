@@ -1,4 +1,7 @@
-"""The listing of a Python file, made by a sandboxed host process. It is untrusted: callers validate its content."""
+"""The listing of the functions in a Python file, made by a sandboxed host process that imports the file.
+
+The listing is untrusted: callers validate its content.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +17,16 @@ from manglecp.pack.diagnostics import Problems
 from manglecp.pack.settings import SandboxPolicy
 from manglecp.wire import Fault, decode
 
-SECONDS: Final = 30.0  # timeout of a listing
+TIMEOUT_SECONDS: Final = 30.0
 MAX_OUTPUT: Final = 4_194_304  # bytes
-_INHERITED: Final = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ")
-_LINE_NUMBER: Final = re.compile(r"\((?:[^()]*, )?line (\d+)\)")
+_INHERITED: Final = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ")  # environment variables
+_LINE_NUMBER: Final = re.compile(r"\((?:[^()]*, )?line (\d+)\)")  # as in Python's "(actions.py, line 3)"
 _MAX_MESSAGE: Final = 300  # characters
 _SANDBOX_FAILED: Final = 6  # exit status of a host that cannot be sandboxed
 
 
 class ListingError(ValueError):
-    """There is no valid listing. ``kind`` and ``code`` become those of the dispatch error for the client."""
+    """There is no valid listing. Clients get a dispatch error with the same ``kind`` and ``code``."""
 
     def __init__(
         self,
@@ -58,7 +61,7 @@ def run_listing(
         raise ListingError("parse_error", f"the listing has more than {limit:,} bytes", "oversize")
     if status is None:
         message = f"the host returned no listing within {seconds:g} s"
-        raise ListingError("timeout", message, fix="its top level should only define")
+        raise ListingError("timeout", message, fix="its top level should only define functions")
     try:
         document = decode(output)
     except Fault:
@@ -86,7 +89,7 @@ def list_tools(
     problems: Problems,
     *,
     sandbox: SandboxPolicy | None = None,
-    seconds: float = SECONDS,
+    seconds: float = TIMEOUT_SECONDS,
 ) -> dict[str, Any] | None:
     """Return the listing of a file of a pack; None, and report a problem, if there is none."""
     argv = [sys.executable, "-I", "-m", "manglecp.toolhost.host", "--list", file, "--sandbox", "strict"]
@@ -95,8 +98,10 @@ def list_tools(
     try:
         return run_listing(argv, environ, sha256, seconds=seconds, folder=root)[0]
     except ListingError as error:
+        # The diagnostic names the file already.
         message = str(error)[: 2 * _MAX_MESSAGE].removeprefix("cannot load plugin ").removeprefix(f"{file}: ")
         message = "".join(character if character.isprintable() else " " for character in message)[:_MAX_MESSAGE]
         line = _LINE_NUMBER.search(message)
+        # [:9] because int() raises for a forged number of very many digits.
         problems.add(file, message, line=int(line[1][:9]) if line else None, fix=error.fix)
         return None

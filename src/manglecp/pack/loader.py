@@ -19,17 +19,17 @@ from manglecp.mangle import ParseError, Source, Trust, parse
 from manglecp.pack.descriptions import read_actions, read_externals, read_generators
 from manglecp.pack.diagnostics import PackError, Problems
 from manglecp.pack.folder import Folder
-from manglecp.pack.governance import FOLDER, LARGEST_DOCUMENT, default_governance, select_governance
+from manglecp.pack.governance import FOLDER, MAX_DOCUMENT_BYTES, default_governance, select_governance
 from manglecp.pack.host_listing import list_tools
 from manglecp.pack.model import Pack, PythonFile, SkillText
 from manglecp.pack.settings import FILE, MAX_SETTINGS_BYTES, SandboxPolicy, fill_params, read_settings
-from manglecp.pack.skills import LARGEST as LARGEST_SKILL, read_skill
+from manglecp.pack.skills import MAX_SKILL_BYTES, read_skill
 
 _TRUST_LEVELS: Final = {"schema": Trust.SCHEMA, "policy": Trust.POLICY, "domain": Trust.DOMAIN}
 _FACT_SUFFIXES: Final = (".mg", ".jsonl", ".csv", ".parquet", ".sc")
 _TOP_NAMES: Final = (FILE, "rules", "facts", "skills", FOLDER, "actions.py", "externals.py", "facts.py")
-_FOLDERS: Final = {"rules": "rules", "facts": "fact files", "skills": "skills", FOLDER: "policy documents"}
-LARGEST_TEXT: Final = 16_777_216  # bytes of a rule or Python file
+_CONTENT_OF: Final = {"rules": "rules", "facts": "fact files", "skills": "skills", FOLDER: "policy documents"}
+MAX_TEXT_BYTES: Final = 16_777_216  # of a rule or Python file
 _T = TypeVar("_T")
 
 
@@ -62,7 +62,7 @@ class _PackReader:
         text = self._folder.text(FILE, MAX_SETTINGS_BYTES) if FILE in self._folder.names else None
         settings = read_settings(text or "", self._root.name, self._problems)
         governance = self._governance(settings.governance_digest)
-        params = fill_params(settings, self._params, self._problems) if self._problems.has_no_error(FILE) else {}
+        params = {} if self._problems.has_error(FILE) else fill_params(settings, self._params, self._problems)
         sources, fact_files, skills = self._sources(), self._fact_files(), self._skills()
         actions_file, actions = self._describe("actions", read_actions)
         externals_file, externals = self._describe("externals", read_externals)
@@ -107,9 +107,9 @@ class _PackReader:
         self._problems.raise_if_errors(pack)
 
     def _check_names(self) -> None:
-        """Report files and folders at the top that look like a part of the pack and are not."""
+        """Report files and folders at the top of the pack that look like a part of it and are not."""
         tops = {name.partition("/")[0] for name in self._folder.names}
-        for top, content in _FOLDERS.items():
+        for top, content in _CONTENT_OF.items():
             if top in self._folder.names:
                 message = f"{top} is a file, and {content} lie in a folder"
                 self._problems.add(top, message, fix=f"move it into {top}/")
@@ -134,14 +134,14 @@ class _PackReader:
         sources = []
         for name in self._inside("rules"):
             level, slash, rest = name.removeprefix("rules/").partition("/")
-            trust = _TRUST_LEVELS.get(level) if slash else Trust.DOMAIN
+            trust = _TRUST_LEVELS.get(level) if slash else Trust.DOMAIN  # without slash, ``level`` is a file in rules/
             if trust is None:
                 self._problems.add(name, f"rules/{level} is not a trust level", fix=did_you_mean(level, _TRUST_LEVELS))
             elif "/" in rest:
                 self._problems.add(name, "rule files lie directly in the folder of their level")
             elif not name.endswith(".mg"):
                 self._problems.add(name, "the name is not that of a rule file", fix="rule files end in .mg")
-            elif (text := self._folder.text(name, LARGEST_TEXT)) is not None:
+            elif (text := self._folder.text(name, MAX_TEXT_BYTES)) is not None:
                 sources.append(Source(name, text, trust))
                 self._check_characters(sources[-1])
         return tuple(sources)
@@ -149,9 +149,10 @@ class _PackReader:
     def _check_characters(self, source: Source) -> None:
         """Report the first invisible character, in comments too."""
         if (hidden := find_invisible(source.text, running=True)) is not None:
-            line, column = source.position(hidden[0])
-            message = f"the text holds the invisible character {hidden[1]}"
-            fix = f"remove it, or write it as \\u{{{hidden[1].removeprefix('U+').lower()}}} where a rule looks for it"
+            offset, character = hidden
+            line, column = source.position(offset)
+            message = f"the text holds the invisible character {character}"
+            fix = f"remove it, or write it as \\u{{{character.removeprefix('U+').lower()}}} where a rule looks for it"
             self._problems.add(source.name, message, line=line, column=column, fix=fix)
 
     def _fact_files(self) -> tuple[str, ...]:
@@ -170,14 +171,14 @@ class _PackReader:
             if "/" in name.removeprefix("skills/") or not name.endswith(".md"):
                 self._problems.add(name, "the name is not that of a skill", fix="skills are files skills/ID.md")
                 continue
-            text = self._folder.text(name, LARGEST_SKILL)
+            text = self._folder.text(name, MAX_SKILL_BYTES)
             skill = None if text is None else read_skill(name, text, self._problems)
             if skill is not None:
                 skills[skill.skill_id] = skill
         return skills
 
     def _governance(self, pin: str | None) -> PolicyPackage:
-        """Return the policy package; that of manglecp if a document cannot be read. ``pin`` is the expected digest."""
+        """Return the policy package; the shipped one if a document cannot be read. ``pin`` is the expected digest."""
         documents: dict[str, str] = {}
         all_readable = True
         for name in self._inside(FOLDER):
@@ -187,7 +188,7 @@ class _PackReader:
                 fix = f"policy documents are files {FOLDER}/KIND.toml"
                 self._problems.add(name, "the name is not that of a policy document", fix=fix)
             else:
-                text = self._folder.text(name, LARGEST_DOCUMENT)
+                text = self._folder.text(name, MAX_DOCUMENT_BYTES)
             if text is None:
                 all_readable = False
             else:
@@ -195,12 +196,12 @@ class _PackReader:
         return select_governance(documents, pin, self._problems) if all_readable else default_governance()
 
     def _describe(
-        self, stem: str, read: Callable[[dict[str, Any], str, Problems], dict[str, _T]]
+        self, stem: str, read_listing: Callable[[dict[str, Any], str, Problems], dict[str, _T]]
     ) -> tuple[PythonFile | None, dict[str, _T]]:
-        """Return the Python file ``stem``.py, or the ``__init__.py`` of that package, and what it describes."""
+        """Return the Python file ``stem``.py, or the ``__init__.py`` of that package, and its descriptions by name."""
         file, package_file = f"{stem}.py", f"{stem}/__init__.py"
         names = self._folder.names
-        is_package = stem not in _FOLDERS and bool(self._inside(stem))  # facts/ holds fact files instead
+        is_package = stem not in _CONTENT_OF and bool(self._inside(stem))  # facts/ holds fact files instead
         if file in names and is_package:
             self._problems.add(file, f"there is a folder {stem}/ too", fix="keep one of the two")
         if file not in names:
@@ -210,9 +211,9 @@ class _PackReader:
                 self._problems.add(f"{stem}/", "a package has a file __init__.py", fix=f"add {package_file}")
                 return None, {}
             file = package_file
-        if self._folder.text(file, LARGEST_TEXT) is None:
+        if self._folder.text(file, MAX_TEXT_BYTES) is None:
             return None, {}
         sha256 = self._folder.sha256(file)
         listing = list_tools(self._root, file, sha256, self._problems, sandbox=self._sandbox)
         python_file = PythonFile(str(self._root / file), file, sha256)
-        return python_file, {} if listing is None else read(listing, file, self._problems)
+        return python_file, {} if listing is None else read_listing(listing, file, self._problems)

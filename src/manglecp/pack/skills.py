@@ -17,7 +17,7 @@ from manglecp.base.text import find_invisible, replace_invisible
 from manglecp.pack.diagnostics import Problems
 from manglecp.pack.model import SkillText
 
-LARGEST: Final = 262_144  # bytes of a file
+MAX_SKILL_BYTES: Final = 262_144  # of a file
 _MAX_VALUE: Final = 2_000  # characters
 _MAX_RESOURCES: Final = 100
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -71,10 +71,11 @@ class _SkillReader:
         if not body.strip():
             self._report(end + 1, "there is no text after the front matter")
         if (hidden := find_invisible(body, running=True)) is not None:
-            empty_lines = next(number for number, line in enumerate(self._lines[end + 1 :]) if line)
-            line = end + 2 + empty_lines + body.count("\n", 0, hidden[0])
-            column = hidden[0] - body.rfind("\n", 0, hidden[0])
-            self._report(line, f"the text holds the invisible character {hidden[1]}", "remove it", column)
+            offset, character = hidden
+            first_line = next(number for number, line in enumerate(self._lines[end + 1 :], end + 2) if line)  # of body
+            column = offset - body.rfind("\n", 0, offset)
+            line_number = first_line + body.count("\n", 0, offset)
+            self._report(line_number, f"the text holds the invisible character {character}", "remove it", column)
         if not self._is_valid:
             return None
         return SkillText(
