@@ -38,7 +38,7 @@ class ActionDescription:
     """An action as its host lists it. Rules refer to it by ``name``."""
 
     name: str
-    aid: str  # action id
+    aid: str  # the action id
     description: str
     input_schema: Mapping[str, Any]
     output_schema: Mapping[str, Any]
@@ -57,7 +57,10 @@ class ActionDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExternalDescription:
-    """An external predicate as ``externals.py`` declares it: ``@external("similar(Text, Count, Id)", mode="++-")``."""
+    """An external predicate as ``externals.py`` declares it: ``@external("similar(Text, Count, Id)", mode="++-")``.
+
+    ``mode`` has a sign for each argument: ``+`` for an input, which a rule must bind before, ``-`` for an output.
+    """
 
     predicate: Annotated[str, Meta(pattern=rf"\A{_PREDICATE}\Z")]
     mode: Annotated[str, Meta(pattern=r"\A[+-]+\Z")]
@@ -74,7 +77,7 @@ class ExternalDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratorDescription:
-    """A fact generator of ``facts.py``: ``@facts("file", "symbol", every=1)``."""
+    """A fact generator of ``facts.py``, ``@facts("file", "symbol", every=1)``. One execution of it is a *pass*."""
 
     name: str
     aid: str
@@ -82,16 +85,14 @@ class GeneratorDescription:
         tuple[Annotated[str, Meta(pattern=rf"\A{_PREDICATE}(?:\.{_PREDICATE})*\Z")], ...], Meta(min_length=1)
     ]
     description: str = ""
-    every: Seconds = 5.0
-    """Seconds between the end of a pass and the next."""
-    seconds: Seconds = 60.0
-    """Timeout of a pass."""
+    every: Seconds = 5.0  # between the end of a pass and the start of the next
+    seconds: Seconds = 60.0  # timeout of a pass
     changes: bool = False
     """Whether passes after the first one of a host process return only changes."""
     settings: tuple[Annotated[str, Meta(pattern=r"\A[^\W\d]\w*\Z")], ...] = ()
-    """The params that it takes."""
+    """The names of the pack's params that it takes."""
     cache: bool = False  # whether it gets a folder that outlives its process
-    spawn: tuple[str, ...] = ()
+    spawn: tuple[str, ...] = ()  # programs that it may start
 
 
 class PythonFile(NamedTuple):
@@ -112,7 +113,7 @@ class Pack:
     fact_files: tuple[str, ...] = ()
     """Absolute paths, in the order of their names."""
     fact_digests: Mapping[str, str] = field(default_factory=dict)
-    """SHA-256 by path; a file with another hash when it is read is refused."""
+    """SHA-256 of fact files by path; a file that has another hash when it is read is refused."""
     skills: Mapping[str, SkillText] = field(default_factory=dict)
     actions: Mapping[str, ActionDescription] = field(default_factory=dict)
     externals: Mapping[str, ExternalDescription] = field(default_factory=dict)
@@ -143,5 +144,6 @@ class Pack:
         return self._folders(writable=True)
 
     def _folders(self, *, writable: bool) -> tuple[str, ...]:
-        folders = (p.name for p in self.settings.params if p.kind == "folder" and p.writable is writable)
-        return tuple(dict.fromkeys(self.params[name] for name in folders if self.params.get(name)))
+        folders = [param for param in self.settings.params if param.kind == "folder" and param.writable is writable]
+        paths = (self.params.get(param.name) for param in folders)
+        return tuple(dict.fromkeys(path for path in paths if path))  # without duplicates

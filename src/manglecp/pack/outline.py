@@ -1,4 +1,4 @@
-"""The settings of a pack that is not loaded yet, and the manifest that a server can send with them alone."""
+"""The settings of a pack that is not loaded yet, and the manifest that a server can send on the basis of them alone."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ def outline_manifest(
                 categories=settings.domain.categories or UNSET,
             ),
             endpoints=endpoints or UNSET,
-            intents=tuple(IntentDescription(name=i.name, description=i.description) for i in settings.intents),
+            intents=tuple(
+                IntentDescription(name=intent.name, description=intent.description) for intent in settings.intents
+            ),
             facts_profile=FactsProfile(time_formats=TIME_FORMATS),
             capabilities=Capabilities(temporal=True),
             limits=ServerLimits(

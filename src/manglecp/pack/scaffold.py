@@ -1,4 +1,4 @@
-"""The starter pack of ``manglecp new``, written under a temporary name and renamed, to be complete or absent."""
+"""The starter pack of ``manglecp new``, written under a temporary name and renamed: it is complete or absent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from manglecp.pack.diagnostics import PackError
-from manglecp.pack.settings import is_name
+from manglecp.pack.settings import is_pack_name
 
 INTENT: Final = "review"  # of the starter pack
 _FILES: Final = {
@@ -80,30 +80,30 @@ def write_scaffold(folder: Path) -> tuple[str, ...]:
     """Write a new pack and return the names of its files. Raises :class:`PackError` if the folder exists."""
     target = folder.absolute()
     name = target.name
-    if not is_name(name):
+    if not is_pack_name(name):
         fix = "use letters, digits, '.', '_' and '-'"
         raise PackError.at("", f"{name[:80]!r} is not a valid pack name", fix=fix)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        draft = target.parent / f".{name}-{secrets.token_hex(8)}"
-        draft.mkdir()
+        temporary = target.parent / f".{name}-{secrets.token_hex(8)}"
+        temporary.mkdir()
     except OSError as error:
-        raise _failed(folder, error) from None
+        raise _write_error(folder, error) from None
     try:
         for file, text in _FILES.items():
-            path = draft / file
+            path = temporary / file
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text.replace("{name}", name), encoding="utf-8")
         target.mkdir()  # only one of two concurrent calls gets past this
-        os.replace(draft, target)  # noqa: PTH105  # atomic: replaces the empty folder
+        os.replace(temporary, target)  # noqa: PTH105  # atomic: replaces the empty folder
     except FileExistsError:
         raise PackError.at("", f"{str(folder)[:300]!r} exists already", fix="choose another name") from None
     except OSError as error:
-        raise _failed(folder, error) from None
+        raise _write_error(folder, error) from None
     finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
     return tuple(_FILES)
 
 
-def _failed(folder: Path, error: OSError) -> PackError:
+def _write_error(folder: Path, error: OSError) -> PackError:
     return PackError.at("", f"{str(folder)[:300]!r} cannot be written: {error.strerror}")

@@ -1,6 +1,7 @@
 """The settings in ``pack.toml``, all with defaults; unknown keys are errors (MANI-08 to MANI-26).
 
 Imports neither :mod:`manglecp.mangle` nor the harness: a server publishes its settings before those are loaded.
+Ids such as MANI-08 are those of docs/reference/requirements.md.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from manglecp.wire import CATEGORIES, MIN_MESSAGE_BYTES, SCHEMES
 TokenCounting = Literal["auto", "estimate", "o200k_base", "cl100k_base"]
 ParamKind = Literal["text", "folder"]
 Profile = Literal["none", "standard", "spawn", "strict"]  # of the sandbox
-_MAX: Final = 1 << 40  # of a limit without a tighter bound
+_MAX_LIMIT: Final = 1 << 40  # of a limit without a tighter bound
 _DAY_MS: Final = 86_400_000
 
 
@@ -75,12 +76,12 @@ class IntentSettings:
 class PackLimits:
     """The limits that the manifest publishes and the server enforces."""
 
-    max_message_bytes: int = _bounded(16_777_216, MIN_MESSAGE_BYTES, _MAX)
-    max_facts_per_request: int = _bounded(10_000, 1, _MAX)
-    max_derived_facts: int = _bounded(100_000, 1, _MAX)
-    max_intervals_per_atom: int = _bounded(1_000, 1, _MAX)
+    max_message_bytes: int = _bounded(16_777_216, MIN_MESSAGE_BYTES, _MAX_LIMIT)
+    max_facts_per_request: int = _bounded(10_000, 1, _MAX_LIMIT)
+    max_derived_facts: int = _bounded(100_000, 1, _MAX_LIMIT)
+    max_intervals_per_atom: int = _bounded(1_000, 1, _MAX_LIMIT)
     max_compute_ms: int = _bounded(10_000, 1, _DAY_MS)
-    max_base_facts: int = _bounded(1_000_000, 1, _MAX)
+    max_base_facts: int = _bounded(1_000_000, 1, _MAX_LIMIT)
     """Facts that rules derive when the pack is loaded, within ``max_load_ms``."""
     max_load_ms: int = _bounded(60_000, 1, _DAY_MS)
 
@@ -105,7 +106,7 @@ class Invocation:
     max_events: int = _bounded(20, 1, 10_000)  # OBS-07
     max_delta_facts: int = _bounded(50, 1, 10_000)  # more are rolled up (OPEN-45)
     retention_ms: int = _bounded(300_000, 1_000, _DAY_MS)
-    """Lifetime of an offer without a validity window after its response (INVK-12)."""
+    """How long an offer without a validity window is valid, from the response that contains it (INVK-12)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +126,7 @@ class Param:
     description: str = ""
     default: str | None = None
     kind: ParamKind = "text"
-    """The pack's hosts get access to a ``folder``, so only the operator can set one."""
+    """The pack's host processes get access to a ``folder``, so only the operator can set one."""
     writable: bool = False  # whether actions may write in the folder
 
     @property
@@ -163,7 +164,7 @@ MAX_SETTINGS_BYTES: Final = 65_536  # of the file
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _NAME_FORM: Final = "a name: letters, digits, '.', '_' and '-', at most 64"
 _VERSION: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+-]{0,63}")
-_PERMISSION: Final = re.compile(r"[^\s\x00-\x1f\x7f](?:[^\x00-\x1f\x7f]{0,126}[^\s\x00-\x1f\x7f])?")
+_ONE_LINE: Final = re.compile(r"[^\s\x00-\x1f\x7f](?:[^\x00-\x1f\x7f]{0,126}[^\s\x00-\x1f\x7f])?")
 _PREDICATE: Final = re.compile(r"[a-z][A-Za-z0-9_]*(?:\.[a-z][A-Za-z0-9_]*)*")
 _PARAM: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _CATEGORY: Final = re.compile("|".join((*CATEGORIES, r"x-[A-Za-z0-9][A-Za-z0-9._-]{0,63}")))
@@ -173,7 +174,7 @@ _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _USERINFO: Final = re.compile(r"https?://[^/?#]*@")
 _MAX_VALUE: Final = 65_536  # characters of a param
 _MAX_KEY: Final = 200  # characters
-_UNUSABLE: Final = re.compile("[\0\ud800-\udfff]")  # surrogates: from a command line that is not UTF-8
+_UNUSABLE: Final = re.compile("[\0\ud800-\udfff]")  # NUL; surrogates, from a command line that is not UTF-8
 _NumbersT = TypeVar("_NumbersT", PackLimits, Invocation, Disclosure)
 
 
@@ -184,8 +185,8 @@ def read_settings(text: str, folder_name: str, problems: Problems) -> Settings:
     name = pack.text("name", default_name(folder_name), pattern=_NAME, takes=_NAME_FORM)
     version = pack.text("version", "0.1.0", pattern=_VERSION, takes="a version such as 1.4.0")
     description = pack.text("description", "")
-    permissions = pack.texts("permissions", _PERMISSION, "a permission: one line of at most 128 characters")
-    trust_levels = pack.texts("trust_levels", _PERMISSION, "a trust level: one line of at most 128 characters")
+    permissions = pack.texts("permissions", _ONE_LINE, "a permission: one line of at most 128 characters")
+    trust_levels = pack.texts("trust_levels", _ONE_LINE, "a trust level: one line of at most 128 characters")
     pack.finish()
     extensions, governance = document.section("extensions"), document.section("governance")
     settings = Settings(
@@ -209,11 +210,11 @@ def read_settings(text: str, folder_name: str, problems: Problems) -> Settings:
     )
     extensions.finish()
     governance.finish()
-    document.finish(dict.fromkeys(("name", "version", "description", "permissions", "trust_levels"), "pack"))
+    document.finish(table_of=dict.fromkeys(("name", "version", "description", "permissions", "trust_levels"), "pack"))
     return settings
 
 
-def is_name(text: str) -> bool:
+def is_pack_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
@@ -223,7 +224,7 @@ def default_name(folder_name: str) -> str:
 
 
 def fill_params(settings: Settings, overrides: Mapping[str, str], problems: Problems) -> dict[str, str]:
-    """Return the value of every param: that of the operator, or its default."""
+    """Return the value of every param: the operator's (in ``overrides``) or the default. Report invalid values."""
     params = {param.name: param for param in settings.params}
     for name in sorted(overrides.keys() - params.keys()):
         problems.add("", f"--set {name}: the pack has no param of that name", fix=did_you_mean(name, params))
@@ -243,7 +244,7 @@ def fill_params(settings: Settings, overrides: Mapping[str, str], problems: Prob
 
 
 def _resolve_folder(name: str, value: str, problems: Problems) -> str:
-    """Return the path without links: the sandbox allows this folder, not the later target of a link."""
+    """Return the path with links resolved, so that a link changed later gives the sandbox no access elsewhere."""
     try:
         folder = Path(value).expanduser().resolve(strict=True)
         if folder.is_dir():
@@ -279,7 +280,7 @@ def _intents(document: TomlTable) -> tuple[IntentSettings, ...]:
         description = intent.text("description", "", required=True)
         required = intent.texts("required_facts", _PREDICATE, "the name of a predicate")
         optional = intent.texts("optional_facts", _PREDICATE, "the name of a predicate")
-        params = intent.texts("params", _PERMISSION, "a parameter: one line of at most 128 characters")
+        params = intent.texts("params", _ONE_LINE, "a parameter: one line of at most 128 characters")
         intent.finish()
         for predicate in sorted(set(required) & set(optional)):
             intent.report("optional_facts", f"{predicate} is required already", "remove it")
@@ -300,7 +301,7 @@ def _intents(document: TomlTable) -> tuple[IntentSettings, ...]:
 def _numbers(table: TomlTable, settings: type[_NumbersT], **values: Any) -> _NumbersT:
     """Read the numbers of a table, each within its bounds; ``values`` are the other fields of the settings."""
     for number in fields(settings):
-        if number.metadata:
+        if "bounds" in number.metadata:
             default: Any = number.default
             values[number.name] = table.number(number.name, default, *number.metadata["bounds"])
     table.finish()
@@ -356,7 +357,7 @@ def _params(params: TomlTable) -> tuple[Param, ...]:
 
 
 def _sandbox(sandbox: TomlTable, problems: Problems) -> Profile:
-    """Return the requested profile, which holds only if the operator allows it."""
+    """Return the requested profile; warn about a weaker one, which takes effect only if the operator allows it."""
     profile = sandbox.choice("profile", "strict", get_args(Profile))
     if profile != "strict":
         message = f"sandbox.profile: {profile} is weaker than strict, and holds only where the operator allows it"

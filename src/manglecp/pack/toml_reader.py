@@ -31,7 +31,7 @@ MAX_TEXT: Final = 2_000  # characters
 
 
 def read_toml(file: str, text: str, problems: Problems) -> TomlTable:
-    """Return the document; an empty one, and a problem, if the text is not TOML."""
+    """Return the document; an empty one, and report a problem, if the text is not TOML."""
     if has_too_many_parts(text):
         problems.add(file, "a key has too many parts")
         return TomlTable(file, {}, (), KeyPositions(file, ""), problems)
@@ -135,7 +135,7 @@ class TomlTable:
         return int(value)
 
     def texts(self, key: str, pattern: re.Pattern[str], takes: str) -> tuple[str, ...]:
-        texts: dict[str, None] = {}
+        texts: dict[str, None] = {}  # an ordered set
         for number, item in enumerate(self._typed(key, list) or (), 1):
             if not isinstance(item, str) or not pattern.fullmatch(item):
                 self.report(key, f"entry {number} is not {takes}")
@@ -159,7 +159,7 @@ class TomlTable:
         return tables
 
     def finish(self, table_of: Mapping[str, str] | None = None) -> None:
-        """Report the keys that were not requested; ``table_of`` is the table that a misplaced key belongs to."""
+        """Report the keys that were not requested; ``table_of`` names the right table of keys that may be misplaced."""
         for key in self._table:
             if key not in self._requested:
                 table = (table_of or {}).get(key)
@@ -170,7 +170,7 @@ class TomlTable:
         return TomlTable(self._file, table, (*self._path, *path), self._positions, self._problems)
 
     def _typed(self, key: str, kind: type, *, required: bool = False) -> Any:
-        """Return the value of a key; None, and a problem, if it has another type or is required and missing."""
+        """Return the value of a key; None, and report a problem, if it has another type or is required and missing."""
         self._requested.add(key)
         value = self._table.get(key)
         if value is None:
@@ -225,11 +225,11 @@ class KeyPositions:
 
     def _scan(self, text: str) -> None:
         table: KeyPath = ()
-        at = _end(_BLANK, text, 0)
-        while at < len(text):
-            start = at
-            brackets = 2 if text.startswith("[[", at) else 1 if text[at] == "[" else 0
-            key, at = _read_key(text, at + brackets)
+        offset = _skip(_BLANK, text, 0)
+        while offset < len(text):
+            start = offset
+            brackets = 2 if text.startswith("[[", offset) else 1 if text[offset] == "[" else 0
+            key, offset = _read_key(text, offset + brackets)
             if not key:
                 return  # not a statement: no position rather than a wrong one
             if brackets:
@@ -237,15 +237,16 @@ class KeyPositions:
                 self._record(table, start)
             else:
                 self._record(self._absolute_path(table, key), start)
-            at = _end(_BLANK, text, _statement_end(text, at, brackets))
+            offset = _skip(_BLANK, text, _statement_end(text, offset, brackets))
 
     def _table_path(self, key: KeyPath, *, is_array: bool) -> KeyPath:
+        """Return the path of the table that a header begins; ``[[key]]`` begins the next element of an array."""
         if not is_array:
             return self._absolute_path((), key)
         path = (*self._absolute_path((), key[:-1]), key[-1])
-        number = self._lengths.get(path, 0)
-        self._lengths[path] = number + 1
-        return (*path, number)
+        index = self._lengths.get(path, 0)
+        self._lengths[path] = index + 1
+        return (*path, index)
 
     def _absolute_path(self, table: KeyPath, key: KeyPath) -> KeyPath:
         """Return the path of a key in a table; a key of an array of tables means its last element so far."""
@@ -262,39 +263,41 @@ class KeyPositions:
             self._offsets.setdefault(path[:length], offset)
 
 
-def _read_key(text: str, at: int) -> tuple[KeyPath, int]:
+def _read_key(text: str, offset: int) -> tuple[KeyPath, int]:
     """Return the parts of the dotted key at an offset, none if it is not a key, and the offset behind it."""
     parts: list[str] = []
     while True:
-        at = _end(_SPACE, text, at)
-        match = _KEY_PART.match(text, at)
+        offset = _skip(_SPACE, text, offset)
+        match = _KEY_PART.match(text, offset)
         if match is None:
-            return (), at
+            return (), offset
         part = match[0]
-        parts.append(next(iter(tomllib.loads(f"{part} = 0"))) if part[0] in "\"'" else part)
-        at = _end(_SPACE, text, match.end())
-        if not text.startswith(".", at):
-            return tuple(parts), at
-        at += 1
+        is_quoted = part[0] in "\"'"
+        parts.append(next(iter(tomllib.loads(f"{part} = 0"))) if is_quoted else part)  # the parser unquotes it
+        offset = _skip(_SPACE, text, match.end())
+        if not text.startswith(".", offset):
+            return tuple(parts), offset
+        offset += 1
 
 
-def _statement_end(text: str, at: int, depth: int) -> int:
+def _statement_end(text: str, offset: int, depth: int) -> int:
     """Return the offset behind the statement; ``depth`` is the number of open brackets."""
-    while at < len(text):
-        match = _TOKEN.match(text, at)
+    while offset < len(text):
+        match = _TOKEN.match(text, offset)
         if match is None:
             return len(text)
         token = match[0]
-        at = match.end()
+        offset = match.end()
         if token in ("[", "{"):
             depth += 1
         elif token in ("]", "}"):
             depth -= 1
         elif token == "\n" and depth <= 0:
-            return at
-    return at
+            return offset
+    return offset
 
 
-def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
-    match = pattern.match(text, at)
-    return at if match is None else match.end()
+def _skip(pattern: re.Pattern[str], text: str, offset: int) -> int:
+    """Return the offset behind the match at ``offset``, or ``offset`` if there is none."""
+    match = pattern.match(text, offset)
+    return offset if match is None else match.end()

@@ -1,6 +1,6 @@
 """Reloads a pack that is being edited, and keeps the last version that works.
 
-An edit is detected by a fingerprint of names, sizes and times, which is taken before the pack is read: a change during
+An edit is detected by a fingerprint of paths, sizes and times, which is taken before the pack is read: a change during
 the read is found by the next poll. After a broken edit the old version stays, and ``problems`` has the diagnostics.
 
 One save may write several files, and many editors remove a file before they write it. A watcher can therefore wait
@@ -21,10 +21,10 @@ from manglecp.pack.diagnostics import PackError, pack_problem
 from manglecp.pack.folder import MAX_DEPTH, MAX_FILES, is_ignored
 
 T = TypeVar("T")
-Change = Literal["none", "swapped", "broken"]
+Change = Literal["none", "swapped", "broken"]  # "broken": an edit was refused, and the old version stays
 Entry = tuple[str, int, int, int, int]  # path, inode, size, mtime, ctime
 Fingerprint = frozenset[Entry]
-_MAX_WAIT: Final = 20  # polls after which a folder that keeps changing is loaded anyway
+_MAX_POLLS: Final = 20  # after them a folder that keeps changing is loaded anyway
 
 
 class FolderWatcher(Generic[T]):
@@ -43,8 +43,8 @@ class FolderWatcher(Generic[T]):
         self._polls = 0  # since the edit was found
         self._load = load
         self._polling = threading.Lock()
-        self._loaded = frozenset(_entries(folder))
-        self._state: tuple[T, tuple[Diagnostic, ...]] = (load(folder), ())
+        self._known = frozenset(_entries(folder))  # the fingerprint of the last edit that was loaded or refused
+        self._state: tuple[T, tuple[Diagnostic, ...]] = (load(folder), ())  # the current version, and the problems
 
     @property
     def current(self) -> T:
@@ -56,13 +56,13 @@ class FolderWatcher(Generic[T]):
         return self._state[1]
 
     def poll(self) -> Change:
-        """Load the folder if it has changed, and return what happened.
+        """Load the folder if it has changed and the edit has settled; return what happened.
 
         Errors of ``load`` other than :class:`PackError` are raised, and the next poll tries again.
         """
         with self._polling:
             fingerprint = frozenset(_entries(self.folder))
-            if fingerprint == self._loaded:
+            if fingerprint == self._known:
                 self._pending = None
                 return "none"
             if not self._is_settled(fingerprint):
@@ -70,14 +70,14 @@ class FolderWatcher(Generic[T]):
             try:
                 loaded = self._load(self.folder)
             except PackError as error:
-                self._loaded = fingerprint
+                self._known = fingerprint
                 self._state = (self.current, error.diagnostics)
                 return "broken"
             except BaseException as error:
                 # Not an error of the pack: the fingerprint is not stored, so that the next poll tries again.
                 self._state = (self.current, (pack_problem("", f"it could not be loaded: {type(error).__name__}"),))
                 raise
-            self._loaded = fingerprint
+            self._known = fingerprint
             self._state = (loaded, ())
             return "swapped"
 
@@ -86,15 +86,16 @@ class FolderWatcher(Generic[T]):
         self._polls = 0 if self._pending is None else self._polls + 1
         self._unchanged_polls = self._unchanged_polls + 1 if fingerprint == self._pending else 0
         self._pending = fingerprint
-        missing = {path for path, *_ in self._loaded} - {path for path, *_ in fingerprint}
-        if self._unchanged_polls < (self._gone if missing else self._steady) and self._polls < _MAX_WAIT:
+        missing = {path for path, *_ in self._known} - {path for path, *_ in fingerprint}
+        needed = self._gone if missing else self._steady
+        if self._unchanged_polls < needed and self._polls < _MAX_POLLS:
             return False
         self._pending = None
         return True
 
 
 def _entries(root: Path) -> Iterator[Entry]:
-    pending, count = [(os.fspath(root), 0)], 0
+    pending, count = [(os.fspath(root), 0)], 0  # pending: folders and their depths
     while pending:
         folder, depth = pending.pop()
         try:
