@@ -1,9 +1,9 @@
-"""Shapes as JSON Schema, JSON values as Python values of a shape, and Python values as JSON text.
+"""Makes JSON Schemas and converters of shapes (parsed type hints), and JSON text of Python values.
 
-A converter is made once per hint. It accepts exactly what the schema of the hint describes (a property test compares
-the two), so ``1.0`` is an integer, ``true`` is not, and a string is never turned into a number. Where several options
-of a union fit, the most specific one counts: a choice before ``Any``, ``int`` before ``float`` for ``1`` and after it
-for ``1.0``; then the order in which they are written.
+A converter turns JSON values into Python values. It accepts exactly what the schema of its shape describes (a property
+test compares the two), so ``1.0`` is an integer, ``true`` is not, and a string is never turned into a number. If a
+value fits several options of a union, the most specific one counts: an enum before ``Any``, ``int`` before ``float``
+for ``1`` and after it for ``1.0``; among equals, the first that is written.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from manglecp.toolhost.context import describe
 from manglecp.toolhost.hints import ArrayOf, Constrained, EnumOf, MapOf, ObjectOf, Scalar, Shape, Union
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
-_ANNOTATIONS: Final = frozenset({"title", "description", "examples"})
+_ANNOTATIONS: Final = frozenset({"title", "description", "examples"})  # keywords that restrict no values
 
 
 def schema(shape: Shape) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def schema(shape: Shape) -> dict[str, Any]:
 
 
 def _conjunction(inner: dict[str, Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema that requires ``inner`` and the keywords: these must not replace constraints of ``inner``."""
+    """Return the schema that requires both; a keyword never replaces a constraint of ``inner``."""
     if inner.keys() & keywords.keys() <= _ANNOTATIONS:
         return {**inner, **keywords}
     return {**keywords, "allOf": [inner, *keywords.get("allOf", ())]}
@@ -66,7 +66,7 @@ _MAX_ERROR: Final = 400  # characters of the message of a constructor
 
 
 class ConversionError(ValueError):
-    """A value that does not fit. Its path is built while the error propagates: values that fit pay nothing for it."""
+    """A value that does not fit. Its path is built while the error propagates, so that valid values cost nothing."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem)
@@ -89,9 +89,9 @@ def converter(shape: Shape) -> Converter:
         case Scalar(kind):
             return _SCALARS[kind]
         case EnumOf(values, results):
-            return _choice(values, results)
+            return _enum(values, results)
         case ArrayOf(_, fixed, build) if fixed is not None:
-            return _fixed([converter(item) for item in fixed], build)
+            return _fixed_array([converter(item) for item in fixed], build)
         case ArrayOf(item, _, build):
             return _array(converter(item) if item is not None else _any_value, build)
         case MapOf(value):
@@ -110,13 +110,13 @@ def _any_value(value: Any) -> Any:
 
 def _null(value: Any) -> None:
     if value is not None:
-        raise _expected("null", value)
+        raise _mismatch("null", value)
 
 
 def _boolean(value: Any) -> bool:
     if value is True or value is False:
         return bool(value)
-    raise _expected("a boolean", value)
+    raise _mismatch("a boolean", value)
 
 
 def _integer(value: Any) -> int:
@@ -124,7 +124,7 @@ def _integer(value: Any) -> int:
         return value
     if type(value) is float and value.is_integer():
         return int(value)
-    raise _expected("an integer", value)
+    raise _mismatch("an integer", value)
 
 
 def _number(value: Any) -> float:
@@ -135,13 +135,13 @@ def _number(value: Any) -> float:
             return float(value)
         except OverflowError:
             return value  # too large for a float; type checkers accept an int for a float
-    raise _expected("a number", value)
+    raise _mismatch("a number", value)
 
 
 def _string(value: Any) -> str:
     if type(value) is str:
         return value
-    raise _expected("a string", value)
+    raise _mismatch("a string", value)
 
 
 _SCALARS: Final[dict[str, Converter]] = {
@@ -154,13 +154,13 @@ _SCALARS: Final[dict[str, Converter]] = {
 }
 
 
-def _choice(values: tuple[Any, ...], results: tuple[Any, ...]) -> Converter:
+def _enum(values: tuple[Any, ...], results: tuple[Any, ...]) -> Converter:
     def convert(value: Any) -> Any:
         for candidate, result in zip(values, results, strict=True):
             # In Python True is 1; in JSON it is not.
             if candidate == value and isinstance(candidate, bool) == isinstance(value, bool):
                 return result
-        raise _expected("one of " + ", ".join(map(repr, values)), value)
+        raise _mismatch("one of " + ", ".join(map(repr, values)), value)
 
     return convert
 
@@ -168,19 +168,17 @@ def _choice(values: tuple[Any, ...], results: tuple[Any, ...]) -> Converter:
 def _array(item: Converter, build: Callable[[list[Any]], Any]) -> Converter:
     def convert(value: Any) -> Any:
         if type(value) is not list:
-            raise _expected("an array", value)
+            raise _mismatch("an array", value)
         return build([_at(index, item, element) for index, element in enumerate(value)])
 
     return convert
 
 
-def _fixed(items: list[Converter], build: Callable[[list[Any]], Any]) -> Converter:
+def _fixed_array(items: list[Converter], build: Callable[[list[Any]], Any]) -> Converter:
     def convert(value: Any) -> Any:
         if type(value) is not list or len(value) != len(items):
-            raise _expected(f"an array of {len(items)}", value)
-        return build(
-            [_at(index, item, element) for index, (item, element) in enumerate(zip(items, value, strict=True))]
-        )
+            raise _mismatch(f"an array of {len(items)}", value)
+        return build(list(map(_at, range(len(items)), items, value)))
 
     return convert
 
@@ -188,7 +186,7 @@ def _fixed(items: list[Converter], build: Callable[[list[Any]], Any]) -> Convert
 def _map(member: Converter) -> Converter:
     def convert(value: Any) -> Any:
         if type(value) is not dict:
-            raise _expected("an object", value)
+            raise _mismatch("an object", value)
         return {name: _at(name, member, element) for name, element in value.items()}
 
     return convert
@@ -201,7 +199,7 @@ def _record(record: ObjectOf) -> Converter:
 
     def convert(value: Any) -> Any:
         if type(value) is not dict:
-            raise _expected("an object", value)
+            raise _mismatch("an object", value)
         for name in required:
             if name not in value:
                 raise ConversionError(f"{name!r} is missing")
@@ -226,10 +224,13 @@ def _record(record: ObjectOf) -> Converter:
 
 
 def _union(options: tuple[Shape, ...]) -> Converter:
-    converters = [converter(option) for option in options]
+    pairs = [(option, converter(option)) for option in options]
+
+    def sorted_converters(kind: type[int | float]) -> list[Converter]:
+        return [convert for _, convert in sorted(pairs, key=lambda pair: _looseness(pair[0], kind))]
+
     # The order must not depend on how `int | float` is written: `typing` treats both orders as the same hint.
-    for_others = [converters[i] for i in sorted(range(len(options)), key=lambda i: _looseness(options[i], int))]
-    for_floats = [converters[i] for i in sorted(range(len(options)), key=lambda i: _looseness(options[i], float))]
+    for_floats, for_others = sorted_converters(float), sorted_converters(int)
 
     def convert(value: Any) -> Any:
         problems = []
@@ -244,7 +245,7 @@ def _union(options: tuple[Shape, ...]) -> Converter:
 
 
 def _looseness(option: Shape, kind: type[int | float]) -> int:
-    """Return the rank by which options are tried, lowest first: how loosely it describes values of this type."""
+    """Return the rank of an option of a union for values of type ``kind``; the lowest is tried first."""
     match option:
         case Constrained(inner, _):
             return _looseness(inner, kind)
@@ -283,7 +284,7 @@ def _constrained(convert_inner: Converter, keywords: Mapping[str, Any]) -> Conve
 
 
 def _checks(keywords: Mapping[str, Any]) -> Iterator[tuple[str, Callable[[Any], bool]]]:
-    """Yield for each keyword its text for messages, and a function that returns whether a JSON value fits."""
+    """Yield for each constraint its text for messages, and a function that returns whether a JSON value fits."""
     for name, limit in keywords.items():
         if name == "allOf":
             for subschema in limit:
@@ -324,14 +325,14 @@ def _decimal(number: float) -> tuple[int, int]:
 
 
 def _pattern(pattern: str) -> Callable[[Any], bool]:
-    from manglecp.toolhost.patterns import matcher  # loaded by the check of the hint
+    from manglecp.toolhost.patterns import matcher  # imported already, by the check of the hint
 
     search = matcher(pattern)
     return lambda value: type(value) is not str or search(value) is not None
 
 
 def _unique(_: bool) -> Callable[[Any], bool]:
-    # Only shapes of sets have this keyword. Their items are hashable, and never both booleans and numbers.
+    # Only sets have this keyword. Their items are hashable and not both booleans and numbers, of which True equals 1.
     return lambda value: type(value) is not list or len(set(value)) == len(value)
 
 
@@ -352,15 +353,15 @@ _CHECKS: Final[dict[str, _CheckFactory]] = {
 }
 
 
-def _expected(what: str, value: Any) -> ConversionError:
-    return ConversionError(f"{_quote(value)} is not {what}")
+def _mismatch(expected: str, value: Any) -> ConversionError:
+    return ConversionError(f"{_quote(value)} is not {expected}")
 
 
 def _quote(value: Any) -> str:
     if isinstance(value, (dict, list)):
         return "an object" if isinstance(value, dict) else f"an array of {len(value)}"
-    text = repr(value) if not isinstance(value, str) else repr(value[:_MAX_QUOTED])
-    return text if len(text) <= _MAX_QUOTED + 2 else text[:_MAX_QUOTED] + "…"
+    text = repr(value[:_MAX_QUOTED] if isinstance(value, str) else value)
+    return text if len(text) <= _MAX_QUOTED + 2 else text[:_MAX_QUOTED] + "…"  # 2: the quotes of a string
 
 
 _CONTAINERS: Final = (dict, list, tuple)
@@ -384,7 +385,7 @@ def encode_value(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Convert a value that the JSON encoder does not support. Its library is loaded already."""
+    """Convert a value that the JSON encoder does not support. The module of its class is imported already."""
     if isinstance(value, (set, frozenset)):
         try:
             return sorted(value)
@@ -413,7 +414,7 @@ def _check_names(value: Any) -> None:
         current = pending.pop()
         if isinstance(current, dict):
             if any(type(name) is not str for name in current):
-                texts = {_encode({name: 0}) for name in current}
+                texts = {_encode({name: 0}) for name in current}  # only the encoder knows that None becomes "null"
                 if len(texts) < len(current):
                     raise ValueError("the result has two names in an object that are the same as text")
             current = current.values()

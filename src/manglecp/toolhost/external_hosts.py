@@ -1,11 +1,11 @@
 """The external predicates of a pack, evaluated by warm sandboxed hosts.
 
 The engine calls a predicate synchronously, from any thread, with a batch of questions: tuples of the input arguments.
-The calls run on an event loop in a background thread. The hosts serve exactly the file that the pack describes, and no
-file of the pack may have changed when they start.
+The calls run on an event loop in a background thread. No host starts if a file of the pack has changed since it was
+read.
 
-Values are sent as JSON, in the form that the declaration of the predicate states. Answers are untrusted: they are
-checked against that declaration here, and once more by the engine.
+Values are sent as JSON, in the form that the ``Decl`` of the predicate states. Answers are untrusted: they are checked
+against the ``Decl`` here, and once more by the engine.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from manglecp.wire import ANYTHING, Fault, Schemas, Shape, to_json, to_value
 
 _FILE: Final = "externals.py"
 BATCH: Final = 1_000  # the most questions of one call
-_GRACE: Final = 5.0  # seconds beyond its deadline that a call is awaited: dispatch returns an error by itself
+_GRACE: Final = 5.0  # seconds after its deadline in which dispatch itself returns the error of a call
 
 
 @contextlib.contextmanager
@@ -101,25 +101,26 @@ class _Predicate:
 
     def _call(self, inputs: list[list[Any]], seconds: float) -> bytes:
         """Return the JSON output of one call, which may take ``seconds``."""
-        late = self._fault(f"did not answer within {self._external.seconds:g} s")
+        timeout_fault = self._fault(f"did not answer within {self._external.seconds:g} s")
         if seconds <= 0:
-            raise late
+            raise timeout_fault
         call = self._dispatcher.call(self._external.aid, inputs={"inputs": inputs}, timeout=seconds)
         try:
             result = wait_for(self._loop, call, seconds + _GRACE)
         except (TimeoutError, CancelledError):
-            raise late from None
+            raise timeout_fault from None
         except RuntimeError:  # the loop is closed
             call.close()
             raise self._fault("is no longer served") from None
         if isinstance(result, ActionResult):
             return result.output_json.encode()
         if result["type"] == "timeout":
-            raise late
+            raise timeout_fault
         # The detail of an error may contain secrets; its code, status and type do not.
         raise self._fault(f"failed: {result.get('code') or result.get('status') or result['type']}")
 
     def _read(self, output: bytes, count: int) -> list[list[tuple[Value, ...]]]:
+        """Return the rows of each of ``count`` answers."""
         try:
             answers = msgspec.json.decode(output, type=dict[str, list[list[list[Any]]]]).get("rows", [])
         except (msgspec.DecodeError, RecursionError):
@@ -145,6 +146,7 @@ def _shapes(pack: Pack) -> dict[str, Sequence[Shape]]:
             for decl in parse(source).decls:
                 external = pack.externals.get(decl.atom.predicate)
                 if external is not None and decl.span is not None:
+                    # Only this Decl is loaded, because the rules need the external predicates themselves.
                     program = Program.load([Source(source.name, decl.span.text)])
                     schema = Schemas(program.predicates).find(external.predicate, external.arity)
                     shapes[external.predicate] = schema.shapes

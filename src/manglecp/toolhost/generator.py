@@ -4,10 +4,9 @@
     def scan(root: Path, *, cache: Path | None) -> Iterator[Part | Progress]: ...
 
 Each call of the function is a *pass*. All passes run in one process that usually lives as long as the pack is served,
-so that a module can keep state. A fact is a tuple: the predicate, then plain values. A :class:`Part` replaces the part
-of the same name; facts that are yielded without a part are one part together. Parameters are settings of the pack, by
-name, and ``cache``: a folder that outlives the process, or None. A host serves the function as an action of tier 0 that
-returns a pass piece by piece, each small enough for one answer.
+so that a module can keep state. A fact is a tuple: predicate and plain values. A :class:`Part` replaces the part of the
+same name; the facts outside parts are one more part. Parameters are settings of the pack, and ``cache``: a folder that
+outlives the process, or None. A host serves the function as an action of tier 0, which returns a pass in pieces.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from typing import Any, Final, NamedTuple, TypeVar
 from manglecp.toolhost.actions import SAFE, Declaration, check_programs, serve_with
 from manglecp.toolhost.conversion import encode_value
 
-CACHE: Final = "cache"
-MAX_BLOCK: Final = 262_144  # bytes of an encoded block of facts; an answer has less than three times as many
-PIECE: Final = 0.25  # seconds after which a piece is returned, if it is not empty
-_BLOCK_ROWS: Final = 256
+CACHE: Final = "cache"  # the parameter of a generator that gets the cache folder
+MAX_BLOCK_BYTES: Final = 262_144  # of encoded facts; a piece has less than three times as many, to fit into one answer
+PIECE_SECONDS: Final = 0.25  # after which a piece is returned, if it is not empty
+_MAX_BLOCK_ROWS: Final = 256
 _MAX_SECONDS: Final = 3_600.0
-_MIN_EVERY: Final = 0.05
-_VARIADIC_FLAGS: Final = 0x04 | 0x08  # of a code object: *args, **kwargs
-_COROUTINE_FLAGS: Final = 0x80 | 0x200  # a coroutine, an async generator
+_MIN_EVERY: Final = 0.05  # seconds
+_VARIADIC_FLAGS: Final = 0x04 | 0x08  # CO_VARARGS and CO_VARKEYWORDS of a code object
+_COROUTINE_FLAGS: Final = 0x80 | 0x200  # CO_COROUTINE and CO_ASYNC_GENERATOR of a code object
 _BOOLEANS: Final = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False, "": False}
 F = TypeVar("F", bound=Callable[..., Iterable[Any]])
 
@@ -67,7 +66,7 @@ def facts(
     if len(set(predicates)) < len(predicates):
         raise ValueError("facts: a predicate is named twice")
     for name, value, least in (("every", every, _MIN_EVERY), ("seconds", seconds, 0.0)):
-        if isinstance(value, bool) or not least <= value <= _MAX_SECONDS or not value:
+        if isinstance(value, bool) or value == 0 or not least <= value <= _MAX_SECONDS:
             raise ValueError(f"facts: {name} has to be above {least:g} and at most {_MAX_SECONDS:g}")
     programs = tuple(spawn)
     check_programs(programs)
@@ -104,11 +103,11 @@ class _Block(NamedTuple):
     part: str
     begins: bool  # these are the first rows of the part
     rows: list[Any]
-    size: int  # bytes in an answer
+    size: int  # bytes that it adds to an answer
 
 
 class _Passes:
-    """The passes of one generator in this process; ``names`` are the parameters of its function."""
+    """The passes of one generator in this process, one at a time; ``names`` are the parameters of its function."""
 
     def __init__(self, function: Callable[..., Iterable[Any]], names: Sequence[str], *, changes: bool) -> None:
         self._function = function
@@ -117,9 +116,9 @@ class _Passes:
         self._process_id = os.urandom(8).hex()
         self._pass_count = 0
         self._pass_id: str | None = None
-        self._items: Iterator[Any] = iter(())  # that the function yields in this pass
-        self._blocks: deque[_Block] = deque()  # that no piece contains yet
-        self._has_loose_facts = False  # whether this pass has yielded facts without a part
+        self._items: Iterator[Any] = iter(())  # what the function yields in this pass
+        self._blocks: deque[_Block] = deque()  # yielded, and not yet returned in a piece
+        self._has_loose_facts = False  # whether this pass has yielded facts outside parts
 
     def next_piece(self, pass_id: str, settings: dict[str, str | None]) -> dict[str, Any]:
         """Return the next piece of the pass; a new ``pass_id`` begins a pass."""
@@ -129,7 +128,7 @@ class _Passes:
             self._pass_count += 1
             self._blocks.clear()
             self._has_loose_facts = False
-        return self._piece(time.monotonic() + PIECE)
+        return self._piece(time.monotonic() + PIECE_SECONDS)
 
     def _piece(self, until: float) -> dict[str, Any]:
         blocks: list[_Block] = []
@@ -137,7 +136,10 @@ class _Passes:
         progress: Progress | None = None
         over = False
         loose_facts: list[Any] = []
-        while size < MAX_BLOCK and (not (blocks or loose_facts or progress) or time.monotonic() < until):
+        while size < MAX_BLOCK_BYTES:
+            is_empty = not (blocks or loose_facts or progress)
+            if not is_empty and time.monotonic() >= until:
+                break
             if self._blocks:
                 blocks.append(self._blocks.popleft())
                 size += blocks[-1].size
@@ -155,12 +157,12 @@ class _Passes:
                 self._add_blocks(item.name, list(item.facts))
             else:
                 loose_facts.append(item)
-                if len(loose_facts) == _BLOCK_ROWS:
+                if len(loose_facts) == _MAX_BLOCK_ROWS:
                     self._add_loose_blocks(loose_facts)
                     loose_facts = []
         if loose_facts:
             self._add_loose_blocks(loose_facts)
-        while self._blocks and size < 2 * MAX_BLOCK:
+        while self._blocks and size < 2 * MAX_BLOCK_BYTES:  # what the first loop has left
             blocks.append(self._blocks.popleft())
             size += blocks[-1].size
         return {
@@ -182,14 +184,16 @@ class _Passes:
         for row in rows:
             if not isinstance(row, (tuple, list, dict)) or not row:
                 raise TypeError(f"a fact is a tuple such as ('file', path, 12), not a {type(row).__name__}")
-        slices = deque(rows[start : start + _BLOCK_ROWS] for start in range(0, len(rows), _BLOCK_ROWS)) or deque([rows])
+        starts = range(0, max(len(rows), 1), _MAX_BLOCK_ROWS)
+        slices = deque(rows[start : start + _MAX_BLOCK_ROWS] for start in starts)
         while slices:
             block = slices.popleft()
             size = _encoded_size(part, block)
-            if size > MAX_BLOCK:
+            if size > MAX_BLOCK_BYTES:
                 if len(block) <= 1:
-                    raise ValueError(f"a fact of the part {part[:80]!r} has more than {MAX_BLOCK:,} bytes")
-                slices.extendleft((block[len(block) // 2 :], block[: len(block) // 2]))
+                    raise ValueError(f"a fact of the part {part[:80]!r} has more than {MAX_BLOCK_BYTES:,} bytes")
+                middle = len(block) // 2
+                slices.extendleft((block[middle:], block[:middle]))  # the last one becomes the first
                 continue
             self._blocks.append(_Block(part, begins, block, size))
             begins = False
@@ -201,15 +205,15 @@ class _Passes:
 
 
 def _encoded_size(part: str, rows: list[Any]) -> int:
-    """Return the bytes that the rows take in an answer: JSON within a JSON string, so with each ``"`` escaped."""
+    r"""Return the bytes that the rows take in an answer: JSON within a JSON string, where ``"`` and ``\`` take two."""
     text = encode_value([part, rows])
-    if "\\ud" in text and _has_lone_surrogate(text):
+    if "\\ud" in text and _has_lone_surrogate(text):  # the first condition is fast, and necessary
         raise ValueError(f"a text in the part {ascii(part)[:80]} holds half a character (a lone surrogate)")
     return len(text.encode()) + text.count('"') + text.count("\\")
 
 
 def _has_lone_surrogate(text: str) -> bool:
-    r"""Return whether JSON holds a lone surrogate, and not just the characters ``\ud`` in a text."""
+    r"""Return whether JSON text holds a lone surrogate, and not just an escaped backslash before ``ud``."""
     try:
         json.dumps(json.loads(text), ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -222,16 +226,16 @@ def _convert_setting(name: str, text: str | None, hint: Any) -> Any:
     options = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
     if type(None) in options and not text:
         return None
-    kind = next((option for option in options if option is not type(None)), str)
+    target = next((option for option in options if option is not type(None)), str)
     if text is None:
         raise TypeError(f"{name} has no value: annotate it as Path | None")
-    if kind is bool:
+    if target is bool:
         if text.lower() not in _BOOLEANS:
             raise ValueError(f"the setting {name} is true or false")
         return _BOOLEANS[text.lower()]
-    if kind in (str, Any) or not callable(kind):
+    if target in (str, Any) or not callable(target):
         return text
     try:
-        return kind(text)
+        return target(text)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"the setting {name} is not a valid {getattr(kind, '__name__', 'value')}") from error
+        raise ValueError(f"the setting {name} is not a valid {getattr(target, '__name__', 'value')}") from error

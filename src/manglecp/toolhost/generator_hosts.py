@@ -1,7 +1,7 @@
 """The fact generators of a pack, run by one sandboxed host for as long as the pack is served.
 
-The host may read the pack and the folders of its settings, and write a cache. It serves exactly the file that the pack
-describes, and no file of the pack may have changed when it starts.
+The host may read the pack and the folders that its settings name, and write a cache. It does not start if a file of the
+pack has changed since the pack was read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _UNUSED_SECONDS: Final = 30 * 86_400  # after which a cache folder is removed
 
 
 def cache_folder(pack: Pack, root: Path | None = None) -> Path:
-    """Return the cache folder of a pack, created if missing; raises OSError. ``root`` is by default the user's.
+    """Return the cache folder of a pack, created if missing; raises OSError. ``root`` defaults to the user's cache.
 
     The folder belongs to one pack with one set of settings and one content of ``facts.py``. Folders of the same pack
     that were unused for a month are removed.
@@ -49,10 +49,10 @@ def cache_folder(pack: Pack, root: Path | None = None) -> Path:
 
 
 def _remove_unused(folder_of_pack: Path, current: Path) -> None:
-    used_after = time.time() - _UNUSED_SECONDS
+    cutoff = time.time() - _UNUSED_SECONDS
     for other in folder_of_pack.iterdir():
         with contextlib.suppress(OSError):
-            if other != current and not other.is_symlink() and other.stat().st_mtime < used_after:
+            if other != current and not other.is_symlink() and other.stat().st_mtime < cutoff:
                 shutil.rmtree(other, ignore_errors=True)
 
 
@@ -70,11 +70,11 @@ def serve_facts(
     sandbox: SandboxPolicy | None = None,
     on_progress: Callable[[PassProgress], None] | None = None,
 ) -> Iterator[FactGenerators | None]:
-    """Yield the generators of a pack, with a host that is started by their first pass; None if the pack has none.
+    """Yield the fact generators of a pack, or None if it has none. Their first pass starts their host.
 
     ``cache`` is the root of cache folders; True: this user's; False: no cache. ``programs`` are those that generators
-    may start, by name or absolute path, if they name them too. ``on_progress`` is called with the progress of passes.
-    Raises :class:`PackError`.
+    may start if their ``spawn`` names them too, by name or absolute path. ``on_progress`` is called with the progress
+    of passes. Raises :class:`PackError`.
     """
     if not pack.generators or pack.generators_file is None:
         yield None
@@ -88,7 +88,7 @@ def serve_facts(
     policy = sandbox or SandboxPolicy()
     command = listing.command(
         environ or os.environ,
-        sandbox=policy.weaker(pack.settings.sandbox),  # None: the strictest that allows the programs
+        sandbox=policy.weaker(pack.settings.sandbox),  # None: ``spawn`` if programs are allowed, else ``strict``
         programs=programs,
         workspace=() if folder is None else (str(folder),),
         readable=(*pack.readable, *pack.writable),
@@ -107,7 +107,7 @@ def _open_cache(pack: Pack, root: Path | bool) -> Path | None:
     try:
         return cache_folder(pack, None if root is True else root)
     except OSError as error:
-        if root is not True:
+        if root is not True:  # a folder that the operator chose
             raise PackError.at("", f"the cache folder cannot be used: {error.strerror}") from None
         _log.warning("the facts of %s are not cached: %s", pack.name, error.strerror)
         return None

@@ -1,12 +1,12 @@
-"""Type hints as shapes: the few kinds of JSON that a typed function can take.
+"""Parses type hints into shapes: the kinds of JSON values that a typed function can take.
 
 A hint is read once into a tree of shapes. Its JSON Schema and its converter (:mod:`.conversion`) are derived from the
 same tree, so they cannot disagree. A hint without an exact meaning in JSON is refused when a plugin loads.
 
 Objects are closed: an undeclared member is an error. Classes (TypedDict, dataclass, msgspec Struct) are objects, enums
-are choices. ``Annotated`` takes :class:`Limits`, any object with the same attributes (``msgspec.Meta``,
+are sets of values. ``Annotated`` takes :class:`Limits`, any object with the same attributes (``msgspec.Meta``,
 ``annotated_types``), or a description; an attribute without a JSON Schema keyword is refused. Standard library only:
-importing msgspec would nearly double the time in which a host starts.
+importing msgspec would nearly double the start time of a host.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -44,14 +44,14 @@ class Scalar(NamedTuple):
 
 
 class EnumOf(NamedTuple):
-    """One of a few JSON values. ``results`` are their Python values: the same, or members of an enum."""
+    """One of these JSON values. ``results`` are their Python values, in order: the same, or members of an enum."""
 
     values: tuple[Any, ...]
     results: tuple[Any, ...]
 
 
 class ArrayOf(NamedTuple):
-    """Items of one shape, or with ``fixed`` one item of each of its shapes. ``build`` makes the Python value."""
+    """An array of ``item`` shapes, or exactly one item of each shape in ``fixed``. ``build`` makes the Python value."""
 
     item: Shape | None
     fixed: tuple[Shape, ...] | None
@@ -65,7 +65,7 @@ class MapOf(NamedTuple):
 
 
 class Field(NamedTuple):
-    """A member of an object. ``target`` is its name in Python, or None if it only has to be present."""
+    """A member of an object. ``target`` is its name in Python; None: it is checked, and not passed on."""
 
     name: str
     shape: Shape
@@ -74,7 +74,7 @@ class Field(NamedTuple):
 
 
 class ObjectOf(NamedTuple):
-    """An object with these members only. ``build`` makes the Python value of keyword arguments."""
+    """An object with these members only. ``build`` makes the Python value from keyword arguments."""
 
     fields: tuple[Field, ...]
     build: Callable[..., Any]
@@ -105,7 +105,7 @@ _SCALARS: Final[dict[Any, Scalar]] = {
 }
 _ARRAYS: Final[dict[Any, Callable[[list[Any]], Any]]] = {list: list, Sequence: list}
 _QUALIFIERS: Final = ("Required", "NotRequired", "ReadOnly")
-_MAX_DEPTH: Final = 50  # of classes: a generic class can contain itself without ever being the same hint twice
+_MAX_DEPTH: Final = 50  # of nested classes: a generic class can contain itself with ever new type arguments
 
 
 def shape(hint: Any) -> Shape:
@@ -114,42 +114,42 @@ def shape(hint: Any) -> Shape:
 
 
 def _shape(hint: Any, outer: tuple[Any, ...]) -> Shape:
-    """Return the shape of a hint; ``outer`` are the classes that it is a part of."""
+    """Return the shape of a hint; ``outer`` are the classes that contain it."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is typing.Annotated:  # first, because its metadata may be unhashable, and the next test hashes the hint
+    if origin is typing.Annotated:  # first: the next test hashes the hint, and metadata may be unhashable
         return constrained(_shape(arguments[0], outer), hint.__metadata__)
     if hint in _SCALARS:
         return _SCALARS[hint]
-    if getattr(origin, "_name", None) in _QUALIFIERS:  # by name, because typing_extensions has others
+    if getattr(origin, "_name", None) in _QUALIFIERS:  # by name: those of typing_extensions are other objects
         return _shape(arguments[0], outer)
     if origin is Literal:
-        return choice(arguments, hint)
+        return enum_of(arguments, hint)
     if origin in (typing.Union, types.UnionType):
         return _union(arguments, outer)
-    kind = origin or hint
-    if kind in _ARRAYS:
-        return ArrayOf(_shape(arguments[0], outer) if arguments else Scalar("any"), None, _ARRAYS[kind])
-    if kind is tuple:
+    cls = origin or hint
+    if cls in _ARRAYS:
+        return ArrayOf(_shape(arguments[0], outer) if arguments else Scalar("any"), None, _ARRAYS[cls])
+    if cls is tuple:
         return _tuple(arguments, outer)
-    if kind in (set, frozenset):
-        return _set(hint, kind, arguments, outer)
-    if kind in (dict, Mapping):
+    if cls in (set, frozenset):
+        return _set(hint, cls, arguments, outer)
+    if cls in (dict, Mapping):
         return _map(hint, arguments, outer)
     if isinstance(hint, typing.NewType):
         return _shape(hint.__supertype__, outer)
     if isinstance(hint, typing.TypeVar):
         return _variable(hint, outer)
-    if isinstance(kind, type):
+    if isinstance(cls, type):
         if hint in outer or len(outer) >= _MAX_DEPTH:
-            raise HintError(f"{kind.__name__} contains itself; a schema that ends is needed")
-        deeper = (*outer, hint)
-        return of_class(hint, lambda member: _shape(member, deeper))
+            raise HintError(f"{cls.__name__} contains itself; a schema that ends is needed")
+        return of_class(hint, lambda member: _shape(member, (*outer, hint)))
     raise HintError(f"{hint!r} has no meaning in JSON")
 
 
 def _union(options: tuple[Any, ...], outer: tuple[Any, ...]) -> Shape:
     msgspec = sys.modules.get("msgspec")
-    unset = msgspec.UnsetType if msgspec is not None else None  # marks an optional member, as its default does
+    # UnsetType only marks a member as optional, which the default of the member does as well.
+    unset = msgspec.UnsetType if msgspec is not None else None
     shapes = tuple(_shape(option, outer) for option in options if unset is None or option is not unset)
     return Union(shapes) if len(shapes) > 1 else shapes[0]
 
@@ -190,8 +190,8 @@ Bindings: TypeAlias = dict[Any, Any]  # hints, by type variable
 _SIMPLE_TYPES: Final = (str, int, bool, type(None))
 
 
-def choice(options: Iterable[Any], hint: object) -> EnumOf:
-    """Return the shape of a few values or members of an enum; raises :class:`HintError`, which quotes the hint."""
+def enum_of(options: Iterable[Any], hint: object) -> EnumOf:
+    """Return the shape of some values or members of an enum; raises :class:`HintError`, which quotes the hint."""
     results = tuple(options)
     values = tuple(option.value if isinstance(option, Enum) else option for option in results)
     if not values:
@@ -204,10 +204,10 @@ def choice(options: Iterable[Any], hint: object) -> EnumOf:
 
 
 def of_class(hint: Any, read: ShapeReader) -> Shape:
-    """Return the shape of a class, perhaps with type arguments; ``read`` returns the shape of the hint of a member."""
+    """Return the shape of a class, which may have type arguments; ``read`` returns the shape of a member's hint."""
     cls = typing.get_origin(hint) or hint
     if issubclass(cls, Enum):
-        return choice(cls, hint)
+        return enum_of(cls, hint)
     if issubclass(cls, dict) and hasattr(cls, "__required_keys__"):  # typing_extensions has its own TypedDict
         return _typed_dict(hint, cls, read)
     if hasattr(cls, "__dataclass_fields__"):
@@ -218,16 +218,13 @@ def of_class(hint: Any, read: ShapeReader) -> Shape:
 
 
 def _typed_dict(hint: Any, cls: Any, read: ShapeReader) -> ObjectOf:
+    members = _members(hint, cls).items()
     return ObjectOf(
-        tuple(
-            Field(name, read(member), _required(cls, name, member), name)
-            for name, member in _members(hint, cls).items()
-        ),
-        dict,
+        tuple(Field(name, read(member), _is_required(cls, name, member), name) for name, member in members), dict
     )
 
 
-def _required(cls: Any, name: str, member: Any) -> bool:
+def _is_required(cls: Any, name: str, member: Any) -> bool:
     """Return whether a member of a TypedDict is required: as its hint states, or else as the class states."""
     while (origin := typing.get_origin(member)) is not None:
         if origin in (typing.Required, typing.NotRequired):
@@ -239,7 +236,7 @@ def _required(cls: Any, name: str, member: Any) -> bool:
 
 
 def _dataclass(hint: Any, cls: Any, read: ShapeReader) -> ObjectOf:
-    from dataclasses import MISSING, InitVar, fields  # loaded already: there is a dataclass
+    from dataclasses import MISSING, InitVar, fields  # imported already, by the module with the dataclass
 
     if not cls.__dataclass_params__.init:
         raise HintError(f"{hint!r}: its constructor does not take its fields")
@@ -259,13 +256,14 @@ def _dataclass(hint: Any, cls: Any, read: ShapeReader) -> ObjectOf:
 
 def _struct(hint: Any, cls: Any, read: ShapeReader) -> ObjectOf:
     """Return the shape of a msgspec Struct, with its encoded names; a tag is a member with one value."""
-    structs = sys.modules["msgspec"].structs  # loaded already: there is a Struct
+    structs = sys.modules["msgspec"].structs  # imported already, by the module with the Struct
     config = cls.__struct_config__
     if config.array_like:
         raise HintError(f"{hint!r}: a Struct that is an array has no names for its members")
-    fields = [Field(f.encode_name, read(f.type), f.required, f.name) for f in structs.fields(hint)]
+    members = structs.fields(hint)
+    fields = [Field(member.encode_name, read(member.type), member.required, member.name) for member in members]
     if config.tag is not None:
-        fields.insert(0, Field(config.tag_field, choice((config.tag,), hint), True, None))
+        fields.insert(0, Field(config.tag_field, enum_of((config.tag,), hint), True, None))
     return ObjectOf(tuple(fields), cls)
 
 
@@ -274,6 +272,7 @@ def _struct(hint: Any, cls: Any, read: ShapeReader) -> ObjectOf:
 
 def _members(hint: Any, cls: Any) -> dict[str, Any]:
     """Return the resolved hints of the members of a class, with the type variables replaced."""
+    # Not strict: a generic class may be used without type arguments.
     bindings = dict(zip(getattr(cls, "__parameters__", ()), typing.get_args(hint), strict=False))
     bindings_by_class = dict(_class_bindings(cls, bindings))
     members = {}
@@ -295,22 +294,22 @@ def _class_bindings(cls: Any, bindings: Bindings) -> Iterable[tuple[Any, Binding
 
 
 def _declaring_class(cls: Any, name: str, classes: Iterable[Any]) -> Any:
-    """Return the class that declares the member: ``cls`` or one of its bases; ``classes`` are all of these."""
+    """Return the class that declares the member; ``classes`` are ``cls`` and then its bases."""
     if not issubclass(cls, dict):
         return next(base for base in cls.__mro__ if name in getattr(base, "__annotations__", ()))
-    # A TypedDict does not inherit: it has the hints of its bases as its own, the same objects.
+    # A TypedDict has no bases in its MRO, but the same hint objects as its bases: the last one declares the member.
     member = cls.__annotations__[name]
     return [base for base in classes if getattr(base, "__annotations__", {}).get(name) is member][-1]
 
 
 def _bind(hint: Any, bindings: Bindings, owner: Any) -> Any:
-    """Replace the type variables of a hint of ``owner``. Those that the owner itself leaves open stay."""
+    """Return a hint of ``owner`` with its type variables replaced, except those that are unbound parameters of it."""
     variables = (hint,) if isinstance(hint, typing.TypeVar) else getattr(hint, "__parameters__", ())
     if isinstance(hint, type) or not variables:
         return hint
-    open_variables = getattr(owner, "__parameters__", ())
+    parameters = getattr(owner, "__parameters__", ())
     for variable in variables:
-        if variable not in bindings and variable not in open_variables:
+        if variable not in bindings and variable not in parameters:
             raise HintError(f"{owner!r}: {variable!r} is not bound to a type")
     if isinstance(hint, typing.TypeVar):
         return bindings.get(hint, hint)
@@ -318,25 +317,25 @@ def _bind(hint: Any, bindings: Bindings, owner: Any) -> Any:
 
 
 _NUMBERS: Final = frozenset({"integer", "number"})
-# By attribute: the keyword, and the function that returns the tightest of several bounds.
+# By attribute: its JSON Schema keyword, and the function that returns the tightest of several bounds.
 _BOUNDS: Final[dict[str, tuple[str, Callable[..., Any]]]] = {
     "ge": ("minimum", max),
     "gt": ("exclusiveMinimum", max),
     "le": ("maximum", min),
     "lt": ("exclusiveMaximum", min),
 }
-# As _BOUNDS, with the keyword by kind.
+# As _BOUNDS, with one keyword for each JSON Schema type.
 _LENGTHS: Final[dict[str, tuple[dict[str, str], Callable[..., Any]]]] = {
     "min_length": ({"string": "minLength", "array": "minItems", "object": "minProperties"}, max),
     "max_length": ({"string": "maxLength", "array": "maxItems", "object": "maxProperties"}, min),
 }
 _TEXTS: Final = {"title": "title", "description": "description", "documentation": "description"}
 _ATTRIBUTES: Final = frozenset({*_BOUNDS, *_LENGTHS, *_TEXTS, "multiple_of", "pattern", "examples"})
-_KINDS: Final = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
+_KIND_OF_TYPE: Final = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 
 
 def constrained(inner: Shape, metadata: tuple[Any, ...]) -> Shape:
-    """Return a shape with the keywords of its metadata. The tightest of several constraints counts."""
+    """Return a shape with the keywords of the ``metadata`` of ``Annotated``. The tightest of several bounds counts."""
     keywords: dict[str, Any] = {}
     if isinstance(inner, Constrained):  # a NewType of a type that has limits already
         keywords.update(inner.keywords)
@@ -345,7 +344,7 @@ def constrained(inner: Shape, metadata: tuple[Any, ...]) -> Shape:
     for entry in metadata:
         attributes = {"description": entry} if isinstance(entry, str) else _attributes(entry)
         for attribute, value in attributes.items():
-            _add(keywords, attribute, value, inner_kinds)
+            _add_keyword(keywords, attribute, value, inner_kinds)
     return Constrained(inner, keywords) if keywords else inner
 
 
@@ -353,11 +352,11 @@ def kinds(inner: Shape) -> frozenset[str]:
     """Return the JSON Schema types of the values of a shape."""
     match inner:
         case Scalar("any"):
-            return frozenset({*_KINDS.values(), "array", "object"})
+            return frozenset({*_KIND_OF_TYPE.values(), "array", "object"})
         case Scalar(kind):
             return frozenset({kind})
         case EnumOf(values, _):
-            return frozenset(_KINDS[type(value)] for value in values)
+            return frozenset(_KIND_OF_TYPE[type(value)] for value in values)
         case ArrayOf():
             return frozenset({"array"})
         case MapOf() | ObjectOf():
@@ -388,7 +387,7 @@ def _public_attributes(entry: object) -> Iterator[tuple[str, Any]]:
             yield name, getattr(entry, name)
 
 
-def _add(keywords: dict[str, Any], attribute: str, value: Any, shape_kinds: frozenset[str]) -> None:
+def _add_keyword(keywords: dict[str, Any], attribute: str, value: Any, shape_kinds: frozenset[str]) -> None:
     """Add the keyword of an attribute; raises HintError if it does not apply to a shape of these kinds."""
     if attribute in _TEXTS:
         if not isinstance(value, str):
@@ -432,13 +431,14 @@ def _add_once(keywords: dict[str, Any], keyword: str, value: Any) -> None:
         keywords["allOf"] = [*keywords.get("allOf", ()), {keyword: value}]
 
 
-def _check_applies(attribute: str, applicable: object) -> None:
+def _check_applies(attribute: str, applicable: Collection[str]) -> None:
+    """Raise HintError if no kind or keyword is applicable."""
     if not applicable:
         raise HintError(f"{attribute} does not apply to this type")
 
 
 def _check_pattern(pattern: Any) -> None:
-    from manglecp.toolhost.patterns import matcher  # only a plugin with patterns pays for it
+    from manglecp.toolhost.patterns import matcher  # not at the top: few plugins have patterns
 
     if type(pattern) is not str:
         raise HintError(f"pattern is not a text: {pattern!r}")
@@ -449,6 +449,7 @@ def _check_pattern(pattern: Any) -> None:
 
 
 def _examples(examples: Any) -> list[Any]:
+    """Return a copy of the examples, as JSON represents them."""
     import json
 
     try:

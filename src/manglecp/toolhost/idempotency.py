@@ -1,8 +1,8 @@
-"""Idempotency keys, on both sides of the pipe: the canonical form of inputs, and a cache of answers.
+"""Idempotency keys, for dispatch and for hosts: the canonical form of inputs, and a cache of answers.
 
 A lease is bound to the exact bytes of the input (:func:`.leases.input_digest`). Inputs under one idempotency key are
 compared as values: the order of members and white space do not count, but ``1`` and ``1.0`` differ. An object with a
-repeated name has no canonical form.
+repeated member name has no canonical form.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ V = TypeVar("V")
 
 
 def unique(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the members as a dict; raises ValueError for a repeated name. For ``object_pairs_hook``."""
+    """Return the members as a dict; raises ValueError for a repeated name. An ``object_pairs_hook`` of :mod:`json`."""
     by_name = dict(members)
     if len(by_name) != len(members):
         raise ValueError("a name is given twice")
@@ -32,7 +32,7 @@ _encode: Final = json.JSONEncoder(separators=(",", ":"), sort_keys=True, allow_n
 
 
 def canonical_digest(input_json: str) -> str:
-    """Return the SHA-256 of the canonical form, or of the text itself if it has none."""
+    """Return the SHA-256 of the canonical form of the input, or of its text if it has no canonical form."""
     try:
         text = _encode(_decode(input_json))
     except (ValueError, RecursionError):
@@ -49,8 +49,8 @@ class _Entry(NamedTuple):
 class AnswerCache(Generic[V]):
     """A cache of answers by key with expiry; the oldest are evicted beyond a number of entries or bytes.
 
-    A hit does not extend the expiry. The newest answer is stored at any size: without it, the action of a repeated call
-    would run twice.
+    A hit does not extend the expiry. The newest answer is stored whatever its size, because without it a repeated call
+    would run the action again.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -71,8 +71,8 @@ class AnswerCache(Generic[V]):
         self._drop(key)  # first, so that a key that is stored again becomes the newest entry
         while self._entries:
             oldest = next(iter(self._entries))
-            full = len(self._entries) >= MAX_ENTRIES or self._size + size > MAX_BYTES
-            if not full and self._entries[oldest].expires > now:
+            is_full = len(self._entries) >= MAX_ENTRIES or self._size + size > MAX_BYTES
+            if not is_full and self._entries[oldest].expires > now:
                 break
             self._drop(oldest)
         self._entries[key] = _Entry(now + seconds, size, value)

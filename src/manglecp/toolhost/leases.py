@@ -1,8 +1,8 @@
 """Leases: signed single-use tokens, each for one call until an expiry.
 
-Dispatch has the key of the host and mints a token for exactly one call: action, input bytes, call id, highest tier,
-expiry. The host received the same key when it started, so it has to store only used tokens. A process that can write to
-the pipe of a host, but has no token, cannot run an action.
+Dispatch and a host share a key from the start of the host. With it, dispatch mints a token for exactly one call:
+action, input bytes, call id, highest tier, expiry. The host verifies it by the key, so it stores only used tokens. A
+process that can write to the pipe of a host, but has no token, cannot run an action.
 
 A token is ``lease_<claims>.<mac>``, both base64url: the claims as a JSON array of fixed order, and HMAC-SHA256 over
 their base64url text, so that the claims of a forged token are never decoded. Times are those of CLOCK_MONOTONIC, which
@@ -39,7 +39,7 @@ class _Claims(NamedTuple):
     aid: str
     input_digest: str | None  # None: any input
     call_id: str | None  # None: any call
-    tier: int  # the highest tier of the action
+    tier: int  # the highest that the action may have
 
 
 def input_digest(input_json: str) -> str:
@@ -79,11 +79,11 @@ class LeaseBook:
         self._key = key
         self._clock = clock
         self._audit = audit
-        self._used: dict[str, float] = {}  # expiries by lease id; an expired lease is refused without this entry
+        self._used: dict[str, float] = {}  # expiries by lease id, dropped when expired: the expiry itself then refuses
 
     def check(self, token: str, aid: str, input_digest: str, call_id: str, tier: int) -> Reason | None:
         """Use the token for this call, once; return None if it is valid, else the reason of the refusal."""
-        claims, now = _open(self._key, token), self._clock()
+        claims, now = _verify(self._key, token), self._clock()
         reason = "not_found" if claims is None else self._refusal(claims, now, aid, input_digest, call_id, tier)
         if claims is not None and reason is None:
             self._remember(claims, now)
@@ -107,7 +107,7 @@ class LeaseBook:
         if claims.aid != aid:
             return "tool_mismatch"
         if claims.input_digest not in (None, input_digest) or claims.call_id not in (None, call_id):
-            return "input_mismatch"  # the contract has no reason for another call id
+            return "input_mismatch"  # also for another call id: the contract has no reason of its own for that
         if claims.tier < tier:
             return "tier_insufficient"
         return None
@@ -130,12 +130,13 @@ def _base64url(data: bytes) -> bytes:
     return b2a_base64(data, newline=False).translate(_TO_URL).rstrip(b"=")
 
 
-def _open(key: bytes, token: str) -> _Claims | None:
-    """Return the claims of a token that was minted with this key; None for any other, which is not decoded."""
+def _verify(key: bytes, token: str) -> _Claims | None:
+    """Return the claims of a token that was minted with this key; None for any other, whose claims are not decoded."""
     text, dot, mac = token.removeprefix(_PREFIX).partition(".")
     if not dot or not token.startswith(_PREFIX) or not token.isascii():
         return None
     claims = text.encode("ascii")
     if not hmac.compare_digest(_mac(key, claims), mac):
         return None
-    return _Claims(*json.loads(a2b_base64(claims.translate(_FROM_URL) + b"=" * (-len(claims) % 4))))
+    padding = b"=" * (-len(claims) % 4)
+    return _Claims(*json.loads(a2b_base64(claims.translate(_FROM_URL) + padding)))
