@@ -161,6 +161,6 @@ def test_what_is_remembered_is_bounded(read: Read, monkeypatch: pytest.MonkeyPat
     rows = [f"f{i},g{i % 3},{i}" for i in range(300)]
     facts = read("calls.csv", "\n".join(["caller,callee_name,line", *rows]))
     assert facts == [f'calls("f{i}","g{i % 3}",{i})' for i in range(300)]
-    column: tables.Cells[int] = tables.Cells(int)
+    column: tables.CellCache[int] = tables.CellCache(int)
     assert list(column.column(map(str, range(300)))) == list(range(300))
     assert len(column) <= 11

@@ -1,6 +1,6 @@
 """Bounded reads of fact files, and the diagnostics of one file.
 
-A file with a known hash is read once: the bytes that are compared are the bytes that are unpacked.
+A file with an expected hash is read once, so that the bytes that are hashed are the bytes that are unpacked.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class FileLimits:
     errors: int = 20
 
 
-SPLIT: Final = "split the file, or give larger FileLimits"  # the fix for an exceeded limit
-_SLICE: Final = 1 << 20  # characters that :func:`lines` copies at a time
+SPLIT_FIX: Final = "split the file, or give larger FileLimits"  # the fix for an exceeded limit
+_SLICE: Final = 1 << 20  # characters; :func:`lines` copies about so many at a time
 
 
 class FileErrors:
@@ -75,7 +75,8 @@ def read_bytes(path: Path, limits: FileLimits, name: str, sha256: str | None = N
     ``name`` is used in messages; ``sha256`` is the hash that the file must have.
     """
     try:
-        with path.open("rb") if sha256 is None else _open_hashed(path, limits, name, sha256) as raw:
+        opened = path.open("rb") if sha256 is None else _open_hashed(path, limits, name, sha256)
+        with opened as raw:
             if path.suffix == ".gz":
                 with gzip.open(raw) as packed:
                     data = packed.read(limits.bytes + 1)
@@ -84,17 +85,18 @@ def read_bytes(path: Path, limits: FileLimits, name: str, sha256: str | None = N
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         refuse_file(name, f"not a gzip file, or a damaged one: {error}", "pack it again, or drop the .gz from its name")
     if len(data) > limits.bytes:
-        refuse_file(name, f"more than {limits.bytes:,} bytes", SPLIT)
+        refuse_file(name, f"more than {limits.bytes:,} bytes", SPLIT_FIX)
     return data
 
 
 def _open_hashed(path: Path, limits: FileLimits, name: str, sha256: str) -> BinaryIO:
-    """Return the bytes of the file if they have this hash, without blocking on a pipe put in place of the file."""
+    """Return a stream of the file's bytes if they have this hash. Does not block on a pipe put in place of the file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:  # noqa: PTH123  # pathlib cannot open a descriptor
-        data = file.read(limits.bytes + 1) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
+        is_regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        data = file.read(limits.bytes + 1) if is_regular else b""  # b"" has another hash
     if len(data) > limits.bytes:
-        refuse_file(name, f"more than {limits.bytes:,} bytes", SPLIT)
+        refuse_file(name, f"more than {limits.bytes:,} bytes", SPLIT_FIX)
     if hashlib.sha256(data).hexdigest() != sha256:
         refuse_file(name, "the file has changed since the pack was read", "read the pack again")
     return io.BytesIO(data)

@@ -1,6 +1,6 @@
 """Parquet tables: columns as in CSV, but typed. Needs the extra ``parquet`` (pyarrow).
 
-A cell is converted like JSON on the wire, by the declared bound; instants, durations and bytes keep their type.
+A cell is converted like JSON in a message, by the declared bound; instants, durations and bytes keep their type.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any, Final
 from manglecp.base.diagnostic import Diagnostic, FileLocation
 from manglecp.base.extras import how_to_install
 from manglecp.mangle import Bytes, Duration, Fact, Interval, Source, Time, Value
-from manglecp.pack.factfiles.files import SPLIT, FileErrors, FileLimits, refuse_file
-from manglecp.pack.factfiles.tables import Layout, instant, interval, layout
+from manglecp.pack.factfiles.files import SPLIT_FIX, FileErrors, FileLimits, refuse_file
+from manglecp.pack.factfiles.tables import Layout, find_layout, parse_instant, read_interval
 from manglecp.wire import Fault, Schemas, to_value
 
 _BATCH: Final = 4_096  # rows
@@ -24,7 +24,7 @@ _BATCH: Final = 4_096  # rows
 def read_parquet(
     file: str, data: bytes, predicate: str, schemas: Schemas, limits: FileLimits, check: bool
 ) -> list[Fact]:
-    """Return the facts; ``check`` validates them. Raises :class:`ParseError`, also if pyarrow is missing."""
+    """Return the facts; with ``check`` they are validated. Raises :class:`ParseError`, also if pyarrow is missing."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -33,15 +33,15 @@ def read_parquet(
     try:
         parquet = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(data))
         if parquet.metadata.num_rows > limits.facts:
-            refuse_file(file, f"more than {limits.facts:,} facts", SPLIT)
+            refuse_file(file, f"more than {limits.facts:,} facts", SPLIT_FIX)
         names = parquet.schema_arrow.names
-        table_layout = layout(predicate, names, schemas)
+        table_layout = find_layout(predicate, names, schemas)
         columns: list[list[Any]] = [[] for _ in names]
-        unpacked = 0  # compressed data can be much smaller
+        unpacked = 0  # bytes; the compressed file can be much smaller
         for batch in parquet.iter_batches(_BATCH):
             unpacked += batch.nbytes
             if unpacked > limits.bytes:
-                refuse_file(file, f"more than {limits.bytes:,} bytes", SPLIT)
+                refuse_file(file, f"more than {limits.bytes:,} bytes", SPLIT_FIX)
             for cells, column in zip(columns, batch.columns, strict=True):
                 cells += _cells(pyarrow, column)
     except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
@@ -53,18 +53,18 @@ def read_parquet(
 
 
 def _cells(pyarrow: ModuleType, column: Any) -> list[Any]:
-    """Return the cells of a column; instants and durations as Mangle values, as Python's have no nanoseconds."""
+    """Return the cells of a column; instants and durations as Mangle values, because Python's lack nanoseconds."""
     types = pyarrow.types
     if types.is_date(column.type):
         column = column.cast(pyarrow.timestamp("s"))
     kind = column.type
-    for is_kind, nanosecond_type, make in (
+    for is_kind, nanosecond_type, from_nanoseconds in (
         (types.is_timestamp, pyarrow.timestamp("ns"), Time),
         (types.is_duration, pyarrow.duration("ns"), Duration),
     ):
         if is_kind(kind):
             numbers = column.cast(nanosecond_type).cast(pyarrow.int64()).to_pylist()
-            return [None if ns is None else make(ns) for ns in numbers]
+            return [None if number is None else from_nanoseconds(number) for number in numbers]
     cells: list[Any] = column.to_pylist()
     if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
         return [Bytes(cell) if type(cell) is bytes else cell for cell in cells]
@@ -98,9 +98,11 @@ class _Rows:
             return schema.check(position, value) if self.check else value
 
         cached = cache(read)
-        return lambda cell: cached(cell) if type(cell) is str else read(cell)  # 1 == 1.0 == True: one cache entry
+        # Only text is cached: 1, 1.0 and True would share a cache entry.
+        return lambda cell: cached(cell) if type(cell) is str else read(cell)
 
     def _read_cells(self, column: int, read: Callable[[Any], Any], cells: Sequence[Any]) -> list[Any]:
+        """Return the values of cells; report each invalid cell, and omit its value."""
         values = []
         for row, cell in enumerate(cells, 1):
             try:
@@ -116,12 +118,12 @@ class _Rows:
             return repeat(None, count)
         schema = self.layout.schema
         rows = list(zip(*(self.columns[index] for index in times), strict=True))
-        return iter(self._read_cells(times[0], lambda row: interval(row, _nanoseconds, schema), rows))
+        return iter(self._read_cells(times[0], lambda row: read_interval(row, _nanoseconds, schema), rows))
 
 
 def _nanoseconds(cell: Any) -> int:
     if isinstance(cell, Time):
         return cell.ns
     if type(cell) in (str, int):
-        return instant(str(cell))
+        return parse_instant(str(cell))
     raise Fault("a time is a timestamp, RFC 3339 text or milliseconds since 1970")

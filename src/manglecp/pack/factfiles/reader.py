@@ -17,15 +17,15 @@ from manglecp.pack.factfiles.text_formats import read_jsonl, read_mangle, read_s
 from manglecp.wire import Schemas
 
 SUFFIXES: Final = (".mg", ".jsonl", ".csv", ".parquet", ".sc")
-_PACKED: Final = ".gz"
+_GZIP_SUFFIX: Final = ".gz"
 _LINE_FORMATS: Final = {".mg": read_mangle, ".jsonl": read_jsonl, ".sc": read_simplecolumn}
 
 
 @dataclass(frozen=True, slots=True)
 class FactFile:
-    """A file of facts. ``predicate`` (of a table) defaults to the stem of the file, ``name`` (in messages) to the path.
+    """A file of facts. A file with another hash than ``sha256`` is refused.
 
-    A file with another hash than ``sha256`` is refused.
+    ``predicate``, for CSV and Parquet, defaults to the name of the file; ``name``, for messages, to the path.
     """
 
     path: Path
@@ -35,16 +35,16 @@ class FactFile:
 
     @property
     def format(self) -> str:
-        return Path(self._unpacked).suffix
+        return Path(self._unpacked_name).suffix
 
     @property
     def table_predicate(self) -> str:
         """The predicate whose facts a table holds."""
-        return self._unpacked.removesuffix(self.format) if self.predicate is None else self.predicate
+        return self._unpacked_name.removesuffix(self.format) if self.predicate is None else self.predicate
 
     @property
-    def _unpacked(self) -> str:
-        return self.path.name.removesuffix(_PACKED)
+    def _unpacked_name(self) -> str:
+        return self.path.name.removesuffix(_GZIP_SUFFIX)
 
 
 def read_facts(
@@ -73,8 +73,8 @@ def read_facts(
 def _read(file: FactFile, schemas: Schemas, limits: FileLimits, check: bool) -> list[Fact]:
     name = str(file.path) if file.name is None else file.name
     if file.format not in SUFFIXES:
-        known = ", ".join(SUFFIXES)
-        refuse_file(name, "the name is not that of a fact file", f"known endings are {known}, each also with {_PACKED}")
+        fix = f"known endings are {', '.join(SUFFIXES)}, each also with {_GZIP_SUFFIX}"
+        refuse_file(name, "the name is not that of a fact file", fix)
     data = read_bytes(file.path, limits, name, file.sha256)
     if file.format == ".parquet":
         return read_parquet(name, data, file.table_predicate, schemas, limits, check)

@@ -1,7 +1,7 @@
 """Tables of facts: the columns of a table, the values of its cells, and CSV (RFC 4180).
 
-A table has one column per argument: named as on the wire, in any order, or by position if the predicate does not name
-its arguments. A temporal predicate may have ``@at``, or ``@start`` and ``@end``, or neither.
+A table has one column per argument, in any order under the argument's name, or by position if the predicate does not
+name its arguments. The table of a temporal predicate may have ``@at``, or ``@start`` and ``@end``, or neither.
 
 In CSV the first row names the columns, and each other row is a fact. Rows are converted in blocks, column by column, so
 that the work per cell is done by loops in C. Only a block with an error is checked row by row.
@@ -19,7 +19,7 @@ from typing import Any, Final, Generic, TypeVar
 from manglecp.base.source import Source
 from manglecp.base.text import quote
 from manglecp.mangle import FALSE, INT_MAX, INT_MIN, TRUE, Fact, Interval, Time, Value, ValueFault, read_literal
-from manglecp.pack.factfiles.files import SPLIT, FileErrors, FileLimits, lines
+from manglecp.pack.factfiles.files import SPLIT_FIX, FileErrors, FileLimits, lines
 from manglecp.wire import (
     ANYTHING,
     READERS,
@@ -42,7 +42,7 @@ _BOOLEANS: Final = {"true": TRUE, "false": FALSE}
 _T = TypeVar("_T", bound=Value)
 
 
-class Cells(dict[str, _T], Generic[_T]):
+class CellCache(dict[str, _T], Generic[_T]):
     """A bounded cache of the values of one column by their text; ``read`` converts a text and may raise ``Fault``."""
 
     def __init__(self, read: Callable[[str], _T]) -> None:
@@ -58,8 +58,8 @@ class Cells(dict[str, _T], Generic[_T]):
         return map(self.__getitem__, texts)
 
 
-class Strings(Cells[str]):
-    """A column of strings: equal cells become one object."""
+class StringCache(CellCache[str]):
+    """The cache of a column of strings, in which equal cells become one object."""
 
     def __init__(self) -> None:
         super().__init__(str)
@@ -67,27 +67,30 @@ class Strings(Cells[str]):
     def column(self, texts: Iterable[str]) -> Iterator[str]:
         if len(self) > MAX_CACHED:
             self.clear()
-        return map(self.setdefault, texts, texts)
+        return map(self.setdefault, texts, texts)  # each text is the key and the value
 
 
 def cell_reader(shape: Shape) -> Callable[[str], Value]:
-    """Return the reader of a column. If several kinds are declared, cells are Mangle literals; without any, text."""
+    """Return the reader of a column by the kinds of value (string, number, …) that its declared bound allows.
+
+    If all kinds are allowed, cells are text; if several, Mangle literals.
+    """
     if shape.kinds == ANYTHING.kinds:
         return str
     if len(shape.kinds) > 1:
-        return literal
+        return parse_literal
     (kind,) = shape.kinds
-    return _BY_KIND.get(kind, literal)
+    return _BY_KIND.get(kind, parse_literal)
 
 
-def literal(text: str) -> Value:
+def parse_literal(text: str) -> Value:
     try:
         return read_literal(text)
     except ValueFault as fault:
         raise Fault(str(fault), 'write it as Mangle does: "text", 42, /name, [1, 2]') from None
 
 
-def instant(text: str) -> int:
+def parse_instant(text: str) -> int:
     """Return nanoseconds since 1970 for RFC 3339 text or milliseconds."""
     return instant_of_milliseconds(read_number(text)) if _is_digits(text) else read_instant(text)
 
@@ -100,7 +103,7 @@ def _is_digits(text: str) -> bool:
 _BY_KIND: Final[Mapping[str, Callable[[str], Value]]] = {
     **READERS,
     "name": lambda text: _BOOLEANS.get(text) or read_name(text),
-    "time": lambda text: Time(instant(text)),
+    "time": lambda text: Time(parse_instant(text)),
     "duration": lambda text: duration_of_milliseconds(read_number(text)) if _is_digits(text) else read_duration(text),
 }
 
@@ -109,11 +112,12 @@ AT: Final = "@at"
 START: Final = "@start"
 END: Final = "@end"
 _TIME_COLUMNS: Final = ((), (AT,), (START, END))  # valid combinations
+_OPEN: Final = (None, "", UNBOUNDED)  # cells of an open end
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Which columns of a table hold the arguments, and which the times."""
+    """The columns of a table that hold the arguments, and those that hold the times."""
 
     schema: Schema
     header: tuple[str, ...]
@@ -126,7 +130,7 @@ class Layout:
         return map(tuple.__new__, repeat(Fact), zip(repeat(self.schema.predicate), rows, intervals))
 
 
-def layout(predicate: str, header: Sequence[str], schemas: Schemas) -> Layout:
+def find_layout(predicate: str, header: Sequence[str], schemas: Schemas) -> Layout:
     """Return the layout of a table. Raises :class:`Fault` if the header does not match the declaration."""
     by_arity = schemas.named(predicate)
     for name in header:
@@ -141,10 +145,12 @@ def layout(predicate: str, header: Sequence[str], schemas: Schemas) -> Layout:
         raise Fault(f"{predicate} is not temporal, but has the column {times[0]}", "add temporal to its Decl")
     order = names if schema.arg_names is None else schema.arg_names
     index_of = {name: index for index, name in enumerate(header)}
-    return Layout(schema, tuple(header), tuple(index_of[n] for n in order), tuple(index_of[t] for t in times))
+    arguments = tuple(index_of[name] for name in order)
+    return Layout(schema, tuple(header), arguments, tuple(index_of[name] for name in times))
 
 
 def _schema(predicate: str, names: list[str], by_arity: Mapping[int, Schema]) -> Schema:
+    """Return the schema whose arguments have these names. Raises :class:`Fault` if there is none."""
     schema = by_arity.get(len(names))
     if schema is not None and (schema.arg_names is None or set(names) == set(schema.arg_names)):
         return schema
@@ -160,17 +166,14 @@ def _schema(predicate: str, names: list[str], by_arity: Mapping[int, Schema]) ->
     raise Fault(f"{predicate} has no argument {', '.join(map(quote, unknown))}", fix)
 
 
-def interval(times: Sequence[Any], read_time: Callable[[Any], int], schema: Schema) -> Interval | None:
-    """Return the interval of the time cells of a row; an empty cell and ``_`` leave that end open."""
+def read_interval(times: Sequence[Any], read_time: Callable[[Any], int], schema: Schema) -> Interval | None:
+    """Return the interval of the time cells of a row; None if both ends are open (an empty cell or ``_``)."""
     if len(times) == 1:
         start = end = read_time(times[0])
     else:
         start = INT_MIN if times[0] in _OPEN else read_time(times[0])
         end = INT_MAX if times[1] in _OPEN else read_time(times[1])
     return None if (start, end) == (INT_MIN, INT_MAX) else checked_interval(start, end, schema)
-
-
-_OPEN: Final = (None, "", UNBOUNDED)
 
 
 _BLOCK: Final = 10_000  # rows: enough to amortise the work per block, few enough for the CPU cache
@@ -190,17 +193,17 @@ class _Table:
         self.problems = FileErrors(source, limits.errors)
         self.rows = csv.reader(lines(source.text), strict=True)
         self.csv_error: str | None = None
-        self.instants = Cells(instant)
+        self.instants = CellCache(parse_instant)
 
     def read(self, predicate: str, schemas: Schemas) -> list[Fact]:
         self.layout = self._read_header(predicate, schemas)
-        self.cells = [self._cells(position) for position in range(self.layout.schema.arity)]
+        self.caches = [self._cache(position) for position in range(self.layout.schema.arity)]
         facts: list[Fact] = []
         first_line = self.rows.line_num + 1
         while block := self._next_rows(_BLOCK):
             facts += self._facts(block, first_line)
             if len(facts) > self.limits.facts:
-                self.problems.add_line(f"more than {self.limits.facts:,} facts", first_line, SPLIT)
+                self.problems.add_line(f"more than {self.limits.facts:,} facts", first_line, SPLIT_FIX)
                 self.problems.raise_all()
             first_line = self.rows.line_num + 1
         self.problems.raise_if_any()
@@ -212,20 +215,21 @@ class _Table:
         try:
             if not rows:
                 raise Fault("the file is empty", "the first row names the columns, as the Decl names the arguments")
-            return layout(predicate, [name.strip() for name in rows[0]], schemas)
+            return find_layout(predicate, [name.strip() for name in rows[0]], schemas)
         except Fault as fault:
             self.problems.add_line(fault.message, max(1, self.rows.line_num), fault.fix)
             self.problems.raise_all()
 
-    def _cells(self, position: int) -> Cells[Any]:
+    def _cache(self, position: int) -> CellCache[Any]:
         schema = self.layout.schema
         read = cell_reader(schema.shapes[position])
-        if self.check and (read is literal or not schema.shapes[position].by_kind):
-            return Cells(lambda text: schema.check(position, read(text)))
-        return Strings() if read is str else Cells(read)
+        # Readers of one kind return only this kind: a bound that restricts nothing else needs no further check.
+        if self.check and (read is parse_literal or not schema.shapes[position].by_kind):
+            return CellCache(lambda text: schema.check(position, read(text)))
+        return StringCache() if read is str else CellCache(read)
 
     def _next_rows(self, size: int) -> list[list[str]]:
-        """Return the next rows; none at the end. Raises at text that is not CSV, after the rows before it."""
+        """Return the next rows; none at the end. If text is not CSV, return the rows before it, and raise next time."""
         rows: list[list[str]] = []
         if self.csv_error is None:
             try:
@@ -245,8 +249,8 @@ class _Table:
         if set(map(len, block)) == {width}:
             try:
                 columns = list(zip(*block, strict=True))
-                cells_and_columns = zip(self.cells, self.layout.arguments, strict=True)
-                values = [cells.column(columns[index]) for cells, index in cells_and_columns]
+                caches_and_columns = zip(self.caches, self.layout.arguments, strict=True)
+                values = [cache.column(columns[index]) for cache, index in caches_and_columns]
                 return list(self.layout.facts(values, self._intervals(block)))
             except Fault:
                 pass  # reported row by row
@@ -258,9 +262,10 @@ class _Table:
         return (self._interval(row) for row in block)
 
     def _interval(self, row: list[str]) -> Interval | None:
-        return interval([row[index] for index in self.layout.times], self.instants.__getitem__, self.layout.schema)
+        return read_interval([row[index] for index in self.layout.times], self.instants.__getitem__, self.layout.schema)
 
     def _row_by_row(self, block: list[list[str]], line: int) -> list[Fact]:
+        """Return the facts of the valid rows, and report the others; ``line`` is the number of the first line."""
         facts: list[Fact] = []
         width = len(self.layout.header)
         for row in block:
@@ -276,9 +281,9 @@ class _Table:
     def _fact(self, row: list[str], line: int) -> Fact | None:
         args: list[Value] = []
         is_valid = True
-        for cells, index in zip(self.cells, self.layout.arguments, strict=True):
+        for cache, index in zip(self.caches, self.layout.arguments, strict=True):
             try:
-                args.append(cells[row[index]])
+                args.append(cache[row[index]])
             except Fault as fault:
                 self._report(fault, line, index)
                 is_valid = False

@@ -11,26 +11,26 @@ from urllib.parse import unquote
 from manglecp.base.source import Source
 from manglecp.base.text import quote
 from manglecp.mangle import Fact, FactText, Float, Value, parse_facts
-from manglecp.pack.factfiles.files import SPLIT, FileErrors, FileLimits, lines
-from manglecp.pack.factfiles.tables import Cells, literal
+from manglecp.pack.factfiles.files import SPLIT_FIX, FileErrors, FileLimits, lines
+from manglecp.pack.factfiles.tables import CellCache, parse_literal
 from manglecp.wire import Fault, Schema, Schemas, checked_interval, decode, read_fact, read_name
 
 
 def read_jsonl(source: Source, schemas: Schemas, limits: FileLimits, check: bool) -> list[Fact]:
-    """Return the facts; each line is a fact object, as on the wire. Raises :class:`ParseError` with all diagnostics."""
+    """Return the facts; each line is a JSON fact as in messages. Raises :class:`ParseError` with all diagnostics."""
     problems = FileErrors(source, limits.errors)
     facts: list[Fact] = []
     for number, line in enumerate(lines(source.text), 1):
         try:
             if len(line) > limits.line:
-                raise Fault(f"a line of more than {limits.line:,} characters", SPLIT)
+                raise Fault(f"a line of more than {limits.line:,} characters", SPLIT_FIX)
             if not line.isspace():
                 facts.append(read_fact(decode(line.encode()), schemas, check=check))
         except Fault as fault:
             where = f"{fault.path}: " if fault.steps else ""
             problems.add_line(f"{where}{fault.message}", number, fault.fix)
         if len(facts) > limits.facts:
-            problems.add_line(f"more than {limits.facts:,} facts", number, SPLIT)
+            problems.add_line(f"more than {limits.facts:,} facts", number, SPLIT_FIX)
             problems.raise_all()
     problems.raise_if_any()
     return facts
@@ -41,22 +41,22 @@ def read_mangle(source: Source, schemas: Schemas, limits: FileLimits, check: boo
     text = parse_facts(source)
     problems = FileErrors(source, limits.errors)
     if len(text.facts) > limits.facts:
-        _report(problems, text, limits.facts, Fault(f"more than {limits.facts:,} facts", SPLIT))
-    _check(text, schemas, problems, check)
+        _report(problems, text, limits.facts, Fault(f"more than {limits.facts:,} facts", SPLIT_FIX))
+    _check_facts(text, schemas, problems, check_bounds=check)
     problems.raise_if_any()
     return text.facts
 
 
-def _check(text: FactText, schemas: Schemas, problems: FileErrors, check: bool) -> None:
-    # Predicates with types of arguments all of whose values conform: further facts of them need no check.
+def _check_facts(text: FactText, schemas: Schemas, problems: FileErrors, *, check_bounds: bool) -> None:
+    # Signatures (predicate, types of arguments) all of whose facts are valid: the next such fact needs no check.
     valid: set[tuple[str, tuple[type, ...]]] = set()
     for index, (predicate, args, interval) in enumerate(text.facts):
-        types = (predicate, tuple(map(type, args)))
-        if types in valid and interval is None:
+        signature = (predicate, tuple(map(type, args)))
+        if signature in valid and interval is None:
             continue
         try:
             schema = schemas.find(predicate, len(args))
-            if check:
+            if check_bounds:
                 for position, arg in enumerate(args):
                     schema.check(position, arg)
             if interval is not None:
@@ -64,8 +64,8 @@ def _check(text: FactText, schemas: Schemas, problems: FileErrors, check: bool) 
         except Fault as fault:
             _report(problems, text, index, fault)
         else:
-            if not check or all(shape.by_kind for shape in schema.shapes):
-                valid.add(types)
+            if not check_bounds or all(shape.by_kind for shape in schema.shapes):  # the types decide
+                valid.add(signature)
 
 
 def _report(problems: FileErrors, text: FactText, index: int, fault: Fault) -> None:
@@ -81,7 +81,7 @@ MAX_PREDICATES: Final = 1 << 16
 MAX_ARGUMENTS: Final = 1 << 10
 
 _COUNT: Final = re.compile(r"[0-9]{1,10}")
-_ENTRY: Final = re.compile(r"(\S{1,1000}) ([0-9]{1,10}) ([0-9]{1,10})")
+_ENTRY: Final = re.compile(r"(?P<name>\S{1,1000}) (?P<arity>[0-9]{1,10}) (?P<count>[0-9]{1,10})")
 _PLAIN_STRING: Final = re.compile(r'"[^"\\\r]*"')
 _PLAIN_NUMBER: Final = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
@@ -93,11 +93,11 @@ def read_simplecolumn(source: Source, schemas: Schemas, limits: FileLimits, chec
 
 
 class _SimpleColumnReader:
-    """A reader of a format of other Mangle implementations (language reference, section 10.4).
+    """A reader of simplecolumn, a format of other Mangle implementations (language reference, section 10.4).
 
     The first line is the number of predicates; as many lines ``name arity count`` follow; then the arguments, predicate
     by predicate and column by column, one constant per line, as Mangle writes it. A name may be percent-encoded. Floats
-    without a fraction were written like numbers: where ``/float64`` is declared they are floats again.
+    without a fraction are written like integers, so an integer is read as a float where ``/float64`` is declared.
     """
 
     def __init__(self, source: Source, limits: FileLimits, check: bool) -> None:
@@ -105,7 +105,7 @@ class _SimpleColumnReader:
         self.check = check
         self.problems = FileErrors(source, limits.errors)
         self.lines: Iterator[str] = (line.rstrip("\r\n") for line in lines(source.text))
-        self.line = 0  # the number of lines that were read
+        self.lines_read = 0
 
     def read(self, schemas: Schemas) -> list[Fact]:
         facts: list[Fact] = []
@@ -124,31 +124,32 @@ class _SimpleColumnReader:
         entries = [self._entry(self._take(1)[0], schemas) for _ in range(int(predicate_count))]
         self.problems.raise_if_any()
         if sum(count for _, count in entries) > self.limits.facts:
-            self._refuse(f"more than {self.limits.facts:,} facts", SPLIT)
+            self._refuse(f"more than {self.limits.facts:,} facts", SPLIT_FIX)
         return entries
 
     def _entry(self, line: str, schemas: Schemas) -> tuple[Schema, int]:
         entry = _ENTRY.fullmatch(line)
-        if entry is None or int(entry[2]) > MAX_ARGUMENTS:
+        if entry is None or int(entry["arity"]) > MAX_ARGUMENTS:
             self._refuse(f"{quote(line)} does not announce a predicate", "write: name arity count")
-        count = int(entry[3])
+        name, arity, count = entry["name"], int(entry["arity"]), int(entry["count"])
         try:
-            return schemas.find(entry[1], int(entry[2])), count
+            return schemas.find(name, arity), count
         except Fault as fault:
-            self.problems.add_line(fault.message, self.line, fault.fix)
-            return Schema(entry[1], ()), count
+            self.problems.add_line(fault.message, self.lines_read, fault.fix)
+            return Schema(name, ()), count
 
     def _facts(self, schema: Schema, count: int) -> list[Fact]:
         if schema.arity == 0:
             return [Fact(schema.predicate, ())] if count else []
         columns = [self._column(schema, position, count) for position in range(schema.arity)]
         rows = zip(*columns, strict=True)
+        # Without the cost of calling Fact for each row.
         return list(map(tuple.__new__, repeat(Fact), zip(repeat(schema.predicate), rows, repeat(None))))
 
     def _column(self, schema: Schema, position: int, count: int) -> list[Value]:
-        first_line = self.line + 1
+        first_line = self.lines_read + 1
         texts = self._take(count)
-        cells = Cells(self._reader(schema, position))
+        cells = CellCache(self._reader(schema, position))
         try:
             return list(cells.column(texts))
         except Fault:
@@ -173,15 +174,15 @@ class _SimpleColumnReader:
     def _take(self, count: int) -> list[str]:
         """Return the next lines. Raises if there are fewer, or if one is too long."""
         texts = list(islice(self.lines, count))
-        self.line += len(texts)
+        self.lines_read += len(texts)
         if len(texts) < count:
             self._refuse(f"the file ends {count - len(texts):,} lines too early", "the file is damaged: write it again")
         if texts and max(map(len, texts)) > self.limits.line:
-            self._refuse(f"a line of more than {self.limits.line:,} characters", SPLIT)
+            self._refuse(f"a line of more than {self.limits.line:,} characters", SPLIT_FIX)
         return texts
 
     def _refuse(self, message: str, fix: str) -> NoReturn:
-        self.problems.add_line(message, max(1, self.line), fix)
+        self.problems.add_line(message, max(1, self.lines_read), fix)
         self.problems.raise_all()
 
 
@@ -192,7 +193,7 @@ def _constant(text: str) -> Value:
         return int(text)
     if text.startswith("/"):
         return read_name(_percent_decode(text))
-    return literal(text)
+    return parse_literal(text)
 
 
 def _percent_decode(name: str) -> str:
