@@ -5,7 +5,8 @@
 
 A server with a pack of two actions runs in this process behind uvicorn; a client in another thread sends each request
 over a socket until it is warm, and then once more under ``sys.setprofile``. ``base`` is not counted, and neither is the
-resumption of a coroutine: the profiler reports it like a call.
+resumption of a coroutine: the profiler reports it like a call. Each call proves its tool, which is an evaluation of the
+rules; a row of its own shows the call without it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -30,6 +31,7 @@ import uvicorn
 
 import manglecp
 from manglecp import Server
+from manglecp.intent.proof import prove
 from manglecp.wire.messages import VERSION
 
 ROOT = str(Path(manglecp.__file__).parent) + "/"
@@ -68,22 +70,31 @@ class Trace:
 
     active: bool = False
     calls: list[tuple[str, str]] = field(default_factory=list)
+    in_proof: list[bool] = field(default_factory=list)
+    """Of each call: whether the proof of the tool made it."""
     frames: set[FrameType] = field(default_factory=set)
+    proof: FrameType | None = None
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
+        if event == "return" and frame is self.proof:
+            self.proof = None
+        elif event == "call" and code is prove.__code__:
+            self.proof = frame
         if self.active and event == "call" and code.co_filename.startswith(ROOT) and frame not in self.frames:
             self.frames.add(frame)  # kept, so that no other frame gets its identity
             file = code.co_filename.removeprefix(ROOT)
             if not file.startswith(("base/", "__init__")):
                 self.calls.append((file, code.co_qualname))
+                self.in_proof.append(self.proof is not None)
 
-    def row(self, name: str) -> str:
-        """Return a row of the table."""
-        packages = [file.partition("/")[0] for file, _ in self.calls]
-        changes = sum(one != other for one, other in pairwise(packages))
-        files = len({file for file, _ in self.calls})
-        return f"| {name} | {len(self.calls)} | {len(set(self.calls))} | {files} | {len(set(packages))} | {changes} |"
+
+def format_row(name: str, calls: Sequence[tuple[str, str]]) -> str:
+    """Return a row of the table."""
+    packages = [file.partition("/")[0] for file, _ in calls]
+    changes = sum(one != other for one, other in pairwise(packages))
+    files = len({file for file, _ in calls})
+    return f"| {name} | {len(calls)} | {len(set(calls))} | {files} | {len(set(packages))} | {changes} |"
 
 
 class Caller:
@@ -121,11 +132,14 @@ def trace_requests(port: int, trace: Trace) -> dict[str, list[tuple[str, str]]]:
         for _ in range(WARM):
             send()
         time.sleep(0.2)  # background work of the last request ends
-        trace.calls, trace.frames, trace.active = [], set(), True
+        trace.calls, trace.in_proof, trace.frames, trace.active = [], [], set(), True
         send()
         time.sleep(0.05)
         trace.active = False
         traced[name] = trace.calls
+        if any(trace.in_proof):
+            rest = zip(trace.calls, trace.in_proof, strict=True)
+            traced[f"{name}, without its proof"] = [call for call, in_proof in rest if not in_proof]
     return traced
 
 
@@ -163,7 +177,7 @@ def main() -> None:
         return
     print("| warm request | calls | functions | files | packages | package changes |\n|---|--:|--:|--:|--:|--:|")
     for name, calls in traced.items():
-        print(Trace(calls=calls).row(name))
+        print(format_row(name, calls))
 
 
 if __name__ == "__main__":

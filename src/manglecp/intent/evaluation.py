@@ -49,7 +49,8 @@ class Lookup:
         return sorted(rows, key=_row_order) if len(rows) > 1 else rows
 
     def all(self, predicate: str, arity: int) -> list[Row]:
-        return sorted(self._result.rows((predicate, arity)), key=_row_order)
+        rows = self._result.rows((predicate, arity))
+        return sorted(rows, key=_row_order) if len(rows) > 1 else rows
 
     def holds(self, predicate: str, *args: Value) -> bool:
         return args in self._find((predicate, len(args)), args[0])
@@ -114,16 +115,21 @@ def evaluate(
     identity: Identity,
     *,
     clock: Callable[[], int] = time.time_ns,
-    run_facts: Sequence[Fact] = (),
 ) -> IntentEvaluation:
-    """Evaluate a request; ``run_facts`` are facts of the server about a run. Raises WireError."""
-    started = time.perf_counter_ns()
+    """Evaluate a request at its own evaluation time, else at that of the clock. Raises WireError."""
     payload = request.payload
     if (count := len(set(payload.options.why_not))) > MAX_WHY_NOT_NAMES:
         message = f"x-why_not names {count} tools, and at most {MAX_WHY_NOT_NAMES} are answered"
         raise malformed(message, "$.payload.options.x-why_not", "ask in several requests")
-    limits = _effective_limits(domain, request)
-    now = read_eval_time(payload.eval_time, clock)
+    return evaluate_at(read_eval_time(payload.eval_time, clock), domain, request, identity)
+
+
+def evaluate_at(
+    now: int, domain: Domain, request: IntentRequest, identity: Identity, run_facts: Sequence[Fact] = ()
+) -> IntentEvaluation:
+    """Evaluate a request at ``now``; ``run_facts`` are facts of the server about a run. Raises WireError."""
+    started = time.perf_counter_ns()
+    payload, limits = request.payload, _effective_limits(domain, request)
     client_facts = domain.profile.read(
         payload.facts,
         now,

@@ -15,7 +15,7 @@ from manglecp.base.digest import digest, digest_bytes
 from manglecp.intent.composition import Composer
 from manglecp.intent.definition import Definition
 from manglecp.intent.domain import Domain
-from manglecp.intent.evaluation import IntentEvaluation, evaluate
+from manglecp.intent.evaluation import IntentEvaluation, evaluate_at
 from manglecp.intent.identity import Identity
 from manglecp.mangle import Fact
 from manglecp.wire import WireError
@@ -76,7 +76,7 @@ def prove(
     """
     request = IntentRequest(id="", payload=IntentPayload(intent=inputs.intent, facts=list(inputs.facts)))
     try:
-        evaluation = evaluate(domain, request, identity, clock=lambda: now_ns, run_facts=run_facts)
+        evaluation = evaluate_at(now_ns, domain, request, identity, run_facts)
     except WireError as error:
         raise (_not_proven() if error.code in _INVALID_FACTS else error) from error
     tool, lookup = offered.tool, evaluation.lookup

@@ -65,9 +65,6 @@ class RunRuleIndex:
             keepers=pointers["keep"],
         )
 
-    def reads_output_of(self, action: str) -> bool:
-        return action in self.extractors or action in self.keepers
-
     def call_facts(self, tool: str, args: Mapping[str, Any]) -> list[Fact]:
         """Return the facts about a call: its tool, and its arguments if a rule reads them. Raises :class:`Fault`."""
         facts = [Fact("run_of", (tool,))]

@@ -146,7 +146,8 @@ class RunDriver:
 
     def _executor(self, run: AdmittedRun, rules: RunRules, observer: RunObserver) -> RunExecutor:
         index = self._offers.domain.run_rules
-        extracted = {step.number for step in run.plan.definition.steps if index.reads_output_of(step.action)}
+        read_by_rules = {*index.extractors, *index.keepers}
+        extracted = {step.number for step in run.plan.definition.steps if step.action in read_by_rules}
         return RunExecutor(
             run,
             turns=self._turns(run),

@@ -75,6 +75,8 @@ class RunRules:
 
     def check_output(self, outcome: StepOutcome) -> StepOutcome:
         """Return the outcome of a call; as failed if its output has a value for the rules that no fact can hold."""
+        if outcome.action not in self._index.extractors:
+            return outcome
         try:
             for _ in self._step_facts([outcome]):
                 pass

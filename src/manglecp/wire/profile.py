@@ -55,7 +55,9 @@ class Profile:
         directions = {entry.direction for entry in self._vocabulary.get(name, {}).values()}
         return directions.pop() if len(directions) == 1 else "both" if directions else None
 
-    def read(self, facts: list[Any], now: int, *, limit: int | None = None, required: Iterable[str] = ()) -> list[Fact]:
+    def read(
+        self, facts: list[Any], now: int, *, limit: int | None = None, required: Collection[str] = ()
+    ) -> list[Fact]:
         """Return the facts of a request without duplicates, in order. Raises a ``WireError`` with all violations.
 
         ``now`` is the evaluation time in nanoseconds, ``limit`` the maximal number of facts; each predicate in
@@ -63,6 +65,8 @@ class Profile:
         """
         if limit is not None and len(facts) > limit:
             raise too_many_facts(len(facts), limit)
+        if not facts and not required:
+            return []
         with gc_paused(len(facts) > _MANY_FACTS):
             accepted, violations = self.check(facts, now)
         missing = _find_missing(facts, required)

@@ -40,6 +40,13 @@ class Layer:
         self.head_counts: dict[int, int] = {}  # number of derived facts by rule id, memoised
         self.given_count = 0  # of facts
         self.empty_in_base: dict[CompiledComponent, bool] = {}  # memoises Evaluation._is_empty_in_base
+        self.views: list[View] = []  # of the facts without changes, shared by evaluations; see share_views
+
+    def share_views(self) -> list[View]:
+        """Return a view of each predicate's facts. Its overlay is immutable: an evaluation replaces it to add facts."""
+        if not self.views:  # two threads may both make them; they make the same
+            self.views = [View(facts, shared=True) for facts in self.facts]
+        return self.views.copy()
 
 
 class Evaluation:
@@ -60,7 +67,7 @@ class Evaluation:
         self.now = now
         self.limits = limits
         self.volatile = volatile  # False while a base is made: rules that depend on the time are left out
-        self.views = [View(facts) for facts in base.facts]
+        self.views = base.share_views()
         self.raw: dict[int, View] = {}  # uncoalesced, of temporal predicates
         self.given: dict[int, set[FactTuple]] = {}
         self.removed_given: dict[int, set[FactTuple]] = {}
@@ -135,6 +142,8 @@ class Evaluation:
     def _raw_view(self, i: int) -> View:
         """Return the view that facts are added to: uncoalesced for a temporal predicate."""
         if not self.compiled.temporal[i]:
+            if self.views[i].shared:
+                self.views[i] = View(self.base.facts[i])
             return self.views[i]
         if i not in self.raw:
             self.raw[i] = View(self.base.raw.get(i, NOTHING))
@@ -175,6 +184,9 @@ class Evaluation:
                 run = self._insert
         else:
             run = self._evaluate_full
+        for i in component.heads:
+            if views[i].shared:
+                views[i] = View(self.base.facts[i])
         if run is None:
             if component.interpreted or not maintain(self, component):
                 self._reevaluate(component)
@@ -279,6 +291,8 @@ class Evaluation:
         full = self.compiled.functions(component, self.views, "full")
         if component.interpreted:
             interpret(self, component)
+            return
+        if not full:  # every rule has a premise without facts
             return
         try:
             if component.recursive:

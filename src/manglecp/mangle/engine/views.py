@@ -147,12 +147,14 @@ class View:
     derivations, of base and overlay, whose interval ends before it starts.
     """
 
-    __slots__ = ("base", "delta", "facts", "indexes", "new", "removed", "set_indexes", "skipped")
+    __slots__ = ("base", "delta", "facts", "indexes", "new", "removed", "set_indexes", "shared", "skipped")
 
-    def __init__(self, base: Frozen) -> None:
+    def __init__(self, base: Frozen, *, shared: bool = False) -> None:
+        """``shared``: several evaluations read this view, and an attempt to add a fact to it raises."""
         self.base = base
+        self.shared = shared
         self.removed: Facts = _NO_FACTS
-        self.facts: set[FactTuple] = set()
+        self.facts: set[FactTuple] = _NO_FACTS if shared else set()  # type: ignore[assignment]
         self.new: Any = _NO_FACTS
         self.delta: Any = _NO_FACTS
         self.indexes: dict[Columns, Index] = _UNINDEXED
