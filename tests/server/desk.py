@@ -172,7 +172,7 @@ async def desk(
         ended.append(one)
 
     settings = settings or ServerSettings(worker=False)
-    revisions = RevisionManager(opening, packs[0].settings, settings, probe=probe, shared=lambda: shared)
+    revisions = RevisionManager(opening, packs[0].settings, settings, probe=probe, is_shared=lambda: shared)
     timing = {} if clock is None else {"clock": clock}
     admission = Admission(settings, **timing)
     core = Core(revisions, auth, admission, observers=[handled.append], **timing)

@@ -14,6 +14,7 @@ import httpx
 from websockets.asyncio.client import ClientConnection, connect
 
 from manglecp.server.app import App
+from manglecp.server.auth_config import ResourceMetadata
 from manglecp.server.binding import bind
 from manglecp.server.listener import Listener
 from manglecp.server.metrics import Metrics
@@ -59,7 +60,7 @@ async def house(
     *args: Any,
     guards: Guards | None = None,
     metrics: Metrics | None = None,
-    metadata: tuple[str, bytes] | None = None,
+    metadata: ResourceMetadata | None = None,
     max_age: int | None = None,
     tls: Tls | None = None,
     trusting: ssl.SSLContext | None = None,

@@ -104,7 +104,7 @@ async def test_what_cannot_wait_is_refused_at_once(monkeypatch: pytest.MonkeyPat
             async with asyncio.timeout(PATIENCE):
                 while d.core.evaluations.running < 2:  # the second thread begins when the first one lasts
                     await asyncio.sleep(0.001)
-            assert (d.core.evaluations.running, d.core.evaluations.waiting) == (2, 3)
+            assert (d.core.evaluations.running, d.core.evaluations.queued) == (2, 3)
             gate.open.set()
             await client.until(lambda one: one["type"] == "intent_response", 5)
             assert gate.count == 5
@@ -117,7 +117,7 @@ async def test_what_has_waited_too_long_is_refused(monkeypatch: pytest.MonkeyPat
         async with desk(settings=settings) as d, d.client() as client:
             await client.say(intent("a", "slow"), intent("b", "slow"))
             assert (await client.answer("b"))["payload"]["code"] == "rate_limited"
-            assert d.core.evaluations.waiting == 0
+            assert d.core.evaluations.queued == 0
             gate.open.set()
             assert (await client.answer("a"))["type"] == "intent_response"
             assert gate.count == 1

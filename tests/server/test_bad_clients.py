@@ -146,7 +146,7 @@ async def test_frames_that_are_none_end_their_connection_only(sent: bytes) -> No
 
 
 async def test_a_connection_that_nobody_uses_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "_KEEP_ALIVE", 0.6)
+    monkeypatch.setattr(listener, "_KEEP_ALIVE_SECONDS", 0.6)
     async with house() as h:
         reader, writer = await h.raw(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
         async with asyncio.timeout(PATIENCE):

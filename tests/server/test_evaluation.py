@@ -58,7 +58,7 @@ async def test_all_run_in_their_order() -> None:
     async with scheduler(ONE) as one:
         results = await asyncio.gather(*(work.submit(one, number) for number in range(50)))
         assert results == work.began == list(range(50))
-        assert (one.running, one.waiting) == (0, 0)
+        assert (one.running, one.queued) == (0, 0)
     assert sorted(work.done) == list(range(50))
 
 
@@ -94,7 +94,7 @@ async def test_what_is_cancelled_before_it_began_never_does() -> None:
         await asyncio.sleep(0)
         futures[1].cancel()
         first.cancel()
-        while one.waiting != 2:
+        while one.queued != 2:
             await asyncio.sleep(0)
         assert work.done == [2]  # the first one still runs in its thread
         work.open.set()

@@ -69,7 +69,7 @@ async def test_the_same_holds_for_websockets() -> None:
 @pytest.mark.req("TRANS-21")
 async def test_pages_of_an_origin_that_is_named_may_ask() -> None:
     page = "https://console.example"
-    async with house(guards=Guards(origins=[page], auth=True), auth=Tokens({})) as h:
+    async with house(guards=Guards(origins=[page], auth_required=True), auth=Tokens({})) as h:
         asked = {
             "origin": page,
             "access-control-request-method": "POST",
@@ -91,7 +91,7 @@ async def test_everybody_may_ask_only_where_nobody_needs_a_credential() -> None:
         answer = await h.http.get(MANIFEST, headers={"origin": "https://any.example"})
         assert answer.headers["access-control-allow-origin"] == "*"
     with pytest.raises(ValueError, match="named origins only"):
-        Guards(origins=["*"], auth=True)
+        Guards(origins=["*"], auth_required=True)
 
 
 @pytest.mark.parametrize(

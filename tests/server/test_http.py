@@ -15,6 +15,7 @@ import pytest
 from manglecp.intent import Identity
 from manglecp.pack import SkillText
 from manglecp.server.app import App
+from manglecp.server.auth_config import ResourceMetadata
 from manglecp.server.config import Rate, ServerSettings
 from manglecp.server.metrics import Metrics
 from manglecp.server.tls import Tls
@@ -384,7 +385,7 @@ async def test_credentials_are_in_the_headers_of_every_request() -> None:
 
 async def test_the_address_of_a_document_about_the_resource_is_told() -> None:
     url = "https://tools.example/.well-known/oauth-protected-resource/pack"
-    async with house(auth=Tokens({}), metadata=(url, b"{}")) as h:
+    async with house(auth=Tokens({}), metadata=ResourceMetadata(url, b"{}")) as h:
         _, _, headers = await post(h, "/evaluate", intent())
         assert f'resource_metadata="{url}"' in headers["www-authenticate"]
         assert (await h.http.get("/.well-known/oauth-protected-resource/pack")).json() == {}

@@ -135,13 +135,13 @@ async def test_an_evaluation_that_waits_for_its_turn_is_cancelled_without_having
             await client.say(intent("a", "slow"))
             assert await asyncio.to_thread(gate.entered.acquire, timeout=PATIENCE)
             await client.say(intent("b", "slow"))
-            while not d.core.evaluations.waiting:
+            while not d.core.evaluations.queued:
                 await asyncio.sleep(0)
             await client.say(cancel("b"))
             assert (await client.answer("b"))["payload"]["code"] == "cancelled"
             for _ in range(100):
                 await asyncio.sleep(0)
-            assert d.core.evaluations.waiting == 0
+            assert d.core.evaluations.queued == 0
             gate.open.set()
             await client.answer("a")
             assert gate.count == 1

@@ -328,7 +328,7 @@ def _serve_address(
     log: LogOptions,
 ) -> None:
     log.configure()
-    check_exposure(listening, auth=auth.tokens is not None or auth.jwt is not None)
+    check_exposure(listening, auth_required=auth.tokens is not None or auth.jwt is not None)
     if listening.certificate is not None:
         from manglecp.server import Tls
 

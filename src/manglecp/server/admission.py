@@ -33,7 +33,7 @@ class Buckets:
         self._rate = rate
         self._clock = clock
         self._levels: LruCache[str, tuple[float, float]] = LruCache(self.MAX_KEYS)
-        """The number of tokens, and the time of the last change."""
+        """The number of tokens and the time of its last change, by key."""
 
     def take(self, key: str) -> float:
         """Take a token and return 0; if there is none, return the seconds until there is one."""
@@ -74,16 +74,16 @@ class Admission:
             _raise_if_limited(self._identities.take(identity.name), "Too many requests")
 
     def charge_failed_attempt(self, peer: str | None) -> None:
-        """Count an invalid credential. Raises ``rate_limited``, which does not affect valid ones from this address."""
+        """Count an invalid credential. Raises ``rate_limited``. Valid credentials from the address are not limited."""
         _raise_if_limited(self._attempts.take(_source(peer or "")), "Too many invalid credentials")
 
-    def begin(self) -> None:
-        """Count an invocation until :meth:`end`. Raises ``rate_limited``."""
+    def begin_invocation(self) -> None:
+        """Count an invocation until :meth:`end_invocation`. Raises ``rate_limited``."""
         if self.invoking >= self._settings.invocations:
             raise rate_limited("Too many invocations are running", 1.0)
         self.invoking += 1
 
-    def end(self) -> None:
+    def end_invocation(self) -> None:
         self.invoking -= 1
 
 

@@ -1,14 +1,14 @@
 """The ASGI application: HTTP and WebSocket on one message core.
 
-An HTTP request is a session of its own, and the task that uvicorn starts for it does the work. Every refusal is an
-error message (TRANS-14). The checks run in this order: upgrade, host and origin, path, method, media types, size, and
-those of the message core. A client cancels its request by closing the connection (TRANS-40).
+Each HTTP request has a session of its own, and is handled in the task that uvicorn starts for it. Every refusal is an
+error message (TRANS-14). The checks run in this order: upgrade, host and origin, path, method, media types, size, then
+the checks of the message core. A client cancels its request by closing the connection (TRANS-40).
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
+import math
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -23,7 +23,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from manglecp.server.auth import challenge, credential_of
 from manglecp.server.config import Network
-from manglecp.server.core import Core
+from manglecp.server.core import Core, strong_etag
 from manglecp.server.middleware import (
     HEADERS,
     JSON,
@@ -42,6 +42,7 @@ from manglecp.server.websocket import WebSocketEndpoint
 from manglecp.wire import MANIFEST_PATH, CodeRow, WireError, malformed, too_large
 
 if TYPE_CHECKING:
+    from manglecp.server.auth_config import ResourceMetadata
     from manglecp.server.metrics import Metrics
 
 __all__ = ["App", "Disconnected", "read_body", "trusted_hosts"]
@@ -49,10 +50,10 @@ __all__ = ["App", "Disconnected", "read_body", "trusted_hosts"]
 _METRICS_PERMISSION: Final = "read_metrics"
 _BODY_SECONDS: Final = 30.0  # time limit for reading a body
 _READ_FACTOR: Final = 4
-"""Bodies up to this multiple of the size limit are read to their end, so that the client receives the refusal."""
+"""A body over the limit is read up to this multiple of it: many clients read no response before they have sent all."""
 _EXPOSED_HEADERS: Final = ("ETag", "Retry-After", "WWW-Authenticate")  # of responses, for CORS
 _ALLOWED_HEADERS: Final = ("Accept", "Authorization", "Content-Type", "If-None-Match", "X-MangleCP-API-Key")
-_ZERO_WEIGHT: Final = re.compile(rb"q=0(?:\.0*)?")
+_ZERO_WEIGHT: Final = re.compile(rb"q=0(?:\.0*)?")  # marks a media range as not accepted (RFC 9110)
 # Errors of HTTP only: status, whether a client may retry, and description.
 _NOT_FOUND: Final = CodeRow(404, False, "there is nothing at this path")
 _METHOD_NOT_ALLOWED: Final = CodeRow(405, False, "the path does not support this method")
@@ -70,34 +71,37 @@ class App:
         guards: Guards | None = None,
         *,
         metrics: Metrics | None = None,
-        metadata: tuple[str, bytes] | None = None,
+        metadata: ResourceMetadata | None = None,
         max_age: int | None = None,
     ) -> None:
         """Create the routes; call this on the event loop that serves them.
 
-        ``metadata`` is the URL and the content of the resource's metadata document (RFC 9728). ``max_age`` is the
-        number of seconds that clients may cache the manifest; None if it may change at any time (MANI-35).
+        ``metadata`` is served to clients that need an access token. ``max_age`` is the number of seconds that clients
+        may cache the manifest; None if it may change at any time (MANI-35).
         """
-        guards = guards or Guards(auth=core.auth.required)
+        guards = guards or Guards(auth_required=core.auth.required)
         self.core = core
-        self._metadata_url = None if metadata is None else metadata[0]
+        self._metadata_url = None if metadata is None else metadata.url
         self._websockets = WebSocketEndpoint(core)
-        base, read = core.settings.base, ("GET", "HEAD")
+        base, read_methods = core.settings.base, ("GET", "HEAD")
         routes = [
             self._route(f"{base}/invoke", partial(self._message, "invoke_request"), "POST"),
             self._route(f"{base}/evaluate", partial(self._message, "intent_request"), "POST"),
             self._route(f"{base}/approvals", partial(self._message, "x-approval_request"), "POST"),
-            self._route(MANIFEST_PATH, partial(self._manifest, max_age), *read),
-            self._route("/health", partial(self._status, must_be_ready=False), *read),
-            self._route("/ready", partial(self._status, must_be_ready=True), *read),
-            self._route(f"{base}/skills/{{skill:path}}", self._skill, *read),
-            self._route(f"{base}/ws", self._require_websocket, *read),
+            self._route(MANIFEST_PATH, partial(self._manifest, max_age), *read_methods),
+            self._route("/health", partial(self._status, must_be_ready=False), *read_methods),
+            self._route("/ready", partial(self._status, must_be_ready=True), *read_methods),
+            self._route(f"{base}/skills/{{skill:path}}", self._skill, *read_methods),
+            self._route(f"{base}/ws", self._require_websocket, *read_methods),
+            # A set: without a base, the last two paths are the same.
             *(WebSocketRoute(path, self._websockets) for path in {f"{base}/ws", f"{base}/", base or "/"}),
         ]
         if metrics is not None:
-            routes.append(self._route("/metrics", partial(self._metrics, metrics), *read))
+            routes.append(self._route("/metrics", partial(self._metrics, metrics), *read_methods))
         if metadata is not None:
-            routes.append(self._route(urlsplit(metadata[0]).path, partial(self._metadata, metadata[1]), *read))
+            routes.append(
+                self._route(urlsplit(metadata.url).path, partial(self._metadata, metadata.document), *read_methods)
+            )
         app: ASGIApp = Router(routes, redirect_slashes=False, default=_not_found)
         if guards.origins:
             app = CORSMiddleware(
@@ -131,8 +135,8 @@ class App:
             _check_media_types(request.headers)
             body = await read_body(request.receive, request.headers, self.core.max_message_bytes, _BODY_SECONDS)
         except WireError as error:
-            reply = failure(error, None)
-            self.core.handled(session, None, began_ns, reply)
+            reply = failure(error)
+            self.core.report_handled(session, None, began_ns, reply)
             await self._reply(request, reply)
             return
         disconnect_watch = asyncio.create_task(_cancel_on_disconnect(request.receive, session))
@@ -141,14 +145,14 @@ class App:
                 response = await session.handle(body, (type_,))
         finally:
             disconnect_watch.cancel()
-        if response is None:  # a cancel message by request key: the request that it cancels gets a reply
+        if response is None:  # a cancel message: only the request that it cancels gets a reply
             await request.send(204, b"", NOT_CACHED)
         else:
             await self._reply(request, response)
 
     async def _reply(self, request: _Request, reply: Reply, *headers: Header) -> None:
         if reply.retry_after_ms is not None:
-            headers = (*headers, (b"retry-after", b"%d" % -(-reply.retry_after_ms // 1_000)))
+            headers = (*headers, (b"retry-after", b"%d" % math.ceil(reply.retry_after_ms / 1_000)))
         if reply.status == 401:
             headers = (*headers, (b"www-authenticate", challenge(reply.code, self._metadata_url)))
         await request.send(reply.status, reply.data, JSON, NOT_CACHED, *headers)
@@ -164,19 +168,21 @@ class App:
         """Check the credential of a request that is not a message. Raises WireError."""
         self.core.admission.charge_peer(request.peer)
         identity = await self._session(request).identify()
+        # A server without authentication grants every permission: its clients have none of their own.
         if permission is not None and self.core.auth.required and permission not in identity.permissions:
             raise WireError("auth_insufficient", f"The permission {permission} is missing")
 
     async def _require_websocket(self, request: _Request) -> None:
         error = WireError("x-upgrade_required", "Connect with a WebSocket here: ws:// or wss://", row=_UPGRADE_REQUIRED)
-        await self._reply(request, failure(error, None), (b"upgrade", b"websocket"), (b"connection", b"upgrade"))
+        await self._reply(request, failure(error), (b"upgrade", b"websocket"), (b"connection", b"upgrade"))
 
     async def _manifest(self, max_age: int | None, request: _Request) -> None:
         document = self.core.manifest(http=True)
         cache_control = b"no-cache"
-        if max_age is not None and document.status in ("ready", "degraded"):  # other states end soon
+        is_lasting = document.status in ("ready", "degraded")  # the other two end soon
+        if max_age is not None and is_lasting:
             cache_control = b"max-age=%d" % max_age
-        await request.send_document(document.data, JSON, document.etag.encode(), (b"cache-control", cache_control))
+        await request.send_document(document.data, JSON, document.etag, (b"cache-control", cache_control))
 
     async def _skill(self, request: _Request) -> None:
         await self._authorize(request)
@@ -185,10 +191,9 @@ class App:
         if skill is None:
             raise WireError("x-not_found", "There is no skill with that id", row=_NOT_FOUND)
         body = skill.content.encode()
-        etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'.encode()
         content_type = (b"content-type", f"{skill.content_type}; charset=utf-8".encode("latin-1", "replace"))
         headers = ((b"cache-control", b"private, no-cache"), (b"x-content-type-options", b"nosniff"))
-        await request.send_document(body, content_type, etag, *headers)
+        await request.send_document(body, content_type, strong_etag(body), *headers)
 
     async def _metadata(self, document: bytes, request: _Request) -> None:
         await request.send(200, document, JSON, (b"cache-control", b"max-age=300"))
@@ -222,13 +227,14 @@ class _Request:
     async def send(self, status: int, body: bytes, *headers: Header) -> None:
         await send_response(self._scope, self._send, status, body, headers)
 
-    async def send_document(self, body: bytes, content_type: Header, etag: bytes, *headers: Header) -> None:
+    async def send_document(self, body: bytes, content_type: Header, etag: str, *headers: Header) -> None:
         """Send the document, or 304 if the client has it already."""
-        cached = self.headers.get(b"if-none-match", b"")  # ETags, separated by commas
-        if cached == b"*" or etag in (tag.strip().removeprefix(b"W/") for tag in cached.split(b",")):
-            await self.send(304, b"", (b"etag", etag), *headers)
+        cached = self.headers.get(b"if-none-match", b"").decode("latin-1")  # ETags, separated by commas
+        cached_etags = [tag.strip().removeprefix("W/") for tag in cached.split(",")]  # W/: a weak one
+        if cached == "*" or etag in cached_etags:
+            await self.send(304, b"", (b"etag", etag.encode()), *headers)
         else:
-            await self.send(200, body, content_type, (b"etag", etag), *headers)
+            await self.send(200, body, content_type, (b"etag", etag.encode()), *headers)
 
 
 _Handler = Callable[[_Request], Awaitable[None]]
@@ -244,18 +250,19 @@ class _Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = _Request(scope, receive, send)
-        allow = (b"allow", ", ".join((*self._methods, "OPTIONS")).encode())
+        supported = ", ".join((*self._methods, "OPTIONS"))
+        allow = (b"allow", supported.encode())
         try:
             if scope["method"] in self._methods:
                 await self._handler(request)
             elif scope["method"] == "OPTIONS":
                 await request.send(204, b"", allow)
             else:
-                text = f"This path supports {allow[1].decode()}"
+                text = f"This path supports {supported}"
                 refusal = WireError("x-method_not_allowed", text, row=_METHOD_NOT_ALLOWED)
-                await self._reply(request, failure(refusal, None), allow)
+                await self._reply(request, failure(refusal), allow)
         except WireError as error:
-            await self._reply(request, failure(error, None))
+            await self._reply(request, failure(error))
         except Disconnected:
             return
 
@@ -297,7 +304,7 @@ async def read_body(receive: Receive, headers: Mapping[bytes, bytes], limit: int
                 length += len(part)
                 if length <= limit:
                     body += part
-                else:
+                else:  # the rest is only counted
                     body.clear()
     except TimeoutError:
         raise malformed(f"The message did not arrive within {seconds:g} seconds", "$") from None

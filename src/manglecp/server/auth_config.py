@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from manglecp.wire.messages import UNSET, Auth as AuthDescription
 
@@ -17,7 +17,14 @@ if TYPE_CHECKING:
     from manglecp.server.auth import Auth
     from manglecp.server.auth.tokens import TokensFile
 
-__all__ = ["AuthConfig", "describe_auth"]
+__all__ = ["AuthConfig", "ResourceMetadata", "describe_auth"]
+
+
+class ResourceMetadata(NamedTuple):
+    """The document that names the issuer of access tokens for this server (RFC 9728), and its URL."""
+
+    url: str
+    document: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +32,10 @@ class AuthConfig:
     """How clients authenticate, and what depends on it; without ``auth`` they do not authenticate."""
 
     auth: Auth | None = None
-    metadata: tuple[str, bytes] | None = None
-    """The URL and the content of the resource's metadata document (RFC 9728), for access tokens."""
+    metadata: ResourceMetadata | None = None
+    """Set if access tokens are accepted."""
     tokens: TokensFile | None = None
+    """Set if the tokens of a file are accepted."""
 
     @classmethod
     def of(cls, tokens: Path | None, jwt: dict[str, object] | None) -> AuthConfig:
@@ -43,6 +51,7 @@ class AuthConfig:
 
             settings = JwtSettings(**jwt)  # type: ignore[arg-type]
             metadata = settings.metadata
+            # The file is a container of the names of its identities.
             methods.append(JwtAuth(settings, reserved_names=() if file is None else file))
         auth = methods[0] if len(methods) == 1 else CombinedAuth(methods)
         return cls(auth, metadata, file)
@@ -51,7 +60,7 @@ class AuthConfig:
         """Return the identity with the rights that its credential has now.
 
         An access token contains its rights, and has them until it expires. An anonymous client has none where a
-        credential is required, for example in a run that began before that.
+        credential is required, for example in a run that began before the operator required one.
         """
         if identity.anonymous and self.auth is not None and self.auth.required:
             return identity.revoke()

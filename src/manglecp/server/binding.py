@@ -54,14 +54,14 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def check_exposure(listening: ListenOptions, *, auth: bool) -> None:
-    """Raise ServeError for options that would expose the server. ``auth``: whether it requires authentication."""
-    if not auth and not is_loopback(listening.host) and not listening.open_demo:
+def check_exposure(listening: ListenOptions, *, auth_required: bool) -> None:
+    """Raise ServeError for options that would expose the server to clients or web pages that are not trusted."""
+    if not auth_required and not is_loopback(listening.host) and not listening.open_demo:
         raise ServeError(
             f"other machines can reach {listening.host}, and no credential is required; "
             "pass --tokens or --jwt-issuer, or --open-demo to serve all clients"
         )
-    if auth and "*" in listening.origins:
+    if auth_required and "*" in listening.origins:
         raise ServeError("a server that requires credentials accepts named origins only, not *")
 
 

@@ -22,7 +22,7 @@ _HOUR_MS: Final = 3_600_000
 _MIN_CLAIM_MS: Final = 1_000
 """Three heartbeats renew the ownership of a run within a claim: on a busy machine, a shorter claim could lose runs."""
 _WORD: Final = re.compile(r"\S{1,64}")
-_BASE: Final = re.compile(r"(?:/[A-Za-z0-9._~-]+)*")
+_PATH_PREFIX: Final = re.compile(r"(?:/[A-Za-z0-9._~-]+)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class ServerSettings:
 
 
 def parse_network(text: str) -> Network:
-    """Parse an IP address or a network of proxies. Raises ValueError, also for all addresses."""
+    """Parse an IP address or a network of proxies. Raises ValueError, also for a network of all addresses."""
     try:
         network = ipaddress.ip_network(text)
     except ValueError:
@@ -146,11 +146,13 @@ def parse_server_settings(file: str, text: str, problems: Problems) -> ServerSet
         worker=worker.flag("enabled", default.worker),
         worker_pause=_seconds(worker, "pause_ms", default.worker_pause),
         claim=_seconds(worker, "claim_ms", default.claim, _MIN_CLAIM_MS),
-        base=http.text("base", default.base, pattern=_BASE, takes="a path such as /api, without a slash at its end"),
+        base=http.text(
+            "base", default.base, pattern=_PATH_PREFIX, takes="a path such as /api, without a slash at its end"
+        ),
         trusted_proxies=_networks(http, "trusted_proxies"),
     )
     for section in (rates, load, sessions, states, worker, http, root):
-        section.finish()
+        section.finish()  # reports unknown keys
     return settings
 
 

@@ -24,7 +24,7 @@ from manglecp.server.sessions import Session, Transport
 from manglecp.wire import encode
 from manglecp.wire.messages import ClientMessage, Endpoints, IntentRequest, Status
 
-__all__ = ["Core", "HandledRequest"]
+__all__ = ["Core", "HandledRequest", "strong_etag"]
 
 _LOGGED_FIELDS: Final = ("session", "peer", "identity", "intent", "tool", "code")
 _MAX_LOGGED_ID: Final = 128  # characters
@@ -39,6 +39,11 @@ class ManifestDocument(NamedTuple):
     data: bytes
     etag: str
     status: Status
+
+
+def strong_etag(data: bytes) -> str:
+    """Return an ETag of exactly these bytes, with its quotation marks."""
+    return f'"{hashlib.sha256(data).hexdigest()[:32]}"'  # 128 bits: no collisions by chance
 
 
 class HandledRequest(NamedTuple):
@@ -84,7 +89,7 @@ class Core:
         self.admission = admission or Admission(self.settings)
         self.evaluations = EvaluationScheduler(self.settings)
         self.clock = clock
-        self.readers = ThreadPoolExecutor(1, thread_name_prefix="manglecp-reader")
+        self.decoder = ThreadPoolExecutor(1, thread_name_prefix="manglecp-decoder")
         """Decodes long messages, one at a time."""
         self._observers = tuple(observers)
         self._manifests: dict[bool, tuple[Any, ManifestDocument]] = {}
@@ -92,11 +97,12 @@ class Core:
         self.sessions: set[Session] = set()
         """The persistent sessions, which receive new manifests."""
         self.pending: set[PendingRequest] = set()
+        """The requests of all sessions that have no reply yet."""
         self._session_numbers = itertools.count(1)
         revisions.on_change = self._send_manifests
 
     def session(self, transport: Transport, *, peer: str | None = None, send: Send | None = None) -> Session:
-        """Create a session; ``peer``: the client's network address; ``send``: for messages of a persistent session."""
+        """Create a session. ``peer`` is the client's network address; ``send`` is needed by persistent sessions."""
         return Session(self, transport, peer, send, f"{transport}-{next(self._session_numbers)}")
 
     def manifest(self, *, http: bool = False) -> ManifestDocument:
@@ -106,9 +112,10 @@ class Core:
         """
         revisions, revision = self.revisions, self.revisions.current
         state = (revision, revisions.status, dict(revisions.troubles))
-        cached = self._manifests.get(http)
-        if cached is not None and cached[0] == state:
-            return cached[1]
+        if http in self._manifests:
+            cached_state, cached_document = self._manifests[http]
+            if cached_state == state:
+                return cached_document
         base, auth = self.settings.base, describe_auth(self.auth)
         endpoints = None
         if http:
@@ -121,7 +128,7 @@ class Core:
             extensions = {"x-degraded": dict(revisions.troubles)} if revisions.troubles else None
             message = manifest(revision.domain, revisions.status, endpoints, auth, extensions)
         data = encode(message)
-        document = ManifestDocument(data, f'"{hashlib.sha256(data).hexdigest()[:32]}"', revisions.status)
+        document = ManifestDocument(data, strong_etag(data), revisions.status)
         self._manifests[http] = (state, document)
         return document
 
@@ -173,14 +180,14 @@ class Core:
         await self.evaluations.drained()
 
     async def close(self) -> None:
-        """Wait for pending requests and close the core; close the transports before."""
+        """Wait for pending requests and close the core. The caller has closed the transports."""
         self.revisions.on_change = None
         await self._wait_until_idle()
         await self.revisions.end()
         self.evaluations.shutdown()
-        self.readers.shutdown(wait=False)
+        self.decoder.shutdown(wait=False)
 
-    def handled(
+    def report_handled(
         self,
         session: Session,
         message: ClientMessage | None,
@@ -189,8 +196,8 @@ class Core:
         tool: str | None = None,
     ) -> None:
         """Log a handled message and notify the observers."""
-        logged = _log.isEnabledFor(logging.INFO)
-        if not logged and not self._observers:
+        is_logged = _log.isEnabledFor(logging.INFO)
+        if not is_logged and not self._observers:
             return
         identity = session.identity
         request_id = None if message is None or message.id is None else message.id[:_MAX_LOGGED_ID]
@@ -208,7 +215,7 @@ class Core:
             began_ns=began_ns,
             ended_ns=time.time_ns(),
         )
-        if logged:
+        if is_logged:
             _log.info(
                 "%s answered with %s",
                 event.type or "a message",

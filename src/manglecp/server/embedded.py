@@ -45,7 +45,12 @@ class Server:
         degrade: bool = False,
         allow_weaker: bool = False,
     ) -> None:
-        """Take the options that ``manglecp serve`` has too. Without ``tokens`` clients need no credential."""
+        """Take options of ``manglecp serve``: ``store`` is a path or a URL, ``params`` are those of the pack.
+
+        ``workspace`` are the folders that actions may write, ``programs`` those that they may start. Without
+        ``tokens``, the path of a file, clients need no credential. ``degrade`` starts hosts although the kernel lacks
+        a mechanism of the sandbox; ``allow_weaker`` permits a pack to request a profile weaker than ``strict``.
+        """
         self._options = PackOptions(
             Path(folder),
             params=dict(params or {}),
@@ -103,7 +108,7 @@ class Server:
         from manglecp.server.app import App
         from manglecp.server.middleware import Guards
 
-        guards = Guards(hosts=hosts, origins=origins, auth=self.core.auth.required)
+        guards = Guards(hosts=hosts, origins=origins, auth_required=self.core.auth.required)
         app = App(self.core, guards)
         self._apps.append(app)
         return app

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from manglecp.server.admission import rate_limited
 from manglecp.server.config import ServerSettings
@@ -19,6 +19,7 @@ from manglecp.wire import WireError
 __all__ = ["EvaluationScheduler"]
 
 T = TypeVar("T")
+_NEWEST_WEIGHT: Final = 0.1  # of the last evaluation in the average duration
 
 
 class EvaluationScheduler:
@@ -28,11 +29,11 @@ class EvaluationScheduler:
         self._settings = settings
         self._pool = ThreadPoolExecutor(settings.evaluations, thread_name_prefix="manglecp-evaluation")
         self._free_threads = asyncio.Semaphore(settings.evaluations)
-        self._jobs: set[asyncio.Future[Any]] = set()  # those in threads
-        self._average_seconds = 0.005
+        self._jobs: set[asyncio.Future[Any]] = set()  # the evaluations that have a thread
+        self._average_seconds = 0.005  # a guess, until evaluations have ended
         """The moving average of the duration of an evaluation."""
-        self.waiting = 0
-        """The length of the queue."""
+        self.queued = 0
+        """The number of evaluations that wait for a thread."""
 
     @property
     def running(self) -> int:
@@ -53,7 +54,7 @@ class EvaluationScheduler:
 
         def end(job: asyncio.Future[T] | None) -> None:
             self._jobs.discard(job)
-            self._average_seconds += 0.1 * (time.monotonic() - began_at - self._average_seconds)
+            self._average_seconds += _NEWEST_WEIGHT * (time.monotonic() - began_at - self._average_seconds)
             self._free_threads.release()
             done()
 
@@ -78,17 +79,17 @@ class EvaluationScheduler:
         if not self._free_threads.locked():
             await self._free_threads.acquire()
             return
-        if self.waiting >= self._settings.waiting:
+        if self.queued >= self._settings.waiting:
             raise self._overload_error()
-        self.waiting += 1
+        self.queued += 1
         try:
             async with asyncio.timeout(self._settings.longest_wait):
                 await self._free_threads.acquire()
         except TimeoutError:
             raise self._overload_error() from None
         finally:
-            self.waiting -= 1
+            self.queued -= 1
 
     def _overload_error(self) -> WireError:
-        seconds = self._average_seconds * (self.waiting + 1) / self._settings.evaluations
+        seconds = self._average_seconds * (self.queued + 1) / self._settings.evaluations
         return rate_limited("The server is busy", seconds)

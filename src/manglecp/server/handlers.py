@@ -72,13 +72,13 @@ async def _invoke(
     core: Core, pending: PendingRequest, message: InvokeRequest, progress: OnProgress | None
 ) -> InvokeResponse:
     with core.revisions.use() as revision:
-        core.admission.begin()
+        core.admission.begin_invocation()
         try:
             assert pending.observer is not None  # the request is an invocation
             pending.observer.progress = progress_reporter(progress)
             return await revision.invoker.invoke(message, pending.identity, pending.observer)
         finally:
-            core.admission.end()
+            core.admission.end_invocation()
 
 
 def handle_approval(approvals: ApprovalService, approver: Identity, payload: ApprovalPayload) -> ApprovalResult:

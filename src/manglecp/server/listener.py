@@ -19,14 +19,14 @@ __all__ = ["Listener"]
 
 PING_SECONDS: Final = 20.0
 """Idle connections need a ping at least every 30 seconds (TRANS-09)."""
-_KEEP_ALIVE: Final = 75
-"""Seconds until an idle connection is closed: longer than proxies wait, so that none uses a closing connection."""
+_KEEP_ALIVE_SECONDS: Final = 75
+"""The time until an idle connection is closed: longer than proxies wait, so that none uses a closing connection."""
 _MAX_HEADER_BYTES: Final = 64 << 10
 """The limit of what is kept of an incomplete header section, trailer or chunk extension."""
 _WATCH_SECONDS: Final = 1.0  # between two looks at all connections
 _MAX_BUFFER_BYTES: Final = 64 << 20  # unsent bytes of a connection
-_LINGER: Final = 10
-"""The time limit, in seconds, for connections to close after the last reply."""
+_LINGER_SECONDS: Final = 10
+"""The time limit for connections to close after the last reply."""
 _HANDSHAKE_REFUSAL: Final = (
     b"HTTP/1.1 426 Upgrade Required\r\nupgrade: websocket\r\nconnection: upgrade, close\r\ncontent-length: 0\r\n\r\n"
 )
@@ -68,8 +68,8 @@ class Listener:
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            timeout_keep_alive=_KEEP_ALIVE,
-            timeout_graceful_shutdown=_LINGER,
+            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=_LINGER_SECONDS,
             ssl_certfile=None if tls is None else tls.certificate,
             ssl_context_factory=None if tls is None else lambda *_: tls.context(),
         )
@@ -104,7 +104,7 @@ class Listener:
             await asyncio.sleep(_WATCH_SECONDS)
             for connection in tuple(self._server.server_state.connections):
                 transport: asyncio.WriteTransport = connection.transport
-                handshake = getattr(connection, "conn", None)  # websockets refuses one with a body or long headers
+                handshake = getattr(connection, "conn", None)  # refused if it has a body or long headers
                 if transport.get_write_buffer_size() > _MAX_BUFFER_BYTES:
                     transport.abort()
                 elif isinstance(handshake, ServerProtocol) and handshake.handshake_exc and not transport.is_closing():

@@ -14,7 +14,8 @@ from typing import Any, Final, TextIO
 __all__ = ["JsonLines", "configure_logging"]
 
 _FIELDS: Final = (
-    *("session", "peer", "request_id", "identity", "intent", "tool", "code", "milliseconds", "run_id", "action", "url"),
+    *("session", "peer", "request_id", "identity", "intent", "tool", "code", "milliseconds"),
+    *("run_id", "action", "url"),
 )
 _MAX_LENGTH: Final = 4_096  # characters of a message or traceback
 

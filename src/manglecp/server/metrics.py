@@ -1,7 +1,7 @@
 """Metrics for Prometheus: durations and kinds of replies, and the current load.
 
-Clients cannot create any number of label values: intents are those that the pack declares, and the number of tools is
-limited. Several processes that serve one address share a folder of metrics, and each of them can report the sums.
+Clients cannot create an unlimited number of label values: intents are those that the pack declares, and the number of
+tools is limited. Several processes that serve one address share a folder of metrics, and each can report the sums.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ class Metrics:
         self._status = self._gauge("manglecp_server_status", "Processes with this status.", ("status",))
 
     def _gauge(self, name: str, description: str, labels: tuple[str, ...] = ()) -> Gauge:
+        # With several processes, the value is the sum over those that run.
         return Gauge(name, description, labels, registry=self._registry, multiprocess_mode="livesum")
 
     def __call__(self, event: HandledRequest) -> None:
@@ -67,7 +68,7 @@ class Metrics:
         self._sessions.set(len(core.sessions))
         self._pending.set(len(core.pending))
         self._evaluating.set(core.evaluations.running)
-        self._waiting.set(core.evaluations.waiting)
+        self._waiting.set(core.evaluations.queued)
         self._invoking.set(core.admission.invoking)
         for status in _STATUSES:
             self._status.labels(status).set(core.revisions.status == status)

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import ipaddress
 from collections.abc import Collection, Iterable
+from functools import lru_cache
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -56,10 +57,11 @@ class GuardMiddleware:
         self._guards = guards
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] not in ("http", "websocket"):
+        if scope["type"] not in ("http", "websocket"):  # the event "lifespan"
             await self._app(scope, receive, send)
             return
-        if scope["type"] == "http" and any(name in _BODY_HEADERS and value != b"0" for name, value in scope["headers"]):
+        has_body = any(name in _BODY_HEADERS and value != b"0" for name, value in scope["headers"])
+        if scope["type"] == "http" and has_body:
             receive, send = _close_if_unread(receive, send)
         try:
             headers = scope[HEADERS] = _join_headers(scope)
@@ -72,14 +74,15 @@ class GuardMiddleware:
             if scope["type"] == "websocket":
                 await refuse_websocket(receive, send, error)
             else:
-                await send_error(scope, send, error, *(_UPGRADE_HEADERS if error.row is _UPGRADE else ()))
+                headers_of_error = _UPGRADE_HEADERS if error.row is _UPGRADE else ()
+                await send_error(scope, send, error, *headers_of_error)
             return
         await self._app(scope, receive, send)
 
 
 def _close_if_unread(receive: Receive, send: Send) -> tuple[Receive, Send]:
     """Wrap both: a response that starts before the end of the request's body gets ``Connection: close``."""
-    last_received: Message = {"more_body": True}
+    last_received: Message = {"more_body": True}  # before the first event, the whole body is unread
 
     async def read() -> Message:
         nonlocal last_received
@@ -113,13 +116,13 @@ async def send_response(scope: Scope, send: Send, status: int, body: bytes, head
 
 
 async def send_error(scope: Scope, send: Send, error: WireError, *headers: Header) -> None:
-    reply = failure(error, None)
+    reply = failure(error)
     await send_response(scope, send, reply.status, reply.data, (JSON, NOT_CACHED, *headers))
 
 
 async def refuse_websocket(receive: Receive, send: Send, error: WireError) -> None:
     """Refuse the handshake with an HTTP error."""
-    reply = failure(error, None)
+    reply = failure(error)
     await receive()  # websocket.connect
     headers = [JSON, (b"content-length", b"%d" % len(reply.data))]
     await send({"type": "websocket.http.response.start", "status": reply.status, "headers": headers})
@@ -140,22 +143,23 @@ class Guards:
         *,
         hosts: Collection[str] = (),
         origins: Collection[str] = (),
-        auth: bool = False,
+        auth_required: bool = False,
     ) -> None:
         """Accept requests to ``hosts`` and to ``bound``, the address that the server listens on, from ``origins``.
 
         ``*`` accepts all; as an origin it raises ValueError if the server requires authentication (TRANS-22).
         """
-        if auth and _ANY in origins:
+        if auth_required and _ANY in origins:
             raise ValueError("a server that requires authentication accepts named origins only")
         self.origins = frozenset({_ANY} if _ANY in origins else (origin.lower().rstrip("/") for origin in origins))
         """The origins whose pages may read responses, for CORS."""
         self._hosts = {host.lower() for host in hosts}
         # A server that listens on all interfaces does not know its own addresses, so it accepts all addresses.
-        self._any_address = not bound or ((address := _parse_address(bound)) is not None and address.is_unspecified)
-        if self._any_address or is_loopback(bound):
+        address = _parse_address(bound)
+        self._accepts_any_address = not bound or (address is not None and address.is_unspecified)
+        if self._accepts_any_address or is_loopback(bound):
             self._hosts |= _LOOPBACK_NAMES
-        if not self._any_address:
+        if not self._accepts_any_address:
             self._hosts.add(bound.lower())
 
     def check(self, host: bytes | None, origin: bytes | None, scheme: str = "http") -> None:
@@ -170,7 +174,7 @@ class Guards:
             raise WireError("x-origin_refused", "Pages of this origin may not send requests here", row=_FOREIGN_ORIGIN)
 
     def _is_own_host(self, name: str) -> bool:
-        return name in self._hosts or (self._any_address and _parse_address(name) is not None)
+        return name in self._hosts or (self._accepts_any_address and _parse_address(name) is not None)
 
     def _accepts_origin(self, origin: str, host: bytes | None, scheme: str) -> bool:
         if _ANY in self.origins or origin in self.origins:
@@ -182,6 +186,7 @@ class Guards:
         return origin_scheme in own_schemes and host is not None and origin_host == host.decode("latin-1").lower()
 
 
+@lru_cache(64)
 def _parse_host(header: str) -> str | None:
     """Return the host name of a Host header without the port; None if it is malformed."""
     if not header or len(header) > _MAX_HOST_LENGTH or any(character in header for character in "/@?#\\ ,"):

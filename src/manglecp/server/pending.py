@@ -30,8 +30,8 @@ def success(message: Message) -> Reply:
     return Reply(encode(message))
 
 
-def failure(error: WireError, request_id: str | None) -> Reply:
-    """Return the error message for a request; ``request_id`` is None if the request is not known."""
+def failure(error: WireError, request_id: str | None = None) -> Reply:
+    """Return the error message for a request; ``request_id`` is None if its id is not known."""
     error.__traceback__ = error.__context__ = None  # its frames would keep the message alive
     retry_after_ms = error.retry_after_ms if error.row.recoverable else None
     return Reply(encode(error.answering(request_id)), error.row.status, error.code, retry_after_ms)
@@ -52,7 +52,7 @@ class PendingRequest:
         self.evaluating: asyncio.Task[Any] | None = None
         """The task that waits for the evaluation; None before and after."""
         self.refusal: WireError | None = None
-        """The reply to an abandoned evaluation."""
+        """The error with which an abandoned evaluation ends."""
         self.task: asyncio.Task[Reply] | None = None
         """The task that handles a request of a persistent session. This reference keeps it from garbage collection."""
 
@@ -62,8 +62,8 @@ class PendingRequest:
         return self.message.id
 
     @property
-    def keyed(self) -> bool:
-        """Whether the request has an idempotency key, with which the client may repeat it to get the reply."""
+    def has_idempotency_key(self) -> bool:
+        """Whether the client may repeat the request with its key, to get the same reply."""
         return isinstance(self.message, InvokeRequest) and self.message.payload.request_key is not None
 
     @property

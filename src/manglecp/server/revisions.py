@@ -25,6 +25,7 @@ from manglecp.wire.messages import Status
 __all__ = ["STORE", "ReloadResult", "RevisionHandle", "RevisionManager"]
 
 ReloadResult = Literal["swapped", "same", "broken"]
+"""A different revision is current; the pack has not changed; the pack cannot be loaded."""
 # Parts of the server that may degrade it.
 _PACK: Final = "pack"
 STORE: Final = "store"
@@ -121,18 +122,18 @@ class RevisionManager:
         settings: ServerSettings | None = None,
         *,
         probe: Callable[[], None] | None = None,
-        shared: Callable[[], bool] = lambda: False,
+        is_shared: Callable[[], bool] = lambda: False,
     ) -> None:
         """Open revisions with ``open_revision``; ``outline`` has the pack's settings before the pack is loaded.
 
-        ``probe`` is called periodically in a thread, and raises StoreError if the store does not respond. ``shared``
-        returns whether processes on other machines may resume runs of this one.
+        ``probe`` is called periodically in a thread, and raises StoreError if the store does not respond. ``is_shared``
+        returns whether processes on other machines use the same store, and may resume runs of this one.
         """
         self.outline = outline
         self.settings = settings or ServerSettings()
         self._open_revision = open_revision
         self._probe = probe
-        self._shared = shared
+        self._is_shared = is_shared
         self._current: RevisionHandle | None = None
         self._handles: dict[asyncio.Task[None], RevisionHandle] = {}  # all that are not closed, by their tasks
         self._draining = False
@@ -186,7 +187,7 @@ class RevisionManager:
 
     @property
     def current(self) -> PackRuntime | None:
-        """The current revision, None while booting. Call :meth:`acquire` before you use its invoker."""
+        """The current revision, None while booting. Its invoker may be closed unless you :meth:`acquire` it."""
         return None if self._current is None else self._current.revision
 
     @contextlib.contextmanager
@@ -199,7 +200,7 @@ class RevisionManager:
             handle.release()
 
     def acquire(self) -> RevisionHandle:
-        """Return the current revision, which stays open until ``release()``. Raises ``server_not_ready``."""
+        """Return the current revision, which stays open until its ``release()``. Raises ``server_not_ready``."""
         handle = self._current
         if self._draining or handle is None:
             raise self.not_ready()
@@ -236,7 +237,7 @@ class RevisionManager:
         except asyncio.CancelledError:
             handle.retire()
             raise
-        if self._draining:  # since the opening began: the server needs no new revision
+        if self._draining:  # it began during the opening, and the server needs no new revision
             handle.retire()
             return
         before, self._current = self._current, handle
@@ -268,7 +269,7 @@ class RevisionManager:
                 if before is not None:
                     self.degrade(_PACK, "The newest pack revision cannot be loaded; the previous one is served")
                 return "broken"
-            after = self.current
+            after = self.current  # None: a drain began before the first revision was open
             same = after is None or (before is not None and before.domain.digest == after.domain.digest)
             return "same" if same else "swapped"
 
@@ -282,7 +283,7 @@ class RevisionManager:
                 _log.warning("the store does not respond: %s", error)
                 self.degrade(STORE, _STORE_FAILS)
             else:
-                if failed_before:  # not if a request failed during this probe
+                if failed_before:  # a request that failed during this probe may have failed after it
                     self.restore(STORE)
 
     def drain(self) -> None:
@@ -293,7 +294,8 @@ class RevisionManager:
             for handle in self._handles.values():
                 handle.stop_resuming()
                 if handle.invoker is not None:
-                    handle.invoker.hand_over(awaited=self._shared())
+                    # A run for which a client of this process waits is handed over only to another machine.
+                    handle.invoker.hand_over(awaited=self._is_shared())
             self._notify()
 
     def leave(self) -> None:

@@ -85,6 +85,7 @@ async def open_core(
         failures: Counter[str] = Counter()  # the number of open revisions in which a generator fails
 
         def on_stale_facts(generator: str, error: str | None) -> None:
+            # Called in each revision with the first error of a generator, and with None when that is over.
             failures[generator] += -1 if error is None else 1
             if failures[generator]:
                 message = f"The facts of {generator} are not up to date; older facts are used"
@@ -107,7 +108,7 @@ async def open_core(
 
         if outline is None:
             outline = await asyncio.to_thread(read_outline, Path(options.folder))
-        revisions = RevisionManager(open_revision, outline, settings, probe=probe, shared=is_shared)
+        revisions = RevisionManager(open_revision, outline, settings, probe=probe, is_shared=is_shared)
         core = Core(revisions, auth.auth, observers=observers)
         revisions.begin()
         try:
@@ -125,12 +126,12 @@ async def serve_http(
     *,
     settings: ServerSettings | None = None,
     watch: Callable[[Core], Awaitable[None]] | None = None,
-    started: Callable[[str], None] | None = None,
+    started: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Serve on the socket ``bound`` until a signal. Raises PackError, StoreError or ServeError if that cannot start.
 
-    ``watch`` runs concurrently, and reloads the pack after its repair. ``started`` is called with the URL once the pack
-    is loaded; if there is a ``watch``, before that.
+    ``watch`` runs concurrently and reloads the pack; with it, a pack that cannot be loaded yet is no error. ``started``
+    is called with the URL: with a ``watch`` at once, else when the pack is loaded.
     """
     from manglecp.server.app import App
     from manglecp.server.listener import Listener
@@ -139,9 +140,9 @@ async def serve_http(
     from manglecp.server.tls import Tls
     from manglecp.server.tracing import tracing_observers
 
-    required = auth.auth is not None
-    check_exposure(listening, auth=required)
-    guards = Guards(listening.host, hosts=listening.hosts, origins=listening.origins, auth=required)
+    auth_required = auth.auth is not None
+    check_exposure(listening, auth_required=auth_required)
+    guards = Guards(listening.host, hosts=listening.hosts, origins=listening.origins, auth_required=auth_required)
     metrics, tls = Metrics(), Tls.of(listening)
     observers: tuple[Callable[[HandledRequest], None], ...] = (metrics, *tracing_observers())
     async with open_core(options, open_store, auth, settings=settings, observers=observers) as core:
@@ -150,11 +151,12 @@ async def serve_http(
         stop = _handle_signals(core, auth.tokens, tls)
         await listener.begin()
         host, port = listener.address
-        url = f"{'http' if tls is None else 'https'}://{f'[{host}]' if ':' in host else host}:{port}"
+        scheme = "http" if tls is None else "https"
+        url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"  # with a colon: IPv6
         _log.info("listening at %s; the pack is being loaded", url)
         try:
             async with _in_background(watch_credentials(core, auth.tokens)):
-                await _serve_until(stop, core, watch, lambda: started and started(url))
+                await _serve_until(stop, core, watch, partial(started, url))
         finally:
             drained = await listener.end()
             _log.info("drained" if drained else "some requests did not end in time")
@@ -228,7 +230,7 @@ def _handle_signals(core: Core, tokens: TokensFile | None, tls: Tls | None = Non
         reloading.add(task)
         task.add_done_callback(reloading.discard)
 
-    with contextlib.suppress(ValueError, RuntimeError):  # in another thread than the main one there are no signals
+    with contextlib.suppress(ValueError, RuntimeError):  # only the main thread can handle signals
         for number in end_signals:
             loop.add_signal_handler(number, end)
         loop.add_signal_handler(signal.SIGHUP, reload)
@@ -255,12 +257,14 @@ async def reload_on_change(
     on_reload: Callable[[ReloadResult], None] = lambda _: None,
 ) -> None:
     """Reload the pack after every completed edit, until cancelled. ``pause``: seconds between looks at the folder."""
+    # An edit is complete after one look without a further change, or five if a file is missing: some editors delete
+    # a file before they write it again. The watcher itself loads nothing.
     watcher = await asyncio.to_thread(FolderWatcher, folder, lambda _: None, steady=1, gone=5)
     with contextlib.suppress(PackError):  # an edit may repair the pack
         await revisions.ready()
     while revisions.status != "draining":
         await asyncio.sleep(pause)
-        if await asyncio.to_thread(watcher.poll) == "swapped":
+        if await asyncio.to_thread(watcher.poll) == "swapped":  # an edit was found
             on_reload(await revisions.reload())
 
 

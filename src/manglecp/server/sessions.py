@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, Self
 
 from manglecp.intent import ANONYMOUS, Identity
-from manglecp.server.auth import LOCAL
+from manglecp.server.auth import LOCAL, Credential
 from manglecp.server.handlers import handle_approval, internal_error, respond
 from manglecp.server.outbox import Outbox, Send
 from manglecp.server.pending import PendingRequest, Reply, failure, success
@@ -70,8 +70,8 @@ class Session:
         self._pending: dict[str, PendingRequest] = {}
         self._all_cancelled = False
         """Whether all requests are cancelled, including those that are not registered yet."""
-        self._credential: tuple[str, str] | None = None  # scheme and token
-        self._recheck_at = 0.0  # by the core's clock
+        self._credential: Credential | None = None
+        self._recheck_at = 0.0  # by the core's clock; 0.0: with the next request
         if not core.auth.required:
             self.identity = LOCAL if transport == "stdio" else ANONYMOUS
 
@@ -120,19 +120,19 @@ class Session:
         """Cancel all requests without an idempotency key: the HTTP client closed the connection (TRANS-40)."""
         self._all_cancelled = True
         for pending in tuple(self._pending.values()):
-            if not pending.keyed:
+            if not pending.has_idempotency_key:
                 pending.cancel()
 
-    def present(self, scheme: str, credential: str) -> None:
+    def present(self, scheme: str, token: str) -> None:
         """Set the credential of the connection. It is checked with the first request."""
-        self._credential = (scheme, credential)
+        self._credential = Credential(scheme, token)
         self.identity, self._recheck_at = None, 0.0
 
     async def identify(self) -> Identity:
         """Return the client's identity, after a check if that is due. Raises ``auth_required`` or ``auth_invalid``."""
         if self._credential is not None and self._core.clock() >= self._recheck_at:
             self.identity = None
-            self._set_identity(await self._check_credential(*self._credential))
+            self._set_identity(await self._check_credential(self._credential))
         if self.identity is None:
             raise WireError("auth_required", "This server requires a credential")
         return self.identity
@@ -141,9 +141,9 @@ class Session:
         """Check an accepted credential again, now. Raises TimeoutError."""
         if self._credential is None or self.identity is None:
             return
-        scheme, token = credential = self._credential
+        credential = self._credential
         async with asyncio.timeout(self._core.settings.identify_timeout):
-            identity = await self._core.auth.identify(scheme, token)
+            identity = await self._core.auth.identify(credential.scheme, credential.token)
         if self._credential is not credential:  # replaced meanwhile
             return
         self.identity = identity
@@ -155,13 +155,13 @@ class Session:
         self.identity = identity
         self._recheck_at = self._core.clock() + self._core.settings.recheck
 
-    async def _check_credential(self, scheme: str, credential: str) -> Identity:
+    async def _check_credential(self, credential: Credential) -> Identity:
         auth, settings = self._core.auth, self._core.settings
         identity = None
-        if scheme in auth.schemes:
+        if credential.scheme in auth.schemes:
             try:
                 async with asyncio.timeout(settings.identify_timeout):
-                    identity = await auth.identify(scheme, credential)
+                    identity = await auth.identify(credential.scheme, credential.token)
             except TimeoutError:
                 raise WireError("internal_error", "The credential could not be checked in time") from None
         if identity is None:
@@ -172,9 +172,9 @@ class Session:
     async def _authenticate(self, message: Authenticate) -> Reply:
         if self._core.revisions.status == "draining":
             raise self._core.revisions.not_ready()
-        scheme, token = message.payload.scheme, message.payload.token
-        identity = await self._check_credential(scheme, token)
-        self._credential = (scheme, token)
+        credential = Credential(message.payload.scheme, message.payload.token)
+        identity = await self._check_credential(credential)
+        self._credential = credential
         self._set_identity(identity)
         payload = Authenticated(
             status="authenticated",
@@ -194,7 +194,7 @@ class Session:
         if not isinstance(admitted, PendingRequest):
             return admitted
         reply = await self._respond(admitted)
-        if self._outbox is not None:
+        if self._outbox is not None:  # it has the progress messages, which come before the reply
             await self._outbox.flushed()
         return reply
 
@@ -229,43 +229,45 @@ class Session:
             if isinstance(message, Authenticate):
                 reply = await self._authenticate(message)
             elif isinstance(message, ApprovalMessage):
-                reply = await self._answer_approval(message)
+                reply = await self._handle_approval(message)
             else:
                 return await self._register(message, began_ns)
         except WireError as error:
+            # A decoding error has the id that the decoder found, if any. A cancel message has no id.
             request_id = error.id if message is None or isinstance(message, Cancel) else message.id
             # The client would take an error with the id of a pending request for the reply to that request.
             reply = failure(error, None if request_id in self._pending else request_id)
         except Exception:
             _log.exception("a message could not be handled", extra={"session": self.name})
             reply = failure(internal_error(), None if message is None else message.id)
-        self._core.handled(self, message, began_ns, reply)
+        self._core.report_handled(self, message, began_ns, reply)
         return reply
 
     async def _decode(self, data: bytes) -> ClientMessage:
         core = self._core
-        limit, structured = core.max_message_bytes, core.structured_facts
+        limit = core.max_message_bytes
+        decode = partial(receive, data, limit, structured_facts=core.structured_facts)
         try:
-            if not _LONG_BYTES < len(data) <= limit:
-                return receive(data, limit, structured_facts=structured)
+            if len(data) <= _LONG_BYTES or len(data) > limit:  # above the limit it is refused without decoding
+                return decode()
             await self.identify()
-            decode = partial(receive, data, limit, structured_facts=structured)
-            return await asyncio.get_running_loop().run_in_executor(core.readers, decode)
+            return await asyncio.get_running_loop().run_in_executor(core.decoder, decode)
         except WireError as error:
             try:
                 core.admission.charge_peer(self.peer)  # malformed messages count as well
             except WireError as rate_error:
-                rate_error.id = error.id
+                rate_error.id = error.id  # the id of the message
                 raise rate_error from None
             raise
 
     def _check_type(self, message: ClientMessage, types: Collection[str] | None) -> None:
-        accepted = types if types is not None else _REQUEST_TYPES if self.transport == "http" else _ALL_TYPES
+        if types is None:
+            types = _REQUEST_TYPES if self.transport == "http" else _ALL_TYPES
         type_ = str(message.__struct_config__.tag)
-        if isinstance(message, Cancel) and message.payload.request_key is not None and "invoke_request" in accepted:
+        if isinstance(message, Cancel) and message.payload.request_key is not None and "invoke_request" in types:
             return  # a key identifies the run without a session
-        if type_ not in accepted:
-            raise invalid_type(type_, accepted, "is not accepted here")
+        if type_ not in types:
+            raise invalid_type(type_, types, "is not accepted here")
 
     def _check_id(self, message: ClientMessage) -> None:
         if message.id in self._pending:
@@ -277,7 +279,7 @@ class Session:
         Every replica can find a run by its key, so that a client can cancel after it has lost its connection.
         """
         pending, key = self._pending.get(message.payload.request_id), message.payload.request_key
-        if pending is not None:  # not charged: it saves work
+        if pending is not None:  # the rate limit does not count this: it saves work
             pending.cancel()
         elif key is not None:
             self._core.admission.charge_peer(self.peer)
@@ -299,7 +301,7 @@ class Session:
         core.admission.charge(identity)
         return identity
 
-    async def _answer_approval(self, message: ApprovalMessage) -> Reply:
+    async def _handle_approval(self, message: ApprovalMessage) -> Reply:
         identity = await self._charge_identity()
         try:
             with self._core.revisions.use() as revision:
@@ -317,7 +319,7 @@ class Session:
             raise WireError("rate_limited", text, retry_after_ms=core.settings.retry_after_ms)
         self._check_id(message)  # again: a request with this id may have been registered during the await
         pending = PendingRequest(message, identity, began_ns)
-        if self._all_cancelled and not pending.keyed:
+        if self._all_cancelled and not pending.has_idempotency_key:
             raise WireError("cancelled", "The request was cancelled")
         self._pending[pending.id] = pending
         core.pending.add(pending)
@@ -329,7 +331,7 @@ class Session:
         try:
             reply = await respond(self._core, self.name, pending, progress)
         except BaseException:  # this task was cancelled; a run with a key continues without it
-            if not pending.keyed:
+            if not pending.has_idempotency_key:
                 pending.cancel()
             self._unregister(pending)
             pending.reply.cancel()
@@ -338,7 +340,7 @@ class Session:
         pending.reply.set_result(reply)
         if outbox is not None:
             outbox.put(reply.data)
-        self._core.handled(self, pending.message, pending.began_ns, reply, pending.tool)
+        self._core.report_handled(self, pending.message, pending.began_ns, reply, pending.tool)
         return reply
 
     def _unregister(self, pending: PendingRequest) -> None:

@@ -29,7 +29,7 @@ _CHUNK_BYTES: Final = 65_536
 _MAX_CHUNKS: Final = 16
 """The number of chunks that are read ahead."""
 _READ_FACTOR: Final = 4
-"""A line is truncated at this multiple of the size limit of messages, so that it is still too long."""
+"""A line is truncated at this multiple of the size limit of messages: it is still refused as too long."""
 
 
 async def serve_stdio(
@@ -44,7 +44,8 @@ async def serve_stdio(
         already_sent, sent_manifest = sent_manifest, None  # only the first message can be that manifest
         if data == already_sent:
             return
-        if len(data) < select.PIPE_BUF and select.select([], [streams.sink], [], 0)[1]:  # the write does not block
+        # A short write does not block while the pipe is writable.
+        if len(data) < select.PIPE_BUF and select.select([], [streams.sink], [], 0)[1]:
             streams.write(data)
         else:
             await loop.run_in_executor(writer, streams.write, data)
@@ -60,7 +61,7 @@ async def serve_stdio(
             for task in (stopping, lost):
                 task.cancel()
             if reading in done:
-                reading.result()
+                reading.result()  # raises the exception of the task, if any
                 await session.drain()
             else:
                 reading.cancel()
@@ -76,17 +77,18 @@ async def _receive_all(core: Core, session: Session, source: int) -> None:
     stream = _Input(source)
 
     async def wait_for_empty_input() -> None:
+        """Return when the input ends without a message; with one, never."""
         await stream.ended.wait()
-        core.sessions.discard(session)  # it receives no further manifests
+        core.sessions.discard(session)  # no further manifests are sent
         if not stream.is_empty:
             await asyncio.Event().wait()  # forever
 
     loaded, empty = asyncio.create_task(core.revisions.ready()), asyncio.create_task(wait_for_empty_input())
     try:
         await asyncio.wait((loaded, empty), return_when=asyncio.FIRST_COMPLETED)
-        if not loaded.done():
+        if not loaded.done():  # the input was empty
             return
-        loaded.result()
+        loaded.result()  # raises PackError if the pack cannot be loaded
         with contextlib.suppress(ConnectionResetError):
             async for line in _lines(stream, _READ_FACTOR * core.max_message_bytes):
                 await session.receive(line)
@@ -120,7 +122,7 @@ class _Input:
         self._source = source
         self._queue: asyncio.Queue[bytes] = asyncio.Queue()  # an empty chunk is the end
         self._loop = asyncio.get_running_loop()
-        self._room = threading.Semaphore(_MAX_CHUNKS)
+        self._room = threading.Semaphore(_MAX_CHUNKS)  # chunks that may still be read ahead
         threading.Thread(target=self._read, name="manglecp-stdin", daemon=True).start()
 
     async def chunks(self) -> AsyncIterator[bytes]:

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import ssl
 from pathlib import Path
+from typing import Final
 
 from manglecp.server.binding import ListenOptions, ServeError
 
 __all__ = ["Tls"]
+
+_NO_PASSWORD: Final = ""  # with None, OpenSSL would ask for the password of an encrypted key on the terminal
 
 
 class Tls:
@@ -37,13 +40,13 @@ class Tls:
         """Read the files again. Raises ServeError for an invalid file, and changes nothing then."""
         self._load()  # validates the files: the context in use must not get a certificate without its key
         if self._context is not None:
-            self._context.load_cert_chain(self.certificate, self.key, "")
+            self._context.load_cert_chain(self.certificate, self.key, _NO_PASSWORD)
 
     def _load(self) -> ssl.SSLContext:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
-            context.load_cert_chain(self.certificate, self.key, "")
+            context.load_cert_chain(self.certificate, self.key, _NO_PASSWORD)
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             raise ServeError(self._describe(error)) from None
         return context

@@ -52,7 +52,7 @@ class Tracing:
 
 
 def tracing_observers() -> tuple[Tracing, ...]:
-    """Return an observer if the process has set up an SDK, else nothing."""
+    """Return an observer if the process has set up an SDK, else an empty tuple."""
     return () if isinstance(trace.get_tracer_provider(), _PROVIDERS_WITHOUT_SDK) else (Tracing(),)
 
 

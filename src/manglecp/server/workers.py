@@ -25,7 +25,7 @@ _EARLY_SECONDS: Final = 5.0
 _MAX_EARLY_DEATHS: Final = 5
 _ERROR_STATUSES: Final = (1, 2)
 """The statuses of a process that reported an error of its options or files: a new process would do the same."""
-_CRASH_STATUS: Final = 70
+_CRASH_STATUS: Final = 70  # EX_SOFTWARE of sysexits.h; the process is replaced
 _PR_SET_PDEATHSIG: Final = 1
 _log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class _Workers:
             code = os.waitstatus_to_exitcode(wait_status)  # negative: the number of a signal
             self._ended(pid)
             if self._stopping:
-                status = status or abs(code)
+                status = status or abs(code)  # the first that is not 0
             elif not self._replace(pid, code, started_at):
                 status = abs(code) or 1
                 self._forward(signal.SIGTERM)
@@ -87,7 +87,7 @@ class _Workers:
                 _die_with(parent)
                 status = self._serve()
             except KeyboardInterrupt:
-                status = 130
+                status = 130  # 128 + SIGINT, as in a shell
             except Exception:
                 traceback.print_exc()
                 status = _CRASH_STATUS
@@ -109,7 +109,7 @@ class _Workers:
         return True
 
     def _forward(self, number: int, _: object = None) -> None:
-        self._stopping = self._stopping or number != signal.SIGHUP
+        self._stopping = self._stopping or number != signal.SIGHUP  # which only reloads
         for pid in tuple(self._started_at):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)

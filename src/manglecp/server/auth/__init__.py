@@ -7,18 +7,26 @@ The operator decides whether clients without a credential are served. Policy dec
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from manglecp.intent import Identity
 from manglecp.wire import API_KEY_HEADER
 
-__all__ = ["LOCAL", "Auth", "CombinedAuth", "OpenAuth", "challenge", "credential_of"]
+__all__ = ["LOCAL", "Auth", "CombinedAuth", "Credential", "OpenAuth", "challenge", "credential_of"]
 
 _API_KEY: Final = API_KEY_HEADER.lower().encode()
 _MAX_CREDENTIAL_BYTES: Final = 8_192
 
 LOCAL: Final = Identity("local", frozenset({"explain_policy"}), "local")
 """The local user, who owns the process (TRANS-28)."""
+
+
+class Credential(NamedTuple):
+    """What a client authenticates with: a token, or an API key as ``token``."""
+
+    scheme: str
+    """``bearer``, ``oauth2`` or ``api_key``; empty, which no method accepts, if the credential is malformed."""
+    token: str
 
 
 class Auth(Protocol):
@@ -74,23 +82,22 @@ class CombinedAuth:
         return None
 
 
-def credential_of(headers: Mapping[bytes, bytes], auth: Auth) -> tuple[str, str] | None:
-    """Return the scheme and the credential of a request (SEC-10, SEC-12), or None.
-
-    The scheme of a malformed credential is "", which no method accepts; so is that of several credentials.
-    """
+def credential_of(headers: Mapping[bytes, bytes], auth: Auth) -> Credential | None:
+    """Return the credential of a request (SEC-10, SEC-12), or None. Two credentials count as a malformed one."""
     authorization, api_key = headers.get(b"authorization"), headers.get(_API_KEY)
     if authorization is None and api_key is None:
         return None
     has_both = authorization is not None and api_key is not None
     if has_both or len(authorization or api_key or b"") > _MAX_CREDENTIAL_BYTES:
-        return "", ""
+        return Credential("", "")
     if api_key is not None:
-        return "api_key", api_key.decode("latin-1")
+        return Credential("api_key", api_key.decode("latin-1"))
     assert authorization is not None
     http_scheme, _, token = authorization.decode("latin-1").partition(" ")
-    scheme = "bearer" if "bearer" in auth.schemes else "oauth2"
-    return scheme if http_scheme.lower() == "bearer" else "", token.strip()
+    if http_scheme.lower() != "bearer":
+        return Credential("", "")
+    # The tokens of both schemes are sent as Bearer, so a method that accepts both gets them as "bearer".
+    return Credential("bearer" if "bearer" in auth.schemes else "oauth2", token.strip())
 
 
 def challenge(code: str | None, metadata_url: str | None) -> bytes:

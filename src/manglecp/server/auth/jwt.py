@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 import jwt
 
 from manglecp.intent import Identity
+from manglecp.server.auth_config import ResourceMetadata
 from manglecp.server.binding import is_loopback
 
 __all__ = ["JwtAuth", "JwtSettings"]
@@ -31,10 +32,10 @@ __all__ = ["JwtAuth", "JwtSettings"]
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 """Asymmetric algorithms: the key that validates a token cannot sign one."""
 _WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
-_TYPES: Final = frozenset({"jwt", "at+jwt", "application/at+jwt"})
+_TYPES: Final = frozenset({"jwt", "at+jwt", "application/at+jwt"})  # of tokens (``typ``), in lower case
 _NAME: Final = re.compile(r"[^\x00-\x1f\x7f]{1,256}")
 _RESERVED: Final = frozenset({"anonymous", "local"})  # identities without a credential
-_MAX_SECONDS: Final = 1 << 53  # since 1970
+_MAX_SECONDS: Final = 1 << 53  # bound of times since 1970: larger integers are not exact as floats
 _LEEWAY_SECONDS: Final = 30  # for the difference between the clocks of issuer and server
 _FRESH_SECONDS: Final = 300.0  # age after which keys are fetched again in the background
 _OLD_SECONDS: Final = 3_600.0  # age after which tokens wait for that fetch
@@ -71,13 +72,12 @@ class JwtSettings:
             raise ValueError(f"the algorithms of access tokens must be some of {', '.join(ALGORITHMS)}")
         for name in ("issuer", "audience", "keys", "token_url"):
             parts = urlsplit(getattr(self, name))
-            loopback = parts.scheme == "http" and is_loopback(parts.hostname or "")
-            if not (parts.scheme == "https" or loopback) or not parts.hostname or parts.fragment:
+            is_safe = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
+            if not is_safe or not parts.hostname or parts.fragment:
                 raise ValueError(f"{name} of access tokens must be an https address, or an address of this machine")
 
     @property
-    def metadata(self) -> tuple[str, bytes]:
-        """The URL of the resource's metadata document, and the document (RFC 9728)."""
+    def metadata(self) -> ResourceMetadata:
         parts = urlsplit(self.audience)
         document = {
             "resource": self.audience,
@@ -85,7 +85,7 @@ class JwtSettings:
             "bearer_methods_supported": ["header"],
         }
         url = f"{parts.scheme}://{parts.netloc}{_WELL_KNOWN}{parts.path.rstrip('/')}"
-        return url, json.dumps(document, separators=(",", ":")).encode()
+        return ResourceMetadata(url, json.dumps(document, separators=(",", ":")).encode())
 
 
 class JwtAuth:
@@ -117,7 +117,7 @@ class JwtAuth:
         return self._settings.token_url
 
     async def identify(self, scheme: str, credential: str) -> Identity | None:
-        if scheme not in self.schemes or credential.count(".") != 2:
+        if scheme not in self.schemes or credential.count(".") != 2:  # header, claims and signature
             return None
         try:
             header: Mapping[str, Any] = jwt.get_unverified_header(credential)

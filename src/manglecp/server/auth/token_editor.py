@@ -18,15 +18,20 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from manglecp.server.auth.tokens import TokensError, TokensFile
 
 __all__ = ["TokenEditor"]
 
-_MIN_PREFIX: Final = 6  # hexadecimal digits
+_MIN_PREFIX: Final = 6  # hexadecimal digits by which a token can be named
 _ENTRY_HEADER: Final = re.compile(r"^[ \t]*\[\[[ \t]*token[ \t]*\]\]", re.MULTILINE)
 _FINAL_COMMENTS: Final = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\n)*\Z")
+
+
+class _Content(NamedTuple):
+    text: str
+    entries: list[dict[str, Any]]  # the tables of the text
 
 
 class TokenEditor:
@@ -37,7 +42,7 @@ class TokenEditor:
 
     def entries(self) -> list[dict[str, Any]]:
         """Return the entries as they are in the file."""
-        return self._read()[1]
+        return self._read().entries
 
     def add(self, identity: str, permissions: Iterable[str] = (), expires: datetime | None = None) -> str:
         """Add an entry for a new token, and return the token. A missing file is created."""
@@ -52,25 +57,26 @@ class TokenEditor:
         if expires is not None:
             lines.append(f"expires = {expires.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}")
         with self._locked():
-            before = self._read()[0].rstrip("\n") if self._path.exists() else ""
-            self._replace("\n".join([*([before, ""] if before else []), *lines, ""]))
+            before = self._read().text.rstrip("\n") if self._path.exists() else ""
+            entry = "\n".join(lines) + "\n"
+            self._replace(f"{before}\n\n{entry}" if before else entry)
         return token
 
     def revoke(self, name: str) -> list[dict[str, Any]]:
         """Remove and return the entries of the identity ``name``, or else the one whose hash begins with ``name``."""
         with self._locked():
             text, entries = self._read()
-            revoked = [number for number, entry in enumerate(entries) if entry["identity"] == name]
-            if not revoked and len(name) >= _MIN_PREFIX:
-                revoked = [number for number, entry in enumerate(entries) if entry["sha256"].startswith(name.lower())]
-                if len(revoked) > 1:
+            indices = [index for index, entry in enumerate(entries) if entry["identity"] == name]
+            if not indices and len(name) >= _MIN_PREFIX:
+                indices = [index for index, entry in enumerate(entries) if entry["sha256"].startswith(name.lower())]
+                if len(indices) > 1:
                     raise TokensError(f"several hashes begin with {name}: give more digits")
-            if not revoked:
+            if not indices:
                 names = ", ".join(sorted({entry["identity"] for entry in entries})) or "nobody"
                 raise TokensError(f"{self._path.name} has no token of {name}, only of {names}")
-            others = [entry for number, entry in enumerate(entries) if number not in revoked]
-            self._replace(_remove_entries(text, revoked), others)
-        return [entries[number] for number in revoked]
+            others = [entry for index, entry in enumerate(entries) if index not in indices]
+            self._replace(_remove_entries(text, indices), others)
+        return [entries[index] for index in indices]
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -84,11 +90,11 @@ class TokenEditor:
         finally:
             os.close(folder)
 
-    def _read(self, path: Path | None = None) -> tuple[str, list[dict[str, Any]]]:
-        """Return the text and the entries of a valid file, by default the edited one. Raises TokensError."""
+    def _read(self, path: Path | None = None) -> _Content:
+        """Return the content of a valid file, by default the edited one. Raises TokensError."""
         TokensFile(path or self._path)  # raises for an invalid file
         text = (path or self._path).read_text("utf-8")
-        return text, tomllib.loads(text).get("token", [])
+        return _Content(text, tomllib.loads(text).get("token", []))
 
     def _replace(self, text: str, expected: list[dict[str, Any]] | None = None) -> None:
         """Write the text, if it is a valid file that has the expected entries (None: any)."""
@@ -101,26 +107,28 @@ class TokenEditor:
                     stream.write(text)
                     stream.flush()
                     os.fsync(stream.fileno())
-                if self._read(draft)[1] != expected and expected is not None:
+                entries = self._read(draft).entries  # raises if the text is invalid
+                if expected is not None and entries != expected:
                     raise TokensError(f"{path.name} has an unusual layout: remove the entry with an editor")
                 if path.exists():
                     status = path.stat()
                     os.chown(draft, status.st_uid, status.st_gid)
                 draft.replace(path)
             except TokensError as error:
-                raise TokensError(str(error).replace(draft.name, path.name)) from None
+                raise TokensError(str(error).replace(draft.name, path.name)) from None  # the file that the caller named
             finally:
                 draft.unlink(missing_ok=True)
         except OSError as error:
             raise TokensError(f"{path.name} cannot be written: {error.strerror}") from None
 
 
-def _remove_entries(text: str, numbers: list[int]) -> str:
-    """Remove entries by number. Comments after an entry stay, because they belong to the next one."""
+def _remove_entries(text: str, indices: list[int]) -> str:
+    """Remove the entries with these indices. Comments after an entry stay, because they belong to the next one."""
     starts = [header.start() for header in _ENTRY_HEADER.finditer(text)]
-    # From the last to the first, so that the starts before stay right. An inline table has no header.
-    for number in reversed([number for number in numbers if number < len(starts)]):
-        start, end = starts[number], starts[number + 1] if number + 1 < len(starts) else len(text)
+    # From the last to the first, so that the starts before stay right. Entries of an inline array have no header: they
+    # are not removed, and _replace then reports the layout.
+    for index in reversed([index for index in indices if index < len(starts)]):
+        start, end = starts[index], starts[index + 1] if index + 1 < len(starts) else len(text)
         entry = _FINAL_COMMENTS.sub("", text[start:end])
         text = text[:start] + text[start + len(entry) :].lstrip("\n")
     return text

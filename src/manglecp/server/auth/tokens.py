@@ -1,18 +1,9 @@
-"""Bearer tokens and API keys of the operator's clients: a file with their hashes.
-
-    [[token]]
-    sha256 = "…"                      # hash of the token, hexadecimal
-    identity = "ann"
-    permissions = ["explain_policy"]  # this and all further keys are optional
-    trust = "user"
-    scheme = "api_key"                # the default is "bearer"; a bearer token is not an API key
-    expires = 2027-01-01T00:00:00Z
-    auto_confirm_effects = ["network"]
+"""Bearer tokens and API keys of the operator's clients: a TOML file with their hashes, a ``[[token]]`` table each.
 
 Tokens are random, so that their hashes do not reveal them. An approver has a token of its own, with the permission
-``approve``, which no agent holds. Every key belongs to its token, not to the identity: another token of the same
-identity does not have its permissions. A changed file is loaded within a second, so that removed tokens and permissions
-have no effect any more. If the file is invalid, its previous content stays in use, and the error is logged.
+``approve``, which no agent holds. Permissions belong to the token, not to the identity: another token of the same
+identity does not have them. A changed file is loaded within a second, so that removed tokens and permissions have no
+effect any more. If the file is invalid, its previous content stays in use, and the error is logged.
 """
 
 from __future__ import annotations
@@ -51,13 +42,17 @@ class TokensError(Exception):
 
 
 class _Entry(msgspec.Struct, forbid_unknown_fields=True):
+    """One ``[[token]]`` table of the file."""
+
     sha256: str
+    """The hash of the token, hexadecimal."""
     identity: str
     permissions: frozenset[str] = frozenset()
     trust: str = "user"
-    scheme: Literal["bearer", "api_key"] = "bearer"
+    scheme: Literal["bearer", "api_key"] = "bearer"  # a token of one scheme is not accepted as the other
     expires: datetime | None = None
     auto_confirm_effects: frozenset[str] = frozenset()
+    """Effects that need no approval."""
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
@@ -101,6 +96,7 @@ class TokensFile:
         self._reload_if_due()
         tokens = (token for token in self._tokens if token.identity.credential == identity.credential)
         token = next(tokens, None)
+        # The operator may have given the same token to another identity.
         if token is None or token.identity.name != identity.name or not self._is_valid(token):
             return identity.revoke()
         return token.identity
@@ -139,7 +135,7 @@ class TokensFile:
             self._logged_error = str(error)
             return False
         self._logged_error = None
-        _log.info("the file of tokens is reloaded: it has %d", len(self._tokens))
+        _log.info("the file of tokens is reloaded: it has %d tokens", len(self._tokens))
         return self._tokens != before
 
 
