@@ -1,10 +1,10 @@
 """Passes of fact generators: their facts, the difference to the last pass, and the schedule.
 
-A pass is fetched piece by piece; the next piece is requested while this one is parsed. It is atomic: a pass that fails,
-is late, too large or does not fit its declaration changes nothing. A generator that returns only changes would then
-omit those of the failed pass, so its host is ended: the first pass of the next host returns all facts.
+A pass is one call of a generator. It is fetched in pieces; the next piece is requested while this one is parsed. A pass
+is atomic: if it fails, is late or too large, or does not fit its declaration, no facts change. A generator that returns
+only changes would not repeat those of a failed pass, so its host is ended: the first pass of a host returns all facts.
 
-Passes block the calling thread. Their change is applied by :meth:`FactGenerators.commit`.
+A pass blocks the calling thread. Its change is applied by :meth:`FactGenerators.commit`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from manglecp.toolhost.dispatch import ActionResult, Dispatcher, DispatchError, 
 from manglecp.wire import Fault, Schema, Schemas, read_fact, to_value
 
 _NO_FACTS: Final[frozenset[Fact]] = frozenset()
-_MODULUS: Final = 1 << 128
+_MODULUS: Final = 1 << 128  # of sums of hashes with 128 bits
 
 
 class Change(NamedTuple):
@@ -39,27 +39,28 @@ class Change(NamedTuple):
     removed: tuple[Fact, ...]
     parts: Mapping[str, frozenset[Fact]]
     """The new facts of each part that differs; a part without facts is removed."""
-    counts: Mapping[Fact, int]
+    gains: Mapping[Fact, int]
     """How many more (or fewer, if negative) parts contain a fact."""
-    sum: int
-    """The new :attr:`GeneratedFacts.sum`."""
+    hash_sum: int
+    """The new :attr:`GeneratedFacts.hash_sum`."""
 
     @property
     def empty(self) -> bool:
+        """Whether the facts stay the same; parts may differ."""
         return not (self.added or self.removed)
 
 
 class GeneratedFacts:
     """The facts of one generator, by part; a fact exists as long as one part contains it.
 
-    ``sum``, over hashes of the facts, is their version: it is updated incrementally and does not depend on the order of
-    facts. It does not resist deliberate collisions.
+    ``hash_sum``, the sum of the hashes of the facts, is their version: it is updated incrementally and does not depend
+    on their order. It does not resist deliberate collisions.
     """
 
     def __init__(self) -> None:
         self._parts: dict[str, frozenset[Fact]] = {}
-        self._counts: dict[Fact, int] = {}  # of parts that contain the fact
-        self.sum = 0
+        self._counts: dict[Fact, int] = {}  # how many parts contain the fact
+        self.hash_sum = 0
 
     def __len__(self) -> int:
         return len(self._counts)
@@ -67,36 +68,35 @@ class GeneratedFacts:
     def __iter__(self) -> Iterator[Fact]:
         return iter(self._counts)
 
-    def change(self, new_parts: Mapping[str, Iterable[Fact]], *, complete: bool) -> Change:
+    def change_to(self, new_parts: Mapping[str, Iterable[Fact]], *, complete: bool) -> Change:
         """Return the change to these parts; if ``complete``, all other parts are removed, else they stay."""
         changed_parts: dict[str, frozenset[Fact]] = {}
-        counts: dict[Fact, int] = {}
-        gone = [name for name in self._parts if name not in new_parts] if complete else []
-        for name, facts in (*new_parts.items(), *((name, _NO_FACTS) for name in gone)):
+        gains: dict[Fact, int] = {}
+        removed_parts = {name: _NO_FACTS for name in self._parts if name not in new_parts} if complete else {}
+        for name, facts in {**new_parts, **removed_parts}.items():
             before = self._parts.get(name, _NO_FACTS)
             after = frozenset(facts)
             if after == before:
                 continue
             changed_parts[name] = after
             for fact in after - before:
-                counts[fact] = counts.get(fact, 0) + 1
+                gains[fact] = gains.get(fact, 0) + 1
             for fact in before - after:
-                counts[fact] = counts.get(fact, 0) - 1
-        before_counts = self._counts
-        added = tuple(fact for fact, gain in counts.items() if gain > 0 and fact not in before_counts)
-        removed = tuple(fact for fact, gain in counts.items() if gain < 0 and before_counts[fact] + gain == 0)
+                gains[fact] = gains.get(fact, 0) - 1
+        added = tuple(fact for fact, gain in gains.items() if gain > 0 and fact not in self._counts)
+        removed = tuple(fact for fact, gain in gains.items() if gain < 0 and self._counts[fact] + gain == 0)
         difference = sum(map(_hash_number, added)) - sum(map(_hash_number, removed))
-        return Change(added, removed, changed_parts, counts, (self.sum + difference) % _MODULUS)
+        return Change(added, removed, changed_parts, gains, (self.hash_sum + difference) % _MODULUS)
 
     def apply(self, change: Change) -> None:
-        """Apply a change that :meth:`change` has returned since the last one was applied."""
-        self.sum = change.sum
+        """Apply a change of :meth:`change_to`; it is invalid if another one was applied in the meantime."""
+        self.hash_sum = change.hash_sum
         for name, facts in change.parts.items():
             if facts:
                 self._parts[name] = facts
             else:
                 self._parts.pop(name, None)
-        for fact, gain in change.counts.items():
+        for fact, gain in change.gains.items():
             count = self._counts.get(fact, 0) + gain
             if count:
                 self._counts[fact] = count
@@ -134,7 +134,7 @@ class FactRows:
                 facts.append(self._read_object(row))
                 continue
             name, *values = row
-            key = (name, len(values)) if type(name) is str else ("", 0)
+            key = (name, len(values)) if type(name) is str else ("", 0)  # the latter is never declared
             schema = by_key.get(key)
             if schema is None:
                 raise self._undeclared(name, len(values))
@@ -166,7 +166,7 @@ class FactRows:
 
 
 def _bounds_fault(schema: Schema, args: tuple[Value, ...]) -> Fault:
-    """Return the fault of the bound that is violated: that of one argument, or of all together."""
+    """Return the fault of the first argument that violates its bound, or else of the combination of arguments."""
     for position, value in enumerate(args):
         try:
             schema.check(position, value)
@@ -177,8 +177,8 @@ def _bounds_fault(schema: Schema, args: tuple[Value, ...]) -> Fault:
 
 MAX_BYTES: Final = 1 << 28  # of one pass, encoded
 _FILE: Final = "facts.py"
-_GRACE: Final = 5.0  # seconds beyond its deadline that a piece is awaited: dispatch returns an error by itself
-_MAX_PAUSE: Final = 60.0  # seconds
+_GRACE: Final = 5.0  # seconds after its deadline in which dispatch itself returns the error of a call
+_MAX_PAUSE: Final = 60.0  # seconds between passes because of slow or failed passes
 _UNLIMITED: Final = sys.maxsize
 _MAX_DETAIL: Final = 300  # characters of an error of dispatch
 
@@ -233,7 +233,7 @@ class PassProgress(NamedTuple):
     """The progress of a pass of one generator."""
 
     generator: str
-    done: int | None  # ``done``, ``total`` and ``what`` are those of the last Progress that it yielded
+    done: int | None  # ``done``, ``total`` and ``what`` are those of the last Progress that the generator yielded
     total: int | None
     what: str
     facts: int  # so far
@@ -246,7 +246,7 @@ class PassResult(NamedTuple):
 
     generator: str
     change: Change
-    version: str  # of the facts of all generators, once it is committed
+    version: str  # of the facts of all generators after the commit of this pass
 
     @property
     def added(self) -> Sequence[Fact]:
@@ -286,12 +286,14 @@ class _Generator:
     def schedule_next(self, began: float, *, succeeded: bool) -> None:
         """Schedule the next pass after a pause of ``every`` seconds.
 
-        The pause is at least as long as this pass took, unless that was the first, and doubles with each failure.
+        The pause is at least as long as this pass took, unless it was the first. After failures in a row it is at least
+        1, 2, 4 … seconds.
         """
         now = time.monotonic()
-        pause = max(self.description.every, min(now - began, _MAX_PAUSE) if len(self.facts) else 0.0)
+        duration = min(now - began, _MAX_PAUSE) if len(self.facts) else 0.0  # without facts, it was the first pass
         self.failures = 0 if succeeded else self.failures + 1
-        self.due = now + (pause if succeeded else max(pause, min(2.0 ** (self.failures - 1), _MAX_PAUSE)))
+        backoff = 0.0 if succeeded else min(2.0 ** (self.failures - 1), _MAX_PAUSE)
+        self.due = now + max(self.description.every, duration, backoff)
 
 
 class FactGenerators:
@@ -334,8 +336,8 @@ class FactGenerators:
         return self._version({})
 
     def _version(self, new_sums: Mapping[str, int]) -> str:
-        """Return the version if the named generators had these sums."""
-        sums = (new_sums.get(name, generator.facts.sum) for name, generator in self._generators.items())
+        """Return the version that all facts have if the named generators get these hash sums."""
+        sums = (new_sums.get(name, generator.facts.hash_sum) for name, generator in self._generators.items())
         return "".join(f"{number:032x}" for number in sums)
 
     @property
@@ -361,7 +363,7 @@ class FactGenerators:
             succeeded = False
             try:
                 parts, complete = self._fetch(generator, began)
-                change = generator.facts.change(parts, complete=complete)
+                change = generator.facts.change_to(parts, complete=complete)
                 count = sum(len(each.facts) for each in self._generators.values())
                 if count + len(change.added) - len(change.removed) > self._max_facts:
                     raise self._too_many(generator.description)
@@ -370,7 +372,7 @@ class FactGenerators:
                 generator.schedule_next(began, succeeded=succeeded)
                 if not succeeded and generator.description.changes:
                     self._host.end()
-            return PassResult(name, change, self._version({name: change.sum}))
+            return PassResult(name, change, self._version({name: change.hash_sum}))
 
     def commit(self, result: PassResult) -> None:
         self._generators[result.generator].facts.apply(result.change)
@@ -383,7 +385,7 @@ class FactGenerators:
             self._host.end()
 
     def _fetch(self, generator: _Generator, began: float) -> tuple[dict[str, set[Fact]], bool]:
-        """Return the parts of a new pass, and whether they are complete: parts that are missing are removed."""
+        """Return the parts of a new pass, and whether these are all: if so, every other part is to be removed."""
         spec, rows = generator.description, generator.rows
         assert rows is not None, "begin() comes first"
         inputs = {
@@ -392,7 +394,8 @@ class FactGenerators:
             "cache": None if self._cache is None else str(self._cache),
         }
         parts: dict[str, set[Fact]] = {}
-        complete, count, size, process = not spec.changes, 0, 0, None
+        complete, process = not spec.changes, None
+        count = size = 0
         request = self._request(spec, inputs, began)
         while True:
             output = self._output(spec, request)
@@ -403,7 +406,7 @@ class FactGenerators:
             if process not in (None, piece.process):
                 raise PassError(spec.name, "its host was replaced in the middle of a pass")
             process = piece.process
-            if not piece.over:
+            if not piece.over:  # the host works on the next piece while this one is parsed
                 request = self._request(spec, inputs, began)
             complete = complete or piece.first
             for name, begins, part_rows in piece.parts:
@@ -437,12 +440,12 @@ class FactGenerators:
             raise _late(spec)
         try:
             return _PieceRequest(self._host.call(spec.aid, inputs, seconds), seconds)
-        except RuntimeError:
+        except RuntimeError:  # the host is closed
             raise PassError(spec.name, "it is no longer served") from None
 
     def _output(self, spec: GeneratorDescription, request: _PieceRequest) -> bytes:
         try:
-            result = request.result.result(request.seconds + _GRACE)
+            result = request.future.result(request.timeout + _GRACE)
         except (TimeoutError, CancelledError):
             raise _late(spec) from None
         if isinstance(result, ActionResult):
@@ -453,8 +456,8 @@ class FactGenerators:
 
 
 class _PieceRequest(NamedTuple):
-    result: Future[ActionResult | DispatchError]
-    seconds: float  # its timeout
+    future: Future[ActionResult | DispatchError]
+    timeout: float  # seconds
 
 
 def _late(spec: GeneratorDescription) -> PassError:

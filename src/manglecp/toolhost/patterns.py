@@ -1,8 +1,8 @@
 r"""Patterns of JSON Schema, translated to :mod:`re`.
 
 JSON Schema has the regular expressions of ECMAScript, which differ from Python's in details: what ``$`` matches, which
-characters are white space, which ones a character class may contain unescaped. Constructs that can be translated are;
-others (word boundaries, back references, flags, possessive repeats, ``\p``) are refused with their position.
+characters are white space, which ones a character class may contain unescaped. Constructs that cannot be translated
+(word boundaries, back references, flags, possessive repeats, ``\p``) are refused with their position.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-_BLANK: Final = r"\t-\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
-_NOT_BLANK: Final = (
+_SPACE: Final = r"\t-\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
+_NOT_SPACE: Final = (
     r"\x00-\x08\x0e-\x1f!-\x9f\xa1-\u167f\u1681-\u1fff\u200b-\u2027\u202a-\u202e\u2030-\u205e"
     r"\u2060-\u2fff\u3001-\ufefe\uff00-\U0010ffff"
 )
-# The content of a character class for each of these escapes, as ECMAScript defines it.
-_SETS: Final = {r"\s": _BLANK, r"\S": _NOT_BLANK, r"\d": r"\d", r"\D": r"\D", r"\w": r"\w", r"\W": r"\W"}
+# What the escapes stand for in a character class, as ECMAScript defines it; \d and \w are the same with re.ASCII.
+_SETS: Final = {r"\s": _SPACE, r"\S": _NOT_SPACE, r"\d": r"\d", r"\D": r"\D", r"\w": r"\w", r"\W": r"\W"}
+# An escaped "character" is not a surrogate; an opened "group" or class is not empty; a "repeat" is not possessive.
 _TOKEN: Final = re.compile(  # outside a character class
     r"""(?P<set>\\[sSdDwW])
     | (?P<character>\\(?:[tnrfv]|x[0-9a-fA-F]{2}|u(?![dD][89a-fA-F])[0-9a-fA-F]{4}|[!-/:;=?@\[-`{-~\ ]))
@@ -51,7 +52,7 @@ def _translate(pattern: str) -> str:
     parts: list[str] = []
     open_groups: list[str] = []
     position, in_class = 0, False
-    closed_group = ""  # how the group began that the last token has closed
+    closed_group = ""  # the opening of the group that the last token has closed
     has_sets = has_lookarounds = False
     while position < len(pattern):
         token = (_MEMBER if in_class else _TOKEN).match(pattern, position)

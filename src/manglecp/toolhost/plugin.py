@@ -1,12 +1,12 @@
 """A plugin: a Python file or module whose actions a host serves.
 
 The file is read once; the same bytes are compared with the pin (the expected SHA-256) and compiled. The pin does not
-cover the modules that the file imports. Finding a plugin runs nothing of it. Loading runs its top level, in a host that
-has moved the protocol streams out of its reach and sandboxed itself.
+cover the modules that the file imports. Finding a plugin executes no code of it. Loading executes its top level, in a
+host that has sandboxed itself before, and hidden its protocol streams from the plugin.
 
 The id of ``apply_patch`` of ``workspace.py``, ``workspace/actions.py`` or ``workspace/actions/__init__.py`` is
-``AID.WORKSPACE.APPLY_PATCH.v1``. Imported actions are left out unless ``__all__`` names them. An action is described
-when the plugin is loaded, so that an error in its declaration shows then.
+``AID.WORKSPACE.APPLY_PATCH.v1``. Imported actions are omitted unless ``__all__`` names them. Loading raises for an
+invalid declaration of an action.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from manglecp.toolhost.conversion import DIALECT, Converter, converter, encode_v
 from manglecp.toolhost.hints import Constrained, Field, HintError, ObjectOf, Shape, shape
 
 _HEADINGS: Final = ("Args:", "Arguments:", "Parameters:")
-_ENTRY: Final = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:(.*)")
+_ENTRY: Final = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:(.*)")  # name: text, or name (type): text
 
 
 class Docstring:
@@ -65,12 +65,12 @@ def _indent(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
-_VARIADIC_FLAGS: Final = 0x04 | 0x08  # of a code object: *args, **kwargs
-_GENERATOR_FLAGS: Final = 0x20 | 0x200  # plain, async
+_VARIADIC_FLAGS: Final = 0x04 | 0x08  # CO_VARARGS and CO_VARKEYWORDS of a code object
+_GENERATOR_FLAGS: Final = 0x20 | 0x200  # CO_GENERATOR and CO_ASYNC_GENERATOR of a code object
 
 
 class PluginAction:
-    """An action of a plugin. ``convert`` makes its arguments of a JSON object; ``context`` names its Context parameter.
+    """An action of a plugin. ``convert`` makes its arguments from a JSON object; ``context`` is its Context parameter.
 
     Raises :class:`HintError`, and TypeError or ValueError if its description has no JSON form.
     """
@@ -91,11 +91,11 @@ class PluginAction:
         returns = hints.pop("return", Any)
         self.defaults: Final = _defaults(innermost)
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-        contexts = [name for name in names if hints.get(name) is Context]
-        if len(contexts) > 1:
-            raise HintError(f"{self.name}: there is one Context for a call, not {len(contexts)}")
-        self.context: Final = contexts[0] if contexts else None
-        inputs = ObjectOf(tuple(self._field(name, hints) for name in names if name not in contexts), dict)
+        context_names = [name for name in names if hints.get(name) is Context]
+        if len(context_names) > 1:
+            raise HintError(f"{self.name}: there is one Context for a call, not {len(context_names)}")
+        self.context: Final = context_names[0] if context_names else None
+        inputs = ObjectOf(tuple(self._field(name, hints) for name in names if name not in context_names), dict)
         self.convert: Final[Converter] = converter(inputs)
         self._descriptor: Final = self._describe(schema(inputs), schema(shape(returns)))
         encode_value(self._descriptor)  # raises for values without a JSON form
@@ -105,7 +105,8 @@ class PluginAction:
             raise HintError(f"{self.name}: the parameter {name!r} has no type hint")
         field_shape: Shape = shape(hints[name])
         text = self._docstring.parameters.get(name)
-        if text is not None and not (isinstance(field_shape, Constrained) and "description" in field_shape.keywords):
+        is_described = isinstance(field_shape, Constrained) and "description" in field_shape.keywords
+        if text is not None and not is_described:
             field_shape = Constrained(field_shape, {"description": text})
         return Field(name, field_shape, name not in self.defaults, name)
 
@@ -143,7 +144,7 @@ class PluginAction:
 
 
 def _unwrap(function: Any) -> Any:
-    """Return the function inside its decorators; its parameters are those of the action."""
+    """Return the function inside its decorators, whose parameters are those of the action; raises HintError."""
     while hasattr(function, "__wrapped__"):
         function = function.__wrapped__
     if not hasattr(function, "__code__"):
@@ -159,9 +160,8 @@ def _defaults(function: Any) -> dict[str, Any]:
     return {**dict(by_position), **(function.__kwdefaults__ or {})}
 
 
-# pathlib would take a tenth of the time in which a worker has to start:
+# Importing pathlib would take a tenth of the start time of a host:
 # ruff: noqa: PTH113, PTH119, PTH120, PTH122, PTH123
-
 
 _GENERIC_NAMES: Final = frozenset({"actions", "__init__"})  # a plugin with such a name is named after its folder
 _MODULE: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -172,7 +172,7 @@ class PluginError(Exception):
 
 
 class Plugin:
-    """The tools of a loaded plugin, sorted by action id."""
+    """The actions of a loaded plugin (``tools`` in the IPC contract), sorted by action id."""
 
     def __init__(self, source: bytes, tools: dict[str, PluginAction]) -> None:
         self._source = source
@@ -191,7 +191,7 @@ class Source(NamedTuple):
     path: str
     module: str
     root: str
-    """The folder of its imports: its own or, for a module, the folder that contains its outermost package."""
+    """The folder for ``sys.path``: its own or, for a module, the folder that contains its outermost package."""
     content: bytes
 
 
@@ -232,7 +232,8 @@ def load(plugin: str | Source) -> Plugin:
 
 
 def _set_spec(module: ModuleType, folder: str | None) -> None:
-    """Give a module the attributes that imports from it need; ``folder`` is that of a package."""
+    """Give a module the attributes that imports from it need; ``folder`` is that of a package, or None."""
+    # type(os.__spec__) is ModuleSpec, without an import of importlib.
     spec = type(os.__spec__)(module.__name__, None, origin=module.__file__, is_package=folder is not None)
     if folder is not None:
         spec.submodule_search_locations = module.__path__ = [folder]
@@ -270,8 +271,9 @@ def _locate(where: str) -> tuple[str, str, str]:
     if not where.endswith(".py") and _MODULE.fullmatch(where):
         origin = _path_of_module(where)
         if origin is not None:
+            package_depth = where.count(".") + (1 if os.path.basename(origin) == "__init__.py" else 0)
             root = os.path.dirname(origin)
-            for _ in range(where.count(".") + (os.path.basename(origin) == "__init__.py")):
+            for _ in range(package_depth):
                 root = os.path.dirname(root)
             return origin, where, root
     raise PluginError(f"plugin not found: {where}")
@@ -300,7 +302,8 @@ def _tools(module: ModuleType, plugin: str) -> dict[str, PluginAction]:
     for name, candidate in module.__dict__.items():
         function = served_function(candidate)
         declared = declaration(function)
-        if declared is None or (getattr(function, "__module__", None) != module.__name__ and name not in exported):
+        is_imported = getattr(function, "__module__", None) != module.__name__
+        if declared is None or (is_imported and name not in exported):
             continue
         aid = action_id(plugin, function.__name__, declared.version)
         if aid in tools and tools[aid].function is not function:

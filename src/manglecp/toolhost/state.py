@@ -1,9 +1,9 @@
-"""DSState: the slots that actions read and leave results in, and their wire form.
+"""The state of a run (``ds_state`` on the wire): the slots that actions read and write.
 
 A state maps slots (0 to 7) to artifacts. On the wire it is *full*, ``{"slots": {"0": {...}}}``, or a *delta*,
-``{"delta": true, "slots": {changed}, "removed_slots": [0]}``: first slots are written, then others removed. Emitted
-states are strict. Received ones may lack members and have unknown ones, but values are never coerced: where the C++
-toolhost (upstream) reads ``"abc"`` as slot 0, we refuse. Texts have no NUL and no lone surrogate; sizes fit 63 bits.
+``{"delta": true, "slots": {changed}, "removed_slots": [0]}``: slots are written first, then removed. States that are
+sent have all members. Received ones may lack members or have unknown ones, but values are never coerced: the C++ toolhost
+(upstream) reads ``"abc"`` as slot 0, we refuse it. Texts have no NUL and no lone surrogate; sizes fit 63 bits.
 
 A delta may name its base by digest (``base_digest``); a receiver that holds another base refuses it. A state is a plain
 dict of immutable artifacts, so a copy costs eight pointers. An action works on a copy.
@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 SLOTS: Final = 8
 _SLOT_BY_KEY: Final = {str(slot): slot for slot in range(SLOTS)}
-# The offset basis of FNV-1a without its last digit: an error of upstream that every peer has to copy.
+# The offset basis of FNV-1a without its last decimal digit: an error of upstream that every peer has to copy.
 _FNV_BASIS: Final = 1469598103934665603
 _FNV_PRIME: Final = 1099511628211
 _MASK_64: Final = 0xFFFFFFFFFFFFFFFF
@@ -38,7 +38,7 @@ class Drift(StateError):
 
 
 class Artifact(NamedTuple):
-    """The content of a slot. ``size_bytes`` is set by its writer; upstream also stores match counts in it."""
+    """The content of a slot. Its writer sets ``size_bytes``, in which upstream also stores numbers of matches."""
 
     type: str = ""
     provenance: str = ""
@@ -101,7 +101,7 @@ def apply_state(document: object, base: Mapping[int, Artifact]) -> Slots:
 
 
 def digest_state(slots: Mapping[int, Artifact]) -> str:
-    """Return the SHA-256 of the canonical text, in hexadecimal."""
+    """Return the SHA-256 of the canonical text of the slots, in hexadecimal."""
     return sha256(_canonical(slots)).hexdigest()
 
 
@@ -118,7 +118,7 @@ def fnv1a64(data: bytes) -> str:
 
 
 def _canonical(slots: Mapping[int, Artifact]) -> bytes:
-    # Upstream escapes no delimiters, so two states may share this text; it has to be the same text on both sides.
+    # Two states may have the same text, because upstream escapes no delimiters, and its text has to be the same.
     parts = []
     for slot in sorted(slots):
         artifact = slots[slot]
