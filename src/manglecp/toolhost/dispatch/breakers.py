@@ -1,11 +1,11 @@
-"""Circuit breakers, one per action, so that a broken action never bars its neighbours.
+"""Circuit breakers, one per action, so that a broken action does not block others.
 
 *Closed* admits every call, and opens at the ``threshold``-th failure in a row. *Open* admits none, and is half-open
 ``cooldown`` seconds later. *Half-open* admits exactly one call, the probe, which closes the breaker or opens it again.
 
 Each change of the state begins a new period. A call is admitted with a :class:`Permit` of the current period; the
-result of a call with the permit of an earlier period changes nothing. A probe that is abandoned (cancelled, never sent)
-is replaced by another. The clock is passed in and must be monotonic, in seconds.
+result of a call that was admitted in an earlier period is ignored. After a probe that was abandoned (cancelled, never
+sent), another one is admitted. The clock is passed in and must be monotonic, in seconds.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class BreakerState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """One admitted call; hand it back once, to ``succeeded``, ``failed`` or ``abandoned``."""
+    """One admitted call; pass it once to ``succeeded``, ``failed`` or ``abandoned``."""
 
     period: int
-    probe: bool = False
+    is_probe: bool = False
 
 
 class Breaker:
@@ -43,10 +43,10 @@ class Breaker:
         self._cooldown = cooldown
         self._state = BreakerState.CLOSED
         self._period = 0
-        self._failures = 0
+        self._failures = 0  # in a row
         self._opened_at = 0.0
-        self._probing = False  # whether the probe was admitted and is not settled
-        self._permit = Permit(0)  # of every call that is not a probe
+        self._probing = False  # whether a probe is running
+        self._permit = Permit(0)  # shared by all calls of the period that are not probes
 
     @property
     def state(self) -> BreakerState:
@@ -62,10 +62,10 @@ class Breaker:
         if self.state is BreakerState.OPEN or self._probing:
             return None
         self._probing = True
-        return Permit(self._period, probe=True)
+        return Permit(self._period, is_probe=True)
 
     def retry_after(self) -> float:
-        """Return the seconds until a call may be admitted again; 0 if only a probe is in the way."""
+        """Return the seconds until the breaker is half-open; 0 if it is not open."""
         return max(0.0, self._opened_at + self._cooldown - self._clock()) if self.state is BreakerState.OPEN else 0.0
 
     def succeeded(self, permit: Permit) -> None:

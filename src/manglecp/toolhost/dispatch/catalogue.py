@@ -1,12 +1,12 @@
 """The listing of a plugin, the profiles of its actions, and the command of a host that serves exactly these actions.
 
 Listing runs the plugin, so it happens in a host with a sandbox (``strict`` by default) and a deadline. The file is
-hashed before it runs, and every host of it is started with that hash. The listing is untrusted: it decides neither the
+hashed before it runs, and each of its hosts is started with that hash. The listing is untrusted: it decides neither the
 hash, nor the prefix of the action ids, nor the sandbox, and programs are started only if the caller allows them.
 
 The tier of an action is computed from its effects; the tier that a host lists can only raise it. Missing or unreadable
-members default to the most careful value. Input is validated against the schema of its action by the caller and by the
-host, not here.
+members get the safest value: not idempotent, dangerous. Input is validated against the schema of its action by the
+caller and by the host, not here.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ import msgspec
 from manglecp.pack import ListingError, SandboxPolicy, run_listing
 from manglecp.toolhost.actions import DANGEROUS, lease_tier, starts_programs
 from manglecp.toolhost.dispatch.launch import DEFAULT_TIMEOUT, MAX_TIMEOUT, HostCommand, ProgramFinder, library_paths
-from manglecp.toolhost.dispatch.messages import DispatchError, HostCall, failure, is_failure
+from manglecp.toolhost.dispatch.messages import DispatchError, HostCall, failure
 from manglecp.toolhost.dispatch.responses import MAX_OUTPUT
 from manglecp.toolhost.idempotency import unique
 from manglecp.toolhost.plugin import PluginError, action_id, find, plugin_name
 from manglecp.toolhost.sandbox import Profile
 from manglecp.toolhost.state import Artifact
 
-_decode_strictly: Final = json.JSONDecoder(object_pairs_hook=unique).decode  # refuses a repeated member name
+_decode_strictly: Final = json.JSONDecoder(object_pairs_hook=unique).decode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +40,10 @@ class ActionProfile:
     tier: int = DANGEROUS
     idempotent: bool = False
     timeout: float | None = None
-    """Seconds that it may take; None: as long as the pool allows."""
+    """Seconds that the action may take; None: as long as the pool allows."""
     inputs_schema: Mapping[str, Any] | None = None
     spawn: tuple[str, ...] = ()
-    """The programs that it may start, if the operator allows them."""
+    """The programs that the action may start, if the operator allows them."""
 
 
 Catalogue: TypeAlias = Mapping[str, ActionProfile]
@@ -83,8 +83,8 @@ def prepare_call(
 ) -> HostCall | DispatchError:
     """Return the call of an action, or an error.
 
-    Input is an object (``inputs``) or its JSON text (``input_json``), not both. ``timeout`` are the seconds that the
-    caller waits; what the action may take is in its profile. ``members`` are other members of the call.
+    Input is an object (``inputs``) or its JSON text (``input_json``), not both. ``timeout`` is how many seconds the
+    caller waits, which may be less than the timeout in the profile. ``members`` are other members of the call.
     """
     profile = catalogue.get(aid)
     if profile is None:
@@ -95,9 +95,9 @@ def prepare_call(
         text = input_json
         if text is None:
             text = "{}" if inputs is None else msgspec.json.encode(inputs).decode()
-        value = msgspec.json.decode(text)  # check the text that is sent
+        value = msgspec.json.decode(text)
         if input_json is not None and msgspec.json.encode(value) != text.encode():
-            _decode_strictly(text)  # msgspec accepts a repeated member name, and a host refuses it
+            _decode_strictly(text)  # raises for a repeated member name, which msgspec accepts and a host refuses
     except (TypeError, ValueError, RecursionError) as error:
         return failure(aid, "tool_error", f"the input is not JSON: {error}", status="INVALID_PICK")
     if not isinstance(value, dict):
@@ -136,7 +136,7 @@ def _tier(tool: Mapping[str, Any]) -> int:
     effects, listed_tier = tool.get("side_effects"), tool.get("tier")
     if not isinstance(effects, list) or not effects or not all(isinstance(effect, str) for effect in effects):
         return DANGEROUS
-    # Here ``mutates=False`` is ignored for programs: only hosts of packs enforce that they change nothing.
+    # ``mutates=False`` is ignored for actions with programs: only hosts of packs keep these from changing files.
     tier = tier_of_effects(effects, mutates=tool.get("mutates") is not False or starts_programs(effects))
     return max(tier, min(listed_tier, DANGEROUS)) if type(listed_tier) is int else tier
 
@@ -159,7 +159,7 @@ class Listing:
     document: bytes = b""
     """The answer to ``--list``; empty if the catalogue comes from the description of a pack."""
     sandbox: Mapping[str, Any] = field(default_factory=dict)
-    """The sandbox of the host that listed: ``profile``, ``active`` mechanisms, and ``missing`` ones with reasons."""
+    """The sandbox of the listing host: ``profile``, ``active`` mechanisms, and ``missing`` ones with reasons."""
 
     def command(
         self,
@@ -181,13 +181,13 @@ class Listing:
         """Return the command of a host that serves exactly the listed actions, or the error of a missing program.
 
         ``programs`` are those that the caller allows, by name or absolute path; ``finder`` resolves them, by default on
-        ``PATH``. Without ``sandbox`` the profile is ``spawn`` if an action names one of them, else ``strict``. The
+        ``PATH``. Without ``sandbox`` the profile is ``spawn`` if an action may start one of them, else ``strict``. The
         other parameters are those of :meth:`.HostCommand.for_plugin`.
         """
-        # The profiles standard and none allow every program, strict allows none.
+        # The other profiles need no list of programs: standard and none allow every program, strict allows none.
         allowed = programs if sandbox in (None, "spawn") else ()
         executables = self._executables(allowed, finder or ProgramFinder(environ))
-        if is_failure(executables):
+        if not isinstance(executables, tuple):
             return executables
         return HostCommand.for_plugin(
             self.plugin,
@@ -198,7 +198,7 @@ class Listing:
             read_only=read_only,
             writable=writable,
             readable=(*readable, *(folder for program in executables for folder in library_paths(program))),
-            executables=tuple(executables),
+            executables=executables,
             policy=policy,
             limits=limits,
             settings=settings,
@@ -206,9 +206,9 @@ class Listing:
             may_fork=may_fork,
         )
 
-    def _executables(self, allowed: Sequence[str], finder: ProgramFinder) -> dict[str, None] | DispatchError:
-        """Return the paths of the programs that are both named and allowed, as keys: without repetition, in order."""
-        paths: dict[str, None] = {}
+    def _executables(self, allowed: Sequence[str], finder: ProgramFinder) -> tuple[str, ...] | DispatchError:
+        """Return the paths of the allowed programs that actions name, or the error of one that is not installed."""
+        paths: dict[str, None] = {}  # an ordered set
         for action in self.catalogue.values():
             for name in action.spawn:
                 path = finder.startable(name, allowed)
@@ -217,7 +217,7 @@ class Listing:
                 elif name in allowed:
                     detail = f"{action.aid} names the program {name!r}, which is not installed"
                     return failure(action.aid, "not_found", detail)
-        return paths
+        return tuple(paths)
 
 
 def list_plugin(
@@ -250,7 +250,7 @@ def list_plugin(
 
 def check_prefix(catalogue: Catalogue, path: str) -> None:
     """Raise :class:`ListingError` if an action id does not begin with the name of the plugin at this path."""
-    prefix = action_id(plugin_name(path), "", 1).removesuffix("P.v1")  # AID.NAME.; an empty part becomes "P"
+    prefix = action_id(plugin_name(path), "", 1).removesuffix("P.v1")  # "AID.NAME.": an empty function name becomes "P"
     for aid in catalogue:
         if not aid.startswith(prefix):
             raise ListingError("parse_error", f"{aid} is listed, and its actions begin with {prefix}")

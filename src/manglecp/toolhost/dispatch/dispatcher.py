@@ -6,7 +6,7 @@ The checks of a call, in this order:
     input               not a JSON object: INVALID_PICK
     authority           absent, spent or of another call: lease_refused
     breaker             open: BREAKER_TRIP
-    slot, lease, host   see the pool of the plugin (:mod:`.pool`)
+    host, lease         see :mod:`.pool`
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from manglecp.harness import MutationReady, ToolRequests
     from manglecp.toolhost.dispatch.rights import PlanPermit
 
-_LARGE: Final = 1 << 19  # characters of an input that is parsed in a thread, so that it does not block the event loop
+_MAX_INLINE: Final = 1 << 19  # characters; a longer input is parsed in a thread, to keep the event loop responsive
 
 
 class ServedPlugin(NamedTuple):
@@ -48,7 +48,7 @@ class CallOptions(TypedDict, total=False):
     idempotency_key: str | None
     call_id: str
     timeout: float
-    """Seconds; can only shorten the time of the action."""
+    """Seconds that the caller waits; the timeout of the action still applies."""
     authority: MutationReady | ToolRequests | PlanPermit | None
     """The permission for ``call_id``; above tier 0 a ``MutationReady`` that names it."""
     not_after: Callable[[], float] | None
@@ -78,7 +78,7 @@ class Dispatcher:
     ) -> None:
         check_settings(size, timeout)
         self._plugins = tuple(plugins)
-        self._indexes: dict[str, int] = {}  # of plugins and their pools, by action id
+        self._indexes: dict[str, int] = {}  # into _plugins and _pools, by action id
         for index, served in enumerate(self._plugins):
             for aid in served.catalogue:
                 if aid in self._indexes:
@@ -121,7 +121,7 @@ class Dispatcher:
         slots: Mapping[int, Artifact] | None = None,
         **options: Unpack[CallOptions],
     ) -> ActionResult | DispatchError:
-        """Run an action; ``identity`` names the caller (idempotency keys are its own), ``slots`` are the state."""
+        """Run an action with the state ``slots``; ``identity`` is the caller, who has its own idempotency keys."""
         if not isinstance(aid, str):
             return failure("", "exception", "aid is not a text")
         if not options.keys() <= _OPTIONS:
@@ -131,8 +131,8 @@ class Dispatcher:
             return failure(aid, "not_found", f"tool not found: {aid}", status="INVALID_PICK")
         prepare = partial(prepare_call, self._plugins[index].catalogue, aid, slots=slots, identity=identity, **options)
         text = options.get("input_json")
-        large = isinstance(text, str) and len(text) > _LARGE
-        call = await asyncio.to_thread(prepare) if large else prepare()
+        is_large = isinstance(text, str) and len(text) > _MAX_INLINE
+        call = await asyncio.to_thread(prepare) if is_large else prepare()
         if not isinstance(call, HostCall):
             return call
         if not self._pools:

@@ -180,7 +180,7 @@ class Pool:
                     running.suspected = running.suspected or lost.suspect
                     if not lost_to_neighbour(call, lost):
                         attempts_left -= 1
-                    if attempts_left and may_repeat(call, lost, probe=running.permit.probe):
+                    if attempts_left and may_repeat(call, lost, is_probe=running.permit.is_probe):
                         continue
                     return loss_error(call, lost)
                 finally:

@@ -212,16 +212,16 @@ def lost_to_neighbour(call: HostCall, lost: HostLost) -> bool:
     return lost.sent and not lost.suspect and not call.exclusive
 
 
-def may_repeat(call: HostCall, lost: HostLost, *, probe: bool) -> bool:
+def may_repeat(call: HostCall, lost: HostLost, *, is_probe: bool) -> bool:
     """Return whether the call may be sent to another host.
 
     A request that was sent is repeated only if it has no effect (tier 0), and is idempotent or was lost to a neighbour:
-    the authority of an effect is spent when it is sent. Losses that every host would repeat (a deadline, an oversize
-    answer) are final. ``probe``: the call is the probe of a half-open breaker, and is not repeated as idempotent.
+    the authority of an effect is spent when it is sent. Losses that would recur on any host (a deadline, an oversize
+    answer) are final. ``is_probe``: the call is the probe of a half-open breaker, which gets no second try of its own.
     """
     if lost.loss not in _REPEATABLE:
         return False
-    return not lost.sent or lost_to_neighbour(call, lost) or (call.idempotent and not call.exclusive and not probe)
+    return not lost.sent or lost_to_neighbour(call, lost) or (call.idempotent and not call.exclusive and not is_probe)
 
 
 def loss_type(lost: HostLost) -> ErrorType:
