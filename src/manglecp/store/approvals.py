@@ -1,9 +1,9 @@
 """Approval requests: stored with the complete text that the approver reads, decided once, used once.
 
-A request is bound to one call at equal servers: requester, pack revision, chain, arguments, subject (results of
-previews, values of earlier steps), workspace and programs. Its text is sealed if the store has a key. Decision and use
-are conditional updates, so two approvers or two replicas cannot both succeed. Insertions are serialised, so that two
-replicas do not store the same request twice.
+A request is bound to one call: requester, pack revision, chain, arguments, subject (results of previews, values of
+earlier steps), and the workspace and programs of the server. Its text is sealed if the store has a key. Decision and
+use are conditional updates, so two approvers or two replicas cannot both succeed. Insertions are serialised, so that
+two replicas do not store the same request twice.
 """
 
 from __future__ import annotations
@@ -51,11 +51,10 @@ APPROVALS: Final = SchemaPart(
 
 ApprovalState: TypeAlias = Literal["pending", "approved", "denied", "used"]
 
-MAX_PENDING: Final = 100
-"""Pending requests of one identity."""
+MAX_PENDING: Final = 100  # requests of one identity
 RETENTION_MS: Final = 7 * 86_400_000
 """How long a request is stored after it expired, so that a late use gets the reason."""
-_REQUEST_LOCK: Final = 0x6D636170  # a number of this package among the advisory locks of a PostgreSQL database
+_REQUEST_LOCK: Final = 0x6D636170  # "mcap": an advisory lock of PostgreSQL, unlikely to be used by other programs
 
 
 class ApprovalBinding(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +86,7 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
     state: ApprovalState
     approver: str | None = None
     approver_credential: str = ""
-    """The hash of the approver's token in the operator's file of tokens; empty for an approver of another origin."""
+    """The hash of the approver's token in the operator's token file; empty if the approver authenticated otherwise."""
     decided_ms: int | None = None
     run: str | None = None
     """The run that used the approval."""
@@ -99,7 +98,7 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
 _OWN_FIELDS: Final = tuple(name for name in Approval.__struct_fields__ if name not in ("binding", "text"))
 _COLUMNS: Final = (*_OWN_FIELDS, *ApprovalBinding.__struct_fields__, "content")
 _SELECT: Final = f"SELECT {', '.join(_COLUMNS)} FROM approval"
-_SELECT_PLAIN: Final = f"SELECT {', '.join(_COLUMNS[:-1])} FROM approval"  # without the text
+_SELECT_WITHOUT_TEXT: Final = f"SELECT {', '.join(_COLUMNS[:-1])} FROM approval"
 _INSERT: Final = f"INSERT INTO approval ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
 
 
@@ -127,7 +126,7 @@ class Approvals:
         now_ms: int,
         lifetime_ms: int,
     ) -> tuple[Approval, bool]:
-        """Store a request and return (it, True), or return (an equal request that is pending or approved, False).
+        """Store a request and return it with True; return an equal one, pending or approved, with False.
 
         Raises :class:`TooManyPending`.
         """
@@ -173,13 +172,14 @@ class Approvals:
     ) -> list[Approval]:
         """Return the requests that wait for a decision and satisfy ``may_decide``, without their texts, oldest first.
 
-        Above the limit the first request of every identity comes before the second of any: none can hide the others.
+        Above the limit, the first request of every identity (for the same approvers) is selected before the second of
+        any, so that one identity cannot displace the others.
         """
         rank = "row_number() OVER (PARTITION BY identity, roles, four_eyes ORDER BY created_ms, id)"
-        query = f"{_SELECT_PLAIN} WHERE state = 'pending' AND expires_ms > ? ORDER BY {rank}, created_ms, id"
+        query = f"{_SELECT_WITHOUT_TEXT} WHERE state = 'pending' AND expires_ms > ? ORDER BY {rank}, created_ms, id"
         requests = map(self._read, tx.execute(query, (now_ms,)).fetchall())
-        fair = islice(filter(may_decide, requests), limit)
-        return sorted(fair, key=lambda request: (request.created_ms, request.id))
+        selected = islice(filter(may_decide, requests), limit)
+        return sorted(selected, key=lambda request: (request.created_ms, request.id))
 
     def decide(
         self,
@@ -190,7 +190,7 @@ class Approvals:
         now_ms: int,
         credential: str = "",
     ) -> bool:
-        """Record a decision that the approver made with a credential (as in :class:`Approval`).
+        """Record a decision; ``credential`` is the ``approver_credential`` of :class:`Approval`.
 
         Return False if there is no such request, it was decided already, or it has expired.
         """
@@ -211,7 +211,7 @@ class Approvals:
 
     def _read(self, row: Sequence[Any]) -> Approval:
         """Return the request of a row; its text is empty if the row has no ``content``."""
-        fields = dict(zip(_COLUMNS, row, strict=False))
+        fields = dict(zip(_COLUMNS, row, strict=False))  # the row may end before ``content``
         binding = ApprovalBinding(**{name: fields.pop(name) for name in ApprovalBinding.__struct_fields__})
         content = fields.pop("content", None)
         text = "" if content is None else self._seals.unseal(bytes(content), *_place(fields["id"], binding)).decode()
@@ -220,5 +220,5 @@ class Approvals:
 
 
 def _place(approval_id: str, binding: ApprovalBinding) -> tuple[str, ...]:
-    """Return the place that the text is sealed for: with another call in its row it cannot be unsealed."""
+    """Return the place that the text is sealed for: if the call in the row is changed, the text cannot be unsealed."""
     return "approval", approval_id, *msgspec.structs.astuple(binding)

@@ -1,7 +1,7 @@
 """The interface of a database. Statements use only the SQL that SQLite and PostgreSQL share, with ``?`` for values.
 
-* SQLite runs one write transaction at a time. On PostgreSQL they run concurrently, so rows that are read in order to be
-  changed have to be locked (:meth:`Transaction.locked`), or changed by the statement that tests them.
+* SQLite runs one write transaction at a time; PostgreSQL runs them concurrently. Lock rows before a change that depends
+  on them (:meth:`Transaction.locked`), or test and change them in one statement.
 * Every transaction locks in this order, so that there is no deadlock: rows of runs, other rows, the head of the ledger.
 """
 
@@ -17,10 +17,10 @@ Synchronous: TypeAlias = Literal["normal", "full"]
 """``normal``: a commit survives the death of the process. ``full``: the loss of power as well."""
 
 NOW: Final[dict[Dialect, str]] = {
-    "sqlite": "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)",
+    "sqlite": "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)",  # 2440587.5: the start of 1970
     "postgresql": "(extract(epoch FROM clock_timestamp()) * 1000)::bigint",
 }
-"""The result of :meth:`Transaction.now_ms` as an SQL expression, which saves a round trip to PostgreSQL."""
+"""SQL expressions for the time in milliseconds, for statements that would need :meth:`Transaction.now_ms` before."""
 
 PATIENCE: Final = 5.0  # timeout in seconds for a lock or a connection
 
@@ -54,7 +54,7 @@ class Transaction(Protocol):
         ...
 
     def now_ms(self) -> int:
-        """Return the time of the database server (for SQLite of this machine): one clock for all users of a store."""
+        """Return the time in milliseconds by the clock of the database server; with SQLite, of this machine."""
         ...
 
 

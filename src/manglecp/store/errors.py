@@ -16,11 +16,11 @@ class CommitUnknown(StoreError):
 
 
 class Unusable(StoreError):
-    """The database is no store, is damaged, has another schema revision or key, or is unreachable."""
+    """The database is not a store, is damaged, has another schema revision or key, or is unreachable."""
 
 
 class Invalid(StoreError):
-    """A value is outside of its limits, whatever the state of the store."""
+    """A value is invalid or outside of its limits, whatever the state of the store."""
 
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(f"{field}: {reason}")

@@ -1,9 +1,9 @@
 """The audit ledger: one append-only hash chain for the whole store.
 
 Every entry has a sequence number, a timestamp, a kind, a run and an identity, a body, and the hash of its predecessor
-(:mod:`manglecp.base.hash_chain`). Its own hash covers the canonical JSON of these. The head, the number and hash of the
-last entry, has its own row, which each append locks: there is one chain however many processes write, and truncation is
-detected. A database owner can rewrite the whole chain, but a head that was noted elsewhere reveals it.
+(:mod:`manglecp.base.hash_chain`). Its own hash covers the canonical JSON of these. The head (number and hash of the
+last entry) has its own row. Each append locks this row, so that concurrent processes extend one chain, and it reveals
+truncation. A database owner can rewrite the whole chain, but a head that was noted elsewhere reveals that.
 
 Bodies hold digests, ids, codes and times, never arguments, outputs or secrets.
 Append last in a transaction: other appenders wait until the transaction ends.
@@ -30,7 +30,7 @@ KINDS: Final[frozenset[str]] = frozenset(get_args(EntryKind))
 MAX_BODY_BYTES: Final = 4_194_304
 
 Body: TypeAlias = Mapping[str, Any] | msgspec.Raw
-"""A JSON object; it or a value in it may be canonical JSON text (``Raw``)."""
+"""A JSON object. ``Raw`` is canonical JSON text, of the whole object or of a value in it."""
 
 
 class Note(NamedTuple):
@@ -109,14 +109,14 @@ def read_line(line: bytes) -> LedgerEntry:
 
 Row = TypeVar("Row")
 
-MAX_FINDINGS: Final = 100  # "and more" replaces the others
+MAX_FINDINGS: Final = 100  # "and more" replaces further ones
 
 
 class Verification(NamedTuple):
     """The result of verifying a ledger."""
 
     head: Head  # of the last entry
-    entries: int  # their number
+    entries: int  # the number of entries
     findings: list[str]
 
     @property
@@ -125,7 +125,7 @@ class Verification(NamedTuple):
 
 
 def _verify(rows: Iterable[Row], parse: Callable[[Row], LedgerEntry], expect: Head | None) -> Verification:
-    """Verify a chain. ``expect``: number and hash of an entry, noted earlier, that must be in it."""
+    """Verify the chain of all rows. ``expect``: number and hash of an entry, noted earlier, that must be in it."""
     findings: list[str] = []
     head = EMPTY
     number = 0
@@ -135,7 +135,7 @@ def _verify(rows: Iterable[Row], parse: Callable[[Row], LedgerEntry], expect: He
             entry = parse(row)
         except (ValueError, Unusable) as error:
             findings.append(str(error) if isinstance(error, Unusable) else f"line {number}: {error}")
-            head = Head(head.seq + 1, "")  # its hash is unknown: the next entry is not compared with it
+            head = Head(head.seq + 1, "")  # "": unknown, so the next entry's prev_hash is not compared with it
             continue
         findings += _chain_errors(entry, head)
         head = entry.head  # with the stored hash, not the computed one, so that one change gives one finding
@@ -191,7 +191,7 @@ LEDGER: Final = SchemaPart(
 )
 
 _SELECT: Final = f"SELECT {', '.join(COLUMNS)} FROM ledger"
-_ROW: Final = f"({', '.join('?' for _ in COLUMNS)})"
+_ROW_PLACEHOLDERS: Final = f"({', '.join('?' for _ in COLUMNS)})"
 _SET_HEAD: Final = "UPDATE ledger_head SET seq = ?, row_hash = ? WHERE one = 1"
 _SELECT_HEAD: Final = "SELECT seq, row_hash, {now} FROM ledger_head WHERE one = 1"
 _PAGE_ROWS: Final = 1000  # read with one statement
@@ -200,7 +200,7 @@ _MAX_INSERTED_ROWS: Final = 500  # databases limit the values of one statement
 
 @cache
 def _insert_statement(row_count: int) -> str:
-    return f"INSERT INTO ledger ({', '.join(COLUMNS)}) VALUES {', '.join([_ROW] * row_count)}"
+    return f"INSERT INTO ledger ({', '.join(COLUMNS)}) VALUES {', '.join([_ROW_PLACEHOLDERS] * row_count)}"
 
 
 class Ledger:
@@ -226,10 +226,11 @@ class Ledger:
         seq, last_hash, at_ms = tx.locked(_SELECT_HEAD.format(now=NOW[tx.dialect]), wait=True).fetchone()
         head = Head(seq, last_hash)
         values: list[Any] = []
-        for (kind, _, run, identity), body in zip(notes, bodies, strict=True):
-            row = (head.seq + 1, at_ms, kind, run, identity, msgspec.Raw(body), head.row_hash)
-            own_hash = row_hash(dict(zip(COLUMNS, row, strict=False)))  # all columns but the last, row_hash
-            values += (*row[:5], body.decode(), head.row_hash, own_hash)
+        for note, body in zip(notes, bodies, strict=True):
+            before_body = (head.seq + 1, at_ms, note.kind, note.run, note.identity)
+            hashed = (*before_body, msgspec.Raw(body), head.row_hash)
+            own_hash = row_hash(dict(zip(COLUMNS, hashed, strict=False)))  # all columns but the last, row_hash
+            values += (*before_body, body.decode(), head.row_hash, own_hash)
             head = Head(head.seq + 1, own_hash)
         insert = _insert_statement(len(notes))
         if tx.dialect == "postgresql":  # one round trip

@@ -33,10 +33,10 @@ SCHEMA: Final = "manglecp"
 
 _MAX_CONNECTIONS: Final = 8
 
-_BEGIN_WRITE: Final = b"BEGIN"  # the session has the isolation level, because a short statement is faster
+_BEGIN_WRITE: Final = b"BEGIN"  # with the isolation level of the session, because a short statement is faster
 _BEGIN_READ: Final = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
-_CREATION_LOCK: Final = 0x6D636973  # a number of this package among the advisory locks of the database
+_CREATION_LOCK: Final = 0x6D636973  # "mcis": an advisory lock, unlikely to be used by other programs
 
 
 class PostgresTransaction:
@@ -146,7 +146,7 @@ class PostgresDatabase:
         while True:
             with self._pool_lock:
                 if self._closed:
-                    raise self._psycopg.InterfaceError("the database is closed")  # a bug in this package
+                    raise self._psycopg.InterfaceError("the database is closed")  # used after close(): a bug
                 connection = self._idle.pop() if self._idle else None
             was_idle = connection is not None
             try:
@@ -156,7 +156,7 @@ class PostgresDatabase:
             except self._psycopg.OperationalError as error:
                 if connection is not None:
                     connection.close()
-                if was_idle:  # it may have broken long ago: try the next, without delay
+                if was_idle:  # the connection may have broken long ago: try the next, without delay
                     continue
                 if time.monotonic() > deadline:
                     raise Busy(
@@ -210,7 +210,7 @@ class PostgresDatabase:
         raise self._psycopg.errors.error_from_result(result)
 
     def _store_error(self, error: psycopg.Error, *, broken: bool) -> Exception:
-        """Translate a driver error, without its details, which quote values. ``broken``: the connection is."""
+        """Translate a driver error, without its details, which quote values. ``broken``: the connection is broken."""
         errors = self._psycopg.errors
         text = error.diag.message_primary or _first_line(error)
         if broken:
@@ -250,7 +250,7 @@ def _settings(synchronous: Synchronous, patience: float) -> str:
         "default_transaction_read_only": "off",
         "synchronous_commit": "on" if synchronous == "full" else "off",
         "lock_timeout": f"'{max(1, int(patience * 1000))}ms'",
-        # A process that hangs in a transaction must not keep its locks.
+        # A process that hangs in a transaction must not keep its locks: after this time the server ends the session.
         "idle_in_transaction_session_timeout": f"'{max(10_000, int(patience * 2000))}ms'",
         "client_encoding": "'UTF8'",
     }
@@ -271,8 +271,8 @@ def _first_line(error: BaseException) -> str:
 @lru_cache(maxsize=512)
 def _translate(sql: str) -> str:
     """Replace each ``?`` by ``%s``, psycopg's placeholder, except within quotes."""
-    pieces = sql.replace("%", "%%").split("'")
-    pieces[::2] = [piece.replace("?", "%s") for piece in pieces[::2]]  # the others are quoted
+    pieces = sql.replace("%", "%%").split("'")  # every second piece is a quoted text
+    pieces[::2] = [piece.replace("?", "%s") for piece in pieces[::2]]
     return "'".join(pieces)
 
 

@@ -1,14 +1,13 @@
-"""Offers: macro-tools with the identity they were offered to.
+"""The registry of offers: an entry is a macro-tool with the identity that it was offered to.
 
 An entry is visible to its identity only (OPEN-31). A later offer replaces the validity and definition of an earlier one
 (OPEN-32). An entry is deleted a retention time after its offer, the start of its validity or the end of its validity,
 whichever is latest (INVK-11, INVK-12), so that a late call gets "expired", not "unknown". If the registry is above its
 limit, a sweep evicts the oldest entries that have expired or never expire, then, with a warning, the oldest of the
-others (INVK-13, OPEN-30). The ids are those of docs/reference/requirements.md.
+others (INVK-13, OPEN-30). Ids such as OPEN-31 are those of docs/reference/requirements.md.
 
-Documents are stored once, by digest: the definitions of tools, shared by all identities, and the inputs of evaluations,
-one per identity. A document is deleted with the last entry that refers to it; a sweep also deletes those whose last
-entry was replaced by a later offer.
+Documents (definitions of tools, shared by all identities, and inputs of proofs, one per identity) are stored by digest.
+A document is deleted with the last entry that refers to it, or by a sweep after that entry was replaced.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ from manglecp.store.database import Transaction
 from manglecp.store.schema import SchemaPart
 
 RETENTION_MS: Final = 300_000
-CHECK_MS: Final = 900_000
-"""How often a sweep checks whether any entry refers to a document."""
+CHECK_MS: Final = 900_000  # interval between checks whether any entry refers to a document
 MAX_ENTRIES: Final = 1_000_000
 SWEEP_BATCH: Final = 10_000
 _MAX_VALUES: Final = 500  # databases limit the values of a statement
@@ -60,7 +58,7 @@ REGISTRY: Final = SchemaPart(
     ),
 )
 
-# The stored content may be sealed with an earlier key of the store, so it is replaced.
+# Stored content with the same digest is replaced too: it may be sealed with an earlier key of the store.
 _PUT_DOCUMENT: Final = """
     INSERT INTO registry_document (digest, check_ms, content) VALUES (?, ?, ?)
     ON CONFLICT (digest) DO UPDATE SET check_ms = excluded.check_ms, content = excluded.content
@@ -75,14 +73,14 @@ _PUT_ENTRY: Final = """
         kept_ms = excluded.kept_ms, drop_ms = excluded.drop_ms
         WHERE registry.chain_digest = excluded.chain_digest
 """
-_FIND: Final = """
+_SELECT_OFFER: Final = """
     SELECT macro_id, chain_digest, definition.content, inputs, input.content, not_before_ms, expires_at_ms
     FROM registry
     JOIN registry_document AS definition ON definition.digest = registry.digest
     JOIN registry_document AS input ON input.digest = registry.inputs
     WHERE identity = ? AND macro_id = ? AND registry.drop_ms > ?
 """
-_ENTRIES: Final = (
+_SELECT_ENTRIES: Final = (
     "SELECT macro_id, digest, drop_ms, inputs FROM registry WHERE identity = ? AND macro_id IN ({placeholders})"
 )
 _DELETE_LAPSED: Final = """
@@ -127,6 +125,14 @@ class StoredOffer(NamedTuple):
     expires_at_ms: int | None
 
 
+class EntrySummary(NamedTuple):
+    """The digests of an entry's documents, and the end of its retention."""
+
+    definition_digest: str
+    drop_ms: int
+    inputs_digest: str
+
+
 class OfferSweep(NamedTuple):
     lapsed: int
     """Entries deleted at the end of their retention."""
@@ -159,24 +165,22 @@ class Registry:
             digest = digest_bytes(tool.document)
             drop_ms = max(now_ms, tool.not_before_ms or 0, tool.expires_at_ms or 0) + retention_ms
             documents |= {digest: tool.document, tool.inputs_digest: tool.inputs}
-            entries[tool.macro_id] = (
-                *(identity, tool.macro_id, tool.chain_digest, digest, tool.inputs_digest),
-                *(tool.not_before_ms, tool.expires_at_ms, now_ms, drop_ms),
-            )
-        # One lock order for all writers prevents deadlocks.
+            ids = (identity, tool.macro_id, tool.chain_digest, digest, tool.inputs_digest)
+            entries[tool.macro_id] = (*ids, tool.not_before_ms, tool.expires_at_ms, now_ms, drop_ms)
+        # Sorted: one lock order for all writers prevents deadlocks.
         tx.executemany(_PUT_DOCUMENT, [(key, now_ms + CHECK_MS, documents[key]) for key in sorted(documents)])
         tx.executemany(_PUT_ENTRY, [entries[macro_id] for macro_id in sorted(entries)])
 
     def find(self, tx: Transaction, identity: str, macro_id: str, now_ms: int) -> StoredOffer | None:
         """Return the offer of a tool to this identity, even before or after its validity; None past its retention."""
-        row = tx.execute(_FIND, (identity, macro_id, now_ms)).fetchone()
+        row = tx.execute(_SELECT_OFFER, (identity, macro_id, now_ms)).fetchone()
         return None if row is None else StoredOffer(*row)
 
-    def entries(self, tx: Transaction, identity: str, macro_ids: Sequence[str]) -> dict[str, tuple[str, int, str]]:
-        """Return (definition digest, end of retention in ms, inputs digest) by macro id, without unknown ids."""
+    def entries(self, tx: Transaction, identity: str, macro_ids: Sequence[str]) -> dict[str, EntrySummary]:
+        """Return the entries of this identity by macro id, without unknown ids."""
         placeholders = ", ".join("?" * len(macro_ids))
-        rows = tx.execute(_ENTRIES.format(placeholders=placeholders), (identity, *macro_ids)).fetchall()
-        return {macro_id: (digest, drop_ms, inputs) for macro_id, digest, drop_ms, inputs in rows}
+        rows = tx.execute(_SELECT_ENTRIES.format(placeholders=placeholders), (identity, *macro_ids)).fetchall()
+        return {macro_id: EntrySummary(*summary) for macro_id, *summary in rows}
 
     def sweep(
         self, tx: Transaction, now_ms: int, max_entries: int = MAX_ENTRIES, *, batch: int = SWEEP_BATCH
@@ -188,17 +192,15 @@ class Registry:
         lapsed = tx.execute(_DELETE_LAPSED, (now_ms, batch)).fetchall()
         checked = tx.execute(_NEXT_TO_CHECK, (now_ms + CHECK_MS, now_ms, batch)).fetchall()
         _delete_unused_documents(tx, [*lapsed, *checked])
-        if batch in (len(lapsed), len(checked)):
+        if batch in (len(lapsed), len(checked)):  # a full batch: there may be more of them
             return OfferSweep(len(lapsed), 0, 0, more=True)
         excess = tx.execute("SELECT count(*) FROM registry").fetchone()[0] - max_entries
         to_evict = min(excess, batch - len(lapsed))
         expired_or_unlimited = self._evict(tx, _EXPIRED_OR_UNLIMITED, now_ms, to_evict)
         unexpired = self._evict(tx, _UNEXPIRED, now_ms, to_evict - expired_or_unlimited)
         if unexpired:
-            _log.warning(
-                "the registry has room for %d macro-tools: %d were dropped before their validity ended",
-                *(max_entries, unexpired),
-            )
+            message = "the registry has room for %d macro-tools: %d were dropped before their validity ended"
+            _log.warning(message, max_entries, unexpired)
         evicted = expired_or_unlimited + unexpired
         return OfferSweep(len(lapsed), evicted, unexpired, more=evicted < excess)
 
@@ -211,7 +213,7 @@ class Registry:
 
 
 def _delete_unused_documents(tx: Transaction, rows: Iterable[Sequence[str]]) -> None:
-    """Delete the documents whose digests are in ``rows`` and to which no entry refers."""
+    """Delete those documents to which no entry refers any more; ``rows`` contain digests of documents."""
     digests = sorted({digest for row in rows for digest in row})
     for start in range(0, len(digests), _MAX_VALUES):
         page = digests[start : start + _MAX_VALUES]

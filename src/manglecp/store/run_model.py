@@ -6,8 +6,8 @@
             unknown ──▶ done | failed               a person decided
             (absent) ──▶ done | failed | skipped    steps that need no record before they are sent
 
-``number`` and ``kind`` identify a step. Fields of type ``bytes`` are opaque to the store. Times are in milliseconds by
-the clock of the database. ``code`` is a reason for programs: of a failure, or of a needed decision.
+``number`` and ``kind`` identify a step; ``request_key`` is the client's idempotency key; ``code`` is the reason of a
+failure or of a needed decision. ``bytes`` are opaque to the store. Times are in ms by the database clock.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Values(msgspec.Struct, frozen=True, kw_only=True):
 
     plan: bytes | None = None
     args: bytes | None = None
-    slots: bytes | None = None
+    slots: bytes | None = None  # the state that is passed from call to call
 
 
 class NewRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +62,7 @@ class NewRun(msgspec.Struct, frozen=True, kw_only=True):
     macro_id: str
     pack_digest: str
     request_digest: str
-    """Of the whole invocation: a second one with the same ``request_key`` must have the same digest."""
+    """Digest of the whole invocation: a second one with the same ``request_key`` must have the same digest."""
     request_key: str | None = None
     admission: bytes
     """The admission record. It holds digests only, so it is neither sealed nor deleted when the run ends."""
@@ -92,10 +92,10 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     owner: str | None
     claim_until_ms: int
     takeovers: int
-    """Takeovers from owners that did not release the run, since a step was last done."""
-    cancel: bool  # a client requested it
+    """Number of takeovers since a step was last done; a takeover after the owner released the run does not count."""
+    cancel: bool  # a client requested the cancellation
     revision: int
-    """Grows with every recorded change, for processes that poll."""
+    """Grows with every recorded change, so that processes that poll detect changes."""
     created_ms: int
     touched_ms: int
     ended_ms: int | None
@@ -207,6 +207,6 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
 
     keyed_answers_ms: int = 24 * 3_600_000
     other_answers_ms: int = 5 * 60_000
-    """For runs without request key: long enough for a waiting client."""
+    """For runs without a request key: long enough for a waiting client."""
     runs_ms: int = 30 * 24 * 3_600_000
-    """The request key is deleted with its run, and may then begin another."""
+    """The request key is deleted with its run; a client may then use it for another run."""

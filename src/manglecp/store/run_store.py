@@ -1,6 +1,7 @@
 """The journal of runs with effects: records before and after each step, and ownership.
 
-* A step has a row before its call is sent, which its end updates; recovery continues at the first step without a row.
+* The row of a step is inserted before its call is sent, and updated when the call ends. Recovery continues at the first
+  step without a row.
 * Ownership ends at a time of the database's clock unless a heartbeat extends it. A takeover raises the fencing token
   (``fence``), which every statement of an owner tests: a former owner writes nothing and gets :class:`.Fenced`.
 * A step that was started and has no end has an *unknown* outcome. A repeatable action is retried; any other step is
@@ -38,12 +39,12 @@ from manglecp.store.run_model import (
 from manglecp.store.schema import ByDialect, SchemaPart
 from manglecp.store.seals import Seals
 
-# Codes of runs and steps. A run that was taken over too often without progress is poisoned.
+# Codes of runs and steps. A run is poisoned if it was taken over too often without progress: it may crash its owners.
 ABORTED: Final = "aborted"
 DID_NOT_HAPPEN: Final = "did_not_happen"
 OUTCOME_UNKNOWN: Final = "outcome_unknown"
 POISONED: Final = "poisoned"
-_MAX_UNREADABLE: Final = 100  # runs that one search for a lapsed run skips
+_MAX_UNREADABLE: Final = 100  # runs that one call of take_over skips
 
 OnPoisoned: TypeAlias = Callable[[Transaction, Run], None]
 """Called for a run that was parked as poisoned, in the same transaction, to append a ledger entry."""
@@ -68,8 +69,8 @@ RUNS: Final = SchemaPart(
         request_digest  TEXT NOT NULL,
         state           TEXT NOT NULL,
         code            TEXT,
-        step            BIGINT, -- that needs a decision
-        kind            TEXT,   -- of this step
+        step            BIGINT, -- the number of the step that needs a decision
+        kind            TEXT,   -- of this step: do or undo
         fence           BIGINT NOT NULL,
         owner           TEXT,
         claim_until_ms  BIGINT NOT NULL,
@@ -79,7 +80,7 @@ RUNS: Final = SchemaPart(
         created_ms      BIGINT NOT NULL,
         touched_ms      BIGINT NOT NULL,
         ended_ms        BIGINT,
-        answer_until_ms BIGINT,
+        answer_until_ms BIGINT, -- end of the retention of the answer
         slots           {blob},
         UNIQUE (identity, request_key)
     ) {strict}
@@ -105,7 +106,7 @@ RUNS: Final = SchemaPart(
         kind            TEXT NOT NULL,
         number          BIGINT NOT NULL,
         attempt         BIGINT NOT NULL,
-        seq             BIGINT NOT NULL,
+        seq             BIGINT NOT NULL, -- order of the records of a run
         state           TEXT NOT NULL,
         call_id         TEXT,
         action          TEXT NOT NULL,
@@ -185,7 +186,7 @@ _SELECT_KEPT_VALUE: Final = """
     SELECT k.value FROM run_kept k JOIN runs r ON r.run_id = k.run_id
     WHERE k.run_id = ? AND k.name = ? AND r.identity = ?
 """
-# Columns have the names of the struct fields; _read_run and _steps rely on it.
+# _read_run and _steps rely on it that columns have the names of the struct fields.
 _RUN_COLUMNS: Final = Run.__struct_fields__
 _SEALED_COLUMNS: Final = ("input", "output", "note")
 _PLAIN_COLUMNS: Final = tuple(name for name in StepRecord.__struct_fields__ if name not in _SEALED_COLUMNS)
@@ -196,7 +197,7 @@ _OLD_ANSWERS: Final = """
     SELECT run_id FROM runs WHERE answer_until_ms IS NOT NULL AND answer_until_ms <= ? ORDER BY answer_until_ms LIMIT ?
 """
 _OLD_RUNS: Final = "SELECT run_id FROM runs WHERE ended_ms IS NOT NULL AND ended_ms <= ? ORDER BY ended_ms LIMIT ?"
-# Returns the run and the number of its takeovers including the next, which counts only if the run has an owner.
+# Returns the run and its number of takeovers after the next one, which counts unless the owner has released the run.
 _SELECT_LAPSED: Final = """
     SELECT run_id, takeovers + CASE WHEN owner IS NULL THEN 0 ELSE 1 END FROM runs
     WHERE state = 'running' AND claim_until_ms <= ? AND pack_digest IN ({digests}) {condition}
@@ -220,7 +221,7 @@ _RELEASE: Final = """
     UPDATE runs SET owner = NULL, claim_until_ms = ?, touched_ms = ?
     WHERE run_id = ? AND fence = ? AND state = 'running'
 """
-# The factor of takeovers is 0 after progress, else 1.
+# The factor of takeovers is 0 after progress, otherwise 1.
 _CONFIRM_OWNERSHIP: Final = """
     UPDATE runs SET revision = revision + ?, touched_ms = {now}, takeovers = takeovers * ?, slots = COALESCE(?, slots)
     WHERE run_id = ? AND fence = ? AND state = 'running'
@@ -253,7 +254,7 @@ _DECIDE_STEP: Final = """
 _SELECT_LAST_ATTEMPT: Final = """
     SELECT attempt, state FROM steps WHERE run_id = ? AND kind = ? AND number = ? ORDER BY attempt DESC LIMIT 1
 """
-_CONTINUE: Final = """
+_RESUME: Final = """
     UPDATE runs SET state = 'running', code = NULL, step = NULL, kind = NULL, owner = NULL, claim_until_ms = 0,
         takeovers = 0
     WHERE run_id = ?
@@ -268,7 +269,7 @@ class RunSweep(NamedTuple):
 
 
 class _Ownership(NamedTuple):
-    cancel: bool  # a client requested it
+    cancel_requested: bool
     now_ms: int
     revision: int  # after the change
 
@@ -288,10 +289,9 @@ class RunStore:
         """
         now_ms = tx.now_ms()
         run_id, values = new.run_id, new.values
-        row = (
-            *(run_id, new.identity, new.macro_id, new.pack_digest, new.request_key, new.request_digest),
-            *(new.owner, now_ms + new.claim_ms, now_ms, now_ms, self._seal(values.slots, "runs", run_id, "slots")),
-        )
+        request = (run_id, new.identity, new.macro_id, new.pack_digest, new.request_key, new.request_digest)
+        slots = self._seal(values.slots, "runs", run_id, "slots")
+        row = (*request, new.owner, now_ms + new.claim_ms, now_ms, now_ms, slots)
         if tx.execute(_INSERT_RUN, row).rowcount == 1:
             plan = self._seal(values.plan, "runs", run_id, "plan")
             args = self._seal(values.args, "runs", run_id, "args")
@@ -314,8 +314,8 @@ class RunStore:
     ) -> OwnedRun | None:
         """Take over a run of these packs (or ``run_id``) whose ownership has lapsed; return None if there is none.
 
-        Steps that were under way are then ``unknown``. A run that was taken over more than ``max_takeovers`` times
-        without progress is parked instead, because it may crash its owners. ``claim_ms``: the duration of ownership.
+        Steps that were under way become ``unknown``. A run that was taken over more than ``max_takeovers`` times
+        without progress is parked as poisoned instead. ``claim_ms``: how long the ownership lasts without a heartbeat.
         Raises :class:`.Unusable` if the values of a lapsed run cannot be read and no other run has lapsed.
         """
         if not pack_digests:
@@ -327,26 +327,27 @@ class RunStore:
             with self._database.read_transaction() as tx:
                 if tx.execute(query, (tx.now_ms(), *values)).fetchone() is None:
                     break
-            chosen = ""  # run id
+            chosen_id = ""
             try:
                 with self._database.write_transaction() as tx:
                     now_ms = tx.now_ms()
                     lapsed = tx.locked(query, (now_ms, *values)).fetchone()
                     if lapsed is None:  # another process took it over, or has locked it
                         break
-                    chosen, takeovers = lapsed
-                    tx.execute(_MARK_UNKNOWN, (now_ms, chosen))
+                    chosen_id, takeovers = lapsed
+                    tx.execute(_MARK_UNKNOWN, (now_ms, chosen_id))
                     if takeovers <= max_takeovers:
-                        tx.execute(_TAKE_OVER, (owner, now_ms + claim_ms, takeovers, now_ms, chosen))
-                        return self.load(tx, chosen)
-                    tx.execute(_POISON, (takeovers, now_ms, *(_find_in_doubt(tx, chosen) or (None, None)), chosen))
+                        tx.execute(_TAKE_OVER, (owner, now_ms + claim_ms, takeovers, now_ms, chosen_id))
+                        return self.load(tx, chosen_id)
+                    step, kind = _find_in_doubt(tx, chosen_id) or (None, None)
+                    tx.execute(_POISON, (takeovers, now_ms, step, kind, chosen_id))
                     if on_poisoned is not None:
-                        on_poisoned(tx, self.run(tx, chosen))
+                        on_poisoned(tx, self.run(tx, chosen_id))
             except Unusable as error:
                 # The run is sealed with another key, or damaged: search on without it.
-                if not chosen or len(unreadable) == _MAX_UNREADABLE:
+                if not chosen_id or len(unreadable) == _MAX_UNREADABLE:
                     raise
-                unreadable[chosen] = error
+                unreadable[chosen_id] = error
         if unreadable:
             raise next(iter(unreadable.values()))
         return None
@@ -361,7 +362,7 @@ class RunStore:
         return {run_id for run_id, fence in runs.items() if extended.get(run_id) != fence}
 
     def release(self, tx: Transaction, run_id: str, fence: int, *, after_ms: int = 0) -> None:
-        """Give up ownership; others may take the run over after ``after_ms``. Raises :class:`.Fenced`."""
+        """Give up ownership; any worker may take the run over after ``after_ms``. Raises :class:`.Fenced`."""
         now_ms = tx.now_ms()
         if tx.execute(_RELEASE, (now_ms + after_ms, now_ms, run_id, fence)).rowcount != 1:
             raise Fenced(run_id, fence)
@@ -376,14 +377,14 @@ class RunStore:
         settled: Sequence[SettledStep] = (),
         slots: bytes | None = None,
     ) -> bool:
-        """Record calls that are about to be sent, after ``settled``; return whether a client requested to cancel.
+        """Record ``settled``, then calls that are about to be sent; return whether a client requested a cancellation.
 
-        ``slots`` replaces the stored value unless it is None. Raises :class:`.Fenced`, and :class:`.NotOpen` if another
-        attempt forbids one of the steps.
+        ``slots`` replaces the stored value unless it is None. Raises :class:`.Fenced`, and :class:`.NotOpen` if an
+        earlier attempt at one of the steps forbids another.
         """
         ownership = self._confirm_ownership(tx, run_id, fence, changes=len(settled) + len(starts), slots=slots)
         self._insert_steps(tx, run_id, (*settled, *starts), ownership)
-        return ownership.cancel
+        return ownership.cancel_requested
 
     def record_ends(
         self,
@@ -400,6 +401,7 @@ class RunStore:
 
         Return and raise as :meth:`record_starts` does; also :class:`.NotOpen` for a call that is not under way.
         """
+        # A revision for the ends together, and one for each settled step, which becomes its ``seq``.
         progress = any(end.state == StepState.DONE for end in ends)
         ownership = self._confirm_ownership(tx, run_id, fence, changes=len(settled) + 1, progress=progress, slots=slots)
         for end in ends:
@@ -412,7 +414,7 @@ class RunStore:
         self._insert_steps(tx, run_id, settled, ownership)
         for name, value in (kept or {}).items():
             tx.execute(_PUT_KEPT_VALUE, (run_id, name, self._seals.seal(value, "run_kept", run_id, name)))
-        return ownership.cancel
+        return ownership.cancel_requested
 
     def end(self, tx: Transaction, run_id: str, fence: int, state: RunState, answer: bytes | None) -> None:
         """End the run and delete its values; the answer is kept for repeated requests. Raises :class:`.Fenced`."""
@@ -462,7 +464,8 @@ class RunStore:
         row = tx.execute(statement, (changes, 0 if progress else 1, sealed, run_id, fence)).fetchone()
         if row is None:
             raise Fenced(run_id, fence)
-        return _Ownership(bool(row[0]), *row[1:])
+        cancel, now_ms, revision = row
+        return _Ownership(bool(cancel), now_ms, revision)
 
     def _insert_steps(
         self, tx: Transaction, run_id: str, steps: Sequence[StepStart | SettledStep], ownership: _Ownership
@@ -476,7 +479,8 @@ class RunStore:
             elif step.state == StepState.DONE and step.tier > 0:
                 raise Invalid("state", "an effect is done only after it was started")
             else:
-                row |= {"state": step.state.value, "repeatable": int(step.tier == 0), "ended_ms": ownership.now_ms}
+                is_read = step.tier == 0
+                row |= {"state": step.state.value, "repeatable": int(is_read), "ended_ms": ownership.now_ms}
             for name in _SEALED_COLUMNS:
                 row[name] = self._seal(row.get(name), *_step_place(*attempt), name)
             if tx.execute(_INSERT_STEP, [row.get(name) for name in _STEP_COLUMNS]).rowcount != 1:
@@ -486,9 +490,10 @@ class RunStore:
     def _end(
         self, tx: Transaction, run_id: str, state: RunState, code: str | None, answer: bytes | None, now_ms: int
     ) -> None:
-        # Without and with a request key; _END_RUN selects one of them.
-        ends = (now_ms + self._retention.other_answers_ms, now_ms + self._retention.keyed_answers_ms)
-        answer_until = (None, None) if answer is None else ends
+        # _END_RUN selects the first for a run without a request key, the second for one with it.
+        answer_until: tuple[int | None, int | None] = (None, None)
+        if answer is not None:
+            answer_until = (now_ms + self._retention.other_answers_ms, now_ms + self._retention.keyed_answers_ms)
         tx.execute(_END_RUN, (state.value, code, now_ms, now_ms, *answer_until, run_id))
         tx.execute(_ERASE_VALUES, (self._seal(answer, "runs", run_id, "answer"), run_id))
         tx.execute(_MARK_UNKNOWN, (now_ms, run_id))
@@ -511,7 +516,7 @@ class RunStore:
             self._decide_step(tx, run_id, decision, by)
         in_doubt = _find_in_doubt(tx, run_id)
         if in_doubt is None:
-            tx.execute(_CONTINUE, (run_id,))
+            tx.execute(_RESUME, (run_id,))
             tx.execute(_SET_ANSWER, (None, run_id))
             return RunState.RUNNING
         if decision.verdict == "resume":
@@ -523,9 +528,10 @@ class RunStore:
         if decision.step is None:
             raise Invalid("step", f"{decision.verdict} is about a step: name it")
         row = tx.execute(_SELECT_LAST_ATTEMPT, (run_id, decision.kind, decision.step)).fetchone()
-        if row is None or row[1] != "unknown":
+        last_attempt, state = row or (0, None)
+        if state != "unknown":
             raise NotOpen(f"the outcome of {decision.kind} step {decision.step} of run {run_id} is not unknown")
-        attempt = (run_id, decision.kind, decision.step, row[0])
+        attempt = (run_id, decision.kind, decision.step, last_attempt)
         if decision.verdict == "happened":
             output = self._seal(decision.output, *_step_place(*attempt), "output")
             tx.execute(_DECIDE_STEP, ("done", None, by, output, decision.output_digest, *attempt))
@@ -557,10 +563,10 @@ class RunStore:
         row = tx.execute("SELECT answer FROM run_values WHERE run_id = ?", (run_id,)).fetchone()
         if row is None:
             raise NoRun(run_id)
-        return self._open(row[0], "runs", run_id, "answer")
+        return self._unseal(row[0], "runs", run_id, "answer")
 
     def kept(self, tx: Transaction, identity: str, run_id: str, name: str) -> bytes | None:
-        """Return a value that a run kept for later runs of its identity; None if ``identity`` is another one."""
+        """Return a value that a run kept for later runs; None if the run is not one of ``identity``."""
         row = tx.execute(_SELECT_KEPT_VALUE, (run_id, name, identity)).fetchone()
         return None if row is None else self._seals.unseal(row[0], "run_kept", run_id, name)
 
@@ -578,12 +584,12 @@ class RunStore:
         run = self.run(tx, run_id)
         admission, *sealed = tx.execute(_SELECT_VALUES, (run_id,)).fetchone()
         names = ("plan", "args", "slots")
-        values = {name: self._open(value, "runs", run_id, name) for name, value in zip(names, sealed, strict=True)}
+        values = {name: self._unseal(value, "runs", run_id, name) for name, value in zip(names, sealed, strict=True)}
         steps = self._steps(tx, run_id, (*_PLAIN_COLUMNS, *_SEALED_COLUMNS))
         return OwnedRun(run=run, admission=admission, values=Values(**values), steps=steps)
 
     def list(self, tx: Transaction, state: RunState | None = None, limit: int = 100) -> Sequence[Run]:
-        """Return the newest runs, first the newest; only those in ``state`` unless it is None."""
+        """Return the last ``limit`` runs, the newest first; only those in ``state`` unless it is None."""
         condition, values = ("", ()) if state is None else (" WHERE state = ?", (state.value,))
         rows = tx.execute(f"{_SELECT_RUN}{condition} ORDER BY created_ms DESC, run_id LIMIT ?", (*values, limit))
         return tuple(_read_run(row) for row in rows.fetchall())
@@ -599,12 +605,11 @@ class RunStore:
         tx.executemany("UPDATE runs SET answer_until_ms = NULL WHERE run_id = ?", answers)
         return RunSweep(len(answers), len(runs))
 
-    # ``place``: the table, run, step and column that a sealed value is bound to.
-
     def _seal(self, value: bytes | None, *place: str) -> bytes | None:
+        """Seal a value for a place: table, run, step and column."""
         return None if value is None else self._seals.seal(value, *place)
 
-    def _open(self, sealed: bytes | None, *place: str) -> bytes | None:
+    def _unseal(self, sealed: bytes | None, *place: str) -> bytes | None:
         return None if sealed is None else self._seals.unseal(sealed, *place)
 
     def _steps(self, tx: Transaction, run_id: str, columns: Sequence[str]) -> tuple[StepRecord, ...]:
@@ -613,7 +618,7 @@ class RunStore:
             step = dict(zip(columns, row, strict=True))
             place = _step_place(run_id, step["kind"], step["number"], step["attempt"])
             for name in _SEALED_COLUMNS:
-                step[name] = self._open(step.get(name), *place, name)
+                step[name] = self._unseal(step.get(name), *place, name)
             step |= {"state": StepState(step["state"]), "repeatable": bool(step["repeatable"])}
             steps.append(StepRecord(**step))
         return tuple(steps)
@@ -630,11 +635,13 @@ def pauses(first: float = 0.002, longest: float = 0.1) -> Iterator[float]:
 def _lapsed_query(
     pack_digests: Collection[str], run_id: str | None, excluded: Collection[str]
 ) -> tuple[str, tuple[str, ...]]:
-    """Return the query for the next run to take over, and its values after the time."""
+    """Return the query for the next run to take over, and its values but the first, which is the time."""
     condition = "" if run_id is None else "AND run_id = ?"
-    condition += f" AND run_id NOT IN ({', '.join('?' * len(excluded))})" if excluded else ""
+    if excluded:
+        condition += f" AND run_id NOT IN ({', '.join('?' * len(excluded))})"
     query = _SELECT_LAPSED.format(digests=", ".join("?" * len(pack_digests)), condition=condition)
-    return query, (*pack_digests, *(() if run_id is None else (run_id,)), *excluded)
+    wanted = () if run_id is None else (run_id,)
+    return query, (*pack_digests, *wanted, *excluded)
 
 
 def _find_in_doubt(tx: Transaction, run_id: str) -> tuple[int, StepKind] | None:

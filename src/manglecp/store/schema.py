@@ -35,7 +35,7 @@ class SchemaPart(NamedTuple):
 
 
 def append_only(table: str, rows: str) -> ByDialect:
-    """Return triggers that refuse changes of a table, against mistakes; ``rows`` names its rows in the message."""
+    """Return triggers that refuse accidental changes of a table; ``rows`` names its rows in the message."""
     return ByDialect(
         sqlite=[
             f"CREATE TRIGGER {table}_stays BEFORE UPDATE ON {table}"

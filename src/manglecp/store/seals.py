@@ -1,10 +1,10 @@
 """Encryption of values with the store key.
 
-Without a key a sealed value is a zero byte and the value. With a key it is a byte 1, the key id (the first eight bytes
-of a digest of the key, which distinguishes a wrong key from a damaged value), a random nonce, and the value encrypted
-with AES-256-GCM. Its *place*, for example table, run, step and column, is authenticated with it: a process with access
-to the database can delete the value, but not read, alter or move it. A store with a key refuses plain values, which
-could be forged.
+Without a key a sealed value is a zero byte and the plain value. With a key it is a byte 1, the key id, a random nonce,
+and the value encrypted with AES-256-GCM. The key id (the first bytes of a digest of the key) distinguishes a wrong key
+from a damaged value. The *place* of a value, for example table, run, step and column, is authenticated with it: a
+process with access to the database can delete the value, but not read, alter or move it. A store with a key refuses
+plain values, which could be forged.
 """
 
 from __future__ import annotations
@@ -57,19 +57,19 @@ class Seals:
     def unseal(self, sealed: bytes, *place: str) -> bytes:
         """Return a value that was sealed for this place. Raises :class:`Unusable` for any other bytes, place or key."""
         where = "/".join(place)
-        match sealed[:1]:
-            case b"\0" if self._cipher is None:
-                return sealed[1:]
-            case b"\0":
-                raise Unusable(
-                    f"{where} was stored without a key, and this store has one. "
-                    "Finish or abandon the runs that began without it, without the key."
-                )
-            case b"\1" if self._cipher is None:
+        form, content = sealed[:1], sealed[1:]
+        if form not in (_PLAIN, _ENCRYPTED):
+            raise Unusable(f"{where} is damaged: it is not a sealed value")
+        if self._cipher is None:
+            if form == _ENCRYPTED:
                 raise Unusable(f"{where} is sealed; configure the store key that it was sealed with")
-            case b"\1":
-                return self._decrypt(sealed[1:], where, canonical(place))
-        raise Unusable(f"{where} is damaged: it is not a sealed value")
+            return content
+        if form == _PLAIN:
+            raise Unusable(
+                f"{where} was stored without a key, and this store has one. "
+                "Remove the key, finish or abandon the runs that began without it, and configure it again."
+            )
+        return self._decrypt(content, where, canonical(place))
 
     def _decrypt(self, sealed: bytes, where: str, authenticated: bytes) -> bytes:
         from cryptography.exceptions import InvalidTag

@@ -23,7 +23,7 @@ from manglecp.store.database import PATIENCE, Dialect, Rows, Synchronous
 from manglecp.store.errors import Busy, StoreError, Unusable
 from manglecp.store.schema import REVISION, SchemaPart, check_revision, create_parts, has_parts
 
-APPLICATION_ID: Final = 0x6D636973  # "mcis", in the header of the file
+APPLICATION_ID: Final = 0x6D636973  # "mcis"; in the header of the file it marks a store
 
 
 class SqliteDatabase:
@@ -143,6 +143,7 @@ class SqliteDatabase:
         with _transaction(self._connection, "BEGIN DEFERRED") as tx:
             application_id = self._pragma("application_id")
             in_use = self._pragma("user_version") or tx.execute("SELECT 1 FROM sqlite_schema").fetchone()
+        # A new, empty database has no application id.
         if application_id != APPLICATION_ID and (application_id or in_use):
             raise Unusable(f"{self.path} is a database of another program; it was not changed")
 

@@ -85,6 +85,7 @@ def open_database(
     synchronous = synchronous or _default_synchronous()
     if isinstance(location, PostgresUrl):
         return PostgresDatabase(location, parts=parts, synchronous=synchronous, patience=patience)
+    # parse_location returns None for a database in memory.
     return SqliteDatabase(location or ":memory:", parts=parts, synchronous=synchronous, patience=patience)
 
 

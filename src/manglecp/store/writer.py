@@ -68,7 +68,7 @@ class _Job(NamedTuple):
 
 
 class _Batches:
-    """The jobs of one thread; ``begin`` begins a transaction. Only _run and _results are called on the thread."""
+    """The jobs of one thread; ``begin`` begins a transaction. On the thread run only :meth:`_run` and its callees."""
 
     def __init__(
         self, begin: Callable[[], AbstractContextManager[Transaction]], ledger: Ledger, thread_name: str
@@ -107,6 +107,7 @@ class _Batches:
     def _bind(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._active and self._loop is not None and not self._loop.is_closed():
             raise RuntimeError("the store is in use by another event loop")
+        # Jobs of a closed loop are dropped: no caller waits for them any more.
         self._loop, self._pending, self._active, self._drain_waiters = loop, [], False, []
 
     def _linger(self, loop: asyncio.AbstractEventLoop, iterations: int) -> None:
