@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -51,11 +51,11 @@ class ActionCall(msgspec.Struct, frozen=True, kw_only=True):
     input_digest: str
     """``sha256:<hex>`` of the bytes of ``input_json``."""
     sources: tuple[int, ...] = ()
-    """The numbers of the steps whose outputs the input contains; for an undo, that of its step."""
+    """The numbers of the steps whose outputs the input contains; for an undo, of the step that it undoes."""
     secret: bool = False
     """Whether the input contains a value that must not be stored."""
     group: str = ""
-    """``s<number>`` or, for an undo, ``u<number>``. Computed, as ``call_id``."""
+    """``s<number>`` or, for an undo, ``u<number>``. Computed: do not pass it, nor ``call_id``."""
     call_id: str = ""
     """``<run>/<group>/<attempt>``: the same for the same attempt in every process."""
 
@@ -66,7 +66,7 @@ class ActionCall(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_effect(self) -> bool:
-        return self.action.tier > 0
+        return self.action.tier > 0  # tier 0 only reads
 
 
 class StepOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,7 +142,7 @@ def secret_names(schema: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _is_secret(schema: Any, definitions: Mapping[str, Any], seen: frozenset[str]) -> bool:
-    """``seen`` are the names of the definitions that refer to this schema: they may be recursive."""
+    """``seen`` are the definitions on the way to this schema: one that refers to itself is not followed again."""
     if isinstance(schema, list):
         return any(_is_secret(part, definitions, seen) for part in schema)
     if not isinstance(schema, Mapping):
@@ -168,8 +168,9 @@ def build_call(
 ) -> ActionCall:
     """Return the call of a step. Raises :class:`UncallableStep`.
 
-    ``args`` include defaults; ``secrets`` are the names of secret ones. ``outputs`` are by number of the step; ``kept``
-    are values of earlier runs, by parameter; ``preview`` is the approved result of the action's preview.
+    ``args`` are the arguments of the invocation, with defaults; ``secrets`` are the names of the secret ones.
+    ``outputs`` are those of earlier steps, by number; ``kept`` are values of earlier runs, by parameter; ``preview`` is
+    the approved result of the action's preview.
     """
     inputs = resolve_inputs(step.arguments, args, outputs, kept or {}, preview)
     sources = sorted({argument.step for argument in step.arguments if argument.step is not None})
@@ -184,12 +185,12 @@ def resolve_inputs(
     kept: Mapping[str, Any],
     preview: Any = None,
 ) -> dict[str, Any]:
-    """Return the values of a step's arguments, as of :func:`build_call`. Raises :class:`ArgumentMissing`."""
+    """Return a step's input, by parameter. Raises :class:`ArgumentMissing`. For the rest, see :func:`build_call`."""
     inputs: dict[str, Any] = {}
     for argument in arguments:
         param, value = argument.param, argument.value
         if argument.source == "call":
-            if value in args:
+            if value in args:  # else it is optional: the schema was checked
                 inputs[param] = args[value]
         elif argument.source == "step":
             assert argument.step is not None
@@ -201,8 +202,9 @@ def resolve_inputs(
                 raise ArgumentMissing(param, f"that run keeps no {value['name']!r} for you (any more): {hint}")
             inputs[param] = kept[param]
         elif argument.source == "preview":
-            if preview is not None:  # a preview without this member would leave the effect unguarded
+            if preview is not None:  # None: the call needed no approval
                 if not isinstance(preview, dict) or value not in preview:
+                    # Without it, the action could not refuse a subject that has changed.
                     raise ArgumentMissing(param, "the approved preview does not provide it")
                 inputs[param] = preview[value]
         else:
@@ -271,10 +273,10 @@ def _call(
 # --- large values --------------------------------------------------------------------------------------------------
 
 T = TypeVar("T")
-_LARGE_SIZE: Final = 20_000
+_MAX_INLINE_VALUES: Final = 20_000
 """Number of nested values that take about ten milliseconds to process."""
-_LARGE_TEXT: Final = 1 << 19
-"""Characters of JSON that take as long."""
+_MAX_INLINE_TEXT: Final = 1 << 19
+"""Characters of JSON that take about ten milliseconds to process."""
 _FEW_MEMBERS: Final = 16
 _SHORT_TEXT: Final = 1_024
 """An object of at most ``_FEW_MEMBERS`` numbers and texts, of at most ``_SHORT_TEXT`` characters each, is small."""
@@ -282,8 +284,8 @@ _SCALARS: Final = frozenset({str, int, float, bool, type(None)})
 
 
 def is_large(value: Any) -> bool:
-    """Return whether a value has many nested values, without visiting all of them."""
-    if type(value) is dict and len(value) <= _FEW_MEMBERS:  # as most arguments
+    """Return whether a value has more than ``_MAX_INLINE_VALUES`` nested values, without visiting all of them."""
+    if type(value) is dict and len(value) <= _FEW_MEMBERS:  # a fast path: most arguments are such objects
         for name, member in value.items():
             kind = type(member)
             if (
@@ -295,7 +297,7 @@ def is_large(value: Any) -> bool:
                 break
         else:
             return False
-    return value_size(value, _LARGE_SIZE) > _LARGE_SIZE
+    return value_size(value, _MAX_INLINE_VALUES) > _MAX_INLINE_VALUES
 
 
 async def run_in_thread_if(condition: bool, work: Callable[..., T], *args: Any, **kwargs: Any) -> T:
@@ -306,13 +308,19 @@ async def run_in_thread_if(condition: bool, work: Callable[..., T], *args: Any, 
 # --- actions -------------------------------------------------------------------------------------------------------
 
 Permit: TypeAlias = MutationReady | ToolRequests | PlanPermit
-
+"""A closed turn permits effects, an open turn reads, and a plan all calls of a run without effects."""
 _UNKNOWN_CODES: Final = frozenset({"outcome_unknown", "oversize", "empty_output"})
-"""Codes of a sent request whose outcome is unknown."""
+"""Codes after which an effect may have happened, whatever its action."""
 _LOST_CODES: Final = frozenset({"crash", "timeout", "parse_error"})
-"""Codes of an idempotent call without a response: it may have been sent or not."""
+"""Errors of an idempotent call without a response, sent or not. Other calls have ``outcome_unknown`` if sent."""
 _BAD_OUTPUT: Final = "bad_output"
 """The code of an action that succeeded with an output that does not fit its schema."""
+
+
+class CallResult(NamedTuple):
+    outcome: StepOutcome
+    slots: Slots
+    """The state slots after the call."""
 
 
 class ActionRunner:
@@ -324,8 +332,8 @@ class ActionRunner:
         self._identity = identity
         self._ownership = ownership
 
-    async def call(self, call: ActionCall, permit: Permit, slots: Slots, seconds: float) -> tuple[StepOutcome, Slots]:
-        """Run a call and return its outcome and the state slots after it. Raises :class:`Fenced`."""
+    async def call(self, call: ActionCall, permit: Permit, slots: Slots, seconds: float) -> CallResult:
+        """Run a call within ``seconds``. Raises :class:`Fenced` if this process does not own the run any more."""
         if self._ownership is not None:
             await self._ownership.ensure_owned()
         started = time.monotonic()
@@ -343,16 +351,17 @@ class ActionRunner:
         )
         duration_ms = round((time.monotonic() - started) * 1_000)
         if isinstance(response, ActionResult):
-            large = len(response.output_json) > _LARGE_TEXT
-            return await run_in_thread_if(large, _done, call, response, duration_ms), response.slots
-        return _not_done(call, response, duration_ms), slots
+            large = len(response.output_json) > _MAX_INLINE_TEXT
+            outcome = await run_in_thread_if(large, _outcome_of_result, call, response, duration_ms)
+            return CallResult(outcome, response.slots)
+        return CallResult(_outcome_of_error(call, response, duration_ms), slots)
 
     def cancel(self, call: ActionCall) -> None:
         """Fail a call under way. Its action may continue until its host notices."""
         self._dispatcher.cancel(call.call_id)
 
 
-def _done(call: ActionCall, result: ActionResult, duration_ms: int) -> StepOutcome:
+def _outcome_of_result(call: ActionCall, result: ActionResult, duration_ms: int) -> StepOutcome:
     try:
         output = msgspec.json.decode(result.output_json)
     except (ValueError, RecursionError):
@@ -362,10 +371,10 @@ def _done(call: ActionCall, result: ActionResult, duration_ms: int) -> StepOutco
     return _outcome(call, "done", duration_ms, output=output, output_digest=digest_text(result.output_json))
 
 
-def _not_done(call: ActionCall, error: DispatchError, duration_ms: int) -> StepOutcome:
+def _outcome_of_error(call: ActionCall, error: DispatchError, duration_ms: int) -> StepOutcome:
     code = error.get("code") or ("invalid_pick" if error.get("status") == "INVALID_PICK" else error["type"])
-    was_sent = error["type"] != "exception"  # the type of a call that could not be encoded
-    in_doubt = was_sent and (code in _UNKNOWN_CODES or (call.action.idempotent and code in _LOST_CODES))
+    is_of_host = error["type"] != "exception"  # an error of dispatch, such as a request that is too long to be sent
+    in_doubt = is_of_host and (code in _UNKNOWN_CODES or (call.action.idempotent and code in _LOST_CODES))
     status: Status = "unknown" if call.is_effect and in_doubt else "failed"
     happened = call.is_effect and code == _BAD_OUTPUT
     return _outcome(call, status, duration_ms, code=code, detail=error["detail"], happened=happened)

@@ -2,9 +2,9 @@
 
 A round of effects is authorised by a turn (see :mod:`manglecp.invoke.gate`), then recorded, then sent; its outcomes
 are rows of the turn that follows. The calls of a run without effects are permitted by its admitted plan. On a failure
-the chain continues, stops, or is undone, last effect first, as it declares. An effect with an unknown outcome is
-repeated, through the gate, if its action is idempotent. Otherwise it ends the run at once, because neither continuing
-nor undoing would be right.
+the chain continues, stops, or is undone, last effect first, as the failed step declares. An effect with an unknown
+outcome is repeated, through the gate, if its action is idempotent. Otherwise the run waits for an operator's decision,
+because both continuing and undoing could be wrong.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from manglecp.invoke.admission import AdmittedRun, History
 from manglecp.invoke.calls import (
     ActionCall,
     ActionRunner,
+    CallResult,
     Effect,
     EffectStatus,
     Permit,
@@ -46,10 +47,10 @@ from manglecp.toolhost import Slots, apply_state, state_delta
 
 
 class ExecutorState(Enum):
-    OPENING = auto()  # the first turn is opened, with the history of a resumed run
+    OPENING = auto()  # the first turn is opened; that of a resumed run with its history
     SELECTING = auto()  # the next round is chosen
     READING = auto()  # calls of tier 0 are under way
-    AUTHORIZING = auto()  # the gate judges the turn before a round of effects
+    AUTHORIZING = auto()  # the gate judges the current turn, before a round of effects
     ACTING = auto()  # effects are on record as started, and under way
     UNDOING = auto()  # the next effect to undo is chosen
     ENDED = auto()
@@ -62,7 +63,7 @@ class ExecutorEvent(Enum):
     EFFECTS = auto()  # the next round has effects
     SKIPPED = auto()  # no step of the round has a call
     SETTLED = auto()  # the outcomes of a round are recorded
-    UNDONE = auto()  # the outcome of an undo is recorded
+    UNDONE = auto()  # the outcome of an undo is recorded, also of one that failed
     AUTHORIZED = auto()
     STOP = auto()  # a failure, a cancellation or the deadline ends the chain
     RELEASE = auto()
@@ -87,11 +88,9 @@ TRANSITIONS: Final[Mapping[ExecutorState, Mapping[ExecutorEvent, ExecutorState]]
     _State.ACTING: {_Event.SETTLED: _State.SELECTING, _Event.UNDONE: _State.UNDOING, _Event.UNDECIDED: _State.ENDED},
     _State.UNDOING: {_Event.EFFECTS: _State.AUTHORIZING, _Event.FINISHED: _State.ENDED, _Event.UNDECIDED: _State.ENDED},
 }
-"""A missing entry is a programming error. A gate that refuses the first effect raises an exception instead."""
+"""A missing entry is a programming error. A refusal of the first effect is an exception, not an event."""
 
 StopReason: TypeAlias = Literal["step_failed", "cancelled", "gate_refused", "needs_decision", "timeout"]
-_Results: TypeAlias = list[tuple[StepOutcome, Slots]]
-"""The outcome of each call, and the state slots after it."""
 _UNWATCHED_SECONDS: Final = 0.02
 """How long reads run before a task waits for their cancellation: most end earlier, and a task costs time."""
 _MAX_ATTEMPTS: Final = 3
@@ -116,16 +115,16 @@ class ChainResult(msgspec.Struct, frozen=True, kw_only=True):
     outcomes: tuple[StepOutcome, ...]
     effects: tuple[Effect, ...]
     turn: Turn | None
-    """The last turn, still open: it is closed on the response. None for a run without turns."""
+    """The last turn, still open: the caller closes it on the response. None for a run without turns."""
     reads: Reads
     """The steps whose outputs are used."""
     reason: StopReason | None = None
-    """None: the chain ran to its end."""
+    """None if the chain ran to its end."""
     culprit: StepOutcome | None = None
     """The step that failed, or that an operator has to decide about."""
 
-    def undecided(self, refused: GateRefused) -> ChainResult:
-        """Return a copy that needs a decision, because the last turn cannot be closed after effects."""
+    def with_refusal(self, refused: GateRefused) -> ChainResult:
+        """Return a copy that needs a decision: the gate refused to close the last turn after effects."""
         culprit = _failure_at_last_step(self.outcomes, "gate_refused", ", ".join(refused.classes))
         return msgspec.structs.replace(self, reason="needs_decision", culprit=culprit)
 
@@ -148,14 +147,14 @@ class RunExecutor:
         current_rules: Callable[[], RunRules],
         previews: PreviewRunner,
         observer: RunObserver,
-        seconds: float,
-        events: Callable[[Sequence[StepOutcome]], list[dict[str, Any]]],
+        time_limit: float,
+        event_rows: Callable[[Sequence[StepOutcome]], list[dict[str, Any]]],
     ) -> None:
         """Pass None as ``turns`` only for a plan without effects: no turn of the run is judged then.
 
         ``rules`` are those of the pack revision that admitted the run; ``current_rules`` returns those of the current
-        one, which judge its effects. ``seconds`` is the time limit of the run, and of each undo. ``events`` returns the
-        events of outcomes, as rows of a turn.
+        one, which judge its effects. ``time_limit`` applies to the run and again to each undo, in seconds.
+        ``event_rows`` returns the events of outcomes, as rows of a turn.
         """
         self._run_id = run.admission.run
         self._plan = run.plan
@@ -164,7 +163,7 @@ class RunExecutor:
         self._history = run.history
         self._turns = turns
         self._permit = None if run.plan.has_effects else run.plan.permit(self._run_id)
-        """The permit for all calls of a plan without effects."""
+        """The permit for all calls of a plan without effects; None if turns permit the calls."""
         self._reads = reads
         self._actions = actions
         self._rules = rules
@@ -173,13 +172,13 @@ class RunExecutor:
         self._identity = run.identity.name
         self._subject = run.subject or ApprovalSubject()
         self._observer = observer
-        self._events = events
-        self._seconds = seconds
-        self._deadline = time.monotonic() + seconds
+        self._event_rows = event_rows
+        self._time_limit = time_limit
+        self._deadline = time.monotonic() + time_limit
         self.state = ExecutorState.OPENING
         self.outcomes: list[StepOutcome] = []
         self._unknown: dict[tuple[str, int], StepOutcome] = {}
-        """By kind and number of the step: effects whose outcome is unknown, and which will be repeated."""
+        """By kind and number of the step: the unknown outcomes of effects that will be repeated."""
         self._unsaved: list[StepOutcome] = []
         """The outcomes that the journal does not have yet."""
         self._slots: Slots = {}
@@ -193,9 +192,9 @@ class RunExecutor:
         self._cancel_watcher: asyncio.Task[None] | None = None
         self._turn: Turn | None = None
         self._calls: Sequence[ActionCall] = ()
-        """The calls of the round."""
+        """The calls of the current round."""
         self._authority: tuple[MutationReady, Witness] | None = None
-        """The authorisation of these calls."""
+        """The authorisation of ``_calls``, and the witness of the turn that gave it."""
         self._reason: StopReason | None = None
         self._culprit: StepOutcome | None = None
 
@@ -220,7 +219,7 @@ class RunExecutor:
             except _Undecided as undecided:
                 event = self._need_decision(undecided.culprit)
             except (GateRefused, MangleError) as error:
-                if not self._had_effects:  # before the first effect a refusal is a response
+                if not self._had_effects:  # nothing to decide about: the error becomes the response
                     raise
                 event = self._need_decision(self._failure_after_effects(error))
             self.state = TRANSITIONS[self.state][event]
@@ -261,7 +260,7 @@ class RunExecutor:
         if self._cancelled:
             return self._stop("cancelled")
         if any(kind == "undo" for kind, _ in self._attempts):
-            # An earlier process was undoing the run, but not for a failure or a cancellation.
+            # An earlier process was undoing the run. Failures and cancellations are handled above: it was the deadline.
             return self._stop("timeout")
         steps = self._plan.ready(self._settled_steps)
         if not steps:
@@ -289,11 +288,12 @@ class RunExecutor:
             if self._cancel_watcher is not None:
                 self._cancel_watcher.cancel()
                 self._cancel_watcher = None
-        outcomes = [outcome for outcome, _ in results]
-        if self._turn is not None and self._permit is None:
-            self._turn.record_outcomes(outcomes)
-        elif self._turn is not None:  # permitted by the plan: no request is recorded yet
-            self._turn.record_effects(calls, outcomes)
+        outcomes = [result.outcome for result in results]
+        if self._turn is not None:
+            if self._permit is None:
+                self._turn.record_outcomes(outcomes)
+            else:  # the plan permitted the calls, so the turn has no requests of them yet
+                self._turn.record_effects(calls, outcomes)
         self._slots = self._merge_slots(results)
         for outcome in outcomes:
             self._settle(outcome)
@@ -301,7 +301,7 @@ class RunExecutor:
 
     async def _authorize(self) -> ExecutorEvent:
         assert self._turn is not None
-        denied: Collection[str] = ()
+        denied: Collection[str] = ()  # actions
         if self._had_effects:
             denied = self._current_rules().denied(self.outcomes, undo=self._calls[0].kind == "undo")
         else:
@@ -311,7 +311,7 @@ class RunExecutor:
             self._calls,
             claims=[BASE_CLAIM, *granted],
             reads=self._reads,
-            events=self._events(self.outcomes),
+            events=self._event_rows(self.outcomes),
             states=step_states(self.outcomes),
         )
         self._notify_points("gate")
@@ -319,16 +319,18 @@ class RunExecutor:
 
     async def _act(self) -> ExecutorEvent:
         assert self._authority is not None
-        calls, (ready, witness), self._authority = self._calls, self._authority, None
+        calls, (ready, witness) = self._calls, self._authority
+        self._authority = None  # it is used once
         await self._journal.record_start(calls, witness, self._unsaved, self._slots)
         self._unsaved.clear()
         self._notify_points("started")
         results = await self._dispatch(calls, ready)
         self._slots = self._merge_slots(results)
-        unknown = [outcome for outcome, _ in results if outcome.status == "unknown"]
+        outcomes = [result.outcome for result in results]
+        unknown = [outcome for outcome in outcomes if outcome.status == "unknown"]
         not_repeatable = [outcome for outcome in unknown if not _is_repeatable(outcome)]
-        repeated = [] if not_repeatable else unknown
-        final = [outcome for outcome, _ in results if outcome not in repeated]
+        repeated = [] if not_repeatable else unknown  # the run ends if one cannot be repeated
+        final = [outcome for outcome in outcomes if outcome not in repeated]
         for outcome in final:
             self._unknown.pop((outcome.kind, outcome.number), None)
             self.outcomes.append(outcome)
@@ -345,7 +347,8 @@ class RunExecutor:
     async def _undo(self) -> ExecutorEvent:
         culprit = self._culprit
         undo_declared = culprit is not None and self._plan.step(culprit.number).on_error == "undo"
-        if not self._plan.has_effects or not (undo_declared or self._plan.definition.safety.reversible):
+        to_be_undone = undo_declared or self._plan.definition.safety.reversible
+        if not self._plan.has_effects or not to_be_undone:
             return ExecutorEvent.FINISHED
         if self._reason == "cancelled" and not self._journal.cancel_requested:
             await self._journal.record_cancellation()
@@ -360,9 +363,9 @@ class RunExecutor:
             )
         except UncallableStep as error:
             self._settle(_failure_at(done.number, "undo", undo.action, error.code, str(error)))
-            return ExecutorEvent.FINISHED  # as after an undo that failed
+            return ExecutorEvent.FINISHED  # earlier effects stand, too: see _next_to_undo
         # The run's own deadline may have passed, which is one reason for an undo.
-        self._deadline = time.monotonic() + self._seconds
+        self._deadline = time.monotonic() + self._time_limit
         self._calls = [call]
         return ExecutorEvent.EFFECTS
 
@@ -408,17 +411,27 @@ class RunExecutor:
         self._require_secrets(steps)
         try:
             return [await self._build_call(step) for step in steps]
-        except UncallableStep:  # a value that an earlier run kept has been deleted since, or the subject has changed
+        except UncallableStep:  # since the first attempt, a kept value was deleted or the approved subject has changed
             raise _Undecided(unknown[0]) from None
 
     async def _build_call(self, step: ChainStep) -> ActionCall:
         attempt = self._count_attempt("do", step.number)
         outputs = {done.number: done.output for done in self.outcomes if done.kind == "do" and done.status == "done"}
         kept = await self._journal.read_kept(step.arguments)
-        action, approved = self._plan.actions[step.action], self._subject.results.get(step.number)
-        arguments = self._run_id, step, action, self._args, outputs, attempt, self._plan.secrets, kept, approved
-        large = is_large(self._args) or (bool(outputs) and is_large(outputs))
-        call = await run_in_thread_if(large, build_call, *arguments)
+        approved = self._subject.results.get(step.number)
+        call = await run_in_thread_if(
+            is_large(self._args) or (bool(outputs) and is_large(outputs)),
+            build_call,
+            self._run_id,
+            step,
+            self._plan.action(step),
+            self._args,
+            outputs,
+            attempt,
+            secrets=self._plan.secrets,
+            kept=kept,
+            preview=approved,
+        )
         self._subject.check_values(call)
         if step.number in self._subject.results:
             await self._check_subject(call, approved)
@@ -440,11 +453,15 @@ class RunExecutor:
     def _find_ending_failure(self) -> StepOutcome | None:
         """Return the failure that ends the chain: the first that declares an undo, else the first that stops it."""
         failed = [outcome for outcome in self.outcomes if outcome.status == "failed" and outcome.kind == "do"]
-        ending = [outcome for outcome in failed if self._plan.step(outcome.number).on_error != "continue"]
-        return min(ending, key=lambda outcome: self._plan.step(outcome.number).on_error != "undo", default=None)
+        undoing = [outcome for outcome in failed if self._plan.step(outcome.number).on_error == "undo"]
+        stopping = [outcome for outcome in failed if self._plan.step(outcome.number).on_error == "stop"]
+        return next(iter(undoing + stopping), None)
 
     def _next_to_undo(self) -> StepOutcome | None:
-        """Return the last effect that stands; None if its undo failed, because it may depend on earlier effects."""
+        """Return the last effect that was not undone; None if there is none, or if the undo of the last one failed.
+
+        An effect that stands may depend on earlier ones, so these are not undone either.
+        """
         undos = {outcome.number: outcome for outcome in self.outcomes if outcome.kind == "undo"}
         for done in reversed([outcome for outcome in self.outcomes if outcome.kind == "do" and _may_stand(outcome)]):
             if done.call is None or not done.call.is_effect or not self._plan.step(done.number).lasting:
@@ -456,7 +473,7 @@ class RunExecutor:
         return None
 
     def _require_secrets(self, steps: Sequence[ChainStep]) -> None:
-        """Raise :class:`_Undecided` if the run is resumed and a step takes a secret argument: these are not stored."""
+        """Raise :class:`_Undecided` if the run is resumed and a step takes a secret argument, which is not stored."""
         for step in steps:
             if self._history is not None and self._needs_secret(step):
                 raise _Undecided(_uncalled(step, "failed", code="secret_lost"))
@@ -465,7 +482,7 @@ class RunExecutor:
         return any(argument.source == "call" and argument.value in self._plan.secrets for argument in step.arguments)
 
     def _can_be_released(self) -> bool:
-        """Return whether the run has a journal, with all that its remaining steps need."""
+        """Return whether the journal has all that the remaining steps need. A run without effects has none."""
         remaining = [step for step in self._plan.definition.steps if step.number not in self._settled_steps]
         return self._plan.has_effects and not any(map(self._needs_secret, remaining))
 
@@ -480,15 +497,15 @@ class RunExecutor:
         for outcome in history.carried:
             assert outcome.call is not None  # it was sent
             turn.record_effects([outcome.call], [outcome])
-        unknown = list(zip(history.unfinished, self._unknown.values(), strict=True))
-        not_repeatable = [outcome for call, outcome in unknown if not call.action.idempotent]
-        for call, outcome in unknown:
+        not_repeatable = [call for call in history.unfinished if not call.action.idempotent]
+        for call in history.unfinished:
+            outcome = self._unknown[call.kind, call.number]
             if not_repeatable:
                 turn.record_effects([call], [outcome])
             else:
                 turn.record_retry(call, outcome)
         if not_repeatable:
-            raise _Undecided(not_repeatable[0])
+            raise _Undecided(_lost_outcome(not_repeatable[0]))
 
     def _need_decision(self, culprit: StepOutcome) -> ExecutorEvent:
         self._reason, self._culprit = "needs_decision", culprit
@@ -507,7 +524,7 @@ class RunExecutor:
 
     # --- calls -------------------------------------------------------------------------------------------------------
 
-    async def _dispatch(self, calls: Sequence[ActionCall], permit: Permit) -> _Results:
+    async def _dispatch(self, calls: Sequence[ActionCall], permit: Permit) -> list[CallResult]:
         """Send the calls in parallel, and record the outcomes of effects."""
         if len(calls) == 1:
             return [await self._dispatch_one(calls[0], permit)]
@@ -518,7 +535,7 @@ class RunExecutor:
                 raise result
         return [result for result in results if not isinstance(result, BaseException)]
 
-    async def _dispatch_one(self, call: ActionCall, permit: Permit) -> tuple[StepOutcome, Slots]:
+    async def _dispatch_one(self, call: ActionCall, permit: Permit) -> CallResult:
         self._observer.progress(call.action.name, len(self.outcomes), len(self._plan.definition.steps))
         seconds = max(self._deadline - time.monotonic(), 0.001)
         outcome, slots = await self._actions.call(call, permit, self._slots, seconds)
@@ -526,11 +543,11 @@ class RunExecutor:
         self._observer.point(f"answered:{call.group}")
         lasting = call.kind == "undo" or self._plan.step(call.number).lasting
         if outcome.status == "unknown" and not lasting and not _is_repeatable(outcome):
-            outcome = msgspec.structs.replace(outcome, status="failed")  # no lasting effect to decide about
+            outcome = msgspec.structs.replace(outcome, status="failed")  # nothing lasts that an operator could decide
         if call.is_effect:
             await self._journal.record_outcomes([outcome], slots, self._rules.kept_values(outcome))
             self._observer.point(f"finished:{call.group}")
-        return outcome, slots
+        return CallResult(outcome, slots)
 
     def _watch_cancellation(self, calls: Sequence[ActionCall]) -> None:
         self._cancel_watcher = asyncio.create_task(self._cancel_reads(calls))
@@ -541,13 +558,13 @@ class RunExecutor:
         for call in calls:
             self._actions.cancel(call)
 
-    def _merge_slots(self, results: _Results) -> Slots:
+    def _merge_slots(self, results: Sequence[CallResult]) -> Slots:
         """Return the state slots after a round: the changes of each call, in the order of the steps."""
         if len(results) == 1:
-            return results[0][1]
+            return results[0].slots
         before = merged = self._slots
-        for _, after in results:
-            merged = apply_state(state_delta(before, after), merged)
+        for result in results:
+            merged = apply_state(state_delta(before, result.slots), merged)
         return merged
 
     def _notify_points(self, point: str) -> None:
@@ -555,7 +572,7 @@ class RunExecutor:
             self._observer.point(f"{point}:{call.group}")
 
     def _settle(self, outcome: StepOutcome) -> None:
-        """Add an outcome that the next record of the journal contains."""
+        """Add an outcome that is written to the journal with the start of the next effects."""
         self.outcomes.append(outcome)
         self._unsaved.append(outcome)
 
@@ -608,6 +625,7 @@ def _effect_status(outcome: StepOutcome, undo_status: Status | None) -> EffectSt
 
 
 def _may_stand(outcome: StepOutcome) -> bool:
+    """Return whether the effect of a call happened, or may have."""
     return outcome.status in ("done", "unknown") or outcome.happened
 
 
@@ -634,7 +652,7 @@ def _lost_outcome(call: ActionCall) -> StepOutcome:
 
 
 def _failure_at_last_step(outcomes: Sequence[StepOutcome], code: str, detail: str) -> StepOutcome:
-    """Return a failure between two rounds, or at the end of the run, as one of the last step."""
+    """Return a failure of the run itself, between two rounds or at its end; attributed to the last step."""
     last = outcomes[-1]
     return _failure_at(last.number, last.kind, last.action, code, detail)
 

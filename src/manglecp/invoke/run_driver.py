@@ -157,8 +157,8 @@ class RunDriver:
             current_rules=lambda: rules if self.successor is None else self.successor._rules(run),
             previews=self._previews,
             observer=observer,
-            seconds=self._limits.max_execution_ms / 1_000,
-            events=lambda outcomes: event_rows(events_of(outcomes, self._limits.max_events)),
+            time_limit=self._limits.max_execution_ms / 1_000,
+            event_rows=lambda outcomes: event_rows(events_of(outcomes, self._limits.max_events)),
         )
 
     async def _close(
@@ -185,7 +185,7 @@ class RunDriver:
                 refusal = gate_error(refused, builder.failure_context(chain_result, events))
                 return await self._end(journal, "failed", None, refusal, chain_result.outcomes)
             undecided, witness = True, None
-            chain_result = chain_result.undecided(refused)
+            chain_result = chain_result.with_refusal(refused)
             response = builder.build(chain_result, events, 0)
         if undecided:
             assert chain_result.culprit is not None
