@@ -22,9 +22,9 @@ from manglecp.toolhost.dispatch.messages import CallRefused, ErrorType
 from manglecp.toolhost.dispatch.process import HostProcess
 from manglecp.toolhost.dispatch.responses import HostLost, loss_type
 
-_MAX_FAILED_STARTS: Final = 2  # failed starts in a row after which calls no longer wait for a slot
+_MAX_FAILED_STARTS: Final = 2  # in a row; if every slot has that many, calls are refused at once
 _MEMORY_CHECK_CALLS: Final = 64  # calls between two checks of the memory of a busy host
-_PROBE: Final = b'{"aid":"_health"}\n'  # every host answers this without running an action
+_PROBE: Final = b'{"aid":"_health"}\n'  # a request that every host answers without running an action
 
 
 class HostSlot:
@@ -33,10 +33,10 @@ class HostSlot:
     def __init__(self) -> None:
         self.host: HostProcess | None = None
         self.load = 0  # calls that were granted this slot and have not released it
-        self.exclusive = False  # whether that is one exclusive call
+        self.exclusive = False  # whether an exclusive call has the slot
         self.successor_requested = False
-        self.retiring = False  # the successor is up: no new call gets the old host
-        self.calls = 0  # of the current host, probes included
+        self.retiring = False  # whether the successor is up: new calls then wait for it
+        self.calls = 0  # that the current host has served, probes included
         self.failed_starts = 0  # in a row
         self.last_start_error: tuple[ErrorType, str] = ("crash", "")  # type and detail
         self.initial_resident_bytes = 0
@@ -46,8 +46,10 @@ class HostSlot:
         """Return whether a call can go to this host now."""
         if self.host is None or not self.host.alive or self.retiring or self.exclusive:
             return False
-        # Without load a host may still not be idle: it works on a shared call whose caller has left.
-        return self.load == 0 and self.host.idle if exclusive else self.load < max_shared_calls
+        if exclusive:
+            # A host without load may be busy: with a shared call whose caller has left.
+            return self.load == 0 and self.host.idle
+        return self.load < max_shared_calls
 
     def count_call(self, limits: PoolLimits) -> None:
         """Count a call, and check the memory regularly: fast growth must not wait for the next health check."""
@@ -86,15 +88,13 @@ class HostQueue:
     async def acquire(self, deadline: float, *, exclusive: bool) -> HostSlot:
         """Return a slot with room, to be given back with :meth:`release`; ``deadline`` is a time of the event loop.
 
-        Raises :class:`.CallRefused` if none gets free before the deadline; or at once if the pool is closed, too many
-        calls are waiting, or no slot could start a host.
+        Raises :class:`.CallRefused` if no slot has room before the deadline; or at once if the pool is closed, too many
+        calls are waiting, or every slot has failed to start a host.
         """
-        if not self._waiters and not self._closed:
-            slot = self._take_room(exclusive)
-            if slot is not None:
-                return slot
         if self._closed:
             raise CallRefused("exception", "the pool is closed")
+        if not self._waiters and (slot := self._take_room(exclusive)) is not None:
+            return slot
         if self._all_starts_failed():
             raise CallRefused(*self.slots[0].last_start_error)
         if len(self._waiters) >= self._limits.queued:
@@ -108,9 +108,9 @@ class HostQueue:
             if waiter.granted.done() and not waiter.granted.cancelled() and waiter.granted.exception() is None:
                 self.release(waiter.granted.result())  # granted just before the timeout or cancellation
             else:
-                with contextlib.suppress(ValueError):
+                with contextlib.suppress(ValueError):  # admit() may have removed it
                     self._waiters.remove(waiter)
-                self.admit()
+                self.admit()  # the waiters behind this one may fit
             if isinstance(error, TimeoutError):
                 raise CallRefused("timeout", "no host was free before the deadline; nothing was sent") from error
             raise
@@ -119,7 +119,7 @@ class HostQueue:
         slot.load -= 1
         slot.exclusive = False
         if slot.load == 0 and (slot.host is None or slot.retiring or not slot.host.alive):
-            slot.wake.set()
+            slot.wake.set()  # the supervisor waits for the last call of this host
         self.admit()
 
     def admit(self) -> None:
@@ -200,7 +200,7 @@ class HostSupervisor:
             host = await self._start(slot)
             if host is None:
                 self._queue.start_failed(slot)
-                doublings = min(slot.failed_starts, 16)  # a larger power could overflow a float
+                doublings = min(slot.failed_starts, 16)  # limited, so that the product does not overflow a float
                 await asyncio.sleep(min(self._limits.backoff * 2**doublings, self._limits.max_backoff))
                 continue
             while host is not None:
@@ -220,7 +220,7 @@ class HostSupervisor:
         finally:
             slot.host = None
             stop = self._stop(host)
-            if successor is None:  # the next host starts after the end of this one
+            if successor is None:  # the next host is not started before this one has ended
                 await asyncio.shield(stop)
         return successor
 
@@ -232,7 +232,7 @@ class HostSupervisor:
             )
         except FileNotFoundError as error:
             slot.last_start_error = ("not_found", f"the host program is missing: {error.filename}")
-            # A second try is useless: let start_failed() reach the maximum at once.
+            # A retry would fail as well, so the next start_failed() reaches the maximum.
             slot.failed_starts = max(slot.failed_starts, _MAX_FAILED_STARTS - 1)
             return None
         except (OSError, ValueError, SubprocessError) as error:
@@ -257,7 +257,7 @@ class HostSupervisor:
         return stop
 
     async def _watch(self, slot: HostSlot, host: HostProcess) -> HostProcess | None:
-        """Wait until the host is dead or retired and unused; return its successor, if there is one."""
+        """Wait until the host is unused, and dead or retiring; return its successor, if there is one."""
         successor: HostProcess | None = None
         try:
             while host.alive and not (slot.retiring and slot.load == 0):
@@ -266,7 +266,7 @@ class HostSupervisor:
                     successor = await self._start(slot)
                     slot.retiring = successor is not None
                     if successor is not None or not host.alive:
-                        continue
+                        continue  # the condition of the loop may have changed
                 try:
                     async with asyncio.timeout(self._limits.health_interval):
                         await slot.wake.wait()
@@ -282,7 +282,7 @@ class HostSupervisor:
         return successor
 
     async def _check_health(self, slot: HostSlot, host: HostProcess) -> None:
-        """Check memory and, if the host is idle, responsiveness: a busy host that hangs misses deadlines of calls."""
+        """Check memory and, if the host is idle, responsiveness: a hanging busy host is found by deadlines of calls."""
         if slot.has_grown(self._limits):
             slot.request_successor()
         if slot.load or slot.successor_requested:

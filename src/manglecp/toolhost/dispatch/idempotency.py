@@ -1,12 +1,12 @@
 """One effect per idempotency key, across the hosts of a pool.
 
-A host caches its answers by key, but the same key may reach another host while the first one works, after it was
-replaced, or after it died before answering. So the pool has a table, per identity and action:
+A host caches its answers by key, but a repeated call may reach another host, or the host may die before it answers. So
+the pool has a table of keys, per identity and action. What a call gets, by the state of its key:
 
-* a running call with the key: wait for it;
-* a success within the last minute: the same answer, its change applied to the state of this call;
-* an unknown outcome: ``outcome_unknown`` again, without expiry; verify the effect, then use a new key;
-* other input under the key: ``idempotency_conflict``; a failure: the call runs.
+* another call with the key is running: wait for that call;
+* a success within the last minute: the same answer, with its change applied to the state of this call;
+* an unknown outcome: ``outcome_unknown``, without expiry; the client verifies the effect and then uses a new key;
+* a call with other input: ``idempotency_conflict``; a failure, or no entry: the call runs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _Key: TypeAlias = tuple[str, str, str]  # identity, action id, idempotency key
 
 
 class _Entry(NamedTuple):
-    """The result of a call with this input; ``answer`` None if the outcome is unknown."""
+    """The result of a call with this input; ``answer`` is None if the outcome is unknown."""
 
     input_digest: str
     answer: ActionResult | None = None
@@ -42,7 +42,7 @@ class IdempotencyTable:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._running: dict[_Key, _Running] = {}
         self._answers: AnswerCache[_Entry] = AnswerCache(clock)
-        self._unknown_outcomes: AnswerCache[_Entry] = AnswerCache(clock)  # apart: answers must not evict them
+        self._unknown_outcomes: AnswerCache[_Entry] = AnswerCache(clock)  # separate, so that answers do not evict them
 
     async def once(
         self,
@@ -52,9 +52,9 @@ class IdempotencyTable:
         deadline: float,
         outcome_unknown: Callable[[], bool],
     ) -> ActionResult | DispatchError:
-        """Return the result that the key of the call has, or else (also without a key) that of ``run``.
+        """Return the known result of the key of the call; else call ``run`` and return its result.
 
-        ``outcome_unknown`` is called if ``run`` is cancelled or raises: whether an effect may have happened.
+        ``outcome_unknown`` is called if ``run`` is cancelled or raises; it returns whether an effect may have happened.
         """
         if not call.idempotency_key:
             return await run()

@@ -74,6 +74,7 @@ def default_pool_size(environ: Mapping[str, str]) -> int:
     text = environ.get(name, "").strip()
     if not text:
         return DEFAULT_POOL_SIZE
+    # The length is limited because int() raises for thousands of digits.
     if not (text.isascii() and text.isdigit() and len(text) < 4 and 1 <= int(text) <= MAX_POOL_SIZE):
         raise SettingError(f"{name}={text!r}: a whole number from 1 to {MAX_POOL_SIZE} is expected")
     return int(text)
@@ -99,16 +100,17 @@ class PoolLimits(NamedTuple):
     max_backoff: float = 5.0
 
 
-EVERY: Final = "*"  # allows every program that an action names
+EVERY: Final = "*"  # in a list of allowed programs: every program that an action names
 
-_PYTHON: Final = re.compile(r"python(\d(\.\d+)?t?)?")
+_PYTHON: Final = re.compile(r"python(\d(\.\d+)?t?)?")  # python, python3, python3.14t
 _SYSTEM_PREFIXES: Final = frozenset({Path("/"), Path("/usr"), Path("/usr/local")})
-"""The sandbox allows their library folders by default."""
+"""Folders whose ``lib`` and ``lib64`` every sandbox allows."""
 _MAX_PTH_FILES: Final = 200
 _MAX_PTH_BYTES: Final = 65_536
 _MAX_WIDE_PARTS: Final = 2
-"""Parts of the path of ``/`` or a folder directly below it: such folders belong to the system or to all users."""
-_BASE_BIN: Final = re.compile(r"^home\s*=\s*(\S.*?)\s*$", re.MULTILINE)  # in pyvenv.cfg
+"""Path parts of ``/`` and of folders directly below it, which hold more than one project."""
+_BASE_BIN: Final = re.compile(r"^home\s*=\s*(\S.*?)\s*$", re.MULTILINE)
+"""The line of ``pyvenv.cfg`` with the ``bin`` folder of the base interpreter."""
 
 
 class ProgramFinder:
@@ -125,7 +127,7 @@ class ProgramFinder:
         program = self._settings.get(name, name)
         if program.startswith("/"):
             return shutil.which(program)
-        if not program or "/" in program or not self._search_path:  # which() has a default for an empty path
+        if not program or "/" in program or not self._search_path:  # which() would replace an empty search path
             return None
         return shutil.which(program, path=self._search_path)
 
@@ -140,26 +142,26 @@ class ProgramFinder:
 def library_paths(program: str) -> Iterator[str]:
     """Yield the paths that a Python interpreter reads beside the system libraries; none for other programs.
 
-    These are its libraries, those of its base environment, and the folders of editable installs. They are found
-    without running it, from ``pyvenv.cfg`` and ``.pth`` files. Hidden folders and those that hold more than a project
-    (a home, ``/opt``) are omitted.
+    These are its libraries, those of its base environment, and the folders of editable installs. They are found in
+    ``pyvenv.cfg`` and ``.pth`` files, without running the interpreter. Hidden folders and those that hold more than a
+    project (a home, ``/opt``) are omitted.
     """
     path = Path(program)
     if _PYTHON.fullmatch(path.name):
-        yield from _environment(path.parent.parent)
-        yield from _environment(path.resolve().parent.parent)
+        yield from _environment_paths(path.parent.parent)
+        yield from _environment_paths(path.resolve().parent.parent)
 
 
-def _environment(prefix: Path) -> Iterator[str]:
+def _environment_paths(prefix: Path) -> Iterator[str]:
     venv_file = prefix / "pyvenv.cfg"
     if venv_file.is_file():
         yield str(venv_file)
         if base_bin := _BASE_BIN.search(venv_file.read_text(encoding="utf-8", errors="replace")):
-            yield from _libraries(Path(base_bin[1]).resolve().parent)
-    yield from _libraries(prefix)
+            yield from _library_folders(Path(base_bin[1]).resolve().parent)
+    yield from _library_folders(prefix)
 
 
-def _libraries(prefix: Path) -> Iterator[str]:
+def _library_folders(prefix: Path) -> Iterator[str]:
     if prefix not in _SYSTEM_PREFIXES:
         yield from (str(folder) for folder in (prefix / "lib", prefix / "lib64") if folder.is_dir())
         for file in sorted(prefix.glob("lib/python3*/site-packages/*.pth"))[:_MAX_PTH_FILES]:
@@ -171,14 +173,14 @@ def _editable_installs(file: Path) -> Iterator[str]:
     home = Path.home()
     for line in file.read_bytes()[:_MAX_PTH_BYTES].decode(errors="replace").splitlines():
         folder = Path(line.strip())
-        hidden = any(part.startswith(".") for part in folder.parts)
-        wide = len(folder.parts) <= _MAX_WIDE_PARTS or home.is_relative_to(folder)
-        if folder.is_absolute() and not hidden and not wide and folder.is_dir():
+        is_hidden = any(part.startswith(".") for part in folder.parts)
+        is_wide = len(folder.parts) <= _MAX_WIDE_PARTS or home.is_relative_to(folder)
+        if folder.is_absolute() and not is_hidden and not is_wide and folder.is_dir():
             yield str(folder)
 
 
 _INHERITED_VARIABLES: Final = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
-_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_PDEATHSIG: Final = 1  # from <sys/prctl.h>
 _prctl: Final = ctypes.CDLL(None).prctl  # looked up here, because a child between fork and exec must not load libraries
 
 
@@ -186,12 +188,12 @@ _prctl: Final = ctypes.CDLL(None).prctl  # looked up here, because a child betwe
 class HostCommand:
     """The command that starts the host of one plugin.
 
-    Our own host has options for two inherited descriptors (its lease key; progress and logs) and for the id of its
-    parent, to end with it. A foreign host has none of them. ``issues_leases``: a foreign host enforces leases, and
-    issues them on its pipe.
+    Our own host has options for two inherited descriptors (its lease key; progress and logs) and for the process id of
+    its parent, with which it ends. A foreign host has none of these options. ``issues_leases``: it is a foreign host
+    that enforces leases, and issues them on its pipe.
 
     The process of a ``contained`` host is a supervisor, which kills all processes of the host on SIGHUP. A
-    ``single_use`` host serves one call; its answer is returned when all processes of the host are dead.
+    ``single_use`` host serves one call, whose answer is returned when all processes of the host are dead.
     """
 
     argv: tuple[str, ...]
@@ -225,20 +227,21 @@ class HostCommand:
         """Return the command of our own host for a Python file or module, whose content may be pinned by ``sha256``.
 
         ``workspace`` are folders to write, of which the first is the working directory; if ``read_only``, they can only
-        be read. ``writable`` and ``readable`` are further paths, ``executables`` the programs that it may start.
+        be read. ``writable`` and ``readable`` are further paths, ``executables`` the programs that a host may start.
         ``limits`` override fields of :class:`manglecp.toolhost.sandbox.Policy`: ``memory``, ``file_size``,
-        ``open_files``, ``processes``, ``cpu_seconds``, ``temporary``. In the profile ``spawn``, ``single_use`` is the
-        default. Without ``may_fork``, ``standard`` and ``spawn`` permit no processes and programs. ``settings`` reach
-        the actions through the environment, which other users cannot read, unlike the command line. A host that cannot
-        be sandboxed as requested exits at once.
+        ``open_files``, ``processes``, ``cpu_seconds``, ``temporary``. ``single_use`` defaults to True in the profile
+        ``spawn``. Without ``may_fork``, the profiles ``standard`` and ``spawn`` permit no processes.
+        ``settings`` are passed in the environment, which other users cannot read, unlike the command line. A host that
+        cannot be sandboxed as requested exits at once.
         """
         options = ["--sandbox", sandbox]
-        folders = {"--workspace": workspace, "--writable": writable, "--readable": readable}
-        for option, paths in {**folders, "--executable": executables}.items():
-            for path in paths if sandbox != "none" else ():  # "none" has no restrictions, and no such options
-                options += [option, path]
-        if read_only and sandbox != "none":
-            options.append("--read-only")
+        if sandbox != "none":  # which has no restrictions, and no such options
+            folders = {"--workspace": workspace, "--writable": writable, "--readable": readable}
+            for option, paths in {**folders, "--executable": executables}.items():
+                for path in paths:
+                    options += [option, path]
+            if read_only:
+                options.append("--read-only")
         if not may_fork and sandbox in CONTAINED:
             options.append("--no-processes")
         for name, value in (limits or {}).items():
@@ -264,7 +267,7 @@ class HostCommand:
 
 
 class LaunchedHost(NamedTuple):
-    """A started process, its lease key, and the descriptor that reads its progress pipe."""
+    """A started process, its lease key, and the read end of the pipe for its progress and logs."""
 
     process: subprocess.Popen[bytes]
     lease_key: bytes | None
@@ -274,8 +277,7 @@ class LaunchedHost(NamedTuple):
 def launch(command: HostCommand, *, reports: bool = True) -> LaunchedHost:
     """Start the process; raises OSError. Its progress and logs are discarded unless ``reports``.
 
-    Call it in a thread that outlives the host: the kernel takes the end of the *thread* that forked for the end of the
-    parent.
+    Call it in a thread that outlives the host: for the parent death signal, the parent is the *thread* that forked.
     """
     argv = list(command.argv)
     if command.parent_option is not None:
@@ -307,8 +309,8 @@ def launch(command: HostCommand, *, reports: bool = True) -> LaunchedHost:
             env=dict(command.environ),
             start_new_session=True,
             pass_fds=inherited_fds,
-            # A preexec_fn forces a fork that copies our page tables, and blocks the loop meanwhile. Only a foreign host
-            # needs it: ours sets its own parent death signal.
+            # A preexec_fn makes the fork copy our page tables, which blocks the event loop. Only a foreign host needs
+            # it: ours sets its own parent death signal.
             preexec_fn=_death_signal_setter(os.getpid()) if command.parent_option is None else None,
         )
     except BaseException:
@@ -326,7 +328,7 @@ def _death_signal_setter(parent: int) -> Callable[[], None]:
 
     def set_death_signal() -> None:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:  # it died before the signal was set
+        if os.getppid() != parent:  # the parent died before the signal was set
             os._exit(1)
 
     return set_death_signal
