@@ -139,7 +139,7 @@ def check_witnesses(turns: Turns, *witnesses: Mapping[str, Any]) -> None:
         assert witness["result"] == "accepted"
         assert witness["failureClasses"] == []
         assert MARKER not in msgspec.json.encode(dict(witness)).decode()
-    assert [witness["id"] for witness in witnesses] == turns.closed.witnesses[-len(witnesses) :]
+    assert [witness["id"] for witness in witnesses] == turns.closed_turns.witnesses[-len(witnesses) :]
 
 
 def rows(witness: Mapping[str, Any], kind: str) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """The evidence of a run's turns: call spec, constraints, calls and their results, as digests, ids and codes.
 
 The parts that depend only on the policy package and the stored chain are computed once per chain (:class:`ChainTerms`).
-A package cannot require less than the server: every turn claims governance, has the four controls below, and needs an
-approval at the highest risk tier. The harness is made for turns of a model. A server's turn has none: its rows of
-renders, queue and views describe the response and the ledger.
+A package cannot require less than the server: every turn binds the digest of the governance profile, has the controls
+``_REQUIRED_CONTROLS``, and needs an approval at the highest risk tier. The harness is made for turns of a model. No
+model takes part in a server's turn: its rows of renders, queue and views describe the response and the ledger.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from manglecp.pack import ActionDescription
 Pattern: TypeAlias = Literal["single", "chain", "parallel"]
 
 ADMIT: Final = "manglecp.admit"
-"""The server's own tool, with which a run begins."""
+"""The name of the server's own tool, which every run calls first."""
 ADMIT_SCHEMA: Final = digest(
     {
         "type": "object",
@@ -40,7 +40,7 @@ _RISK_TIERS: Final = ("low", "moderate", "high")
 _REQUIRED_CONTROLS: Final = ("policyProvenance", "guardrailStages", "observabilityMode", "riskTier")
 _APPROVED_TIERS: Final = ("high",)
 """The risk tiers at which a turn needs an approval."""
-_CALL_ID_PLACEHOLDER: Final = "turn1_"
+_CALL_ID_PLACEHOLDER: Final = "turn1_"  # how the ids of turns begin
 
 
 def claim_of(action: ActionDescription) -> str:
@@ -61,9 +61,9 @@ class ChainTerms(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True)
     plugin_digest: str
     """The digest of the file of actions that the hosts load."""
     gates: int
-    """The number of gates of a run without failures."""
+    """The number of gates that a run without failures passes: one for each round of effects."""
     risk_tier: str = "low"
-    """The minimum; the tiers of the actions may raise it."""
+    """The minimum of :attr:`tier`."""
     sandbox: str = "strict"
     """The profile of the hosts."""
     pattern: Pattern = "chain"
@@ -74,14 +74,14 @@ class ChainTerms(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True)
     def tier(self) -> str:
         """The risk tier of the chain: of its action with the highest tier, and at least :attr:`risk_tier`."""
         if self.risk_tier not in _RISK_TIERS:
-            return self.risk_tier  # no turn opens with an unknown tier
+            return self.risk_tier  # the harness refuses to open a turn with an unknown tier
         action_tier = max((action.tier for action in self.actions.values()), default=0)
         of_actions = "low" if action_tier <= 0 else "moderate" if action_tier < 3 else "high"
         return max(of_actions, self.risk_tier, key=_RISK_TIERS.index)
 
     @property
     def max_turns(self) -> int:
-        """The limit of the turns of a run: each gate, an undo for each, the last turn, and the spare turns."""
+        """The limit of the turns of a run: one for each gate and its undo, the last turn, and the spare turns."""
         return 2 * self.gates + 1 + self.spare_turns
 
     @property
@@ -92,22 +92,22 @@ class ChainTerms(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True)
     @cached_property
     def admitted_turns(self) -> int:
         """The number of turns that the package admits; the needed ones if it has no limit."""
-        limit: int = self.package.contents.get("stop", {}).get("maxTurns", self.needed_turns)
-        return limit
+        max_turns: int = self.package.contents.get("stop", {}).get("maxTurns", self.needed_turns)
+        return max_turns
 
     @cached_property
     def host_ref(self) -> str:
-        """The provenance of an outcome that no operator decided."""
+        """The provenance of an outcome that a host returned."""
         return f"toolhost/{self.plugin_digest}"
 
     @cached_property
     def schemas(self) -> Mapping[str, str]:
-        """The digest of each tool's input schema."""
+        """The digest of each tool's input schema, by name of the tool (``aid`` of an action)."""
         of_actions = {action.aid: digest(dict(action.input_schema)) for action in self.actions.values()}
         return dict(sorted({ADMIT: ADMIT_SCHEMA, **of_actions}.items()))
 
     def schema_of(self, action: ActionDescription) -> str:
-        """Return the digest of an action's own input schema, also if the chain has another action of that name."""
+        """Return the digest of the action's input schema, also if the action of this name in the chain is another."""
         if self.actions.get(action.name) is action:
             return self.schemas[action.aid]
         return digest(dict(action.input_schema))
@@ -139,8 +139,8 @@ class ChainTerms(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True)
         contents, documents = self.package.contents, self.documents
         stop = dict(contents.get("stop", {}))
         stop["maxTurns"] = min(self.max_turns, stop.get("maxTurns", self.max_turns))
-        is_from_package = contents.get("sandbox", {}).get("profile") == self.sandbox
-        sandbox_digest = self.package.digests["sandbox"] if is_from_package else digest({"profile": self.sandbox})
+        is_package_profile = contents.get("sandbox", {}).get("profile") == self.sandbox
+        sandbox_digest = self.package.digests["sandbox"] if is_package_profile else digest({"profile": self.sandbox})
         return {
             **self.package.call_spec(session_id="", turn_index=0, model_ref="", prompt_digest=""),
             "orchestrationRole": "orchestrator",
@@ -159,7 +159,7 @@ class ChainTerms(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True)
         }
 
     def template(self, approval: str | None, *, parallel: bool) -> TurnBuilder:
-        """Return an empty turn without its id. ``parallel``: its calls may run in parallel."""
+        """Return an empty turn without its id. ``approval`` is a reference; ``parallel``: calls may run in parallel."""
         template = self._parallel if parallel else self._sequential
         if approval is None:
             return template
@@ -172,7 +172,7 @@ class ChainTerms(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True)
 
     @cached_property
     def _parallel(self) -> TurnBuilder:
-        transport = self.package.contents.get("transport", {})  # the package may forbid parallel calls
+        transport = self.package.contents.get("transport", {})  # it may forbid parallel calls
         policy = {
             "parallelToolCalls": transport.get("parallelToolCalls", True),
             "ordering": transport.get("ordering", "any"),
@@ -214,7 +214,7 @@ class RunTerms(msgspec.Struct, frozen=True):
     run: str
     admission_digest: str
     approval: str | None
-    """The reference to the approval."""
+    """The reference to the approval, or to its waiver."""
     chain: ChainTerms
 
 
@@ -224,10 +224,10 @@ Row: TypeAlias = dict[str, Any]
 Events: TypeAlias = Sequence[Mapping[str, Any]]
 """The events of the run so far, as in its response."""
 States: TypeAlias = Mapping[Any, str]
-"""The status of each step."""
+"""The status of each step and of each undo."""
 _ADMISSION_REF: Final = "invoke/admission"
 """The provenance of the admission's result."""
-_INJECTION_POINT: Final = "invoke_response"
+_INJECTION_POINT: Final = "invoke_response"  # results reach the client in the response only
 _UNKNOWN: Final = "outcome_unknown"
 _BAD_OUTPUT: Final = "bad_output"
 _TRANSIENT: Final = frozenset({"timeout", "crash", _UNKNOWN, "breaker_open", "queue_full"})
@@ -260,9 +260,9 @@ class TurnCall:
     call: ActionCall | None = None
     """None for the admission."""
     result_position: int | None = None
-    """The position of its result among those of the turn; None without a result."""
+    """The position of its result among the results of the turn; None without a result."""
     outcome: StepOutcome | None = None
-    """None for the admission, and without a result."""
+    """None for the admission, and for a call without a result."""
     next_call_id: str | None = None
     """The id of the next attempt, if the call is repeated."""
 
@@ -285,14 +285,14 @@ class TurnEvidence:
         self._chain = terms.chain
         self._calls: dict[str, TurnCall] = {}
         self._stray: list[TurnCall] = []
-        """Results of calls that were not requested, or that have a result already."""
+        """Results of calls that were not requested, or that had a result already. The harness refuses them."""
         self._ungated: list[str] = []
         """The ids of effects that no gate authorised."""
         self._result_count = 0
         self.max_parallel = 1
         """The largest number of parallel calls."""
 
-    def admission(self, turn: int) -> TurnCall:
+    def build_admission(self, turn: int) -> TurnCall:
         """Return the call that reads the admission record and returns its digest. All effects depend on it."""
         run, position = self._terms.run, len(self._calls)
         call_id = f"{run}/admit/{turn}"
@@ -334,7 +334,7 @@ class TurnEvidence:
                 continue  # skipped, or not callable
             turn_call = self._calls.get(call.call_id)
             if turn_call is None or turn_call.result_position is not None:
-                turn_call = self._turn_call(call, 0, "")
+                turn_call = self._turn_call(call, position=0, group="")  # its request is not a row of the turn
                 self._stray.append(turn_call)
             turn_call.result_position, turn_call.outcome = self._next_result_position(), outcome
 
@@ -352,7 +352,7 @@ class TurnEvidence:
     def calls(self) -> Iterable[TurnCall]:
         return self._calls.values()
 
-    def closing(
+    def build_closing(
         self,
         turn: int,
         reason: str,
@@ -365,15 +365,15 @@ class TurnEvidence:
     ) -> tuple[list[Row], list[Row], Row, Row, Row]:
         """Return the arguments of :meth:`ToolRequests.close`: results, uses, protocol state, findings, and renders.
 
-        ``turn`` is its number, ``reason`` its stop reason. ``inputs`` are the calls that its mutation depends on; None
-        at the end of the run. ``fence`` is that of a process that resumes the run.
+        ``turn`` is the number of the turn, ``reason`` its stop reason. ``inputs`` are the calls that its mutation
+        depends on; None at the end of the run. ``fence`` is the fencing token of a process that resumes the run.
         """
         run, spec, approval = self._terms.run, self._chain.spec, self._terms.approval
         with_result = [*(call for call in self._calls.values() if call.result_position is not None), *self._stray]
         event_digests = [digest(dict(event)) for event in events]
         results, uses, renders = [], [], []
         for call, render_digest in zip(with_result, _render_digests(with_result, events, event_digests), strict=True):
-            if call.outcome is None:
+            if call.outcome is None:  # the admission
                 result_digest = self._terms.admission_digest
             elif call.outcome.status == "done":
                 result_digest = call.outcome.output_digest or digest(call.outcome.output)
@@ -423,7 +423,7 @@ class TurnEvidence:
         return results, uses, protocol, self._findings(), renders_row
 
     def _findings(self) -> Row:
-        """Return the guardrail decisions, and the joined branches of parallel groups."""
+        """Return the guardrail decisions and, for parallel calls, whether each branch has a result."""
         findings: Row = {"guardrailDecisions": self._guardrail_rows()}
         if self.max_parallel > 1:
             findings["branchJoins"] = [
@@ -461,7 +461,8 @@ class TurnEvidence:
         for_gate = inputs is not None and call in inputs
         for_response = call.outcome is None and not for_gate
         if call.is_done and call not in self._stray:
-            for_step = call.number in reads.steps  # whose use is credited to the gate, at the end to the response
+            for_step = call.number in reads.steps
+            # A use by a step counts for the gate before that step; in the last turn, for the response.
             for_gate = for_gate or (for_step and inputs is not None)
             for_response = call.number in reads.answer or (for_step and inputs is None)
         if not for_gate and not for_response:
@@ -474,11 +475,11 @@ class TurnEvidence:
         return row
 
     def _guardrail_rows(self) -> list[Row]:
-        """Return the guardrail decisions: those of the server's checks, and blocked calls."""
-        failed = [(call.call_id, call.outcome) for call in self.calls if not call.is_done]
-        bad_outputs = [call_id for call_id, outcome in failed if outcome is not None and outcome.code == _BAD_OUTPUT]
+        """Return the decisions of the server's checks: each passes once, and blocks the calls that it refused."""
+        not_done = [(call.call_id, call.outcome) for call in self.calls if not call.is_done]
+        bad_outputs = [call_id for call_id, outcome in not_done if outcome is not None and outcome.code == _BAD_OUTPUT]
         policy, approval = self._chain.spec.get("guardrailStagePolicyDigest"), self._terms.approval
-        decisions: list[tuple[str, str, str | None]] = [  # the stage, the guardrail, and the call that it blocks
+        decisions: list[tuple[str, str, str | None]] = [  # the stage, the guardrail, and the id of a blocked call
             ("pre_flight", "proof", None),
             ("pre_flight", "policy", None),
             *(("pre_flight", "gate", call_id) for call_id in self._ungated),
@@ -522,7 +523,7 @@ def _request_row(call_id: str, tool: str, schema: str, input_digest: str, positi
 
 
 def _code_of(outcome: StepOutcome) -> str:
-    """Return the code of an error. A text that is not a code may come from the action, and is replaced."""
+    """Return the code of an error. A text that has not the form of a code may come from the action: it is replaced."""
     if outcome.code is None:
         return _UNKNOWN if outcome.status == "unknown" else "failed"
     return outcome.code if _CODE_PATTERN.fullmatch(outcome.code) else "unlisted_code"
@@ -534,7 +535,7 @@ def _render_digests(calls: Sequence[TurnCall], events: Events, event_digests: Se
     The last events of the run are those of this turn, so calls and events are matched from the end. A result without an
     event (the admission, or above the limit of events) is rendered by its action and status.
     """
-    unmatched = len(events)
+    unmatched = len(events)  # the events before this position have no call yet
     render_digests: list[str] = []
     for call in reversed(calls):
         status = "success" if call.outcome is None else EVENT_STATUS[call.outcome.status]

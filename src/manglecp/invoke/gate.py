@@ -5,7 +5,7 @@
 * A turn closes only with an outcome of each call that its predecessor authorised, and with no other effect.
 * A gate also judges the requests of the next turn, so no effect is authorised that the next turn could not contain.
 
-Each turn is judged in full, at each state. This module has no side effects; the caller writes the journal.
+The harness judges all rows of a turn again at each state. This module only computes; the caller writes the journal.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ _NO_STATES: Final[States] = {}
 class GateRefused(Exception):
     """The evidence does not permit the next state of a turn.
 
-    ``classes`` are the fail-closed classes of the findings, sorted and unique; empty for contradictory rows.
+    ``classes`` are the fail-closed classes of the findings, sorted and unique; empty if the harness rejected the rows
+    as contradictory (``why``).
     """
 
     def __init__(
@@ -65,8 +66,8 @@ class GateRefused(Exception):
 
 
 @contextmanager
-def _refusals(state: TurnState) -> Iterator[None]:
-    """Raise :class:`GateRefused` if the harness refuses ``state``, or an earlier one that its error names."""
+def _as_gate_refused(state: TurnState) -> Iterator[None]:
+    """Convert the harness's refusals to :class:`GateRefused`; ``state`` is the state that the block would reach."""
     try:
         yield
     except TurnBlocked as error:
@@ -81,7 +82,7 @@ class Resumption:
     """The state from which another process resumes a run."""
 
     fence: int
-    """The fencing token of that process: another one for each takeover of the run."""
+    """The fencing token of that process; each takeover of the run has its own."""
     witnesses: tuple[str, ...] = ()
     """The ids of the witnesses of the closed turns, in order."""
 
@@ -93,12 +94,12 @@ class Turns:
         self.terms = terms
         self.count = 0
         """The number of turns, the current one included."""
-        self.closed = _ClosedTurns()
+        self.closed_turns = _ClosedTurns()
         self.authorised: dict[str, ActionCall] = {}
         """The calls that the last turn authorised, by id."""
+        # The last arguments and result of call_spec: a gate judges the next turn, which is then opened with the same.
         self._spec_key: tuple[int, bool, int | None] | None = None
         self._spec: CallSpec | None = None
-        """The last result of :meth:`call_spec`: a gate judges the next turn before that turn is opened."""
 
     def open(self, *, parallel: bool = False, resumed: Resumption | None = None) -> Turn:
         """Open the next turn. Raises :class:`GateRefused`.
@@ -108,24 +109,24 @@ class Turns:
         """
         chain = self.terms.chain
         if resumed is None and self.count == 0 and chain.admitted_turns < chain.needed_turns:
-            # The run would stop after some of its effects.
+            # Refused now, because the run would stop after some of its effects.
             why = f"the chain takes {chain.needed_turns} turns, and its policies admit {chain.admitted_turns}"
             raise GateRefused(TurnState.CALL_SPEC, ("protocol.stop_reason_unhandled",), why=why)
         if resumed is not None:
-            self.closed = _ClosedTurns(resumed.witnesses)
+            self.closed_turns = _ClosedTurns(resumed.witnesses)
             self.count = max(self.count, len(resumed.witnesses))
             self.authorised = {}
         self.count += 1
         return Turn(self, self.count, parallel, resumed)
 
     def call_spec(self, number: int, parallel: bool, fence: int | None = None) -> CallSpec:
-        """Return the call spec of a turn. ``fence`` distinguishes turns of processes that resume the same run."""
+        """Return the call spec of a turn. ``fence`` makes the id unique if several processes resume the run."""
         key = (number, parallel, fence)
         if self._spec is None or self._spec_key != key:
             terms = self.terms
             prompt_digest = terms.admission_digest if fence is None else digest([terms.admission_digest, fence])
             turn_id = call_id(terms.run, number, terms.chain.model_ref, prompt_digest)
-            with _refusals(TurnState.CALL_SPEC):
+            with _as_gate_refused(TurnState.CALL_SPEC):
                 self._spec = CallSpec.of(terms.chain.template(terms.approval, parallel=parallel).with_call_id(turn_id))
             self._spec_key = key
         return self._spec
@@ -140,10 +141,10 @@ class Turn:
         self._parallel = parallel
         self._resumed = resumed
         self._authorised = dict(turns.authorised)
-        """The calls, by id, of which this turn must have an outcome."""
+        """By id: the calls that the last turn authorised. This turn closes only with an outcome of each."""
         self._evidence = TurnEvidence(turns.terms)
         self._unjudged: list[TurnCall] = []
-        """Recorded requests that are judged with the next request or at the end of the turn."""
+        """Recorded calls that ``_state`` does not contain yet; judged with the next request, or at the end."""
         self._is_closed = False
         self._fence = None if resumed is None else resumed.fence
         self._state: CallSpec | ToolRequests = turns.call_spec(number, parallel, self._fence)
@@ -151,7 +152,7 @@ class Turn:
     def admit(self) -> None:
         """Record the admission of the run, as the first call of the first turn of a process."""
         self._ensure_open()
-        self._record([self._evidence.admission(self.number)])
+        self._record([self._evidence.build_admission(self.number)])
 
     def request(self, calls: Sequence[ActionCall]) -> ToolRequests:
         """Request calls of tier 0, which run in parallel, and return the state from which their leases are issued.
@@ -163,10 +164,10 @@ class Turn:
             if call.is_effect:
                 raise ValueError(f"{call.call_id} has an effect, which needs an authorisation")
         requests = self._evidence.build_requests(calls)
-        self._state = state = self._judge(requests)
+        self._state = requested = self._judge(requests)
         self._unjudged = []
         self._evidence.record(requests)
-        return state
+        return requested
 
     def record_outcomes(self, outcomes: Iterable[StepOutcome]) -> None:
         """Record the outcomes of requested calls. A skipped step has no call and no row."""
@@ -177,6 +178,7 @@ class Turn:
         """Record parallel calls and their outcomes: authorised effects, reads of a plan, or calls from the journal."""
         self._ensure_open()
         for call in calls:
+            # In a resumed run another process authorised the calls, which is not known here.
             if self._resumed is None and call.is_effect and self._authorised.get(call.call_id) != call:
                 self._evidence.record_ungated(call)
         self._record(self._evidence.build_requests(calls))
@@ -206,14 +208,14 @@ class Turn:
             raise ValueError("no calls to authorise")
         turns = self._turns
         self._judge_next_turn(calls)
-        inputs, witnesses, dangling = _find_dependencies(calls, self._evidence, turns.closed)
-        refs = sorted([*(turn_call.ref for turn_call in inputs), *dangling])
-        mutation = _mutation_row(turns.terms, calls, claims, refs, witnesses)
+        inputs, witnesses, dangling = _find_dependencies(calls, self._evidence, turns.closed_turns)
+        input_refs = sorted([*(turn_call.ref for turn_call in inputs), *dangling])
+        mutation = _mutation_row(turns.terms, calls, claims, input_refs, witnesses)
         chain = turns.terms.chain
         required = chain.package.contents["mutation"].get("requiredCapabilityClaims", ())
         needed_claims = sorted({BASE_CLAIM, *required, *(claim_of(call.action) for call in calls)})
         constraints = {**chain.mutation_constraints, "requiredCapabilityClaims": needed_claims}
-        with _refusals(TurnState.MUTATION_READY):
+        with _as_gate_refused(TurnState.MUTATION_READY):
             closed = self._close("tool_use", reads, events, states, inputs)
             ready = closed.authorize(mutation, {"mutationConstraints": constraints})
         turns.authorised = {call.call_id: call for call in calls}
@@ -225,7 +227,7 @@ class Turn:
         """Close the last turn. ``paused``: the run waits for an operator's decision. Raises :class:`GateRefused`."""
         self._ensure_open()
         reason = "pause_turn" if paused else "end_turn"
-        with _refusals(TurnState.JOIN_CLOSED):
+        with _as_gate_refused(TurnState.JOIN_CLOSED):
             closed = self._close(reason, reads, events, states)
         self._turns.authorised = {}
         return self._mark_closed(closed.judgement)
@@ -239,11 +241,11 @@ class Turn:
         self._unjudged += calls
 
     def _judge(self, requests: Sequence[TurnCall]) -> ToolRequests:
-        """Return the state with all requests so far and the new ones. Raises :class:`GateRefused`."""
+        """Return the state with all recorded requests and these. Raises :class:`GateRefused`."""
         state, new_calls = self._state, [*self._unjudged, *requests]
         if not new_calls and isinstance(state, ToolRequests):
             return state
-        with _refusals(TurnState.TOOL_REQUESTS):
+        with _as_gate_refused(TurnState.TOOL_REQUESTS):
             return _with_requests(state, new_calls, max(self._evidence.max_parallel, len(requests)))
 
     def _judge_next_turn(self, calls: Sequence[ActionCall]) -> None:
@@ -251,7 +253,7 @@ class Turn:
         turns = self._turns
         requests = TurnEvidence(turns.terms).build_requests(calls)
         spec = turns.call_spec(self.number + 1, self._parallel or len(calls) > 1)
-        with _refusals(TurnState.TOOL_REQUESTS):
+        with _as_gate_refused(TurnState.TOOL_REQUESTS):
             _with_requests(spec, requests, len(calls))
 
     def _close(
@@ -262,19 +264,19 @@ class Turn:
         # An authorised call without an outcome becomes a request without a result, with which no turn closes.
         missing = [call for call in self._authorised.values() if call.call_id not in evidence]
         requested = self._judge(evidence.build_requests(missing) if missing else ())
-        closing = evidence.closing(self.number, reason, reads, events, states, inputs=inputs, fence=self._fence)
+        closing = evidence.build_closing(self.number, reason, reads, events, states, inputs=inputs, fence=self._fence)
         return requested.close(*closing)
 
     def _mark_closed(self, judgement: Judgement) -> Witness:
         self._is_closed = True
-        self._turns.closed.add(judgement.witness_id, self._evidence.calls)
+        self._turns.closed_turns.add(judgement.witness_id, self._evidence.calls)
         return Witness(judgement)
 
 
 def _with_requests(state: CallSpec | ToolRequests, calls: Sequence[TurnCall], max_parallel: int) -> ToolRequests:
     """Return the state with these requests; ``max_parallel`` is the largest number of parallel calls of the turn."""
-    split = {"decomposition": {"mode": "split", "fanOut": max_parallel}} if max_parallel > 1 else {}
-    return state.request([call.row for call in calls], split)
+    fan_out = {"decomposition": {"mode": "split", "fanOut": max_parallel}} if max_parallel > 1 else {}
+    return state.request([call.row for call in calls], fan_out)
 
 
 # --- the mutation ---------------------------------------------------------------------------------------------------
@@ -287,7 +289,9 @@ class _ClosedTurns:
         """``witnesses`` are those of turns of another process, in order."""
         self.witnesses = list(witnesses)
         self._admission: str | None = None
+        """The witness of the turn with the admission."""
         self._steps: dict[int, str] = {}
+        """By number of the step: the witness of the turn with its last attempt."""
 
     def add(self, witness: str, calls: Iterable[TurnCall]) -> None:
         self.witnesses.append(witness)
@@ -297,12 +301,12 @@ class _ClosedTurns:
             elif call.kind == "do" and call.next_call_id is None:
                 self._steps[call.number] = witness
 
-    def of_step(self, number: int) -> list[str]:
+    def witnesses_of_step(self, number: int) -> list[str]:
         """Return the witness of the step's turn; all witnesses if the turn belongs to another process."""
         return [self._steps[number]] if number in self._steps else list(self.witnesses)
 
-    def of_admission(self) -> list[str]:
-        """Return the witness of the first turn; all witnesses if it belongs to another process."""
+    def witnesses_of_admission(self) -> list[str]:
+        """Return the witness of the first turn; all witnesses if that turn belongs to another process."""
         return list(self.witnesses) if self._admission is None else [self._admission]
 
 
@@ -310,13 +314,16 @@ class _Dependencies(NamedTuple):
     calls: list[TurnCall]
     """Calls of the current turn."""
     witnesses: list[str]
-    """Of the previous turn, and of the turns of calls that are not in the current one."""
+    """The ids of the witnesses of the previous turn, and of the turns of calls that are not in the current one."""
     dangling: list[str]
     """References to steps without a result; the harness refuses them."""
 
 
 def _find_dependencies(calls: Sequence[ActionCall], evidence: TurnEvidence, closed: _ClosedTurns) -> _Dependencies:
-    """Return what ``calls`` depend on: their sources and the admission; an undo also on its step and each failure."""
+    """Return what ``calls`` depend on: the steps that provide arguments, and the admission.
+
+    An undo also depends on the step that it undoes, and on each failure.
+    """
     results: dict[str, TurnCall] = {}
     witnesses = closed.witnesses[-1:]
     dangling: list[str] = []
@@ -328,26 +335,26 @@ def _find_dependencies(calls: Sequence[ActionCall], evidence: TurnEvidence, clos
     for source in sorted(sources):
         if source in last_attempts:
             results[last_attempts[source].call_id] = last_attempts[source]
-        elif source_witnesses := closed.of_step(source):
+        elif source_witnesses := closed.witnesses_of_step(source):
             witnesses += source_witnesses
         else:
             dangling.append(f"run://{calls[0].run}/s{source}")
     admissions = {call.call_id: call for call in evidence.calls if call.kind == "admission"}
     results |= admissions
     if not admissions:
-        witnesses += closed.of_admission()
+        witnesses += closed.witnesses_of_admission()
     return _Dependencies(list(results.values()), list(dict.fromkeys(witnesses)), dangling)
 
 
 def _mutation_row(
-    terms: RunTerms, calls: Sequence[ActionCall], claims: Iterable[str], inputs: Iterable[str], witnesses: Sequence[str]
+    terms: RunTerms, calls: Sequence[ActionCall], claims: Iterable[str], refs: Iterable[str], witnesses: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the row ``mutation`` of the turn, with the id, the tool and the input digest of each call."""
+    """Return the row ``mutation`` of the turn. ``refs`` are references to the results that the calls depend on."""
     return {
         "kind": "effect",
         "action": "+".join(sorted({call.action.aid for call in calls})),
         "instructionRef": f"instr1_{terms.admission_digest.removeprefix('sha256:')}",
-        "inputRefs": [*inputs, *witnesses],
+        "inputRefs": [*refs, *witnesses],
         "capabilityClaims": sorted(claims),
         "joinWitnessRefs": list(witnesses),
         "calls": [
@@ -360,8 +367,8 @@ def _mutation_row(
 # --- the trial of a policy package ----------------------------------------------------------------------------------
 
 # A server's turns always have one queue, one view, one injection point and one sandbox. A package that requires others
-# would fail every turn, after effects: so the shortest turn is judged when the pack is opened. Only problems of
-# every run are reported; a package may admit no parallel steps, or no effects.
+# would fail every turn, after effects. Therefore a turn with the admission only is judged when the pack is opened. Only
+# problems of every run are reported: a package may forbid parallel steps, or effects.
 _TRIAL_DIGEST: Final = digest("a turn on trial")
 _CONTEXT_FIX: Final = "require the queue events, the view run and the injection point invoke_response, or none"
 
@@ -370,7 +377,8 @@ def check_policy_package(pack: Pack, sandbox: Profile) -> tuple[Diagnostic, ...]
     """Return why no run of the pack could succeed under its policy package. ``sandbox`` is the profile of its hosts."""
     problems, package = [], pack.governance
     profile = package.contents.get("sandbox", {}).get("profile", sandbox)
-    if profile != sandbox and package.digest != default_governance().digest:  # the shipped package binds no hosts
+    # The shipped package names a profile, and hosts may run in another one.
+    if profile != sandbox and package.digest != default_governance().digest:
         message = f"profile: turns would be bound to the sandbox {profile}, and the hosts run in {sandbox}"
         fix = f'write profile = "{sandbox}", or have the hosts run in {profile}'
         problems.append(pack_problem(f"{FOLDER}/sandbox", message, fix=fix))
@@ -389,7 +397,7 @@ def _context_fix(pack: Pack) -> str:
 
 
 def _trial_classes(pack: Pack, tier: str) -> tuple[str, ...]:
-    """Return the failure classes of the shortest turn of this risk tier; empty if it closes for some pattern."""
+    """Return the fail-closed classes of a turn of this risk tier; empty if the turn closes under some pattern."""
     package = pack.governance
     events = [
         {"action": "trial", "status": "success", "detail": str(n)} for n in range(pack.settings.invocation.max_events)
