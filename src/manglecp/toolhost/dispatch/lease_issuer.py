@@ -2,8 +2,8 @@
 
 Our hosts receive a key when they start; their leases are minted here for every call, at every tier. A foreign host has
 no key: it issues leases itself, and they are requested on its pipe for calls above tier 0. It may assign a higher tier
-to an action than we do (the C++ host assigns tier 2 to every effect with "process"): if it answers that a lease is
-required, the action has not run, and a lease is requested then.
+to an action than we do (the C++ host assigns tier 2 to every effect with "process"): if it then refuses a call because
+a lease is required, the action has not run, and dispatch requests a lease and sends the call again.
 
 A lease is issued only for a call with authority (:mod:`.rights`), and expires at ``not_after`` of the call at the
 latest: the host refuses a call that was delayed between the lease and the pipe.
@@ -47,8 +47,8 @@ class LeaseIssuer:
     ) -> str | None:
         """Spend the authority of the call and return its token; None if it needs no token.
 
-        ``lease_demand`` is the answer of a foreign host that requires a token. Raises :class:`.CallRefused` if the call
-        may not be made, and :class:`.HostLost` after the deadline or the latest start of the call.
+        ``lease_demand`` is the answer of a foreign host that has refused the call without a token. Raises
+        :class:`.CallRefused` without authority, :class:`.HostLost` after the deadline or the latest start of the call.
         """
         ttl = min(deadline - self._loop.time(), MAX_TTL)  # seconds
         if ttl <= 0:
@@ -82,11 +82,11 @@ class LeaseIssuer:
             "aid": "_lease.issue",
             "tool_aid": call.aid,
             "tier": max(call.tier, demanded_tier) if type(demanded_tier) is int else call.tier,
-            "ttl_ms": max(1_000, int(ttl * 1_000)),  # the least that a host grants
+            "ttl_ms": max(1_000, int(ttl * 1_000)),  # a host grants at least a second
         }
         try:
             line = msgspec.json.encode(request) + b"\n"
-            # As shared as the call itself: cancelling one of many calls must not end the host for all.
+            # Shared if the call is shared: cancelling one of many calls must not end the host for all.
             answer = await host.exchange(line, deadline=deadline, shared=not call.exclusive)
         except HostLost as lost:  # the call itself was not sent
             raise HostLost(lost.loss, lost.detail, sent=False, suspect=False) from lost
@@ -98,7 +98,7 @@ class LeaseIssuer:
         return token
 
     def is_required(self, token: str | None, document: Mapping[str, Any]) -> bool:
-        """Return whether the answer to a call without a token only states that it requires one."""
+        """Return whether the host has refused a call without a token because it requires one."""
         refused = document.get("ok") is False and document.get("error") == "lease_required"
         return self._on_pipe and token is None and refused
 

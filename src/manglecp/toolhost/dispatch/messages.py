@@ -102,7 +102,7 @@ class HostCall(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float | None = None
     """Seconds that the action may take."""
     patience: float | None = None
-    """Seconds that this caller waits. Their expiry does not count as a failure of the action."""
+    """Seconds that the caller waits. If they are over first, the circuit breaker counts no failure of the action."""
     idempotency_key: str | None = None
     identity: str = ""
     """The caller: the same ``idempotency_key`` of two identities names two calls."""
@@ -150,7 +150,7 @@ def encode(call: HostCall, lease_token: str | None = None) -> bytes:
             "ds_state": full_state(call.slots),
         }
         if call.idempotency_key:
-            request["idempotency_key"] = _scoped(call.identity, call.aid, call.idempotency_key)
+            request["idempotency_key"] = _scoped_key(call.identity, call.aid, call.idempotency_key)
         if lease_token is not None:
             request["_lease_token"] = lease_token
         line = _encoder.encode(request)
@@ -161,7 +161,7 @@ def encode(call: HostCall, lease_token: str | None = None) -> bytes:
     return line + b"\n"
 
 
-def _scoped(identity: str, aid: str, key: str) -> str:
+def _scoped_key(identity: str, aid: str, key: str) -> str:
     """Return the idempotency key for the host: a digest, so that one identity cannot read the answers of another."""
     # A JSON array, so that no two triples have the same text.
     return sha256(_encoder.encode((identity, aid, key))).hexdigest()
@@ -180,7 +180,7 @@ def decode(line: bytes) -> dict[str, Any]:
 
 def is_unknown_action(aid: str, document: Mapping[str, Any]) -> bool:
     """Return whether the host does not have this action. Errors of actions have another form."""
-    # The C++ host sends no status, and in run mode the second of the two texts.
+    # The C++ host sends no status; the second text is that of its run mode.
     if document.get("ok") is not False or document.get("status", "INVALID_PICK") != "INVALID_PICK":
         return False
     return document.get("error") in (f"tool not found: {aid}", f"tool not found in plugin: {aid}")
@@ -205,7 +205,7 @@ def interpret_answer(call: HostCall, document: Mapping[str, Any]) -> ActionResul
 
 
 def _unreadable(call: HostCall, detail: str) -> DispatchError:
-    """Return the error of an action with an unreadable result: it ran, so an effect must not be repeated."""
+    """Return the error of a call with an unreadable result. The action ran, so its effect must not be repeated."""
     return failure(call.aid, "parse_error", detail, code=None if call.idempotent else "outcome_unknown")
 
 
@@ -226,6 +226,7 @@ def _answered_error(aid: str, document: Mapping[str, Any], status: Any, output: 
 
 
 def _slots_after(before: Mapping[int, Artifact], answered_state: object, *, hit: bool) -> Slots:
+    # An empty object is no change. On an idempotent hit, a full state is that of the first call: only a delta applies.
     if isinstance(answered_state, dict) and (not answered_state or (hit and answered_state.get("delta") is not True)):
         return dict(before)
     return apply_state(answered_state, before)

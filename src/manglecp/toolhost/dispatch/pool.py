@@ -5,7 +5,7 @@ the exchange with a host. The request contains its whole state, so that any host
 
 The breaker counts a call once, also after retries. It counts no failure for a call that was lost because of another
 call on the same host, never sent, given less time than the action may take, or refused by the host. The timeout of a
-call is the least of the pool's, the action's and the caller's.
+call is the shortest of those of the pool, the action and the caller.
 """
 
 from __future__ import annotations
@@ -144,12 +144,12 @@ class Pool:
                 return failure(call.aid, "timeout", "the deadline is over; nothing was sent")
             return await self._idempotency.once(
                 call,
-                lambda: self._try(running, deadline),
+                lambda: self._run_attempts(running, deadline),
                 deadline=deadline,
                 outcome_unknown=lambda: running.code_if_unanswered is not None,
             )
         except asyncio.CancelledError:
-            # cancel() ends the call and not the task that awaits it, unless another party cancelled that task, too
+            # cancel() ends only the call; the task that awaits it ends, too, if its own owner has cancelled it.
             if call.call_id not in self._cancelled or task.uncancel() > earlier_cancellations:
                 raise
             code = running.code_if_unanswered or "cancelled"
@@ -160,19 +160,19 @@ class Pool:
             if running.suspected:
                 breaker.failed(permit)
             else:
-                breaker.abandoned(permit)  # no effect after succeeded()
+                breaker.abandoned(permit)  # does nothing after succeeded()
             del self._tasks[call.call_id]
             self._cancelled.discard(call.call_id)
 
-    async def _try(self, running: _RunningCall, deadline: float) -> ActionResult | DispatchError:
-        """Send the call to one host after the other until one answers, or the loss is final."""
+    async def _run_attempts(self, running: _RunningCall, deadline: float) -> ActionResult | DispatchError:
+        """Send the call to one host after the other until one answers, or the call must not be repeated."""
         call = running.call
         attempts_left = self._limits.attempts
         try:
             while True:
                 slot = await self._queue.acquire(deadline, exclusive=call.exclusive or self._single_use)
                 if self._single_use:
-                    slot.request_successor()  # it starts while this host works
+                    slot.request_successor()  # starts while this host works
                 try:
                     document = await self._exchange(slot, running, deadline)
                 except HostLost as lost:
@@ -203,7 +203,7 @@ class Pool:
         while True:
             token = await self._leases.issue(host, call, running.right, deadline, lease_demand)
             line = encode(call, token)
-            running.sent = call.exclusive  # from here on the outcome is unknown if the caller cancels
+            running.sent = call.exclusive  # from here on, an effect may have happened if the caller cancels
             try:
                 document = await host.exchange(
                     line,
@@ -220,20 +220,20 @@ class Pool:
             self._leases.audit_answer(call, token, document)
             if lease_demand is not None or not self._leases.is_required(token, document):
                 return document
-            running.sent = False  # the host refused it without an effect
+            running.sent = False  # the host refused the call without an effect
             lease_demand = document
 
 
 @dataclass(slots=True)
 class _RunningCall:
-    """A call in progress, and its outcome so far in case it is cancelled."""
+    """A call in progress, and what is known of its outcome."""
 
     call: HostCall
     right: Right
     breaker: Breaker
     permit: Permit
     work_seconds: float  # that the action may take
-    impatient: bool  # the caller waits for less
+    impatient: bool  # the caller waits for less time than that
     sent: bool = False  # an effect may have happened
     suspected: bool = False  # a host was lost while it worked on this call, and none has answered since
 

@@ -3,11 +3,11 @@
 A request is reported as lost only after the process is dead, also after a cancellation, so that its effect cannot
 happen after the report. A host whose answers can no longer be matched to requests is ended. Requests that share a host
 have no effects: if a caller cancels, or waits for less time than the action may take, the host continues for the other
-callers. A shared host is ended only by a request that exceeds the time of its action while the host works on it.
+callers. A shared host is ended only if an action exceeds its own time.
 
-The process leads a session of its own. Its group gets SIGTERM and then SIGKILL, the latter also before a dead leader is
-reaped, while the group id cannot be reused. A contained host has a supervisor, which passes SIGTERM on, kills all
-processes of the host on SIGHUP, and exits after the last of them.
+The process leads a session and process group. The group gets SIGTERM and then SIGKILL; also when the leader has exited
+by itself, before it is reaped, because then the group id cannot be reused yet. A contained host has a supervisor, which
+passes SIGTERM on, kills all processes of the host on SIGHUP, and exits after the last of them.
 """
 
 from __future__ import annotations
@@ -33,16 +33,15 @@ KILL_GRACE: Final = 0.2  # seconds between SIGTERM and SIGKILL
 STOP_GRACE: Final = 0.05  # seconds that a host has to exit after an empty line, as the C++ client gives it
 STDERR_BYTES: Final = 8_192  # the end of stderr that is kept for error messages
 MAX_EVENT_BYTES: Final = 65_536
-PIPE_BYTES: Final = 1_048_576
+PIPE_BYTES: Final = 1_048_576  # the requested capacity of stdin and stdout
 _REPORTS: Final = frozenset({"progress", "log"})
 """Events that are passed on unchanged. Lease events of a host are untrusted: dispatch audits leases itself."""
-_LATE: Final = "no answer before the deadline"
+_LATE: Final = "no answer before the deadline"  # details of a HostLost
 _UNSENT: Final = "the deadline passed before the request could be sent"
 _MAX_BUFFERS: Final = 64  # requests that one system call writes
 _CHUNK: Final = 65_536
 """Bytes of a read. Most answers have fewer, and malloc does not mmap a buffer of this size each time."""
-_LONG_CHUNK: Final = 262_144  # bytes of a read after a full one
-_F_SETPIPE_SZ: Final = 1031
+_LONG_CHUNK: Final = 262_144  # bytes of a read after one that filled its chunk
 
 
 class HostProcess:
@@ -73,7 +72,7 @@ class HostProcess:
         self._matcher = ResponseMatcher(on_late_answer, on_orphan=self._limit_orphan)
         self._events = LineBuffer(MAX_EVENT_BYTES)
         self._stderr_tail = b""
-        self._unsent: deque[Request] = deque()  # completely or in part
+        self._unsent: deque[Request] = deque()  # of which some bytes are not written yet
         self._write_blocked = False  # the pipe is full, and the loop waits until it is writable
         self._ending = False
         self._kill_timer: asyncio.TimerHandle | None = None
@@ -82,7 +81,7 @@ class HostProcess:
         self._pidfd = os.pidfd_open(self.pid)
         for descriptor in (self._stdin, self._stdout):
             with contextlib.suppress(OSError):  # a bigger pipe is only faster
-                fcntl.fcntl(descriptor, _F_SETPIPE_SZ, PIPE_BYTES)
+                fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         os.set_blocking(self._stdin, False)
         self._listen(self._stdout, self._read_stdout)
         self._listen(process.stderr.fileno(), self._read_stderr)
@@ -101,8 +100,8 @@ class HostProcess:
     ) -> HostProcess:
         """Start the process; raises OSError. Requests may be written before it is up.
 
-        ``on_event`` gets its reports; ``on_end`` is called when it is gone, and ``on_late_answer`` on the answer to a
-        shared request whose caller has left, which has kept the host busy.
+        ``on_event`` gets the reports of the host; ``on_end`` is called when the process is gone; ``on_late_answer`` is
+        called when a shared request whose caller has left is answered, and so no longer keeps the host busy.
         """
         return cls(launch(command, reports=on_event is not None), command.contained, on_event, on_end, on_late_answer)
 
@@ -138,7 +137,7 @@ class HostProcess:
         answer: asyncio.Future[dict[str, Any]] = self._loop.create_future()
         request = Request(line, answer, call_id, shared=shared, impatient=impatient, work_seconds=work_seconds)
         if self._matcher.idle and self.alive:
-            self._read_stdout()  # a line written before the request is no answer to it: the host is ended
+            self._read_stdout()  # a line that the host wrote before the request is not its answer, and ends the host
         if not self.alive:
             raise HostLost("crash", "the host is gone", sent=False, suspect=False)
         self._matcher.add(request)
@@ -310,12 +309,12 @@ class HostProcess:
             self.end()
 
     def _abandon(self, request: Request) -> None:
-        """Leave a request without its caller to the host; one that waits is limited when the host begins with it."""
-        if self._matcher.oldest is request:
+        """Let the host finish a request whose caller has left, in the time that its action may take."""
+        if self._matcher.oldest is request:  # else the matcher calls _limit_orphan when the host begins with it
             self._limit_orphan(request)
 
     def _limit_orphan(self, request: Request) -> None:
-        """Limit a request that the host works on, and whose caller has left, to the time of its action."""
+        """Give a request that the host works on, and whose caller has left, the time that its action may take."""
         request.orphaned = True
         self._set_deadline(request, self._loop.time() + request.work_seconds)
 
@@ -340,10 +339,10 @@ class HostProcess:
             os.killpg(self.pid, number)
 
     def _exited(self) -> None:
-        """Handle the exit of the leader, a zombie: its group id is not reused yet, and its output is in the pipe."""
+        """Handle the exit of the leader. It is a zombie until wait(), so that its group id is not reused yet."""
         self._loop.remove_reader(self._pidfd)
         self._signal(signal.SIGKILL)
-        while self._read_stdout():
+        while self._read_stdout():  # answers that are still in the pipe
             if self._ending:
                 break
         self._read_stderr()

@@ -27,8 +27,8 @@ MAX_OUTPUT: Final = 1_048_576  # bytes that one answer may have, its newline not
 class LineBuffer:
     """Splits a stream into lines at byte 0x0A, holding at most one line.
 
-    U+2028, a carriage return or a form feed is content. A line that outgrows the limit is dropped *while* it is read;
-    what follows it is indistinguishable from its tail, so the stream is over: :attr:`overflowed` stays true.
+    Unlike ``splitlines``, it splits at no other character. A line that exceeds the limit is dropped *while* it is read.
+    The bytes after that could be its tail, so no further lines are returned: :attr:`overflowed` stays true.
     """
 
     def __init__(self, limit: int = MAX_OUTPUT) -> None:
@@ -48,7 +48,7 @@ class LineBuffer:
         return fitting
 
 
-WORK_SECONDS: Final = 30.0  # the default of the time that an action may take
+WORK_SECONDS: Final = 30.0  # that an action may take, by default
 
 Loss = Literal["timeout", "crash", "parse_error", "oversize", "empty_output", "cancelled"]
 
@@ -94,9 +94,9 @@ class Request:
 class ResponseMatcher:
     """The open requests of one host, oldest first.
 
-    A caller may leave while other requests wait: its request stays in the queue, and the answer is dropped.
-    ``on_late_answer`` is called after that; ``on_orphan`` when the host begins with a request whose caller has left.
-    ``limit`` is the most bytes of one answer.
+    A caller may leave while other requests are open: its request stays in the queue, and its answer is dropped.
+    ``on_late_answer`` is called after such an answer; ``on_orphan`` when the host begins with a request whose caller
+    has left. ``limit`` is the most bytes of one answer.
     """
 
     def __init__(
@@ -108,30 +108,30 @@ class ResponseMatcher:
         self._on_late_answer = on_late_answer
         self._on_orphan = on_orphan
         self._lines = LineBuffer(limit)
-        self._waiting: deque[Request] = deque()
+        self._open: deque[Request] = deque()
         self.spoiled = False
 
     @property
     def idle(self) -> bool:
         """Whether no request is open, not even one whose caller has left."""
-        return not self._waiting
+        return not self._open
 
     @property
     def oldest(self) -> Request | None:
         """The request that the host works on."""
-        return self._waiting[0] if self._waiting else None
+        return self._open[0] if self._open else None
 
     def wanted_by_others(self, request: Request) -> bool:
         """Return whether the caller of another request than this one still waits."""
-        return any(other is not request and not other.answer.done() for other in self._waiting)
+        return any(other is not request and not other.answer.done() for other in self._open)
 
     def add(self, request: Request) -> None:
-        self._waiting.append(request)
+        self._open.append(request)
 
     def withdraw(self, request: Request) -> None:
         request.cancel_timer()
         with contextlib.suppress(ValueError):  # it may have been lost in the meantime
-            self._waiting.remove(request)
+            self._open.remove(request)
 
     def feed(self, data: bytes) -> None:
         """Add bytes of the host, and resolve the requests that they answer."""
@@ -150,21 +150,21 @@ class ResponseMatcher:
         return self._lines.partial
 
     def lose_all(self, loss: Loss, detail: str) -> None:
-        """Fail every open request, with this loss unless the request has its own."""
+        """Fail every open request, with this loss unless its own is known."""
         self.spoiled = True
-        for position, request in enumerate(self._waiting):
+        for position, request in enumerate(self._open):
             request.cancel_timer()
             if not request.answer.done():
                 suspect = position == 0 and request.sent and not request.excused
                 lost = HostLost(*(request.loss or (loss, detail)), sent=request.sent, suspect=suspect)
                 request.answer.set_exception(lost)
-        self._waiting.clear()
+        self._open.clear()
 
     def _match(self, line: bytes) -> None:
-        if not self._waiting:
+        if not self._open:
             self._spoil("crash", "the host wrote a line without a request")
             return
-        request = self._waiting[0]
+        request = self._open[0]
         if not line:
             self._spoil("empty_output", "the host answered with an empty line")
             return
@@ -180,20 +180,20 @@ class ResponseMatcher:
         if not request.sent or request.unwritten:
             self._spoil("crash", "the host answered before it had the whole request")
             return
-        self._waiting.popleft()
+        self._open.popleft()
         request.cancel_timer()
         if not request.answer.done():
             request.answer.set_result(document)
         elif self._on_late_answer is not None:
             self._on_late_answer()
-        if self._on_orphan is not None and self._waiting and self._waiting[0].answer.done():
-            self._on_orphan(self._waiting[0])
+        if self._on_orphan is not None and self._open and self._open[0].answer.done():
+            self._on_orphan(self._open[0])
 
     def _spoil(self, loss: Loss, detail: str) -> None:
-        """Mark the stream as out of order; the cause is attributed to the oldest request."""
+        """Mark the stream as spoiled; the oldest request gets this loss."""
         self.spoiled = True
-        if self._waiting and self._waiting[0].loss is None:
-            self._waiting[0].loss = (loss, detail)
+        if self._open and self._open[0].loss is None:
+            self._open[0].loss = (loss, detail)
 
 
 _ERRORS: Final[dict[Loss, tuple[ErrorType, ErrorCode | None]]] = {  # of a call, by the loss of its request

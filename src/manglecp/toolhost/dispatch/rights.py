@@ -25,7 +25,7 @@ class PlanPermit:
     __slots__ = ("_unspent",)
 
     def __init__(self, calls: Mapping[str, str]) -> None:
-        """Permit ``calls``: action ids by call id. A call id names run, step and attempt."""
+        """Permit ``calls``: action ids by call id, which names run, step and attempt."""
         self._unspent = dict(calls)
 
     def permits(self, call_id: str, tool_name: str, _input_digest: str) -> bool:
@@ -34,10 +34,9 @@ class PlanPermit:
 
     def spend(self, call_id: str, tool_name: str) -> bool:
         """Spend the right to a call; return False if there is none."""
-        # One atomic pop decides between concurrent callers.
         if self._unspent.get(call_id) != tool_name:
             return False
-        return self._unspent.pop(call_id, None) is not None
+        return self._unspent.pop(call_id, None) is not None  # atomic: only one of several threads gets the right
 
 
 class Right:
@@ -48,7 +47,8 @@ class Right:
     def __init__(self, call: HostCall) -> None:
         self.input_digest = input_digest(call.input_json)
         self._call = call
-        self._subject = (call.call_id, call.aid, f"sha256:{self.input_digest}")  # what the authority has to name
+        # What the authority has to name: call id, action, input.
+        self._subject = (call.call_id, call.aid, f"sha256:{self.input_digest}")
         self._spent = False
 
     def check(self) -> None:
