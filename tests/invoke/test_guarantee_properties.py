@@ -2,8 +2,8 @@
 
 Packs, revisions, permissions, server facts and the clock are drawn; all of them change between an offer and its use,
 and between the steps of a run. Two oracles judge each admission and each effect: a fresh evaluation of the pack, and
-the meaning of the drawn rules in a few lines of Python. The dates that the client sends are drawn as well, and must
-not matter.
+the meaning of the drawn rules in a few lines of Python. Drawn rules also require approvals: a run without one may have
+no effect while they do. The dates that the client sends are drawn as well, and must not matter.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
@@ -20,6 +20,7 @@ import pytest
 from hypothesis import Phase, given, settings, strategies as st
 
 from manglecp.intent import Domain, Identity, respond
+from manglecp.invoke.approval import APPROVE
 from manglecp.mangle import Fact
 from manglecp.pack import Pack
 from manglecp.store import open_store
@@ -32,6 +33,8 @@ SECOND: Final = 10**9
 TIMES: Final = (-50, 50, 150, 250, 350)
 """Seconds: before, in, between and after the two eras."""
 PERMISSIONS: Final = ("a", "b")
+ROLE: Final = "lead"
+APPROVER: Final = Identity("leo", frozenset({APPROVE, ROLE}), "user")
 FLAGS: Final = (1, 2)
 ERAS: Final = {1: (0, 100), 2: (200, 300)}
 
@@ -78,6 +81,7 @@ class Rule:
             "effect_denied": f'effect_denied("{self.about}", "no")',
             "intent_denied": 'intent_denied("no")',
             "mandatory": f'mandatory("{self.about}")',
+            "needs_approval": f'needs_approval("{self.about}", "{ROLE}")',
         }[self.head]
         body = [*(['intent("go")'] if self.head == "mandatory" else []), *map(str, self.body)]
         return f"{head} :- {', '.join(body)}."
@@ -91,7 +95,7 @@ class Revision:
     def pack(self) -> Pack:
         policy = "\n".join(str(rule) for rule in self.rules if rule.head != "mandatory")
         support = "\n".join(str(rule) for rule in self.rules if rule.head == "mandatory")
-        return chain(TOOLS, when=support, policy=DECLARED + policy, permissions=PERMISSIONS)
+        return chain(TOOLS, when=support, policy=DECLARED + policy, permissions=(*PERMISSIONS, ROLE))
 
     def all(self, head: str, about: str | None = None) -> list[Rule]:
         return [rule for rule in self.rules if rule.head == head and about in (None, rule.about)]
@@ -111,12 +115,13 @@ def drawn_revision(random: Random) -> Revision:
         return tuple(condition() for _ in range(random.randint(1, most)))
 
     rules = [Rule("mandatory", tool, body(1) if random.random() < 0.3 else ()) for tool in ACTIONS]
-    for _ in range(random.randint(1, 4)):
+    for _ in range(random.randint(0, 3)):
         head = random.choice(("prohibited", "prohibited", "effect_denied", "effect_denied", "intent_denied"))
         about = random.choice(("write", "erase", "look") if head == "effect_denied" else tuple(ACTIONS))
         rules.append(Rule(head, about, body(2)))
     if random.random() < 0.4:
         rules += [Rule("permitted", tool, body(1)) for tool in ACTIONS for _ in range(random.randint(0, 2))]
+    rules += [Rule("needs_approval", tool, body(1)) for tool in ("t", "u") if random.random() < 0.6]
     return Revision(tuple(rules))
 
 
@@ -128,12 +133,18 @@ class World:
     seen: Counter[str]
     revision: Revision = field(default_factory=lambda: Revision(()))
     shop: Shop | None = None
+    reloads: list[tuple[Revision, Shop]] = field(default_factory=list)
+    """The revisions that will replace the current one, the next last."""
+    replaced: list[Shop] = field(default_factory=list)
     seconds: int = 50
     held: frozenset[str] = frozenset(PERMISSIONS)
     flags: frozenset[int] = frozenset()
     tool: str = ""
     macro_id: str = ""
     admitted: Identity | None = None
+    approved: bool = False
+    running: bool = False
+    """Not while an approval request is rendered, which reads as well."""
     effects: int = 0
     fails: bool = False
     domains: dict[Any, Domain] = field(default_factory=dict)
@@ -147,21 +158,36 @@ class World:
         return Identity("ann", self.held, "user")
 
     def current(self, identity: Identity) -> Identity:
+        if identity.name == APPROVER.name:
+            return identity
         return identity._replace(permissions=identity.permissions & self.held)
 
     # --- changes -----------------------------------------------------------------------------------------------------
 
     def change(self, chance: float = 1.0) -> None:
         while self.random.random() < chance:
-            what = self.random.choice(("clock", "permission", "flag"))
+            what = self.random.choice(("clock", "clock", "permission", "permission", "flag", "flag", "revision"))
             if what == "clock":
                 self.seconds = self.random.choice(TIMES)
+            elif what == "revision":
+                self.reload()
             elif what == "permission":
                 self.held ^= {self.random.choice(PERMISSIONS)}
             else:
                 self.flags ^= {self.random.choice(FLAGS)}
                 self.publish()
             chance *= 0.5
+
+    def reload(self) -> None:
+        """Replace the revision as a server does, also while a run is under way; not if there is no other one left."""
+        if self.reloads:
+            if self.shop is not None:
+                self.replaced.append(self.shop)
+                self.seen["reloaded in a run"] += self.running
+            self.revision, self.shop = self.reloads.pop()
+            for shop_before in self.replaced:
+                shop_before.invoker.replace_by(self.shop.invoker)
+            self.publish()
 
     def publish(self) -> None:
         assert self.shop is not None
@@ -197,13 +223,19 @@ class World:
     def is_forbidden(self) -> bool:
         """By policy, for the tool of the run."""
         closed = bool(self.revision.all("permitted")) and not self.any("permitted", self.tool)
-        return closed or self.any("prohibited", self.tool) or self.any("intent_denied")
+        return closed or self.any("prohibited", self.tool) or self.any("intent_denied") or self.lacks_approval
+
+    @property
+    def lacks_approval(self) -> bool:
+        return not self.approved and self.any("needs_approval", self.tool)
 
     def is_proven(self) -> bool:
-        """Both oracles must agree."""
+        """Both oracles must agree; that the run has the approval that it needs is not part of the proof."""
         assert self.admitted is not None
         denied = any(self.any("effect_denied", action) for action in ACTIONS[self.tool])
+        approved, self.approved = self.approved, True
         expected = self.any("mandatory", self.tool) and not self.is_forbidden and not denied
+        self.approved = approved
         identity = self.current(self.admitted)
         offered: set[str] = set()
         with suppress(IntentDenied), intent_denied():
@@ -215,14 +247,18 @@ class World:
 
     # --- what happens ------------------------------------------------------------------------------------------------
 
-    def begin(self, tool: str, macro_id: str) -> None:
+    def begin(self, tool: str, macro_id: str, *, approved: bool = False) -> None:
         self.tool, self.macro_id, self.admitted, self.effects = tool, macro_id, self.identity, 0
+        self.approved, self.running = approved, False
         self.fails = self.random.random() < 0.5
 
     def point(self, name: str) -> None:
         if name == "accepted":
             self.require(self.is_proven(), "was admitted")
+            self.require(not self.lacks_approval, "was admitted without an approval")
+            self.running = True
             self.seen["admitted"] += 1
+            self.seen["admitted with an approval"] += self.approved
             self.change(0.7)
         elif name.startswith(("answered", "finished")):
             self.change(0.3)
@@ -234,6 +270,8 @@ class World:
             )
 
     def look(self, given: dict[str, Any]) -> dict[str, Any]:
+        if not self.running:
+            return given
         self.change(0.6)
         if self.tool == "u" and self.fails:
             raise Fails
@@ -251,6 +289,7 @@ class World:
             else:
                 kind = "first effect"
                 self.require(self.is_proven(), "had an effect")
+                self.require(not self.lacks_approval, "had an effect without an approval")
             self.effects += 1
             self.seen[kind] += 1
             self.change(0.4)
@@ -280,46 +319,75 @@ async def live(seed: int, seen: Counter[str]) -> None:
     store = open_store(":memory:")
     dates = [None, *((NOW + seconds * SECOND) // 1_000_000 for seconds in TIMES)]
     try:
-        for _ in range(4):
-            world.revision = random.choice(revisions)  # a reload
-            made = shop(
-                world.revision.pack, work, store=store, clock=world.now, current=world.current, point=world.point
-            )
-            async with made as s:
-                world.shop = s
-                world.publish()
+        async with AsyncExitStack() as stack:
+            for revision in random.choices(revisions, k=5):
+                made = shop(revision.pack, work, store=store, clock=world.now, current=world.current, point=world.point)
+                world.reloads.append((revision, await stack.enter_async_context(made)))
+            world.reload()
+            for _ in range(4):
+                assert world.shop is not None
                 for _ in range(2):
                     with suppress(IntentDenied), intent_denied():
-                        offers |= await s.tools(identity=world.identity, eval_time=random.choice(dates))
+                        offers |= await world.shop.tools(identity=world.identity, eval_time=random.choice(dates))
                     world.change(0.5)
                 for tool, macro_id in offers.items():
-                    await invoke(world, s, tool, macro_id, random.choice(dates))
+                    await invoke(world, tool, macro_id, random.choice(dates))
                     world.change(0.3)
+                if random.random() < 0.5:
+                    world.reload()
     finally:
         store.close()
 
 
-async def invoke(world: World, s: Shop, tool: str, macro_id: str, date: int | None) -> None:
-    world.begin(tool, macro_id)
-    before = world.seen["admitted"]
+async def invoke(world: World, tool: str, macro_id: str, date: int | None) -> None:
     dated: dict[str, Any] = {} if date is None else {"eval_time": date}
+    before = world.seen["admitted"]
     code = None
     try:
-        await s.invoke(macro_id, {"n": 1}, evaluate=False, identity=world.identity, **dated)
+        world.begin(tool, macro_id)
+        await call(world, macro_id, dated)
     except WireError as error:
         code = error.code
+        if code == "confirmation_required" and world.seen["admitted"] == before:
+            code = await invoke_approved(world, tool, macro_id, dated, error)
     assert world.violations == [], world.revision
     if code is None:
         world.seen["succeeded"] += 1
     elif world.seen["admitted"] == before:
         world.seen["refused at admission"] += 1
-        assert code in ("macro_expired", "x-macro_not_yet_valid", "macro_not_found", "auth_insufficient")
+        expired = ("macro_expired", "x-macro_not_yet_valid", "macro_not_found")
+        assert code in (*expired, "auth_insufficient", "confirmation_required", "confirmation_invalid")
     elif world.effects:
         world.seen["stopped after an effect"] += 1
         assert code == "execution_failed"
     else:
         world.seen["stopped before the first effect"] += 1
-        assert code in ("macro_expired", "auth_insufficient", "execution_failed")
+        assert code in ("macro_expired", "auth_insufficient", "execution_failed", "confirmation_required")
+
+
+async def call(world: World, macro_id: str, payload: dict[str, Any]) -> None:
+    assert world.shop is not None
+    await world.shop.invoke(macro_id, {"n": 1}, evaluate=False, identity=world.identity, **payload)
+
+
+async def invoke_approved(
+    world: World, tool: str, macro_id: str, dated: dict[str, Any], required: WireError
+) -> str | None:
+    """Approve the call, and repeat it after further changes; return the code of its error."""
+    assert world.shop is not None
+    assert required.details is not None
+    token = required.details["challenge"]["approval"]
+    try:
+        await world.shop.approve(required, APPROVER)
+    except WireError as error:
+        assert error.code == "x-approval_decided", error  # approved earlier, and not used
+    world.change(0.5)
+    world.begin(tool, macro_id, approved=True)
+    try:
+        await call(world, macro_id, {**dated, "confirmation_token": token})
+    except WireError as error:
+        return error.code
+    return None
 
 
 @pytest.mark.req("SEC-28", "SEC-29")
@@ -337,4 +405,5 @@ def test_nothing_happens_that_is_not_proven_then() -> None:
     check()
     wanted = ("admitted", "succeeded", "first effect", "later effect", "undo", "refused at admission")
     stopped = ("stopped before the first effect", "stopped after an effect")
-    assert {name: seen[name] for name in (*wanted, *stopped) if seen[name] < 3} == {}
+    changed = ("admitted with an approval", "reloaded in a run")
+    assert {name: seen[name] for name in (*wanted, *stopped, *changed) if seen[name] < 3} == {}
