@@ -1,10 +1,10 @@
 """Admission: from an invocation request to a run.
 
-The checks come in the order of the specification (requirements INVK-05 and OPEN-29) and change nothing. First the
-identity: an offer belongs to the principal that it was proven for; an offer of another principal and an invented one
-are indistinguishable (OPEN-31). Then the validity of the offer, by the server's clock; then the arguments, with all
-their errors; then the proof, now, for the principal as it is now; then the approval. A run with effects is admitted in
-one transaction: the run, the used approval and the ledger entry.
+The checks change nothing, and come in the order of the specification (requirements INVK-05 and OPEN-29): that the
+offer belongs to the principal (an offer of another one and an unknown id are indistinguishable, OPEN-31); its validity,
+by the server's clock; the arguments, with all their errors; a new proof of the tool, for the principal's present
+rights; the approval. A run with effects is admitted in one transaction: the run, the used approval and the ledger
+entry.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from manglecp.wire import Fault, SchemaError, WireError, malformed, refused_argu
 from manglecp.wire.messages import InvokePayload
 
 NUL: Final = "\0"
-"""PostgreSQL cannot store it in a text; no name of this server contains it."""
+"""PostgreSQL cannot store this character; no name of this server contains it."""
 _MAX_KEY_LENGTH: Final = 128
 _MAX_PLANS: Final = 4_096
 _FIRST_FENCE: Final = 1
@@ -61,16 +61,16 @@ class CheckedInvocation(msgspec.Struct, frozen=True, kw_only=True):
 
     proof: Proof
     inputs: ProofInputs
-    """What the tool is proven from."""
+    """What the client sent to have the tool proven: intent, parameters and session facts."""
     plan: Plan
     args: Mapping[str, Any]
-    """Without defaults."""
+    """As the client sent them, without defaults."""
     approval_ref: str | None = None
-    """The reference to the approval, or to its waiver, in the admission record."""
+    """The reference to the approval, or to its waiver, for the admission record."""
     approval: Approval | None = None
     """The approval to mark as used when the run is accepted; None without one, or if it is waived."""
     subject: ApprovalSubject | None = None
-    """What the approver was shown."""
+    """What the approver was shown; None without an approval."""
 
     @property
     def approvers(self) -> Approvers | None:
@@ -78,17 +78,19 @@ class CheckedInvocation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InvocationKey(msgspec.Struct, frozen=True):
-    """The principal, its request key, the tool, the digest of the arguments, and the client's ``eval_time``."""
+    """What identifies an invocation."""
 
     identity: Identity
     key: str | None
+    """The client's request key (idempotency key)."""
     macro_id: str
     args_digest: str
     eval_time_ns: int | None = None
+    """The client's ``eval_time``, for the admission record only."""
 
     @property
     def digest(self) -> str:
-        """The digest of tool and arguments; a request key may be used again only with the same one."""
+        """The digest of tool and arguments; a request key may be used again only for the same digest."""
         return digest({"macro_id": self.macro_id, "args": self.args_digest})
 
 
@@ -98,11 +100,11 @@ class History:
 
     outcomes: tuple[StepOutcome, ...] = ()
     carried: tuple[StepOutcome, ...] = ()
-    """Those of ``outcomes`` that no closed turn contains: rows of the next turn."""
+    """Those of ``outcomes`` that no closed turn contains: they become rows of the next turn."""
     unfinished: tuple[ActionCall, ...] = ()
     """Calls that were sent and have no recorded outcome."""
     attempts: Mapping[tuple[str, int], int] = field(default_factory=dict)
-    """The number of attempts, by kind and number of the step."""
+    """The number of attempts, by kind (``do`` or ``undo``) and number of the step."""
     slots: Slots = field(default_factory=dict)
     cancelled: bool = False
     resumption: Resumption
@@ -126,8 +128,8 @@ class AdmittedRun(msgspec.Struct, frozen=True, kw_only=True):
     """None for a new run."""
 
 
-class _Call(NamedTuple):
-    """A call to approve."""
+class _ApprovalCall(NamedTuple):
+    """An invocation that needs an approval."""
 
     plan: Plan
     args: Mapping[str, Any]
@@ -148,7 +150,7 @@ class AdmissionService:
     clock: Callable[[], int]
     """Returns the time in nanoseconds since 1970."""
     server_digest: str = ""
-    """As in an approval's binding."""
+    """Of what the hosts can reach: an approval is valid at servers with the same digest."""
     _plans: LruCache[str, Plan] = field(default_factory=lambda: LruCache(_MAX_PLANS))
     """By the digest of the chain."""
 
@@ -183,7 +185,7 @@ class AdmissionService:
 
     def _plan(self, definition: Definition) -> Plan:
         plan = self._plans.get(definition.chain_digest)
-        if plan is None or plan.definition is not definition:
+        if plan is None or plan.definition is not definition:  # other definitions may have the same chain
             try:
                 plan = Plan.of(definition, self.pack.actions)
             except Unplannable:
@@ -200,11 +202,13 @@ class AdmissionService:
         waiver = approval_waiver(identity, definition.safety) if token is None else None
         if waiver is not None:
             return msgspec.structs.replace(checked, approval_ref=waiver)
-        call = _Call(checked.plan, {**checked.plan.defaults, **checked.args}, identity.name, invocation.args_digest)
+        call = _ApprovalCall(
+            checked.plan, {**checked.plan.defaults, **checked.args}, identity.name, invocation.args_digest
+        )
         if token is None:
             raise await self._request_approval(call)
         approval = await self.approvals.check(token, self._binding(call, ApprovalSubject()), definition.safety)
-        # Last, because it calls actions: not for an approval that is invented, pending or used.
+        # Last, because it calls actions: not for an approval that does not exist, is pending, or was used.
         subject = await self.previews.subject(call.plan, call.args, call.identity)
         if approval.binding.subject_digest != subject.digest:
             raise invalid_approval("subject")
@@ -214,17 +218,17 @@ class AdmissionService:
     async def request_approval(self, run: AdmittedRun, definition: Definition) -> WireError:
         """Store a request for the approval that the tool of a run needs now; return ``confirmation_required``.
 
-        ``definition`` is that of the last proof. The approval is for another invocation: the run ends.
+        ``definition`` is that of the last proof. The run ends: the approval is for a new invocation by the client.
         """
-        call = _Call(self._plan(definition), run.args, run.identity.name, run.admission.args_digest)
+        call = _ApprovalCall(self._plan(definition), run.args, run.identity.name, run.admission.args_digest)
         return await self._request_approval(call)
 
-    async def _request_approval(self, call: _Call) -> WireError:
+    async def _request_approval(self, call: _ApprovalCall) -> WireError:
         subject = await self.previews.subject(call.plan, call.args, call.identity)
         text = self.previews.render(call.plan, call.args, subject, call.identity)
         return await self.approvals.request(self._binding(call, subject), call.plan.definition, text)
 
-    def _binding(self, call: _Call, subject: ApprovalSubject) -> ApprovalBinding:
+    def _binding(self, call: _ApprovalCall, subject: ApprovalSubject) -> ApprovalBinding:
         return ApprovalBinding(
             identity=call.identity,
             pack_digest=self.offers.domain.digest,
@@ -252,17 +256,17 @@ class AdmissionService:
             approval=checked.approval_ref,
             request_key_digest=None if invocation.key is None else digest_text(invocation.key),
         )
-        durable = checked.plan.has_effects
-        is_stored = durable or invocation.key is not None
-        new_run = self._new_run(admission, checked, invocation) if is_stored else None
+        is_durable = checked.plan.has_effects
+        has_row = is_durable or invocation.key is not None
+        new_run = self._new_run(admission, checked, invocation) if has_row else None
         before_write = time.monotonic()
-        if durable or checked.approval is not None:
-            await self._write(admission, checked, new_run if durable else None)
+        if is_durable or checked.approval is not None:
+            await self._write(admission, checked, new_run if is_durable else None)
         journal: Journal
-        if durable:
+        if is_durable:
             self.ownership.add(run, _FIRST_FENCE, before_write)
             journal = Journal(self.store, run, invocation.identity.name, _FIRST_FENCE)
-        else:
+        else:  # the row is stored at the end, with the response
             journal = ReadJournal(self.store, admission, new_run)
         return AdmittedRun(
             admission=admission,
@@ -316,13 +320,14 @@ class AdmissionService:
 
 
 def approval_waiver(identity: Identity, safety: SafetyData) -> str | None:
-    """Return the reference to the setting of the identity's token that waives the approval of a tool, if one does.
+    """Return a reference to the token setting ``auto_confirm_effects`` if it waives the approval of a tool, else None.
 
-    It has to cover all effects of the tool (requirement SEC-24, OPEN-39). An approval by an approver that rules name is
-    not waived.
+    The setting has to list all effects of the tool (requirements SEC-24, OPEN-39). An approval for which rules name a
+    role or require another principal is not waived.
     """
     waived = identity.auto_confirm_effects
-    if not waived or not set(waived).issuperset(safety.side_effects) or safety.approver_roles or safety.four_eyes:
+    covers_tool = bool(waived) and set(waived).issuperset(safety.side_effects)
+    if not covers_tool or safety.approver_roles or safety.four_eyes:
         return None
     return "auto:" + digest({"identity": identity.name, "credential": identity.credential, "effects": waived})
 
@@ -350,9 +355,8 @@ def _check_validity(definition: Definition, now_ns: int) -> None:
     begin, end = definition.not_before, definition.expires_at
     if begin is not None and now_ns < begin:
         message = f"The macro-tool is valid from {instant_text(begin)} on"
-        raise WireError(
-            "x-macro_not_yet_valid", message, retry_after_ms=-(-(begin - now_ns) // 1_000_000)
-        )  # rounded up
+        wait_ms = -((now_ns - begin) // 1_000_000)  # rounded up
+        raise WireError("x-macro_not_yet_valid", message, retry_after_ms=wait_ms)
     if end is not None and now_ns >= end:
         message = f"The macro-tool was valid until {instant_text(end)}; evaluate the intent again"
         raise WireError("macro_expired", message)

@@ -3,8 +3,8 @@
 An invocation that needs an approval stores a request and fails with ``confirmation_required`` and the request's id. An
 approver reads the complete text from the server and approves or denies it. The requester repeats the invocation with
 the id as its ``confirmation_token``. An approval is bound to the requester, the pack revision, the chain, the
-arguments, what the approver was shown besides, and the server's workspace: a call that differs in any of them needs
-another one.
+arguments, what the approver was shown besides, and what the server's hosts can reach: a call that differs in any of
+them needs another approval.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ ANY_ROLE: Final = "approve:*"
 OPERATOR: Final = Identity("local", frozenset({APPROVE, ANY_ROLE}), "local")
 """The operator of this machine, who has access to the store."""
 LIFETIME_MS: Final = 3_600_000
-"""How long a request may be decided, and an approval used."""
+"""How long after the request it may be decided, and the approval be used."""
 MAX_TEXT: Final = 262_144
-"""Characters of an approval request. A longer one is refused, because no part may be left out."""
+"""The most characters of an approval request. A longer one is refused, because no part may be left out."""
 
 Verdict = Literal["approved", "denied"]
 InvalidReason = Literal["expired", "denied", "used", "other_call", "server", "revision", "subject", "approver"]
@@ -47,6 +47,7 @@ class Approvers(msgspec.Struct, frozen=True):
     """Whether the approver had to be another principal than the requester."""
 
     def suffice(self, safety: SafetyData) -> bool:
+        """Return whether all was required that ``safety`` requires now."""
         return set(self.roles).issuperset(safety.approver_roles) and (self.four_eyes or not safety.four_eyes)
 
 
@@ -59,7 +60,7 @@ class ApprovalService:
         clock: Callable[[], int],
         current: Callable[[Identity], Identity] = Identity.current_without_tokens,
     ) -> None:
-        """Judge approvers by the rights that their credentials have now, which ``current`` returns."""
+        """Use ``current`` to get the rights that an approver's credential has now, and ``clock`` for nanoseconds."""
         self._store = store
         self._clock = clock
         self._current = current
@@ -97,7 +98,7 @@ class ApprovalService:
         return confirmation_required(approval)
 
     async def check(self, approval_id: str, binding: ApprovalBinding, safety: SafetyData) -> Approval:
-        """Return the approval of this call; its subject is left to the caller. Raises :class:`WireError`."""
+        """Return the approval of this call. The caller checks the subject. Raises :class:`WireError`."""
         approval = await self._store.writer.read(lambda tx: self._store.approvals.find(tx, approval_id))
         # An approval of another requester is indistinguishable from an invented one.
         if approval is None or approval.binding.identity != binding.identity:
@@ -149,7 +150,7 @@ class ApprovalService:
         with self._store.write_transaction() as tx:
             approval = self._find(tx, approver, approval_id)
             if not self._store.approvals.decide(tx, approval_id, verdict, approver.name, now_ms, approver.credential):
-                state = "expired" if approval.state == "pending" else approval.state
+                state = "expired" if approval.state == "pending" else approval.state  # why it cannot be decided
                 message = f"The approval request {approval_id} is {state}"
                 raise WireError("x-approval_decided", message, {"state": state})
             self._store.ledger.append_all(tx, [_note(approval, verdict, approver.name)])
@@ -253,7 +254,7 @@ class OperatorApprovals:
 
 
 def may_decide(approver: Identity, approval: Approval) -> bool:
-    """Return whether the approver has all roles of the request and, for ``four_eyes``, is not the requester."""
+    """Return whether the approver has the request's roles and, with ``four_eyes``, is not the requester."""
     has_roles = ANY_ROLE in approver.permissions or approver.permissions.issuperset(approval.roles)
     return has_roles and not (approval.four_eyes and approver.name == approval.binding.identity)
 

@@ -1,4 +1,4 @@
-"""The invoker of a pack revision: invocation, cancellation, hand-over and takeover of runs; and the worker."""
+"""The invoker of a pack revision: invocation, cancellation, release and takeover of runs; and the worker."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ class InvokeSettings:
     """Settings of a server for all packs; those of one pack are in the table ``[invocation]`` of its settings."""
 
     claim_ms: int = 15_000
-    """How long a run belongs to a process without a heartbeat."""
+    """How long a run stays owned by a process that sends no heartbeat."""
     most_takeovers: int = 5
     """After more takeovers without progress, a run waits for an operator's decision."""
     handover_ms: int = 3_000
-    """How long another process may take over a run that this one released, before this one continues it."""
+    """How long this process waits for another to take over a run that it released; then it continues the run itself."""
 
 
 class _KeyedInvocation(NamedTuple):
@@ -72,15 +72,15 @@ class Invocations:
         """By identity and request key."""
 
     async def detach(self, work: Coroutine[Any, Any, RunResponse]) -> RunResponse:
-        """Run ``work`` in a task of its own, which continues if the caller is cancelled."""
+        """Await ``work`` in a task of its own, which continues if the caller is cancelled."""
         return await asyncio.shield(self._start(work))
 
     async def attach(
         self, invocation: InvocationKey, cancelled: asyncio.Event, work: Coroutine[Any, Any, RunResponse]
     ) -> RunResponse:
-        """Run ``work`` as :meth:`detach`, or wait for the invocation under way with the same request key.
+        """Await ``work`` as :meth:`detach` does, or the invocation under way with the same request key.
 
-        ``cancelled`` is set when this caller cancels: this cancels the invocation that it waits for.
+        ``cancelled`` is set when this caller cancels, which also cancels an invocation that another caller started.
         """
         assert invocation.key is not None
         key = invocation.identity.name, invocation.key
@@ -90,7 +90,7 @@ class Invocations:
             self._keyed[key] = _KeyedInvocation(invocation.digest, task, cancelled)
             task.add_done_callback(lambda _: self._keyed.pop(key))
             return await asyncio.shield(task)
-        work.close()
+        work.close()  # a coroutine that is never awaited causes a warning
         if first.request_digest != invocation.digest:
             return key_conflict()
         cancellation = asyncio.create_task(cancelled.wait())
@@ -104,10 +104,10 @@ class Invocations:
 
     def cancel(self, identity: str, key: str) -> bool:
         """Cancel the invocation with this key; return False if there is none."""
-        first = self._keyed.get((identity, key))
-        if first is not None:
-            first.cancelled.set()
-        return first is not None
+        invocation = self._keyed.get((identity, key))
+        if invocation is not None:
+            invocation.cancelled.set()
+        return invocation is not None
 
     async def drain(self) -> None:
         """Wait for all detached invocations."""
@@ -137,11 +137,12 @@ class Invoker:
         clock: Callable[[], int] = time.time_ns,
         point: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """``sandbox`` is the profile of the hosts; ``point`` is called where a crash would matter, for tests.
+        """Raise :class:`PackError` if no run could succeed under the policy package.
 
-        ``server_digest`` is of what the hosts can reach: approvals are valid at servers with the same one.
-        ``clock`` returns nanoseconds since 1970. ``current`` returns an identity with the rights that its credential
-        has now. Raises :class:`PackError` if no run could succeed under the policy package.
+        ``current`` returns an identity with the rights that its credential has now. ``sandbox`` is the profile of the
+        hosts; ``server_digest`` covers what they can reach: an approval is valid at servers with the same digest.
+        ``clock`` returns nanoseconds since 1970. ``point`` is for tests, which crash there: it is called with a name
+        wherever a crash would matter.
         """
         domain = offers.domain
         self.offers = offers
@@ -178,8 +179,8 @@ class Invoker:
         self._recovery = Recovery(store, domain, offers.codec, self._driver.park)
         self._invocations = Invocations()
         self._executing: set[asyncio.Task[Any]] = set()
-        self._handing_over: Literal["all", "taken"] | None = None
-        """Which runs to release before their next step; ``taken``: those that this process took over."""
+        self._releasing: Literal["all", "taken_over"] | None = None
+        """Which runs to release before their next step; ``taken_over``: only those that this process took over."""
         self.settle: Callable[[], Awaitable[None]] = _no_wait
         """Awaited before the response of a run with effects, so that generated facts include the effects."""
 
@@ -203,8 +204,8 @@ class Invoker:
     ) -> InvokeResponse:
         """Run an offer. Raises :class:`WireError` if there is no result.
 
-        A run with effects or with a request key continues if the caller's task is cancelled. Setting
-        ``observer.cancelled`` stops it between two steps.
+        A run with effects or with a request key continues if the caller's task is cancelled. Set
+        ``observer.cancelled`` to stop the run between two steps.
         """
         payload, identity = request.payload, self._current(identity)
         if identity.revoked:
@@ -216,7 +217,7 @@ class Invoker:
         digest = await run_in_thread_if(is_large(payload.args), args_digest, payload.args)
         invocation = InvocationKey(identity, key, payload.macro_id, digest, eval_time)
         observer = observer or RunObserver()
-        observer.leaving, observer.point = (lambda: self._handing_over == "all"), self._point
+        observer.leaving, observer.point = (lambda: self._releasing == "all"), self._point
         if key is None:
             response = await self._check_and_run(request, invocation, observer)
         else:
@@ -232,7 +233,7 @@ class Invoker:
         assert invocation.key is not None
         run = await self._recovery.find(invocation.identity, invocation.key)
         if run is not None:
-            return await self._await_other(run.run_id, run.request_digest, invocation.digest, observer)
+            return await self._await_first(run.run_id, run.request_digest, invocation.digest, observer)
         return await self._check_and_run(request, invocation, observer)
 
     async def _check_and_run(
@@ -252,7 +253,7 @@ class Invoker:
         try:
             admitted = await self._admission.accept(checked, invocation)
         except KeyTaken as taken:  # by the same request, at another server, a moment ago
-            return await self._await_other(taken.run_id, taken.request_digest, invocation.digest, observer)
+            return await self._await_first(taken.run_id, taken.request_digest, invocation.digest, observer)
         except WireError as error:
             return error
         self._point("accepted")
@@ -260,12 +261,12 @@ class Invoker:
             response = await self._execute(admitted, observer)
         except Released:
             return await self._await_handed_over(admitted, observer)
-        except Fenced:
+        except Fenced:  # the new owner records the response
             return await self._recovery.wait(admitted.admission.run, observer, keyed=_is_keyed(admitted))
         if admitted.plan.has_effects:
             await self.settle()
         if (earlier := admitted.journal.earlier_run) is not None:
-            return await self._await_other(earlier.run_id, earlier.request_digest, invocation.digest, observer)
+            return await self._await_first(earlier.run_id, earlier.request_digest, invocation.digest, observer)
         return response
 
     async def cancel(self, identity: Identity, key: str) -> None:
@@ -316,21 +317,21 @@ class Invoker:
     # --- replacement and shutdown ------------------------------------------------------------------------------------
 
     def replace_by(self, current: Invoker) -> None:
-        """Judge the further effects of runs of this pack revision by the rules of the current one."""
+        """Judge further effects of this pack revision's runs by the rules of the revision that replaced it."""
         self._driver.successor = current._driver
 
     def hand_over(self, *, awaited: bool = True) -> None:
         """Release runs to other processes, each before its next step.
 
-        With ``awaited`` also those that a client of this process waits for: it receives the response of the other
-        process. Without it, only runs that this process took over.
+        With ``awaited``, also those that a client of this process waits for: this process then forwards the response
+        of the other one. Without it, only runs that this process took over.
         """
-        self._handing_over = "all" if awaited else "taken"
+        self._releasing = "all" if awaited else "taken_over"
 
     def leave(self) -> None:
         """Cancel all executions and waits. Runs stay in the journal.
 
-        Their ownership is not released, but expires: until then an effect may be under way in a host.
+        Their ownership expires instead of being released, because an effect may still be under way in a host.
         """
         self._recovery.closed = True
         for task in tuple(self._executing):
@@ -340,21 +341,26 @@ class Invoker:
         """Wait for the end of a released run. If no other process takes it over, this one does."""
         run = admitted.admission.run
         if await self._recovery.stays_unclaimed(run, self._settings.handover_ms / 1_000):
-            await self.take_over(run, observer=msgspec.structs.replace(observer, leaving=lambda: False))
+            keeping = msgspec.structs.replace(observer, leaving=lambda: False)  # do not release it again
+            await self.take_over(run, observer=keeping)
         return await self._recovery.wait(run, observer, keyed=_is_keyed(admitted))
 
     async def _release(self, owned: Ownership) -> None:
         with contextlib.suppress(StoreError):  # the ownership expires
             await self._store.writer.write(lambda tx: self._store.runs.release(tx, owned.run, owned.fence))
 
-    async def _await_other(self, run: str, run_digest: str, request_digest: str, observer: RunObserver) -> RunResponse:
+    async def _await_first(
+        self, first_run: str, first_digest: str, request_digest: str, observer: RunObserver
+    ) -> RunResponse:
         """Return the response of the first run with the same request key; an error if that was another request."""
-        return await self._recovery.wait(run, observer, keyed=True) if run_digest == request_digest else key_conflict()
+        if first_digest != request_digest:
+            return key_conflict()
+        return await self._recovery.wait(first_run, observer, keyed=True)
 
     async def take_over(self, run: str | None = None, *, observer: RunObserver | None = None) -> str | None:
-        """Take over a run without an owner (this one, if given), execute it, and return its id.
+        """Take over a run without an owner (only ``run``, if given), execute it, and return its id.
 
-        Return None if there is none, or if another process took the run over meanwhile. The end of that run is not
+        Return None if there is none, or if another process took the run over meanwhile. That process's response is not
         awaited: workers that wait for each other's runs could wait for ever.
         """
         before_write = time.monotonic()
@@ -368,14 +374,14 @@ class Invoker:
             self._point("claimed")
             admitted = await asyncio.to_thread(self._recovery.restore, owned)
             await self._execute(
-                admitted, observer or RunObserver(leaving=lambda: self._handing_over is not None, point=self._point)
+                admitted, observer or RunObserver(leaving=lambda: self._releasing is not None, point=self._point)
             )
         except Released:
             _log.info("run %s is released to other workers", owned.run.run_id)
         except Fenced:
             return None
         finally:
-            self._ownership.remove(ownership)  # also if the run cannot be restored here
+            self._ownership.remove(ownership)  # _execute did so already, unless restore failed
         return owned.run.run_id
 
 

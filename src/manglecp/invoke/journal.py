@@ -2,8 +2,8 @@
 
 A run without effects has one ledger entry, at its end: its admission, digests of each step, its end state. A run with
 effects is *durable*: each effect is recorded before it is sent, with the witness of the turn that permits it, and its
-outcome before another step uses it. Outcomes of reads are written with the next effect; a read that is lost with its
-process is repeated.
+outcome before another step uses it. Outcomes of reads are written with the next effect; if the process ends before,
+the worker that resumes the run repeats the reads.
 
 The ledger has digests and names only. Values are in the journal, encrypted, and are deleted when the run ends. Values
 that rules keep for a later run (``keep``) stay, encrypted too, until the run's retention ends.
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, TypeAlias, TypeVar, cast
+from typing import Any, Final, Literal, TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -39,6 +39,8 @@ from manglecp.toolhost import Slots, full_state
 
 EndState: TypeAlias = Literal["succeeded", "failed", "cancelled"]
 T = TypeVar("T")
+_ONLY_FENCE: Final = 1
+"""The fencing token of a run without effects: no other process takes it over."""
 
 
 async def read_kept(store: Store, identity: str, arguments: Iterable[Argument]) -> dict[str, Any]:
@@ -46,8 +48,8 @@ async def read_kept(store: Store, identity: str, arguments: Iterable[Argument]) 
     values: dict[str, Any] = {}
     for argument in arguments:
         if argument.source == "kept":
-            source = {"identity": identity, "run_id": argument.value["run"], "name": argument.value["name"]}
-            kept = await store.writer.read(partial(store.runs.kept, **source))
+            kept_by = {"identity": identity, "run_id": argument.value["run"], "name": argument.value["name"]}
+            kept = await store.writer.read(partial(store.runs.kept, **kept_by))
             if kept is not None:
                 values[argument.param] = msgspec.json.decode(kept)
     return values
@@ -62,17 +64,17 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tool: str
     pack_digest: str
     policy_digest: str
-    """Of the policy package at admission."""
+    """The digest of the policy package at admission."""
     proof_digest: str
-    """Of all inputs of the evaluation that proved the tool at admission."""
+    """The digest of all inputs of the evaluation that proved the tool at admission."""
     chain_digest: str
     args_digest: str
     proven_at: str
     """The server's clock at that evaluation, in nanoseconds since 1970."""
     eval_time: str | None = None
-    """The client's ``eval_time``, likewise, for the record only."""
+    """The client's ``eval_time``, in nanoseconds since 1970; for the record only."""
     approval: str | None = None
-    """The reference to the approval, if the tool needs one."""
+    """The reference to the approval, or to its waiver, if the tool needs one."""
     request_key_digest: str | None = None
 
     @property
@@ -95,7 +97,7 @@ class Journal:
         self.cancel_requested = False
         """Whether a client had cancelled the run, at any server, when the journal was last written."""
         self.earlier_run: KeyTaken | None = None
-        """A run of the same request at another server; its response was stored first and takes precedence."""
+        """A run with the same request key at another server, whose response was stored first and takes precedence."""
 
     async def record_start(
         self, calls: Sequence[ActionCall], witness: Witness, settled: Sequence[StepOutcome], slots: Slots
@@ -136,7 +138,10 @@ class Journal:
         *,
         lasting: bool = True,
     ) -> None:
-        """Record the end of the run and its response (``answer``), which counts for its request key if ``lasting``."""
+        """Record the end of the run and its response (``answer``).
+
+        ``lasting``: a repeated request with the same key gets this response. Otherwise the key is free again.
+        """
 
         def write(tx: Transaction) -> None:
             self._store.runs.end(tx, self._run, self._fence, RunState(end), answer)
@@ -149,7 +154,7 @@ class Journal:
     async def record_undecided(self, culprit: StepOutcome, witness: Witness | None, answer: bytes) -> None:
         """Record that the run waits for an operator's decision about ``culprit``; until then it has this response."""
         code = culprit.code or "unknown"
-        step = culprit.number if culprit.status == "unknown" else None
+        step = culprit.number if culprit.status == "unknown" else None  # None: there is no outcome to decide
         runs, run, fence = self._store.runs, self._run, self._fence
         body = {"state": "needs_decision", "code": code, "step": culprit.number, "kind": culprit.kind}
         await self._write(
@@ -168,7 +173,7 @@ class ReadJournal(Journal):
 
     def __init__(self, store: Store, admission: Admission, new_run: NewRun | None) -> None:
         """``new_run`` is the row of a run with a request key, which is stored with its response."""
-        super().__init__(store, admission.run, admission.identity, 1)
+        super().__init__(store, admission.run, admission.identity, _ONLY_FENCE)
         self._admission = admission
         self._new_run = new_run
 
@@ -201,7 +206,7 @@ class ReadJournal(Journal):
             except KeyTaken as taken:
                 self.earlier_run = taken
                 return
-            self._store.runs.end(tx, new_run.run_id, 1, RunState(end), answer)
+            self._store.runs.end(tx, new_run.run_id, _ONLY_FENCE, RunState(end), answer)
 
         await self._write(write, [("run", body)])
 
@@ -244,7 +249,7 @@ def _end_row(outcome: StepOutcome) -> StepEnd:
 
 
 def _settled_row(outcome: StepOutcome) -> SettledStep:
-    """Return the row of a step without a start: it is a read, or was not called."""
+    """Return the row of a step without a recorded start: it is a read, or was not called."""
     call = outcome.call
     return SettledStep(
         number=outcome.number,

@@ -1,8 +1,9 @@
 """Recovery of runs that another process began, and operators' decisions about them.
 
-A worker takes over runs whose owner is gone and resumes them from the journal. A step with a recorded outcome is not
-run again. A step that was sent without a recorded outcome is unknown: it is repeated if its action is idempotent,
-otherwise an operator decides. Any number of workers may run: every commit checks the fencing token.
+A worker takes over runs whose ownership expired or was released, and resumes them from the journal. A step with a
+recorded outcome is not run again. The outcome of a step that was sent and has no record is unknown: the step is
+repeated if its action is idempotent, otherwise an operator decides. Any number of workers may run, because every commit
+checks the fencing token.
 """
 
 from __future__ import annotations
@@ -61,7 +62,11 @@ def restore_history(owned: OwnedRun, plan: Plan, witnesses: Sequence[str]) -> Hi
     last_witness = witnesses[-1] if witnesses else None
     return History(
         outcomes=tuple(outcomes),
-        carried=tuple(one for one in outcomes if _is_new(one, last_attempts[one.kind, one.number], last_witness)),
+        carried=tuple(
+            outcome
+            for outcome in outcomes
+            if _is_not_in_turns(outcome, last_attempts[outcome.kind, outcome.number], last_witness)
+        ),
         unfinished=tuple(call for call in calls if call is not None),
         attempts=attempts,
         slots={} if slots is None else apply_state(msgspec.json.decode(slots), {}),
@@ -71,13 +76,12 @@ def restore_history(owned: OwnedRun, plan: Plan, witnesses: Sequence[str]) -> Hi
 
 
 def _is_repeated(step: StepRecord) -> bool:
-    """Return whether the step has no outcome that counts: it is unknown, or an operator decided "not happened"."""
-    return step.state in (StepState.UNKNOWN, StepState.STARTED) or (
-        step.state == StepState.FAILED and step.decided_by is not None
-    )
+    """Return whether the step runs again: its outcome is unknown, or an operator decided that it did not happen."""
+    is_decided_failure = step.state == StepState.FAILED and step.decided_by is not None
+    return is_decided_failure or step.state in (StepState.UNKNOWN, StepState.STARTED)
 
 
-def _is_new(outcome: StepOutcome, step: StepRecord, last_witness: str | None) -> bool:
+def _is_not_in_turns(outcome: StepOutcome, step: StepRecord, last_witness: str | None) -> bool:
     """Return whether no closed turn has the outcome: the last turn authorised the call, or an operator decided it."""
     is_of_last_turn = last_witness is not None and step.witness == last_witness
     return outcome.call is not None and (step.decided_by is not None or is_of_last_turn)
@@ -85,8 +89,8 @@ def _is_new(outcome: StepOutcome, step: StepRecord, last_witness: str | None) ->
 
 def _outcome(run: str, step: StepRecord, plan: Plan) -> StepOutcome:
     note: dict[str, Any] = {} if step.note is None else msgspec.json.decode(step.note)
-    done = step.state == StepState.DONE
-    output = msgspec.json.decode(step.output) if done and step.output is not None else None
+    is_done = step.state == StepState.DONE
+    output = msgspec.json.decode(step.output) if is_done and step.output is not None else None
     return StepOutcome(
         call=_call(run, step, plan),
         number=step.number,
@@ -94,7 +98,7 @@ def _outcome(run: str, step: StepRecord, plan: Plan) -> StepOutcome:
         action=step.action,
         status=cast(Status, step.state.value),
         output=output,
-        output_digest=step.output_digest or (digest_bytes(step.output or b"null") if done else None),
+        output_digest=step.output_digest or (digest_bytes(step.output or b"null") if is_done else None),
         code=step.code,
         why=note.get("why"),
         duration_ms=note.get("ms", 0),
@@ -104,9 +108,9 @@ def _outcome(run: str, step: StepRecord, plan: Plan) -> StepOutcome:
 
 
 def _call(run: str, step: StepRecord, plan: Plan) -> ActionCall | None:
-    if step.call_id is None or step.input_digest is None:
+    if step.call_id is None or step.input_digest is None:  # it was not called
         return None
-    planned = plan.step(step.number)  # the undo action is in the plan of its step
+    planned = plan.step(step.number)  # of an undo: the step that it undoes
     sources = tuple(sorted({argument.step for argument in planned.arguments if argument.step is not None}))
     return ActionCall(
         run=run,
@@ -123,12 +127,12 @@ def _call(run: str, step: StepRecord, plan: Plan) -> ActionCall | None:
 
 
 class StoredArguments(msgspec.Struct, frozen=True):
-    """What a run was admitted with, as it is stored for a resume."""
+    """What a run was admitted with, as it is stored for a worker that resumes the run."""
 
     args: dict[str, Any]
     """Without defaults and secrets."""
     identity: Identity
-    """The principal at its admission."""
+    """The principal, with its rights at admission."""
     inputs: ProofInputs
     subject: ApprovalSubject | None = None
     approvers: Approvers | None = None
@@ -143,7 +147,7 @@ class Recovery:
     def __init__(
         self, store: Store, domain: Domain, codec: OfferCodec, park: Callable[[AdmittedRun, str], RunResponse]
     ) -> None:
-        """``park`` returns the response of a run that waits for an operator's decision, for a reason (a code)."""
+        """``park`` returns the response of a run that waits for an operator's decision; its text is the code why."""
         self._store = store
         self._pack_digest = domain.digest
         self._actions = domain.pack.actions
@@ -182,7 +186,7 @@ class Recovery:
         await self._store.writer.write(lambda tx: self._store.runs.request_cancel(tx, run.run_id, run.identity))
 
     async def stays_unclaimed(self, run: str, seconds: float) -> bool:
-        """Wait until another process takes the run over; return True if none does in this time."""
+        """Wait until another process takes the run over; return True if none does within ``seconds``."""
         deadline = time.monotonic() + seconds
         for pause in pauses():
             row = await self._run(run)
@@ -213,7 +217,7 @@ class Recovery:
         if stored is not None:
             return decode_response(stored)
         if row.state == RunState.NEEDS_DECISION and row.pack_digest == self._pack_digest:
-            # Every owner ended before it could record a response.
+            # Each of its owners ended before it could record a response.
             owned = await self._store.writer.read(lambda tx: self._store.runs.load(tx, run))
             restored = await asyncio.to_thread(self.restore, owned)
             return self._park(restored, row.code or "poisoned")
@@ -267,7 +271,7 @@ def find_undecided_step(view: RunView) -> int | None:
 
 def _find_kind(view: RunView, number: int | None) -> StepKind:
     """Return whether the unknown outcome is that of the step or of its undo. Raises :class:`NotOpen`."""
-    if number is None:
+    if number is None:  # the decision is about the run
         return "do"
     kinds: list[StepKind] = [
         step.kind for step in view.steps if step.number == number and step.state == StepState.UNKNOWN

@@ -55,10 +55,11 @@ class RunDriver:
         sandbox: Profile,
         point: Callable[[str], None],
     ) -> None:
-        """``sandbox`` is the profile of the hosts; ``point`` is called where a crash would matter, for tests.
+        """``sandbox`` is the profile of the hosts; ``clock`` returns nanoseconds since 1970.
 
         ``current`` returns an identity with the rights that its credential has now; ``request_approval`` stores a
-        request for an approval of a run, and returns the error for its requester.
+        request for an approval of a run, and returns the error for its requester. ``point`` is for tests, which crash
+        there: it is called with a name wherever a crash would matter.
         """
         self._offers = offers
         self._previews = previews
@@ -78,7 +79,7 @@ class RunDriver:
     async def drive(self, run: AdmittedRun, observer: RunObserver) -> RunResponse:
         """Execute a run, record its end and return the response.
 
-        Raises :class:`Released` if the run was left to another process, and the journal's exceptions.
+        Raises :class:`Released` if the run was released to another process, and the journal's exceptions.
         """
         started = time.monotonic()
         steps, journal = len(run.plan.definition.steps), run.journal
@@ -96,7 +97,7 @@ class RunDriver:
             _log.exception("the rules of %s failed during run %s", self._offers.domain.pack.name, run.admission.run)
             failure = WireError("evaluation_failed", "The rules of this server failed on this run")
             return await self._end(journal, "failed", None, failure, executor.outcomes)
-        observer.progress("", steps, steps)
+        observer.progress("", steps, steps)  # no action: the run has ended
         builder = self._builder(run, rules)
         events = builder.events(chain_result)
         response = builder.build(chain_result, events, round((time.monotonic() - started) * 1_000))
@@ -117,7 +118,7 @@ class RunDriver:
         return ResponseBuilder(run.admission.run, self._offers.domain, run.plan, run.args, rules, self._secret_settings)
 
     def _terms(self, plan: Plan) -> ChainTerms:
-        """Return the terms that runs of chains with the same actions, number of gates and pattern share."""
+        """Return the cached terms, which chains with the same actions, number of gates and pattern share."""
         key = (*sorted(plan.actions), plan.gates, plan.pattern)
         terms = self._chains.get(key)
         if terms is None:
@@ -137,7 +138,7 @@ class RunDriver:
         return terms
 
     def _turns(self, run: AdmittedRun) -> Turns | None:
-        """Return the turns of a run; None for one without effects, under the shipped policy package."""
+        """Return the turns of a run; None for a run without effects under the shipped policy package."""
         terms, admission = self._terms(run.plan), run.admission
         is_default = terms.package.digest == terms.pinned == default_governance().digest
         if is_default and not run.plan.has_effects:
@@ -146,7 +147,7 @@ class RunDriver:
 
     def _executor(self, run: AdmittedRun, rules: RunRules, observer: RunObserver) -> RunExecutor:
         index = self._offers.domain.run_rules
-        read_by_rules = {*index.extractors, *index.keepers}
+        read_by_rules = {*index.extractors, *index.keepers}  # actions whose outputs rules read
         extracted = {step.number for step in run.plan.definition.steps if step.action in read_by_rules}
         return RunExecutor(
             run,
@@ -204,7 +205,7 @@ class RunDriver:
         response: RunResponse,
         outcomes: Sequence[StepOutcome],
     ) -> RunResponse:
-        lasting = not (isinstance(response, WireError) and response.row.recoverable)  # such a request may be repeated
-        await journal.record_end(state, witness, encode_response(response), outcomes, lasting=lasting)
+        may_be_retried = isinstance(response, WireError) and response.row.recoverable
+        await journal.record_end(state, witness, encode_response(response), outcomes, lasting=not may_be_retried)
         self._point("ended")
         return response
