@@ -8,7 +8,7 @@ import pytest
 
 from manglecp.toolhost.sandbox import Profile
 from manglecp.toolhost.sandbox.kernel import NEWEST, audit_architecture, number
-from manglecp.toolhost.sandbox.landlock import executed_by
+from manglecp.toolhost.sandbox.landlock import files_to_execute
 from manglecp.toolhost.sandbox.policy import Unsupported
 from manglecp.toolhost.sandbox.seccomp import program
 
@@ -163,9 +163,9 @@ def test_an_architecture_without_a_table_is_not_supported() -> None:
 
 def test_a_program_brings_its_loader(tmp_path: Path) -> None:
     shell = str(Path("/bin/sh").resolve())
-    path, loader = executed_by(shell)
+    path, loader = files_to_execute(shell)
     assert path == shell
     assert Path(loader).name.startswith("ld-")
     script = tmp_path / "script"
     script.write_text("#!/bin/sh\n")
-    assert list(executed_by(str(script))) == [str(script)]
+    assert list(files_to_execute(str(script))) == [str(script)]

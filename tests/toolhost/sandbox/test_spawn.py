@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from manglecp.toolhost.sandbox import Policy
-from manglecp.toolhost.sandbox.landlock import executed_by
+from manglecp.toolhost.sandbox.landlock import files_to_execute
 
 from .confined import NOBODY, Identity, Outcome, identities, require, run
 
@@ -67,7 +67,7 @@ else:
 
 def test_the_loader_does_not_run_what_was_written(workspace: str, identity: Identity) -> None:
     """The loader of a named program can be started; it maps what it is given, and a workspace holds no code."""
-    _, loader = executed_by(SHELL)
+    _, loader = files_to_execute(SHELL)
     code = f"""
 import shutil
 shutil.copy({SHELL!r}, WORKSPACE + "/copy")

@@ -16,7 +16,7 @@ from manglecp.toolhost.context import SETTINGS, Reports, describe, trace
 from manglecp.toolhost.host.arguments import USAGE, Arguments, UsageError, parse_arguments
 from manglecp.toolhost.host.confinement import ConfinementError, compile_all_below, confine, die_with
 from manglecp.toolhost.host.execution import Signals, Worker, let_sigint_end_host
-from manglecp.toolhost.host.messages import MAX_ANSWER_BYTES, OVERSIZE, encode, oversize, parse, refusal
+from manglecp.toolhost.host.messages import MAX_ANSWER_BYTES, REQUEST_TOO_LONG, answer_too_long, encode, parse, refusal
 from manglecp.toolhost.host.session import Gate, HostSession, requires_leases
 from manglecp.toolhost.host.streams import Oversize, PipeLost, Streams, high_descriptor, open_standard_descriptors
 from manglecp.toolhost.plugin import Plugin, PluginError, find, load
@@ -35,11 +35,11 @@ def main(argv: list[str]) -> int:
         return 2
     if arguments.parent is not None:
         die_with(arguments.parent)
-    reports = Reports(_moved_high(arguments.progress_fd))
+    reports = Reports(_move_high(arguments.progress_fd))
     try:
         return _execute(arguments, Streams(), reports)
     except PipeLost as lost:
-        return 7 if lost.closed else 0
+        return 7 if lost.is_closed_by_plugin else 0
 
 
 def _take_settings() -> dict[str, str]:
@@ -50,7 +50,7 @@ def _take_settings() -> dict[str, str]:
     return settings
 
 
-def _moved_high(descriptor: int | None) -> int | None:
+def _move_high(descriptor: int | None) -> int | None:
     """Replace a descriptor with a copy that has a high number, and return the copy."""
     if descriptor is None:
         return None
@@ -85,7 +85,7 @@ def _execute(arguments: Arguments, streams: Streams, reports: Reports) -> int:
         case "--list":
             return _list(streams, plugin, sandbox)
         case "--run":
-            return _run(streams, plugin, session, rest)
+            return _run(streams, plugin, session, aid=rest[0] if rest else None)
         case "--serve":
             return _serve(streams, session)
     streams.write(encode(refusal(f"unknown mode: {mode}")))
@@ -98,18 +98,18 @@ def _list(streams: Streams, plugin: Plugin, sandbox: dict[str, Any]) -> int:
     return 0
 
 
-def _run(streams: Streams, plugin: Plugin, session: HostSession, rest: list[str]) -> int:
-    if not rest:
+def _run(streams: Streams, plugin: Plugin, session: HostSession, *, aid: str | None) -> int:
+    if aid is None:
         streams.write(encode(refusal("missing aid")))
         return 2
-    tool = plugin.tools.get(rest[0])
+    tool = plugin.tools.get(aid)
     if tool is None:
-        streams.write(encode(refusal(f"tool not found in plugin: {rest[0]}", status="INVALID_PICK")))
+        streams.write(encode(refusal(f"tool not found in plugin: {aid}", status="INVALID_PICK")))
         return 4
     try:
         request = parse(streams.read_all())
     except Oversize:
-        streams.write(encode(refusal(OVERSIZE)))
+        streams.write(encode(refusal(REQUEST_TOO_LONG)))
         return 5
     except ValueError:
         request = None
@@ -125,10 +125,10 @@ def _serve(streams: Streams, session: HostSession) -> int:
         try:
             line = streams.read_line()
         except Oversize:
-            answer = refusal(OVERSIZE)
+            answer = refusal(REQUEST_TOO_LONG)
         except PipeLost:
             raise
-        except BaseException as error:  # not ours: a thread or a signal handler of the plugin raised it here
+        except BaseException as error:  # not of the host: a thread or a signal handler of the plugin raised it here
             trace(error)
             continue
         else:
@@ -148,7 +148,7 @@ def _encode_answer(answer: dict[str, Any], session: HostSession) -> bytes:
     if len(line) <= MAX_ANSWER_BYTES:
         return line
     session.restore_slots()
-    return encode(oversize(answer, len(line)))
+    return encode(answer_too_long(answer, len(line)))
 
 
 if __name__ == "__main__":
@@ -157,4 +157,4 @@ if __name__ == "__main__":
     except BaseException as _error:
         trace(_error)
         _status = 1
-    os._exit(_status)  # at once: a client waits 50 ms, and threads or exit handlers of a plugin may block
+    os._exit(_status)  # a client waits 50 ms for the exit, and threads or exit handlers of a plugin may block

@@ -59,12 +59,16 @@ class Confinement(NamedTuple):
 
 class Arguments(NamedTuple):
     positionals: list[str]
+    """The mode, the plugin, and what follows: in run mode an action id."""
     sha256: str | None
+    """The expected digest of the plugin."""
     progress_fd: int | None
     lease_key: bytes | None
     pipe_leases: bool
+    """Whether leases may be requested on standard input."""
     confinement: Confinement
     parent: int | None = None
+    """The id of the process with which the host ends."""
 
 
 def parse_arguments(argv: list[str]) -> Arguments:
@@ -88,46 +92,50 @@ def parse_arguments(argv: list[str]) -> Arguments:
             positionals.append(word)
     if len(positionals) < 2:
         raise UsageError("a mode and a plugin are needed")
-    confinement = _confinement(options)
+    confinement = _parse_confinement(options)
     return Arguments(
         positionals,
-        options.get("--sha256", [None])[0],
-        _descriptor(options, "--progress-fd"),
-        _key(_descriptor(options, "--lease-key-fd")),
+        _value(options, "--sha256"),
+        _parse_descriptor(options, "--progress-fd"),
+        _read_key(_parse_descriptor(options, "--lease-key-fd")),
         "--pipe-leases" in options,
         confinement,
-        _parent(options.get("--parent", [None])[0]),
+        _parse_parent(_value(options, "--parent")),
     )
 
 
-def _confinement(options: dict[str, list[str]]) -> Confinement:
+def _value(options: dict[str, list[str]], option: str) -> str | None:
+    return options[option][0] if option in options else None
+
+
+def _parse_confinement(options: dict[str, list[str]]) -> Confinement:
     profile = options.get("--sandbox", ["none"])[0]
     if profile not in _PROFILES:
         raise UsageError(f"--sandbox: {profile} is not one of {', '.join(_PROFILES)}")
-    if profile == "none" and (useless := [option for option in _NEED_SANDBOX if option in options]):
-        raise UsageError(f"{useless[0]} needs a sandbox: give --sandbox")
+    if profile == "none" and (misplaced := [option for option in _NEED_SANDBOX if option in options]):
+        raise UsageError(f"{misplaced[0]} needs a sandbox: give --sandbox")
     if profile != "spawn" and "--executable" in options:
         raise UsageError("--executable: only the profile spawn starts programs")
     return Confinement(
         cast("Profile", profile),
-        _paths(options, "--workspace"),
-        _paths(options, "--writable"),
-        _paths(options, "--readable"),
-        _paths(options, "--executable"),
-        _user(options.get("--user", [None])[0]),
+        _parse_paths(options, "--workspace"),
+        _parse_paths(options, "--writable"),
+        _parse_paths(options, "--readable"),
+        _parse_paths(options, "--executable"),
+        _parse_user(_value(options, "--user")),
         "--degrade" in options,
-        tuple(dict(map(_limit, options.get("--limit", []))).items()),  # the last of a repeated limit counts
+        tuple(dict(map(_parse_limit, options.get("--limit", []))).items()),  # the last of a repeated limit counts
         "--read-only" in options,
         "--no-processes" not in options,
     )
 
 
-def _paths(options: dict[str, list[str]], option: str) -> tuple[str, ...]:
+def _parse_paths(options: dict[str, list[str]], option: str) -> tuple[str, ...]:
     """Return the absolute paths of an option, without repetition."""
     return tuple(dict.fromkeys(map(os.path.abspath, options.get(option, []))))
 
 
-def _user(text: str | None) -> tuple[int, int] | None:
+def _parse_user(text: str | None) -> tuple[int, int] | None:
     if text is None:
         return None
     user, _, group = text.partition(":")
@@ -136,7 +144,7 @@ def _user(text: str | None) -> tuple[int, int] | None:
     return int(user), int(group)
 
 
-def _limit(text: str) -> tuple[str, int]:
+def _parse_limit(text: str) -> tuple[str, int]:
     name, _, value = text.partition("=")
     field = name.replace("-", "_")
     if field not in _LIMITS:
@@ -146,7 +154,7 @@ def _limit(text: str) -> tuple[str, int]:
     return field, int(value)
 
 
-def _parent(text: str | None) -> int | None:
+def _parse_parent(text: str | None) -> int | None:
     if text is None:
         return None
     if not (text.isdecimal() and text.isascii() and len(text) < _TOO_MANY_DIGITS):
@@ -154,8 +162,8 @@ def _parent(text: str | None) -> int | None:
     return int(text)
 
 
-def _descriptor(options: dict[str, list[str]], option: str) -> int | None:
-    text = options.get(option, [None])[0]
+def _parse_descriptor(options: dict[str, list[str]], option: str) -> int | None:
+    text = _value(options, option)
     if text is None:
         return None
     try:
@@ -168,7 +176,7 @@ def _descriptor(options: dict[str, list[str]], option: str) -> int | None:
     return number
 
 
-def _key(descriptor: int | None) -> bytes | None:
+def _read_key(descriptor: int | None) -> bytes | None:
     """Read the lease key, before any code of the plugin runs.
 
     The writer may keep its end open, so the end of the pipe is not awaited: a key that is too long is refused only if

@@ -4,8 +4,8 @@ The plugin is left with the interpreter, its own folder to read, the workspaces,
 alone. If its folder is shared, such as ``/tmp`` or a home, it can read its own file only. It works in the first
 workspace, which may be read-only, or in ``/``.
 
-A host becomes the leader of its process group before it is sandboxed: dispatch kills the group, and no process can
-leave it afterwards. A host of a profile that permits processes then becomes a supervisor, and the plugin runs in a
+A host becomes the leader of its process group before it is sandboxed: the dispatcher kills the group, and no process
+can leave it afterwards. A host of a profile that permits processes then becomes a supervisor, and the plugin runs in a
 descendant, with a group of its own.
 """
 
@@ -105,7 +105,7 @@ def confine(requested: Confinement, source: Source) -> tuple[dict[str, Any], str
         return _manifest("none"), None
     from manglecp.toolhost.sandbox import Policy, SandboxUnavailable, apply
 
-    code = _code(source)
+    code: tuple[str, ...] = (_plugin_path(source),)
     if os.path.isfile(source.where):  # noqa: PTH113  # pathlib is slow
         # Also the path as it was given: a link to the plugin must not be in a writable folder, where it is replaceable.
         code = (*code, os.path.abspath(source.where))  # noqa: PTH100
@@ -138,16 +138,17 @@ def confine(requested: Confinement, source: Source) -> tuple[dict[str, Any], str
     return manifest, enforcement.temporary
 
 
-def _code(source: Source) -> tuple[str, ...]:
+def _plugin_path(source: Source) -> str:
     """Return the path that belongs to the plugin: its folder; if that is shared, its package or its file."""
     if not _is_shared(source.root):
-        return (source.root,)
+        return source.root
     folder, _, name = source.path.rpartition("/")
     if name == "__init__.py" and not _is_shared(folder):
-        return (folder,)
-    if folder != source.root:  # a module in a package: its outermost package
-        return (f"{source.root.rstrip('/')}/{source.path[len(source.root) :].strip('/').partition('/')[0]}",)
-    return (source.path,)
+        return folder
+    if folder != source.root:  # a module in a package
+        outermost_package = source.path[len(source.root) :].strip("/").partition("/")[0]
+        return f"{source.root.rstrip('/')}/{outermost_package}"
+    return source.path
 
 
 def _is_shared(folder: str) -> bool:

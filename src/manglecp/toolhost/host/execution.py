@@ -1,7 +1,7 @@
-"""One call of one action: its input converted, its slots copied, its outcome caught.
+"""One call of one action: its input is converted, and its result or exception becomes an outcome.
 
 Every exception of an action, ``SystemExit`` too, becomes ``TOOL_ERROR`` with its traceback on standard error; the host
-survives. An action works on a copy of the slots, which is committed if it succeeds.
+survives. An action works on a copy of the slots, the state between calls; the copy is committed if it succeeds.
 
 No call affects the next: each has its own context variables, tasks that it leaves behind are cancelled, timers stopped,
 signal handlers restored, and new files in the temporary folder removed. A forked child that returns from the action is
@@ -11,12 +11,12 @@ ended there: it must not answer requests.
 from __future__ import annotations
 
 import os
-from _operator import is_
+from _operator import is_  # the C module behind operator
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from contextvars import Context as Variables, copy_context
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NoReturn
 
 from manglecp.toolhost.context import Context, Reports, describe, trace
 from manglecp.toolhost.conversion import ConversionError, encode_value
@@ -86,7 +86,7 @@ def _handlers() -> list[Any]:
     return list(map(signal.getsignal, _SIGNALS))
 
 
-_CANCEL_SECONDS: Final = 1.0  # that a cancelled task has to end
+_CANCEL_SECONDS: Final = 1.0  # within which a cancelled task has to end
 
 
 class InvalidInput(Exception):
@@ -96,12 +96,12 @@ class InvalidInput(Exception):
 class ActionOutcome(NamedTuple):
     """The result of an action, and the slots after it."""
 
-    status: str
+    status: Literal["OK", "TOOL_ERROR"]
     output_json: str
     error: str
     slots: Slots
     bad_output: bool = False
-    """The action returned, but its result cannot be encoded, or its slots are invalid."""
+    """Whether the action returned, but its result cannot be encoded, or its slots are invalid."""
 
 
 class Worker:
@@ -125,8 +125,8 @@ class Worker:
         self._temporary = temporary
         self._lasting_files = frozenset(_names(temporary))  # made while the plugin was loaded
 
-    def call(self, tool: PluginAction, input_json: str, slots: Slots, call: Mapping[str, object]) -> ActionOutcome:
-        """Run one call; raises :class:`InvalidInput` if it was not run. ``call`` are members of all its reports."""
+    def call(self, tool: PluginAction, input_json: str, slots: Slots, fields: Mapping[str, object]) -> ActionOutcome:
+        """Run one call; raises :class:`InvalidInput` if it was not run. All reports of the call have the ``fields``."""
         try:
             arguments = tool.convert(parse(input_json))
         except ConversionError as error:
@@ -135,7 +135,7 @@ class Worker:
             raise InvalidInput(f"invalid input: not JSON: {error}") from error
         slots_of_action = dict(slots)
         if tool.context is not None:
-            arguments[tool.context] = Context(slots_of_action, self._reports, call, self._settings)
+            arguments[tool.context] = Context(slots_of_action, self._reports, fields, self._settings)
         if self._signals is not None:
             self._signals.activate()
         returned = False
@@ -163,13 +163,14 @@ class Worker:
                 from shutil import rmtree  # only an action that leaves files pays for it
 
                 path = f"{folder}/{name}"
+                is_folder = os.path.isdir(path) and not os.path.islink(path)  # noqa: PTH112, PTH114
                 with suppress(OSError, RecursionError):  # made hard to remove on purpose; removed with the host
-                    (rmtree if os.path.isdir(path) and not os.path.islink(path) else os.unlink)(path)  # noqa: PTH112, PTH114
+                    (rmtree if is_folder else os.unlink)(path)
 
     def _run(self, tool: PluginAction, arguments: dict[str, Any]) -> Any:
         variables = copy_context()
         result = variables.run(tool.function, **arguments)
-        # Its definition does not decide: a decorator may make an async function of a plain one, or the other way round.
+        # The result decides, not the definition: a decorator may make a function async, or an async one plain.
         return self._await(result, variables) if hasattr(type(result), "__await__") else result
 
     def _await(self, result: Awaitable[Any], variables: Variables) -> Any:
@@ -215,7 +216,8 @@ async def _as_coroutine(result: Awaitable[Any]) -> Any:
 def _end_child(error: BaseException | None) -> NoReturn:
     """Exit a forked process that returned from its action, with the status that an interpreter would have."""
     if isinstance(error, SystemExit):
+        # A code that is not a number is a message, and stands for a failure; None for a success.
         os._exit(error.code & 0xFF if isinstance(error.code, int) else int(error.code is not None))
     if error is not None:
         trace(error)
-    os._exit(error is not None)
+    os._exit(0 if error is None else 1)

@@ -15,7 +15,7 @@ from manglecp.toolhost.idempotency import unique
 
 MAX_REQUEST_BYTES: Final = 10 * 1024 * 1024  # the newline not counted
 MAX_ANSWER_BYTES: Final = 1024 * 1024  # the newline not counted
-OVERSIZE: Final = "stdin exceeds 10MB limit"
+REQUEST_TOO_LONG: Final = "stdin exceeds 10MB limit"
 
 
 class RequestError(ValueError):
@@ -26,6 +26,7 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
+# ``unique`` raises ValueError for an object with a repeated name.
 _decode: Final = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=unique).decode
 _encode: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode
 _encode_ascii: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
@@ -33,7 +34,7 @@ _encode_sorted: Final = json.JSONEncoder(separators=(",", ":"), sort_keys=True, 
 
 
 def parse(data: bytes | str) -> Any:
-    """Return one JSON value; raises ValueError, also for values that are too deep."""
+    """Return one JSON value; raises ValueError, also for a value that is nested too deeply."""
     try:
         return _decode(data if isinstance(data, str) else data.decode())
     except RecursionError as error:
@@ -47,8 +48,8 @@ def encode(answer: dict[str, Any]) -> bytes:
         return _encode_ascii(answer).encode("ascii")
 
 
-def oversize(answer: dict[str, Any], size: int) -> dict[str, Any]:
-    """Return the error in place of an answer that has ``size`` bytes."""
+def answer_too_long(answer: dict[str, Any], size: int) -> dict[str, Any]:
+    """Return the error to send in place of ``answer``, which has ``size`` bytes when encoded."""
     reason = f"the answer has {size} bytes; {MAX_ANSWER_BYTES} are allowed"
     return with_call_id(refusal("oversize", status="TOOL_ERROR", reason=reason), answer)
 

@@ -1,10 +1,10 @@
-"""One request of a host, in the order of the IPC contract.
+"""The handling of a request, in the order of the IPC contract.
 
 The order is: parse, action id, ``_lease.*``, lookup, lease, cache of answers by idempotency key, state, input types,
-run. The lease comes before the cache, so that no idempotency key can fetch what a lease guards; a hit spends its lease.
-The state of a request is applied also if the input is then refused, as clients of the C++ host expect. An answer has a
-``ds_state`` if and only if the state was applied. A hit changes the state as the call did that it repeats. Every
-failure is answered; a failed action leaves the state as the request set it, an error of the host as it was before.
+run. The lease comes before the cache, so that no idempotency key can fetch what a lease guards; a cached answer spends
+a lease, too, and changes the state as the first call did. The state of a request is applied also if the input is then
+refused, as clients of the C++ host expect. An answer has a ``ds_state`` if and only if the state was applied. After a
+failed action the state is that of the request; after an error of the host, that before the request.
 """
 
 from __future__ import annotations
@@ -61,13 +61,14 @@ class Gate:
         self._counts = {"lease_granted": 0, "lease_used": 0, "lease_refused": 0}
         self._unused: dict[object, Any] = {}  # expiries of granted leases, by lease id
 
-    def refusal(self, tool: PluginAction, input_json: str, request: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the refusal of a call; None if it may run, and its token is spent then."""
+    def check_lease(self, tool: PluginAction, input_json: str, request: dict[str, Any]) -> dict[str, Any] | None:
+        """Return the refusal of a call; None if it may run. Then its lease token is spent."""
         tier = tool.declaration.tier
         if self._key is None or (tier == 0 and not self._every_call):
             return None
         token = request.get("_lease_token")
         if not isinstance(token, str) or not token:
+            # The count of rejected leases is that of invalid tokens: a missing one is not counted.
             self._audit("lease_refused", {"aid": tool.aid, "tier": tier, "reason": "lease_required"}, counted=False)
             return refusal("lease_required", tier=tier, aid=tool.aid)
         leases = _leases()
@@ -92,18 +93,14 @@ class Gate:
         if not isinstance(tool_aid, str) or type(tier) is not int or type(ttl_ms) is not int:
             return refusal("tool_aid is a string, tier and ttl_ms are integers")
         ttl_ms = min(max(ttl_ms, _MIN_TTL_MS), _MAX_TTL_MS)
+        ttl = ttl_ms / 1000
         token = _leases().mint(
-            self._key or b"",
-            aid=tool_aid,
-            input_digest=None,
-            call_id=None,
-            tier=tier,
-            ttl=ttl_ms / 1000,
-            audit=self._audit,
+            self._key or b"", aid=tool_aid, input_digest=None, call_id=None, tier=tier, ttl=ttl, audit=self._audit
         )
         return {"ok": True, "token_id": token, "tool_aid": tool_aid, "tier": tier, "expires_ms": ttl_ms}
 
     def _collect_expired(self) -> dict[str, Any]:
+        """Forget expired leases; return the number of unused ones, and the counts since the start."""
         now = time.monotonic()
         self._unused = {lease: expiry for lease, expiry in self._unused.items() if expiry > now}
         return {
@@ -125,7 +122,7 @@ class Gate:
 
 
 def _memory_bytes(value: object) -> int:
-    """Return the approximate memory of a JSON value, here of an answer."""
+    """Return the approximate memory of a JSON value."""
     if isinstance(value, dict):
         return sum(_memory_bytes(name) + _memory_bytes(member) for name, member in value.items())
     return sys.getsizeof(value)
@@ -202,7 +199,7 @@ class HostSession:
         except RequestError as error:  # reported after the checks of lease and state
             text = request.get("input_json")
             input_json, input_error = text if isinstance(text, str) else "", error
-        refused = self._gate.refusal(tool, input_json, request)
+        refused = self._gate.check_lease(tool, input_json, request)
         if refused is not None:
             return refused
         key = request.get("idempotency_key")
@@ -214,14 +211,14 @@ class HostSession:
             cached_digest, cached_answer = cached
             if cached_digest != digest:
                 return refusal("idempotency_conflict")
-            return self._repeat(cached_answer, request.get("ds_state"))
+            return self._repeat_answer(cached_answer, request.get("ds_state"))
         answer = self._run(tool, input_json, None, request)
         if answer.get("status") == "OK":
             # Only successes are cached: a failed call may be repeated.
             self._cache.keep((tool.aid, key), (digest, dict(answer)), _memory_bytes(key) + _memory_bytes(answer))
         return answer
 
-    def _repeat(self, cached: dict[str, Any], incoming: object) -> dict[str, Any]:
+    def _repeat_answer(self, cached: dict[str, Any], incoming: object) -> dict[str, Any]:
         """Return a cached answer, after its change of the state was applied to the incoming state."""
         change = {name: value for name, value in cached["ds_state"].items() if name != "base_digest"}
         try:
@@ -243,6 +240,7 @@ class HostSession:
             return refusal("state_drift", detail=str(error), expected=error.expected, held=error.held)
         except StateError as error:
             return refusal(f"invalid ds_state: {error}")
+        # A client that sends the digest of its state gets one in the answer.
         client_sends_digests = isinstance(incoming, dict) and "base_digest" in incoming
         try:
             if input_error is not None:

@@ -5,7 +5,7 @@ move to private descriptors with high numbers (some code closes all low ones) th
 standard error for output, and the null device for input. ``sys.stdout`` and ``sys.stderr`` are unbuffered: a host exits
 without flushing.
 
-Lines are taken from a buffer of our own, so that no byte of a request is lost if a plugin's signal handler raises.
+Lines are taken from a buffer of this module, so that no byte of a request is lost if a plugin's signal handler raises.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any, Final
 
 from manglecp.toolhost.host.messages import MAX_REQUEST_BYTES
 
-_CHUNK: Final = 1 << 16
-_LOWEST_PRIVATE: Final = (512, 128, 3)  # of private descriptors; the next one where RLIMIT_NOFILE forbids the first
+_CHUNK_BYTES: Final = 1 << 16
+_LOWEST_PRIVATE: Final = (512, 128, 3)  # least numbers of private descriptors; RLIMIT_NOFILE may forbid the first two
 
 
 class Oversize(Exception):
@@ -27,13 +27,13 @@ class Oversize(Exception):
 
 
 class PipeLost(Exception):
-    """The pipe is unusable. ``closed``: our end of it was closed in this process, so by the plugin."""
+    """The pipe is unusable. Its end in this process can only have been closed by the plugin."""
 
     def __init__(self, error: OSError) -> None:
         from errno import EBADF
 
         super().__init__(error.strerror)
-        self.closed = error.errno == EBADF
+        self.is_closed_by_plugin = error.errno == EBADF
 
 
 def open_standard_descriptors() -> None:
@@ -107,7 +107,7 @@ class Streams:
         while chunk := self._read():
             if len(data) <= MAX_REQUEST_BYTES + 1:  # what follows is consumed and dropped
                 data += chunk
-        if len(data) > MAX_REQUEST_BYTES + data.endswith(b"\n"):
+        if len(data) - data.endswith(b"\n") > MAX_REQUEST_BYTES:  # a final newline is not counted
             raise Oversize
         return bytes(data)
 
@@ -120,7 +120,7 @@ class Streams:
 
     def _read(self) -> bytes:
         try:
-            return os.read(self._input, _CHUNK)
+            return os.read(self._input, _CHUNK_BYTES)
         except OSError as error:
             if error.errno is None:  # not an error of the pipe: a signal handler of the plugin has raised it
                 raise
@@ -136,4 +136,4 @@ class Streams:
 
 def _unbuffered(descriptor: int) -> Any:
     raw = open(descriptor, "wb", buffering=0, closefd=False)  # noqa: SIM115  # lives as long as the process
-    return TextIOWrapper(raw, "utf-8", "backslashreplace", write_through=True)  # as -u does
+    return TextIOWrapper(raw, "utf-8", "backslashreplace", write_through=True)  # as python -u does

@@ -1,4 +1,4 @@
-"""The sandbox of a worker process.
+"""The sandbox of a worker: here, a process that runs a plugin.
 
 * **The worker sandboxes itself.** :func:`apply` is called in the process that is to be confined, after the interpreter
   has started and before a plugin is loaded. It needs no installation and no root helper, and is irrevocable, also for
@@ -11,15 +11,15 @@
 Standard library only, and little of it: this is part of the start of every worker.
 """
 
-from .policy import Closed, Enforcement, Mechanism, Policy, Profile, SandboxUnavailable
+from .policy import Enforcement, Mechanism, PathClosed, Policy, Profile, SandboxUnavailable
 from .profiles import CONTAINED, PROFILES, apply, probe
 
 __all__ = [
     "CONTAINED",
     "PROFILES",
-    "Closed",
     "Enforcement",
     "Mechanism",
+    "PathClosed",
     "Policy",
     "Profile",
     "SandboxUnavailable",

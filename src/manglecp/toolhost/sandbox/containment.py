@@ -82,10 +82,10 @@ def _run_and_exit(task: Callable[..., int], *arguments: Any) -> NoReturn:
 
 
 def _supervise(child: int, temporary: str) -> int:
-    """Wait for the child (init, or else the worker) and return its exit status; if a signal ended it, end by that."""
+    """Wait for the child (init, or else the worker) and return its exit status, or end by the signal that ended it."""
 
     def kill(*_: object) -> None:
-        os.kill(child, signal.SIGKILL)  # not reaped yet, so its id cannot be reused
+        os.kill(child, signal.SIGKILL)  # the child is not reaped yet, so its id cannot be reused
 
     os.closerange(0, _MAX_DESCRIPTORS)  # only the worker holds the pipes, so that they are closed when it ends
     with suppress(OSError):  # the child does the same, perhaps too late for the first signal
@@ -93,10 +93,10 @@ def _supervise(child: int, temporary: str) -> int:
     signal.signal(signal.SIGTERM, lambda *_: os.killpg(child, signal.SIGTERM))
     for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, kill)
-    if death_signal():  # it was set: now it must not kill the supervisor, but make it kill the worker
+    if death_signal():  # it must not kill the supervisor, but make the supervisor kill the worker
         die_with_parent(signal.SIGHUP)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)  # does not reap: the group of the child stays valid
     signal.pthread_sigmask(signal.SIG_SETMASK, (signal.SIGTERM, signal.SIGHUP, signal.SIGINT))
     os.killpg(child, signal.SIGKILL)  # without a namespace: all at the same time, so that no fork escapes
     status = _kill_descendants(child)
@@ -135,10 +135,10 @@ def _children() -> list[int]:
     for name in filter(str.isdecimal, os.listdir("/proc")):  # noqa: PTH208  # pathlib would be the slowest import
         try:
             with open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123
-                parent = int(file.read().rpartition(b")")[2].split()[1])
+                after_name = file.read().rpartition(b")")[2].split()  # state, parent, ...; a name may contain spaces
         except OSError:  # gone in the meantime
             continue
-        if parent == os.getpid():
+        if int(after_name[1]) == os.getpid():
             pids.append(int(name))
     return pids
 

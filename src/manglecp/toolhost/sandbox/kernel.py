@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from .policy import Unsupported
 
-# Name, number on x86_64, number on aarch64 (- where the architecture never had the call); in columns.
+# Name, number on x86_64, number on aarch64 (- where the architecture never had the call); sorted down the columns.
 _TABLE = """
     acct 163 89                 io_uring_setup 425 425            msgrcv 70 188                semop 65 193
     add_key 248 217             ioctl 16 29                       msgsnd 69 189                semtimedop 220 192

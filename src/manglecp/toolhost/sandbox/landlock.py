@@ -31,7 +31,7 @@ _ALL_OF_ABI_3 = (1 << 15) - 1
 READ = _READ_FILE | _READ_DIR
 EXECUTE = _EXECUTE | _READ_FILE
 USE_DEVICE = _READ_FILE | _WRITE_FILE
-# Not among them: to make devices or sockets, and to execute what was written.
+# The rights of a workspace. Not among them: to make devices or sockets, and to execute what was written.
 _MAKE = _MAKE_DIR | _MAKE_REG | _MAKE_FIFO | _MAKE_SYM
 WRITE = READ | _WRITE_FILE | _TRUNCATE | _REMOVE_DIR | _REMOVE_FILE | _MAKE | _REFER
 EVERYTHING_BUT_WRITE = READ | _EXECUTE | _IOCTL_DEV
@@ -69,7 +69,7 @@ def restrict_scopes() -> None:
 
 
 def _restrict(handled: int, scopes: int, rules: Iterable[Rule]) -> None:
-    # Handled rights on files and on the network (none: namespaces remove it), and scopes. Old kernels accept the first.
+    # Rights on files, rights on the network (none: a namespace removes it), scopes. Old kernels accept only the first.
     attributes = c_buffer(struct.pack("=QQQ", handled, 0, scopes) if scopes else struct.pack("=Q", handled))
     ruleset = call("landlock_create_ruleset", address(attributes), len(attributes), 0)
     try:
@@ -91,11 +91,13 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
         os.close(descriptor)
 
 
-_PT_INTERP = 3
+_ELF_HEADER_BYTES = 64
+_PROGRAM_HEADER_BYTES = 56
+_PT_INTERP = 3  # the segment with the path of the loader
 
 
-def executed_by(path: str) -> Iterator[str]:
-    """Yield the files that the kernel executes to start a program: itself, and its dynamic loader if it has one."""
+def files_to_execute(path: str) -> Iterator[str]:
+    """Yield the files that the kernel executes to start a program: its own, and its dynamic loader if it has one."""
     yield path
     loader = _loader(path)
     if loader:
@@ -106,13 +108,13 @@ def _loader(path: str) -> str | None:
     """Return the loader of a dynamically linked 64-bit program; None for other files."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        header = os.pread(descriptor, 64, 0)
-        if len(header) < 64 or header[:6] != b"\x7fELF\x02\x01":  # 64 bits, little-endian
+        header = os.pread(descriptor, _ELF_HEADER_BYTES, 0)
+        if len(header) < _ELF_HEADER_BYTES or header[:6] != b"\x7fELF\x02\x01":  # 64 bits, little-endian
             return None
         (table,) = struct.unpack_from("<Q", header, 32)  # e_phoff: where the program headers begin
         entry_size, count = struct.unpack_from("<HH", header, 54)  # e_phentsize, e_phnum
         for index in range(count):
-            entry = os.pread(descriptor, 56, table + index * entry_size)
+            entry = os.pread(descriptor, _PROGRAM_HEADER_BYTES, table + index * entry_size)
             segment_type, _, offset, _, _, length = struct.unpack_from("<IIQQQQ", entry)
             if segment_type == _PT_INTERP:
                 return os.fsdecode(os.pread(descriptor, length, offset).rstrip(b"\0"))

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from .kernel import Buffer, address, c_buffer, c_string, call
-from .shielding import NOTHING, Shield
+from .shielding import NO_SHIELD, Shield
 
 _CLONE_NEWNS = 0x0002_0000
 _CLONE_NEWUSER = 0x1000_0000
@@ -26,7 +26,7 @@ _MOUNT_ATTR_RDONLY = 0x1
 _MOUNT_ATTR_NOSUID = 0x2
 _MOUNT_ATTR_NODEV = 0x4
 _MOUNT_ATTR_NOEXEC = 0x8
-_DATA_ONLY = _MOUNT_ATTR_NOSUID | _MOUNT_ATTR_NODEV | _MOUNT_ATTR_NOEXEC
+_DATA_ONLY = _MOUNT_ATTR_NOSUID | _MOUNT_ATTR_NODEV | _MOUNT_ATTR_NOEXEC  # no programs and no devices
 _CAP_SYS_ADMIN = 21
 _MAX_FILES = 200_000  # in the temporary folder
 
@@ -73,7 +73,7 @@ def _mount(filesystem: str, folder: str, options: str = "") -> None:
     call("mount", address(name), address(target), address(name), _MS_NOSUID_NODEV_NOEXEC, address(data))
 
 
-def make_disk_read_only(writable: Iterable[str], shield: Shield = NOTHING) -> None:
+def make_disk_read_only(writable: Iterable[str], shield: Shield = NO_SHIELD) -> None:
     """Make every mount read-only except the given folders without their shielded parts.
 
     Landlock does not handle changes of mode, owner, times and extended attributes; a read-only mount refuses them.

@@ -25,7 +25,7 @@ MiB = 1 << 20
 
 
 class Policy(NamedTuple):
-    """The resources of a worker. All paths are absolute and exist."""
+    """The resources of a worker, the process that is sandboxed. All paths are absolute and exist."""
 
     workspace: tuple[str, ...] = ()
     """Folders that may be read and written: the only writable places."""
@@ -43,7 +43,7 @@ class Policy(NamedTuple):
     processes: int = 64
     """Processes and threads of the worker together; limited only in `spawn` and `strict`."""
     cpu_seconds: int | None = None
-    """CPU time of each process over its life. None: no limit; the deadline of a call is enforced by dispatch."""
+    """CPU time of each process over its life. None: no limit; the dispatcher enforces the deadline of a call."""
     temporary: int = 1024 * MiB
     """Bytes in the temporary folder, which is held in memory."""
     code: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ class SandboxUnavailable(RuntimeError):
         super().__init__(f"{profile} cannot be enforced here ({reasons}); --degrade continues without them")
 
 
-class Closed(ValueError):
+class PathClosed(ValueError):
     """The worker's user has no access to a path of the policy: an error of the caller, not of the kernel."""
 
 

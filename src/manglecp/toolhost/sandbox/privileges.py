@@ -29,7 +29,7 @@ def become(user: int, group: int) -> None:
     prctl(_PR_SET_DUMPABLE, 1)
     if signal:  # a change of user also clears the death signal, and a worker must not outlive its parent
         die_with_parent(signal)
-        if os.getppid() != parent:
+        if os.getppid() != parent:  # it ended before the signal was set again
             os._exit(1)
 
 
@@ -71,12 +71,12 @@ def refuse_dumps() -> None:
 
 def limit_resources(policy: Policy) -> None:
     """Limit memory, file sizes, open files and CPU time for good. No core dumps."""
-    _lower(resource.RLIMIT_AS, policy.memory)
-    _lower(resource.RLIMIT_FSIZE, policy.file_size)
-    _lower(resource.RLIMIT_NOFILE, policy.open_files)
+    _lower_limit(resource.RLIMIT_AS, policy.memory)
+    _lower_limit(resource.RLIMIT_FSIZE, policy.file_size)
+    _lower_limit(resource.RLIMIT_NOFILE, policy.open_files)
     if policy.cpu_seconds is not None:
-        _lower(resource.RLIMIT_CPU, policy.cpu_seconds)
-    _lower(resource.RLIMIT_CORE, 0)
+        _lower_limit(resource.RLIMIT_CPU, policy.cpu_seconds)
+    _lower_limit(resource.RLIMIT_CORE, 0)
 
 
 def limit_processes(policy: Policy) -> None:
@@ -85,11 +85,11 @@ def limit_processes(policy: Policy) -> None:
         raise Unsupported(
             "the kernel does not limit the processes of root; run as another user, or go without this limit (--degrade)"
         )
-    _lower(resource.RLIMIT_NPROC, policy.processes)
+    _lower_limit(resource.RLIMIT_NPROC, policy.processes)
 
 
-def _lower(kind: int, value: int) -> None:
-    _, hard = resource.getrlimit(kind)
+def _lower_limit(limit: int, value: int) -> None:
+    _, hard = resource.getrlimit(limit)
     if hard != resource.RLIM_INFINITY:
         value = min(value, hard)
-    resource.setrlimit(kind, (value, value))
+    resource.setrlimit(limit, (value, value))

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from . import containment, landlock, namespaces, privileges, seccomp
-from .landlock import executed_by
-from .policy import Closed, Enforcement, Mechanism, Policy, Profile, SandboxUnavailable, Unsupported
+from .landlock import files_to_execute
+from .policy import Enforcement, Mechanism, PathClosed, Policy, Profile, SandboxUnavailable, Unsupported
 from .shielding import PACKAGE, Shield, prefixes, shield, within
 
 PROFILES: tuple[Profile, ...] = ("none", "standard", "spawn", "strict")
@@ -34,7 +34,7 @@ _LIBRARIES = (
 )
 
 # The temporary folder is mounted over the first of these that contains no path of the policy.
-_TEMPORARY = ("/dev/shm", "/var/tmp", "/mnt", "/media")
+_TEMPORARY_PLACES = ("/dev/shm", "/var/tmp", "/mnt", "/media")
 
 # Mechanisms that `strict` uses where available, but does not need: it has no children, seccomp filters its signals, and
 # its threads are bounded by the memory of their stacks.
@@ -58,7 +58,7 @@ def apply(profile: Profile, policy: Policy | None = None, *, degrade: bool = Fal
     _check_policy(policy)
     shielded = shield(policy)
     if profile == "standard":  # it leaves the disk as it is mounted
-        _refuse_shield(shielded)
+        _refuse_shielded_paths(shielded)
     active: list[Mechanism] = []
     missing: dict[Mechanism, str] = {}
     temporary: list[str] = []  # the steps append the temporary folders that they create
@@ -75,7 +75,7 @@ def apply(profile: Profile, policy: Policy | None = None, *, degrade: bool = Fal
     if missing and not degrade:
         raise SandboxUnavailable(enforcement)
     if "mount_namespace" in missing:
-        _refuse_shield(shielded)
+        _refuse_shielded_paths(shielded)
     return enforcement
 
 
@@ -116,7 +116,7 @@ def _probe_child(argument: str) -> None:
 
 
 def _steps(profile: Profile, policy: Policy, shielded: Shield, temporary: list[str]) -> Iterator[_Step]:
-    """Yield the steps, each after the previous one was made; some append a folder to ``temporary``."""
+    """Yield mechanisms and how to apply them, each after the previous was applied; some append to ``temporary``."""
     isolated = profile != "standard"  # without network, and with a read-only disk
     contained = False
 
@@ -161,10 +161,10 @@ def _steps(profile: Profile, policy: Policy, shielded: Shield, temporary: list[s
 def _temporary_folder(policy: Policy) -> str:
     """Return the folder over which the temporary one is mounted, which hides the files there."""
     used = (*policy.workspace, *policy.readable, *policy.executables, *policy.code, *prefixes(), PACKAGE)
-    for folder in map(os.path.realpath, _TEMPORARY):
+    for folder in map(os.path.realpath, _TEMPORARY_PLACES):
         if os.access(folder, os.F_OK) and not any(within(os.path.realpath(path), folder) for path in used):
             return folder
-    raise Unsupported(f"no place for a temporary folder: none of {', '.join(_TEMPORARY)} is there and unused")
+    raise Unsupported(f"no place for a temporary folder: none of {', '.join(_TEMPORARY_PLACES)} is there and unused")
 
 
 def _file_rules(profile: Profile, policy: Policy, temporary: Iterable[str]) -> Iterator[landlock.Rule]:
@@ -178,7 +178,7 @@ def _file_rules(profile: Profile, policy: Policy, temporary: Iterable[str]) -> I
         yield path, landlock.READ
     if profile == "spawn":
         for program in policy.executables:
-            for path in executed_by(program):
+            for path in files_to_execute(program):
                 yield path, landlock.EXECUTE
 
 
@@ -195,8 +195,8 @@ def _check_policy(policy: Policy) -> None:
     for path in (*policy.workspace, *policy.readable, *policy.executables, *policy.code):
         if not path.startswith("/"):
             raise ValueError(f"not an absolute path: {path!r}")
-        must_be_folder = os.O_DIRECTORY if path in policy.workspace else 0
-        os.close(os.open(path, os.O_PATH | os.O_CLOEXEC | must_be_folder))
+        folder_flag = os.O_DIRECTORY if path in policy.workspace else 0
+        os.close(os.open(path, os.O_PATH | os.O_CLOEXEC | folder_flag))  # raises OSError if it is missing
     if any(os.path.realpath(path) == "/" for path in policy.workspace):
         raise ValueError("the whole disk cannot be a workspace")
     with os.scandir("/proc/self/task") as threads:
@@ -204,7 +204,7 @@ def _check_policy(policy: Policy) -> None:
             raise RuntimeError("the sandbox has to be applied before there are threads")
 
 
-def _refuse_shield(shielded: Shield) -> None:
+def _refuse_shielded_paths(shielded: Shield) -> None:
     """Raise ValueError if a path has to be shielded."""
     if shielded.read_only:
         path = shielded.read_only[0]
@@ -212,7 +212,7 @@ def _refuse_shield(shielded: Shield) -> None:
 
 
 def _check_access(policy: Policy) -> None:
-    """Raise :class:`Closed` for a path that is no longer accessible: root lost capabilities, or became another user."""
+    """Raise :class:`PathClosed` for a path that root lost access to, without capabilities or as another user."""
     required = (
         (policy.workspace, os.R_OK | os.W_OK | os.X_OK, "read and written"),
         ((*policy.code, *policy.readable), os.R_OK, "read"),
@@ -221,4 +221,4 @@ def _check_access(policy: Policy) -> None:
     for paths, rights, what in required:
         for path in paths:
             if not os.access(path, rights):
-                raise Closed(f"{path!r} cannot be {what} by user {os.geteuid()} without privileges")
+                raise PathClosed(f"{path!r} cannot be {what} by user {os.geteuid()} without privileges")

@@ -29,9 +29,9 @@ _KERNEL = (
     " lookup_dcookie nfsservctl vhangup"
 )
 _IDENTITY = "setuid setgid setreuid setregid setresuid setresgid setgroups setfsuid setfsgid capset"
-# Dispatch kills the process group of a worker: no process leaves it.
+# The dispatcher kills the process group of a worker: no process leaves it.
 _GROUPS = "setsid setpgid"
-_EVERYWHERE = f"{_TRACING} {_MOUNTS} {_KERNEL} {_IDENTITY} {_GROUPS}"
+_REFUSED_EVERYWHERE = f"{_TRACING} {_MOUNTS} {_KERNEL} {_IDENTITY} {_GROUPS}"
 
 # A network namespace does not hide sockets that have a path, nor the System V objects of the user.
 _COMMUNICATION = (
@@ -106,9 +106,9 @@ def _argument_tests(profile: Profile, own_pid: int, may_fork: bool) -> dict[str,
 
 
 _REFUSED: dict[Profile, str] = {
-    "standard": _EVERYWHERE,
-    "spawn": f"{_EVERYWHERE} {_COMMUNICATION} {_WATCHING} {_HIDDEN_PROGRAMS}",
-    "strict": f"{_EVERYWHERE} {_COMMUNICATION} {_WATCHING} {_OTHER_SIGNALS}",
+    "standard": _REFUSED_EVERYWHERE,
+    "spawn": f"{_REFUSED_EVERYWHERE} {_COMMUNICATION} {_WATCHING} {_HIDDEN_PROGRAMS}",
+    "strict": f"{_REFUSED_EVERYWHERE} {_COMMUNICATION} {_WATCHING} {_OTHER_SIGNALS}",
 }
 
 
@@ -126,12 +126,14 @@ _ARGUMENTS_AT = 16  # eight bytes each, the low half first on both architectures
 
 _ALLOW = 0x7FFF_0000
 _KILL_PROCESS = 0x8000_0000
-_EPERM = 0x0005_0000 | 1
-_ENOSYS = 0x0005_0000 | 38
-_ENOTSUP = 0x0005_0000 | 95
+_FAIL = 0x0005_0000  # SECCOMP_RET_ERRNO: the call fails with the error in the low bits
+_EPERM = _FAIL | 1
+_ENOSYS = _FAIL | 38
+_ENOTSUP = _FAIL | 95
 
 
-def _instruction(code: int, operand: int, if_true: int = 0, if_false: int = 0) -> bytes:
+def _instruction(code: int, operand: int, *, if_true: int = 0, if_false: int = 0) -> bytes:
+    """Return an instruction; a conditional jump skips ``if_true`` or ``if_false`` instructions."""
     return struct.pack("=HBBI", code, if_true, if_false, operand)
 
 
@@ -141,7 +143,7 @@ def _compile_tests(tests: tuple[_Test, ...]) -> Iterator[bytes]:
         yield _instruction(_AND, test.mask)
         count = len(test.values)
         for index, value in enumerate(test.values):  # if equal, skip the other comparisons and one instruction more
-            yield _instruction(_JUMP_EQUAL, value, count - index, 0)
+            yield _instruction(_JUMP_EQUAL, value, if_true=count - index)
         if test.negated:
             yield _instruction(_JUMP, 1)  # no value is equal: skip the refusal
         yield _instruction(_RETURN, _EPERM)
@@ -159,10 +161,10 @@ def program(profile: Profile, own_pid: int, machine: str | None = None, *, may_f
         raise Unsupported("the filter is written for x86_64 and aarch64")
     instructions = [
         _instruction(_LOAD, _ARCHITECTURE_AT),
-        _instruction(_JUMP_EQUAL, architecture, 1, 0),
+        _instruction(_JUMP_EQUAL, architecture, if_true=1),
         _instruction(_RETURN, _KILL_PROCESS),
         _instruction(_LOAD, _NUMBER_AT),
-        _instruction(_JUMP_GREATER, NEWEST, 0, 1),  # also every call of x32, which sets a high bit
+        _instruction(_JUMP_GREATER, NEWEST, if_false=1),  # also every call of x32, which sets a high bit
         _instruction(_RETURN, _ENOSYS),
     ]
     bodies = {name: [_instruction(_RETURN, _ENOSYS)] for name in ("clone3", "openat2")}
@@ -177,13 +179,13 @@ def program(profile: Profile, own_pid: int, machine: str | None = None, *, may_f
         call_number = number(name, machine)
         if call_number is not None:
             # A body always returns, so the number is still loaded for the next comparison.
-            instructions += [_instruction(_JUMP_EQUAL, call_number, 0, len(body)), *body]
+            instructions += [_instruction(_JUMP_EQUAL, call_number, if_false=len(body)), *body]
     instructions.append(_instruction(_RETURN, _ALLOW))
     return b"".join(instructions)
 
 
 _SET_MODE_FILTER = 1
-_ALL_THREADS = 1
+_ALL_THREADS = 1  # SECCOMP_FILTER_FLAG_TSYNC
 
 
 def restrict_calls(profile: Profile, own_pid: int, may_fork: bool = True) -> None:

@@ -32,7 +32,7 @@ class Shield(NamedTuple):
     """The shielded paths."""
 
 
-NOTHING = Shield((), ())
+NO_SHIELD = Shield((), ())
 
 
 def prefixes() -> tuple[str, ...]:
@@ -46,33 +46,33 @@ def shield(policy: Policy) -> Shield:
     read_only: list[str] = []
     if workspaces:
         for description, path in _trusted_paths(policy):
-            _add(read_only, description, path, workspaces)
+            _shield_path(read_only, description, path, workspaces)
     for program in policy.executables:
         for path in (os.path.realpath(program), *_links(program)):
-            if _inside(path, workspaces) and not _inside(path, read_only):
+            if _inside_any(path, workspaces) and not _inside_any(path, read_only):
                 raise ValueError(f"a program in a workspace could be written before it is started: {program!r}")
-    between = {folder for path in read_only for workspace in workspaces for folder in _between(workspace, path)}
-    pinned = sorted(folder for folder in between if not _inside(folder, read_only))
+    between = {folder for path in read_only for workspace in workspaces for folder in _folders_between(workspace, path)}
+    pinned = sorted(folder for folder in between if not _inside_any(folder, read_only))
     return Shield(tuple(pinned), tuple(sorted(read_only)))
 
 
-def _add(read_only: list[str], description: str, path: str, workspaces: tuple[str, ...]) -> None:
+def _shield_path(read_only: list[str], description: str, path: str, workspaces: tuple[str, ...]) -> None:
     """Add a path to ``read_only`` if it lies in a workspace; raises ValueError if it cannot be shielded."""
     real = os.path.realpath(path)
     for link in _links(path):
-        if _inside(link, workspaces) and not _inside(link, read_only):
+        if _inside_any(link, workspaces) and not _inside_any(link, read_only):
             raise ValueError(f"{description}, {path!r}, is reached by the link {link!r}, which lies in a workspace")
     exists = os.access(real, os.F_OK)
     for workspace in workspaces:
         if exists and within(workspace, real):
             raise ValueError(f"the workspace {workspace!r} lies in {description}, {real!r}")
-    if _inside(real, workspaces) and not _inside(real, read_only):
+    if _inside_any(real, workspaces) and not _inside_any(real, read_only):
         if not exists:
             raise ValueError(f"{description}, {real!r}, does not exist, and could be created in a workspace")
         read_only[:] = [*(shielded for shielded in read_only if not within(shielded, real)), real]
 
 
-def _inside(path: str, folders: Iterable[str]) -> bool:
+def _inside_any(path: str, folders: Iterable[str]) -> bool:
     return any(within(path, folder) for folder in folders)
 
 
@@ -99,7 +99,7 @@ def _trusted_paths(policy: Policy) -> Iterator[tuple[str, str]]:
         yield "the plugin", path
 
 
-def _between(workspace: str, path: str) -> Iterator[str]:
+def _folders_between(workspace: str, path: str) -> Iterator[str]:
     """Yield the folders above the path and below the workspace."""
     folder = os.path.dirname(path)
     while folder != workspace and within(folder, workspace):
@@ -109,7 +109,8 @@ def _between(workspace: str, path: str) -> Iterator[str]:
 
 def _links(path: str) -> Iterator[str]:
     """Yield every symbolic link on the way to this path, by its own real path."""
-    resolved, parts, links_left = "/", path.split("/")[::-1], 40  # the kernel, too, follows at most 40 links
+    parts = path.split("/")[::-1]  # a stack: the next part is the last
+    resolved, links_left = "/", 40  # the kernel, too, follows at most 40 links
     while parts and links_left:
         part = parts.pop()
         if part in ("", "."):
