@@ -248,9 +248,8 @@ async def test_a_server_does_not_wait_for_a_client_that_does_not_read_its_last_m
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(websocket, "_LAST_MESSAGES_SECONDS", 0.2)
-    monkeypatch.setattr(
-        listener, "_LINGER_SECONDS", 100 * round(PATIENCE)
-    )  # the end does not come from uvicorn's time limit
+    # The end does not come from uvicorn's time limit.
+    monkeypatch.setattr(listener, "_LINGER_SECONDS", 100 * round(PATIENCE))
     settings = ServerSettings(worker=False, outbox_bytes=65_536, send_timeout=100 * PATIENCE, peer_rate=None)
     async with house(settings=settings) as h:
         reader, writer = await h.raw(UPGRADE, receive_buffer=65_536)

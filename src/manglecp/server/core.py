@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import itertools
 import logging
@@ -159,13 +160,10 @@ class Core:
         resumes them from the store.
         """
         self.revisions.drain()
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.settings.grace if grace is None else grace):
                 await self._wait_until_idle()
-        except TimeoutError:
-            pass
-        else:
-            return True
+                return True
         for pending in tuple(self.pending):
             pending.abandon(self.revisions.not_ready())
         self.revisions.leave()
@@ -188,12 +186,7 @@ class Core:
         self.decoder.shutdown(wait=False)
 
     def report_handled(
-        self,
-        session: Session,
-        message: ClientMessage | None,
-        began_ns: int,
-        reply: Reply,
-        tool: str | None = None,
+        self, session: Session, message: ClientMessage | None, began_ns: int, reply: Reply, tool: str | None = None
     ) -> None:
         """Log a handled message and notify the observers."""
         is_logged = _log.isEnabledFor(logging.INFO)

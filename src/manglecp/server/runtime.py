@@ -193,10 +193,7 @@ async def _in_background(work: Coroutine[Any, Any, object]) -> AsyncIterator[asy
 
 
 async def _serve_until(
-    stop: asyncio.Event,
-    core: Core,
-    watch: Callable[[Core], Awaitable[None]] | None,
-    started: Callable[[], object],
+    stop: asyncio.Event, core: Core, watch: Callable[[Core], Awaitable[None]] | None, started: Callable[[], object]
 ) -> None:
     """Wait for ``stop``. Raises PackError if the pack cannot be loaded and there is no ``watch`` that reloads it."""
 
@@ -257,8 +254,7 @@ async def reload_on_change(
     on_reload: Callable[[ReloadResult], None] = lambda _: None,
 ) -> None:
     """Reload the pack after every completed edit, until cancelled. ``pause``: seconds between looks at the folder."""
-    # An edit is complete after one look without a further change, or five if a file is missing: some editors delete
-    # a file before they write it again. The watcher itself loads nothing.
+    # An edit is complete after one more look at the same files, or five if one is missing. The watcher loads nothing.
     watcher = await asyncio.to_thread(FolderWatcher, folder, lambda _: None, steady=1, gone=5)
     with contextlib.suppress(PackError):  # an edit may repair the pack
         await revisions.ready()

@@ -44,8 +44,7 @@ async def serve_stdio(
         already_sent, sent_manifest = sent_manifest, None  # only the first message can be that manifest
         if data == already_sent:
             return
-        # A short write does not block while the pipe is writable.
-        if len(data) < select.PIPE_BUF and select.select([], [streams.sink], [], 0)[1]:
+        if len(data) < select.PIPE_BUF and select.select([], [streams.sink], [], 0)[1]:  # the write does not block
             streams.write(data)
         else:
             await loop.run_in_executor(writer, streams.write, data)

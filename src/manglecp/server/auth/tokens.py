@@ -186,11 +186,7 @@ def _parse_token(entry: _Entry, where: str) -> _Token:
         digest=bytes.fromhex(entry.sha256),
         scheme=entry.scheme,
         identity=Identity(
-            entry.identity,
-            entry.permissions,
-            entry.trust,
-            credential=entry.sha256,
-            auto_confirm_effects=tuple(effects),
+            entry.identity, entry.permissions, entry.trust, credential=entry.sha256, auto_confirm_effects=tuple(effects)
         ),
         expires=None if expires is None else expires.timestamp(),
     )
