@@ -47,7 +47,7 @@ class Server:
     ) -> None:
         """Take options of ``manglecp serve``: ``store`` is a path or a URL, ``params`` are those of the pack.
 
-        ``workspace`` are the folders that actions may write, ``programs`` those that they may start. Without
+        ``workspace`` are folders that actions may write, ``programs`` are programs that they may start. Without
         ``tokens``, the path of a file, clients need no credential. ``degrade`` starts hosts although the kernel lacks
         a mechanism of the sandbox; ``allow_weaker`` permits a pack to request a profile weaker than ``strict``.
         """
