@@ -140,7 +140,7 @@ def _served_plugins(
     if len(json.dumps(dict(pack.params))) > _MAX_SETTINGS:
         raise PackError.at("", f"its settings have more than {_MAX_SETTINGS:,} bytes", fix="give shorter ones")
     weaker_profile = policy.weaker(pack.settings.sandbox)  # None: strict or spawn
-    # A weaker profile permits all programs. Actions that must only read keep ``spawn``, with all programs they name.
+    # A weaker profile permits all programs. Actions that must only read keep ``spawn``, and may start all they name.
     allowed = (EVERY,) if weaker_profile else programs
     finder = program_finder(pack, environ)
     served = []

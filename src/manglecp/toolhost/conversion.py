@@ -332,7 +332,7 @@ def _pattern(pattern: str) -> Callable[[Any], bool]:
 
 
 def _unique(_: bool) -> Callable[[Any], bool]:
-    # Only sets have this keyword. Their items are hashable and not both booleans and numbers, of which True equals 1.
+    # Only sets have this keyword. Their items are hashable, and never both booleans and numbers: True would equal 1.
     return lambda value: type(value) is not list or len(set(value)) == len(value)
 
 
@@ -414,7 +414,7 @@ def _check_names(value: Any) -> None:
         current = pending.pop()
         if isinstance(current, dict):
             if any(type(name) is not str for name in current):
-                texts = {_encode({name: 0}) for name in current}  # only the encoder knows that None becomes "null"
+                texts = {_encode({name: 0}) for name in current}  # None and "null" are the same name
                 if len(texts) < len(current):
                     raise ValueError("the result has two names in an object that are the same as text")
             current = current.values()

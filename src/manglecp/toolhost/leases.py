@@ -79,7 +79,7 @@ class LeaseBook:
         self._key = key
         self._clock = clock
         self._audit = audit
-        self._used: dict[str, float] = {}  # expiries by lease id, dropped when expired: the expiry itself then refuses
+        self._used: dict[str, float] = {}  # expiries by lease id; an expired lease is refused without an entry
 
     def check(self, token: str, aid: str, input_digest: str, call_id: str, tier: int) -> Reason | None:
         """Use the token for this call, once; return None if it is valid, else the reason of the refusal."""
