@@ -44,7 +44,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
     watch(admission, "schema_errors")
     watch(executor, "build_call")
     watch(run_facts, "plain_value")
-    watch(calls, "_done")
+    watch(calls, "_outcome_of_result")
     return found
 
 
@@ -53,7 +53,9 @@ async def test_who_is_kept_waiting(asked: dict[str, bool], count: int, at_once: 
     async with shop(one_step()) as s:
         answer = await s.invoke("t", {"v": list(range(count))})
     assert answer.result == {"v": list(range(count))}
-    assert asked == dict.fromkeys(("args_digest", "schema_errors", "build_call", "plain_value", "_done"), at_once)
+    assert asked == dict.fromkeys(
+        ("args_digest", "schema_errors", "build_call", "plain_value", "_outcome_of_result"), at_once
+    )
 
 
 async def test_what_is_wrong_with_something_large_is_told() -> None:

@@ -40,8 +40,8 @@ def render_request(
             "Steps:",
             *_steps(definition, visible, hide),
             f"Effects: {', '.join(definition.safety.side_effects)}. {reversible}",
-            *(line for n, members in sorted(values.items()) for line in _block(f"Values of step {n}:", hide(members))),
-            *(line for n, result in sorted(previews.items()) for line in _block(f"Preview of step {n}:", hide(result))),
+            *_blocks("Values", values, hide),
+            *_blocks("Preview", previews, hide),
         )
     )
 
@@ -61,7 +61,7 @@ def _call_text(
     *,
     undone_step: int | None = None,
 ) -> str:
-    inputs = (f"{_line(one.param)} = {_value_text(one, args, hide, undone_step)}" for one in arguments)
+    inputs = (f"{_line(arg.param)} = {_value_text(arg, args, hide, undone_step)}" for arg in arguments)
     return f"{_line(action)}({', '.join(inputs)})"
 
 
@@ -72,7 +72,7 @@ def _value_text(
     value = argument.value
     if argument.source == "value":
         return _json(hide(value))
-    if argument.source == "call" and undone_step is not None:
+    if argument.source == "call" and undone_step is not None:  # an undo takes it from the input of its step
         return f"{_line(value)} of step {undone_step}"
     if argument.source == "call":
         text = _json(args[value]) if value in args else "(left out)"
@@ -85,8 +85,13 @@ def _value_text(
     return f"from step {number}" + (f" at {_line(value)}" if value else "")
 
 
+def _blocks(label: str, by_step: Mapping[int, Any], hide: Callable[[Any], Any]) -> Iterator[str]:
+    for number, content in sorted(by_step.items()):
+        yield from _block(f"{label} of step {number}:", hide(content))
+
+
 def _block(title: str, content: Any) -> Iterator[str]:
-    """Yield the title, and the lines of JSON content: a text of several lines as it is, other values as JSON."""
+    """Yield the title and the lines of the content: a text of several lines as it is, other values as JSON."""
     yield title
     members = content.items() if isinstance(content, dict) else [("", content)]
     for name, value in members:
@@ -103,4 +108,5 @@ def _json(value: Any) -> str:
 
 
 def _line(text: str) -> str:
+    """Return the text in one line, so that it cannot imitate another line of the request."""
     return escape_invisible(" ".join(text.split()))

@@ -23,6 +23,7 @@ from manglecp.wire import PROVENANCE_CATEGORIES, WILDCARD, Category, Fault
 from manglecp.wire.messages import UNSET, Next, StateDelta, SuggestedIntent
 
 JsonFact: TypeAlias = dict[str, Any]
+"""A fact as in a message: ``pred``, ``args`` and further members."""
 MAX_FACTS: Final = 50
 MAX_SUGGESTIONS: Final = 10
 _ASSERTED: Final = "bulk_asserted"
@@ -32,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 def state_delta(rows: RuleRows, domain: Domain, max_facts: int = MAX_FACTS) -> StateDelta:
-    """Return the facts to assert and to retract, at most ``max_facts`` of each, as far as rollups can."""
+    """Return the facts to assert and to retract; rolled up if there are more than ``max_facts`` of either."""
     asserted = list(_assertions(rows, domain))
     retracted = list(_retractions(rows, domain))
     source = {"source_type": "derived"}
@@ -43,7 +44,7 @@ def state_delta(rows: RuleRows, domain: Domain, max_facts: int = MAX_FACTS) -> S
 
 
 def next_of(rows: RuleRows, domain: Domain, max_facts: int = MAX_FACTS) -> Next:
-    """Return the suggested intents, of those in the manifest, and the facts for the next request."""
+    """Return suggested intents and the facts for the next request; only those that the manifest publishes."""
     facts = [
         fact
         for predicate, args in rows["continues_with"]
@@ -51,7 +52,9 @@ def next_of(rows: RuleRows, domain: Domain, max_facts: int = MAX_FACTS) -> Next:
     ]
     names = {intent.name for intent in domain.pack.settings.intents}
     suggested = [
-        _suggestion(str(name), params, str(why)) for name, params, why in rows["suggests"] if not names or name in names
+        _suggestion(str(name), params, str(why))
+        for name, params, why in rows["suggests"]
+        if not names or name in names  # a manifest without intents does not restrict them
     ]
     return Next(suggested_intents=tuple(suggested[:MAX_SUGGESTIONS]), continuation_facts=tuple(facts[:max_facts]))
 
@@ -102,8 +105,8 @@ def _encode(
     if domain.profile.direction(predicate) is None:
         _log.warning("%s: a run derived %s, which the manifest does not publish", domain.pack.name, predicate)
         return None
-    # A single argument needs no list.
-    fact = Fact(predicate, tuple(args.items) if isinstance(args, List) else (args,), interval_ns)
+    arguments = tuple(args.items) if isinstance(args, List) else (args,)  # rules may write one argument without a list
+    fact = Fact(predicate, arguments, interval_ns)
     if not _is_acceptable(domain, fact):  # the values are not logged
         _log.warning("%s: a fact of %s that a run derived does not fit its declaration", domain.pack.name, predicate)
         return None
@@ -115,7 +118,7 @@ def _encode(
 
 
 def _is_acceptable(domain: Domain, fact: Fact) -> bool:
-    """Return whether a client could send the fact; of a pattern, only the arguments without a wildcard are checked."""
+    """Return whether the fact fits its declaration; of a retraction, only the arguments that are no wildcards."""
     declared = domain.program.predicates.get(fact.key)
     if declared is None or (fact.interval is not None and not declared.temporal):
         return False
@@ -132,16 +135,18 @@ def _is_acceptable(domain: Domain, fact: Fact) -> bool:
 def _roll_up(facts: Sequence[JsonFact], bulk_predicate: str, max_facts: int, **bulk_fields: Any) -> Iterator[JsonFact]:
     """Yield the facts; roll up whole predicates, the most frequent first, while there are more than ``max_facts``."""
     counts = Counter(fact["pred"] for fact in facts)
+    # The predicates whose rollup the rules have derived themselves.
     derived_bulks = {fact["args"][0] for fact in facts if fact["pred"] == bulk_predicate}
     rolled_up: set[str] = set()
     remaining = len(facts)
     for predicate, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
         if remaining <= max_facts:
             break
-        if predicate == bulk_predicate or (count == 1 and predicate not in derived_bulks):
+        new_bulks = 0 if predicate in derived_bulks else 1
+        if predicate == bulk_predicate or count == new_bulks:
             continue  # a rollup would not be shorter
         rolled_up.add(predicate)
-        remaining -= count - (predicate not in derived_bulks)
+        remaining -= count - new_bulks
     for fact in facts:
         if fact["pred"] not in rolled_up:
             yield fact

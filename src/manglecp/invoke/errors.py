@@ -1,4 +1,4 @@
-"""Errors of runs: from the toolhost's codes and the harness's classes to the protocol's error codes (OPEN-70).
+"""Errors of runs: maps the toolhost's codes and the harness's classes to the protocol's error codes (OPEN-70).
 
 Before the first effect, an error may be recoverable. Once an effect happened or may have happened, every failure is
 ``execution_failed``, which clients do not retry, with a list of the effects.
@@ -20,7 +20,7 @@ RETRY_AFTER_MS: Final = 1_000
 _BUSY_CODES: Final = frozenset({"breaker_open", "queue_full", "budget_spent"})
 _NOT_PERMITTED_CODES: Final = frozenset({"lease_refused", "lease_required", "lease_rejected"})
 _CLAIM_MISSING: Final = "mutation.capability_claim_missing"
-_APPROVAL_MISSING: Final = "governance.risk_tier_profile_missing"  # a high tier whose control is an approval
+_APPROVAL_MISSING: Final = "governance.risk_tier_profile_missing"  # no approval at a tier that needs one
 _MESSAGE_WITHOUT_STEP: Final = {
     "timeout": "The run took too long",
     "after_run_rules": "The chain ran, but the rules about its outcome failed",
@@ -38,7 +38,7 @@ class FailureContext(msgspec.Struct, frozen=True, kw_only=True):
     """Whether an effect was sent: a failed action may have changed something before its error."""
 
     def details(self, reason: str, culprit: StepOutcome | None = None, **members: Any) -> dict[str, Any]:
-        """Return the details of the error, with more ``members``; ``culprit`` is the failed step, if there is one."""
+        """Return the details of the error and more ``members``; ``culprit`` is the failed step, if there is one."""
         details: dict[str, Any] = {"reason": reason}
         if culprit is not None:
             details |= {"step": culprit.number, "action": culprit.action, "code": culprit.code}
@@ -59,8 +59,8 @@ class FailureContext(msgspec.Struct, frozen=True, kw_only=True):
             undone = any(effect.status == "undone" for effect in self.effects)
             return f"what it had done {'was undone' if undone else 'leaves nothing behind'}"
         count = len(standing)
-        doubt = " or may have happened" if any(effect.status == "unknown" for effect in standing) else ""
-        return f"{count} effect{'' if count == 1 else 's'} happened{doubt} and stand{'s' if count == 1 else ''}"
+        if_unknown = " or may have happened" if any(effect.status == "unknown" for effect in standing) else ""
+        return f"{count} effect{'' if count == 1 else 's'} happened{if_unknown} and stand{'s' if count == 1 else ''}"
 
 
 def failure_error(culprit: StepOutcome | None, context: FailureContext, reason: str = "step_failed") -> WireError:

@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from manglecp.invoke.invoker import Invoker
 from manglecp.mangle import MangleError
@@ -48,6 +48,12 @@ async def refresh_facts(
         refresher.clear_failures()
 
 
+class _WaitingResponse(NamedTuple):
+    generators: set[str]
+    """Those without a pass since the effects of the response."""
+    settled: asyncio.Future[None]
+
+
 class FactRefresher:
     def __init__(self, invoker: Invoker, generators: FactGenerators, on_stale: OnStaleFacts | None = None) -> None:
         self._invoker = invoker
@@ -56,8 +62,7 @@ class FactRefresher:
         self._failed: set[str] = set()
         """The generators whose last pass failed."""
         self._wake = asyncio.Event()
-        self._waiting: list[tuple[set[str], asyncio.Future[None]]] = []
-        """For each response that waits: the generators without a pass since its effects."""
+        self._waiting: list[_WaitingResponse] = []
 
     async def run(self) -> None:
         """Run generators as they become due, until cancelled."""
@@ -68,34 +73,33 @@ class FactRefresher:
             if self._wake.is_set():
                 self._wake.clear()
                 continue  # another generator may be due now
-            waiting = tuple(self._waiting)  # a response that waits from now on has effects that this pass may miss
+            waiting = tuple(self._waiting)  # responses that begin to wait later have effects that this pass may miss
             try:
                 failure = await asyncio.to_thread(self._refresh, name)
             except Exception:
                 _log.exception("a pass of %s failed in the server itself", name)
                 failure = "the server failed"
             self._report(name, failure)
-            for names, settled in waiting:
-                names.discard(name)
-                if not names and not settled.done():
-                    settled.set_result(None)
+            for response in waiting:
+                response.generators.discard(name)
+                if not response.generators and not response.settled.done():
+                    response.settled.set_result(None)
 
     async def settle(self) -> None:
-        """Wait until each working generator has made another pass, at most ``SETTLE_SECONDS``."""
+        """Wait until each generator has made another pass, at most ``SETTLE_SECONDS``; not for failed generators."""
         self._generators.make_due()
-        names = set(self._generators.names) - self._failed
-        if not names:
+        working = set(self._generators.names) - self._failed
+        if not working:
             return
-        settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        entry = (names, settled)
-        self._waiting.append(entry)
+        response = _WaitingResponse(working, asyncio.get_running_loop().create_future())
+        self._waiting.append(response)
         self._wake.set()
         try:
-            await asyncio.wait_for(settled, SETTLE_SECONDS)
+            await asyncio.wait_for(response.settled, SETTLE_SECONDS)
         except TimeoutError:
             _log.info("a response is sent before its effects are in the generated facts")
         finally:
-            self._waiting.remove(entry)
+            self._waiting.remove(response)
 
     def clear_failures(self) -> None:
         """Report the facts of failed generators as current, because their pack revision is no longer served."""
@@ -120,8 +124,10 @@ class FactRefresher:
     def _report(self, name: str, failure: str | None) -> None:
         """Report the first failure of a generator, and its first success after that."""
         if (failure is not None) == (name in self._failed):
-            return
-        self._failed ^= {name}  # add or remove it
-        if failure is not None:
+            return  # reported already
+        if failure is None:
+            self._failed.remove(name)
+        else:
+            self._failed.add(name)
             _log.warning("the facts of %s are not updated: %s", name, failure)
         self._on_stale(name, failure)

@@ -1,10 +1,10 @@
 """Ownership of runs by this process, and the heartbeat that renews it.
 
-Ownership expires unless it is renewed; another worker may then take the run over. The fence of each commit refuses
-writes of a former owner, so no process has to decide whether another one is alive.
+Ownership expires unless it is renewed; another worker may then take the run over. Each commit checks the fencing token
+and refuses writes of a former owner, so no process has to decide whether another one is alive.
 
-The fence does not stop effects. Therefore each ownership also has an expiry on this machine's monotonic clock, counted
-from before its last renewal: never later than the expiry in the store. No lease for an effect outlives it.
+Fencing does not stop effects. Therefore each ownership also has an expiry on this machine's monotonic clock, counted
+from a time before its last renewal, so it is never later than the expiry in the store. No lease of a call outlives it.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ class Ownership:
 
     async def ensure_owned(self) -> None:
         """Wait until at least a third of the ownership's time is left. Raises :class:`Fenced` if it was revoked."""
+        # The heartbeat renews after a third, so less is left only after failed heartbeats.
         while not self._revoked and self._expires_at - time.monotonic() < self._seconds / 3:
             await asyncio.sleep(self._seconds / 30)
         if self._revoked:
@@ -98,7 +99,10 @@ class OwnershipRegistry:
             del self._owned[ownership.run]
 
     def take_over(self, pack_digests: Collection[str], most_takeovers: int, run: str | None) -> OwnedRun | None:
-        """Take over and return a run without an owner (this one, if given); None if there is none. Blocks."""
+        """Take over and return a run without an owner (only ``run``, if given); None if there is none. Blocks.
+
+        A run with more than ``most_takeovers`` takeovers without progress is *poisoned*: it waits for an operator.
+        """
         return self._store.runs.take_over(
             self.owner, self.claim_ms, pack_digests, most_takeovers, run_id=run, on_poisoned=self._record_poisoned
         )
@@ -120,7 +124,7 @@ class OwnershipRegistry:
                 _log.warning("the ownership of %d runs could not be renewed: %s", len(owned), error)
                 continue
             for run, ownership in owned.items():
-                if self._owned.get(run) is not ownership:
+                if self._owned.get(run) is not ownership:  # removed or replaced during the heartbeat
                     continue
                 if run in lost:
                     self.remove(ownership)
@@ -132,5 +136,5 @@ class OwnershipRegistry:
         fences = {run: ownership.fence for run, ownership in owned.items()}
         try:
             return self._store.runs.heartbeat(self.owner, fences, self.claim_ms)
-        except Busy:  # on PostgreSQL, a deadlock with a batch of the writer, which locks rows of several runs as well
+        except Busy:  # on PostgreSQL, a deadlock with a batch of the writer, which also locks rows of several runs
             return self._store.runs.heartbeat(self.owner, fences, self.claim_ms)

@@ -1,6 +1,7 @@
 """The execution plan of a chain: rounds of steps that may run in parallel.
 
-A round consists of the steps whose predecessors are settled: the reads among them, or, if there are none, the effects.
+A round consists of the steps whose predecessors are settled: the reads among them or, if there are no reads, the
+effects. A step is settled when it is done, failed or skipped.
 Reads come first so that the gate before an effect sees as much evidence as possible. The effects of one round share a
 gate. In a chain without ``step_after`` facts every round has one step.
 """
@@ -26,8 +27,11 @@ class Unplannable(LookupError):
 def default_arguments(definition: Definition) -> Mapping[str, Any]:
     """Return the defaults of call arguments, by name."""
     schemas: Mapping[str, Any] = definition.input_schema.get("properties", {})
-    with_default = {name: s for name, s in schemas.items() if isinstance(s, dict) and "default" in s}
-    return {name: schema["default"] for name, schema in with_default.items()}
+    return {
+        name: schema["default"]
+        for name, schema in schemas.items()
+        if isinstance(schema, dict) and "default" in schema  # true and false are schemas, too
+    }
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +42,7 @@ class Plan:
 
     @classmethod
     def of(cls, definition: Definition, actions: Mapping[str, ActionDescription]) -> Plan:
-        """Return the plan of a chain; ``actions`` are all of the pack. Raises :class:`Unplannable`."""
+        """Return the plan of a chain. ``actions`` are those of the pack, by name. Raises :class:`Unplannable`."""
         undo_actions = [step.undo.action for step in definition.steps if step.undo is not None]
         names = dict.fromkeys((*(step.action for step in definition.steps), *undo_actions))
         missing = [name for name in names if name not in actions]
@@ -80,8 +84,8 @@ class Plan:
 
     @cached_property
     def result_steps(self) -> frozenset[int]:
-        """The numbers of the steps whose outputs the result uses; by default the last."""
-        named = {number for _, number, _ in self.definition.results}
+        """The numbers of the steps whose outputs the result uses; by default that of the last step."""
+        named = {number for _member, number, _pointer in self.definition.results}
         return frozenset(named or {self.definition.steps[-1].number})
 
     def permit(self, run: str) -> PlanPermit:

@@ -6,7 +6,7 @@
   Members of its result that are parameters of the action are passed to the action, which can refuse a subject that has
   changed since.
 
-Both are computed again before the effect, and other ones need another approval.
+Both are computed again before the effect; if they differ, the call needs another approval.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from manglecp.store import Store
 from manglecp.toolhost import ActionResult, Dispatcher, PlanPermit
 from manglecp.wire import WireError
 
-PREVIEW_CALL: Final = "preview-"  # how the ids of such calls begin
+PREVIEW_CALL: Final = "preview-"
+"""How the ids of calls of this module begin."""
 _TIMEOUT_SECONDS: Final = 60.0
 
 
@@ -44,7 +45,7 @@ class ApprovalSubject(msgspec.Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        """The digest of all results and values; empty without one."""
+        """The digest of all results and values; empty if there are none."""
         return digest(msgspec.to_builtins(self, str_keys=True)) if self.results or self.values else ""
 
     def check_values(self, call: ActionCall) -> None:
@@ -56,7 +57,7 @@ class ApprovalSubject(msgspec.Struct, frozen=True):
 
 
 class PreviewFailed(Exception):
-    """A read-only action has no result. The text is its name."""
+    """A read-only action failed. The text is the name of the action."""
 
 
 class PreviewRunner:
@@ -77,7 +78,9 @@ class PreviewRunner:
             for number, read in reads.items():
                 inputs = await self._inputs(read.arguments, args, outputs, identity)
                 outputs[number] = await self._call(plan.action(read), inputs, identity)
-            step_inputs = {n: await self._inputs(known[n], args, outputs, identity) for n in known}
+            step_inputs = {
+                number: await self._inputs(arguments, args, outputs, identity) for number, arguments in known.items()
+            }
             previewed = [step for step in steps if plan.action(step).preview]
             results = await asyncio.gather(
                 *(self.run(plan.action(step), step_inputs[step.number], identity) for step in previewed)
@@ -85,17 +88,15 @@ class PreviewRunner:
         except (PreviewFailed, ArgumentMissing) as error:
             message = f"The preview for the approver failed: {error}; nothing was changed"
             raise WireError("execution_failed", message, {"reason": "preview_failed"}) from None
-        values = {
-            n: {one.param: step_inputs[n][one.param] for one in arguments if one.source in ("step", "kept")}
-            for n, arguments in known.items()
-        }
-        return ApprovalSubject(
-            {step.number: result for step, result in zip(previewed, results, strict=True)},
-            {n: by_param for n, by_param in values.items() if by_param},
-        )
+        values: dict[int, dict[str, Any]] = {}
+        for number, arguments in known.items():
+            params = [argument.param for argument in arguments if argument.source in ("step", "kept")]
+            if params:
+                values[number] = {param: step_inputs[number][param] for param in params}
+        return ApprovalSubject({step.number: result for step, result in zip(previewed, results, strict=True)}, values)
 
     async def run(self, action: ActionDescription, inputs: Mapping[str, Any], identity: str) -> Any:
-        """Return the result of the action's preview for these inputs of the action. Raises :class:`PreviewFailed`."""
+        """Return the result of an action's preview for the action's inputs. Raises :class:`PreviewFailed`."""
         assert action.preview is not None
         preview = self._pack().actions[action.preview]
         params = preview.input_schema.get("properties", {})
@@ -140,7 +141,7 @@ class PreviewRunner:
 
 
 def _reads_for(steps: Sequence[ChainStep], plan: Plan) -> dict[int, ChainStep]:
-    """Return the reads before the first effect that provide arguments of the steps, in order, by number."""
+    """Return the reads before the first effect whose outputs the steps need, also indirectly, by number, in order."""
     before_effects: list[ChainStep] = []
     for round_steps in plan.rounds():
         if plan.is_effect(round_steps[0]):
@@ -156,7 +157,8 @@ def _reads_for(steps: Sequence[ChainStep], plan: Plan) -> dict[int, ChainStep]:
 def _known_arguments(step: ChainStep, reads: Mapping[int, ChainStep], plan: Plan) -> list[Argument]:
     """Return the arguments with a value before the run. Raises :class:`WireError` if the step takes any other.
 
-    A step that undoes an effect as ``undo_step`` does may take the same values from its result as the undo.
+    A step that calls the undo action of an earlier effect may take the same values from that effect's output as the
+    declared undo would: these are left out.
     """
     known = [argument for argument in step.arguments if argument.source != "step" or argument.step in reads]
     for argument in step.arguments:

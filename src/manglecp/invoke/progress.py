@@ -29,13 +29,13 @@ class RunObserver(msgspec.Struct, kw_only=True):
     tool: str | None = None
     """Set by the invoker to the name of the tool, after the checks of the admission."""
     leaving: Callable[[], bool] = lambda: False
-    """Set by the invoker: whether to release the run to another process between two rounds."""
+    """Set by the invoker: returns whether to release the run to another process between two rounds."""
     point: Callable[[str], None] = lambda _: None
-    """Set by the invoker: called where a crash would matter; tests crash there."""
+    """Set by the invoker: called with a name wherever a crash would matter; tests crash there."""
 
 
 def progress_reporter(on_progress: OnProgress | None) -> Callable[[str, int, int], None]:
-    """Return a function for :attr:`RunObserver.progress` that calls ``on_progress``; an empty action marks the end."""
+    """Return a :attr:`RunObserver.progress` that calls ``on_progress``; an empty action name marks the end."""
     if on_progress is None:
         return lambda *_: None
     has_begun = False
@@ -49,7 +49,7 @@ def progress_reporter(on_progress: OnProgress | None) -> Callable[[str, int, int
         percent = min(round(100 * settled / max(steps, 1)), 100)
         try:
             on_progress(ProgressPayload(status=status, detail=action or None, percent=percent))
-        except Exception:  # of the caller's function: it does not fail the run
+        except Exception:  # an error of the caller's function must not fail the run
             _log.exception("progress could not be reported")
 
     return report
@@ -95,9 +95,9 @@ def events_of(outcomes: Sequence[StepOutcome], max_events: int = MAX_EVENTS) -> 
         return tuple(events)
     if max_events <= 0:
         return ()
-    room = max_events - 1
+    room = max_events - 1  # without the event that counts the others
     failures = [position for position, event in enumerate(events) if event.status == "failure"]
-    last_failures = failures[len(failures) - min(room, len(failures)) :]
+    last_failures = failures[max(len(failures) - room, 0) :]
     others = [position for position in range(len(events)) if position not in last_failures]
     listed = [events[position] for position in sorted((*last_failures, *others[: room - len(last_failures)]))]
     omitted = len(events) - len(listed)

@@ -29,7 +29,7 @@ from manglecp.wire import SchemaError, WireError, schema_errors
 from manglecp.wire.messages import UNSET, ErrorPayload, Event, InvokeResult, Next, Observability, StateDelta
 
 _MIN_SECRET_LENGTH: Final = 4
-"""Shorter texts occur everywhere: redacting them would reveal more than it hides."""
+"""A shorter secret also occurs by chance: its redaction everywhere would reveal it."""
 RunResponse = InvokeResult | WireError
 P = TypeVar("P", bound=msgspec.Struct)
 _NO_DELTA: Final = StateDelta()
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 def result_of(definition: Definition, outcomes: Sequence[StepOutcome]) -> dict[str, Any]:
-    """Return the result object. Members without a value are left out: the output schema requires them, or not."""
+    """Return the result object. Members without a value are left out; the output schema states which are required."""
     outputs = {step.number: step.output for step in outcomes if step.kind == "do" and step.status == "done"}
     if not definition.results:
         last = outputs[max(outputs)] if outputs else {}
@@ -83,6 +83,7 @@ class ResponseBuilder(msgspec.Struct, frozen=True):
     domain: Domain
     plan: Plan
     args: Mapping[str, Any]
+    """With defaults."""
     rules: RunRules
     secret_settings: Sequence[str]
     """The values of the pack's settings that are secret."""
@@ -101,7 +102,7 @@ class ResponseBuilder(msgspec.Struct, frozen=True):
         try:
             rows = self.rules.after(chain_result.standing, failed=False)
         except MangleError:
-            # The effects have happened. Without the rules' conclusions the response has no delta and is an error.
+            # Effects may have happened, but the delta that describes them to the client is not known.
             _log.exception("the rules of %s failed after run %s", self.domain.pack.name, self.run)
             return failure_error(None, self.failure_context(chain_result, events, delta=_NO_DELTA), "after_run_rules")
         summaries = [str(text) for (text,) in rows["summary"]]
@@ -114,9 +115,12 @@ class ResponseBuilder(msgspec.Struct, frozen=True):
         delta, following = _NO_DELTA, _NOTHING_NEXT
         if any(rows.values()):
             # Texts that look like credentials are scrubbed from facts; only the result may contain them.
+            def clean(value: Any) -> Any:
+                return redact(scrub_json(value))
+
             limit = self._limits.max_delta_facts
-            delta = _transformed(state_delta(rows, self.domain, limit), lambda value: redact(scrub_json(value)))
-            following = _transformed(next_of(rows, self.domain, limit), lambda value: redact(scrub_json(value)))
+            delta = _transformed(state_delta(rows, self.domain, limit), clean)
+            following = _transformed(next_of(rows, self.domain, limit), clean)
         return InvokeResult(
             result=result if redact is unchanged else redact(result),
             state_delta=delta,
@@ -140,6 +144,7 @@ class ResponseBuilder(msgspec.Struct, frozen=True):
     def failure_context(
         self, chain_result: ChainResult, events: tuple[Event, ...], delta: StateDelta | None = None
     ) -> FailureContext:
+        """Return the context of an error. ``delta`` defaults to that of the effects that stand."""
         if delta is None:
             delta = self._standing_delta(chain_result.standing) if chain_result.effects else _NO_DELTA
         return FailureContext(
@@ -151,6 +156,7 @@ class ResponseBuilder(msgspec.Struct, frozen=True):
         )
 
     def _standing_delta(self, standing: Sequence[StepOutcome]) -> StateDelta:
+        """Return the delta of the steps that were not undone; empty if the rules fail."""
         try:
             return state_delta(self.rules.after(standing, failed=True), self.domain, self._limits.max_delta_facts)
         except MangleError:

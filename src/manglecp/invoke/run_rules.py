@@ -1,4 +1,4 @@
-"""The pack's rules about a run: which steps to skip, which effects to deny, and what follows from its end.
+"""The pack's rules about a run: which steps to skip, which effects to deny, and what to derive at its end.
 
 The kernel asserts the caller, the call arguments, the status of each step, and the values that extractors (``extract``)
 find in outputs. No other part of an output becomes a fact. Rules also see the proof inputs of the offer (intent,
@@ -50,9 +50,10 @@ class RunRules:
         current: Callable[[Identity], Identity],
         request_approval: Callable[[AdmittedRun, Definition], Awaitable[WireError]],
     ) -> None:
-        """``offers`` are those of the revision; ``current`` returns an identity with the rights that it has now.
+        """``offers`` are those of the revision; ``clock`` returns nanoseconds since 1970.
 
-        ``request_approval`` stores a request for an approval of the run, and returns the error for its requester.
+        ``current`` returns an identity with the rights that its credential has now; ``request_approval`` stores a
+        request for an approval of the run, and returns the error for its requester.
         """
         self._offers = offers
         self._index = offers.domain.run_rules
@@ -64,7 +65,7 @@ class RunRules:
     async def prepare(self) -> None:
         """Convert large arguments to facts in a thread: the evaluations run on the event loop."""
         if self._index.reads_arguments and is_large(self._run.args):
-            await asyncio.to_thread(lambda: self._run_facts)
+            await asyncio.to_thread(lambda: self._run_facts)  # a cached property
 
     def kept_values(self, outcome: StepOutcome) -> Mapping[str, Any]:
         """Return the values of a step's output that a later run may use, by name."""
@@ -74,12 +75,11 @@ class RunRules:
         return {name: value for name, value in found if value is not None}
 
     def check_output(self, outcome: StepOutcome) -> StepOutcome:
-        """Return the outcome of a call; as failed if its output has a value for the rules that no fact can hold."""
+        """Return the outcome; as failed if extractors find a value in its output that no fact can hold."""
         if outcome.action not in self._index.extractors:
             return outcome
         try:
-            for _ in self._step_facts([outcome]):
-                pass
+            list(self._step_facts([outcome]))  # for its exception
         except EvalError as error:
             happened = outcome.call is not None and outcome.call.is_effect
             failure: dict[str, Any] = {"status": "failed", "code": "bad_output", "detail": str(error)}
@@ -108,11 +108,11 @@ class RunRules:
             raise await self._request_approval(self._run, proof.definition)
 
     def denied(self, outcomes: Sequence[StepOutcome], *, undo: bool = False) -> Collection[str]:
-        """Return the actions that policy denies now, after the first effect.
+        """Return the names of the actions that policy denies now, after the first effect.
 
         These are all actions if policy denies the tool or the intent, or requires an approval that the run does not
         have, or if the principal's credential is not valid any more. An ``undo`` reverts what was permitted, so only
-        the denial of its own action counts.
+        a denial of single actions counts.
         """
         if undo and not self._index.has_effect_rules:
             return ()
@@ -121,7 +121,7 @@ class RunRules:
             return every_action
         try:
             lookup = self._evaluate(outcomes)
-        except WireError:  # the run has session facts of an earlier revision that do not fit this one
+        except WireError:  # session facts that fit the revision that admitted the run do not fit this one
             return every_action
         tool = self._run.plan.definition.tool
         safety = replace(
@@ -157,15 +157,17 @@ class RunRules:
         """
         if not self._index.has_after_rules:
             return NO_ROWS
-        rows = self._after(standing)
+        rows = self._evaluate_end(standing)
         if not failed:
             return rows
-        independent = self._after(())  # of all steps
-        return {name: [row for row in derived if row not in independent[name]] for name, derived in rows.items()}
+        without_steps = self._evaluate_end(())
+        return {name: [row for row in derived if row not in without_steps[name]] for name, derived in rows.items()}
 
-    def _after(self, standing: Sequence[StepOutcome]) -> RuleRows:
-        # An effect counts as done even if its output was unusable.
-        steps = [msgspec.structs.replace(s, status="done", output=None) if s.happened else s for s in standing]
+    def _evaluate_end(self, standing: Sequence[StepOutcome]) -> RuleRows:
+        # An effect that happened counts as done even if its output was unusable.
+        steps = [
+            msgspec.structs.replace(step, status="done", output=None) if step.happened else step for step in standing
+        ]
         lookup = self._evaluate(steps, [Fact("ran", (self._run.plan.definition.tool,))])
         return {name: lookup.all(name, arity) for name, arity in AFTER_RUN_ARITIES.items()}
 
@@ -181,8 +183,8 @@ class RunRules:
             intervals=limits.max_intervals_per_atom,
             seconds=limits.max_compute_ms / 1_000,
         )
-        caller = request_facts(self._run.inputs.intent, self._identity)
-        facts = [*self._session_facts, *caller, *self._run_facts, *more_facts, *self._step_facts(outcomes)]
+        caller_facts = request_facts(self._run.inputs.intent, self._identity)
+        facts = [*self._session_facts, *caller_facts, *self._run_facts, *more_facts, *self._step_facts(outcomes)]
         return Lookup(domain.base.evaluate(facts, now=self._clock(), check=False, limits=engine_limits))
 
     @cached_property
@@ -194,7 +196,7 @@ class RunRules:
         run_id = Fact("run_id", (self._run.admission.run,))
         try:
             return [run_id, *self._index.call_facts(self._run.plan.definition.tool, self._run.args)]
-        except Fault as fault:  # admission has refused it, unless only the rules of a later revision read arguments
+        except Fault as fault:  # admission refuses such arguments, but a later revision may read more of them
             raise _not_a_fact("an argument", fault) from None
 
     def _step_facts(self, outcomes: Sequence[StepOutcome]) -> Iterator[Fact]:
@@ -202,7 +204,7 @@ class RunRules:
             if step.kind != "do":
                 continue
             yield Fact("step_status", (step.number, step.action, EVENT_STATUS[step.status]))
-            if step.status != "done" or step.happened:  # the output of the second was unusable
+            if step.status != "done" or step.happened:  # ``happened``: its output was unusable
                 continue
             try:
                 for key, value in self._index.step_values(step.action, step.output):
@@ -212,5 +214,5 @@ class RunRules:
 
 
 def _not_a_fact(what: str, fault: Fault) -> EvalError:
-    """Return the error for a value that rules read and no fact can hold: they must not decide without it."""
+    """Return the error for a value that no fact can hold: rules that read it must not decide without it."""
     return EvalError([Diagnostic("eval", f"{what} cannot become a fact: {fault.message}", fix=fault.fix)])

@@ -53,8 +53,8 @@ class PackRuntime:
     ) -> AsyncIterator[Self]:
         """Open the pack as it is in its folder now, and refresh its generated facts. Raises :class:`PackError`.
 
-        ``prepare`` is called in a thread before actions are served, for example to warm up; an exception stops the
-        start. ``on_failure`` gets the detail of each failed call, which clients never see: it may hold secrets.
+        ``prepare`` is called in a thread before actions are served, for example to fill caches; its exception ends
+        the opening. ``on_failure`` gets the detail of each failed call, which clients never see: it may hold secrets.
         ``on_stale_facts`` is called when facts are out of date. The other arguments are those of :class:`Invoker`.
         """
         async with AsyncExitStack() as stack:
@@ -192,7 +192,7 @@ SWEEP_SECONDS: Final = 60.0
 """Seconds between two sweeps."""
 MAX_OFFERS: Final = 1_000_000
 _MAX_TRANSACTIONS: Final = 50
-"""Of one kind, in one sweep; the next sweep deletes the rest."""
+"""The limit for the transactions of one sweep that delete offers, and for those that delete runs."""
 _log = logging.getLogger(__name__)
 
 
@@ -217,7 +217,8 @@ def sweep_store(store: Store, now_ms: int, *, max_offers: int = MAX_OFFERS) -> S
     for _ in range(_MAX_TRANSACTIONS):
         with store.write_transaction() as tx:
             swept_runs = store.runs.sweep(tx)  # by the clock of the database
-        responses, runs = responses + swept_runs.answers, runs + swept_runs.runs
+        responses += swept_runs.answers
+        runs += swept_runs.runs
         if not swept_runs.answers and not swept_runs.runs:
             break
     return SweepCounts(offers, approvals, runs, responses)
