@@ -216,7 +216,8 @@ class _Builder:
         for source in sorted(sources):
             if source not in self.action_names or source == number or (self.ordered and source > number):
                 raise Flaw(f"step {number} takes an argument from step {source}, which does not run before it")
-        after = {m for _, n, m in self.rows["step_after"] if n == number and m in self.action_names} | sources
+        rows = [row[1:] for row in self.rows["step_after"]]  # without the tool
+        after = {before for step, before in rows if step == number and before in self.action_names} | sources
         on_error = next((str(reaction) for _, n, reaction in self.rows["on_error"] if n == number), "stop")
         if on_error not in ON_ERROR:
             raise Flaw(f"on_error of step {number} is {on_error!r}", f"write one of {', '.join(ON_ERROR)}")
@@ -254,9 +255,10 @@ class _Builder:
     def _bind(
         self, value: str, call: str, step: str | None = None, kept: str | None = None
     ) -> dict[int, dict[str, Argument]]:
-        """Return the arguments by step and parameter. The parameters are the predicates of each source of arguments.
+        """Return the arguments by number of the step and parameter.
 
-        The order of precedence is: fixed value, call argument, step result, value kept by an earlier run.
+        ``value``, ``call``, ``step`` and ``kept`` are predicates, in order of precedence. They bind parameters to a
+        fixed value, a call argument, a step result, or a value kept by an earlier run.
         """
         bound: dict[int, dict[str, Argument]] = {}
 
@@ -279,8 +281,8 @@ class _Builder:
             argument = Argument(str(param), "step", _pointer(pointer), cast(int, number))
             bound.setdefault(cast(int, number), {}).setdefault(str(param), argument)
         undos: dict[int, Undo] = {}
-        for _, value, name in self.rows["undo_step"]:
-            number = cast(int, value)
+        for _, step, name in self.rows["undo_step"]:
+            number = cast(int, step)
             action = self._action(str(name))
             arguments = bound.get(number, {})
             missing = [param for param in action.input_schema.get("required", ()) if param not in arguments]

@@ -63,10 +63,10 @@ class Domain:
     program: Program
     base: Base
     profile: Profile
-    digest: str  # of everything that responses depend on, except the kernel and generated facts
+    digest: str  # over everything that responses depend on, except the kernel and generated facts
     warnings: tuple[Diagnostic, ...] = ()
     required: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # predicates a request must state, by intent
-    facts_version: str = ""  # of the facts from the pack's generators; empty without generators
+    facts_version: str = ""  # changes with the facts of the pack's generators; empty without generators
     definitions: DefinitionCache = field(default_factory=lambda: LruCache(CACHED), repr=False, compare=False)
     logged_flaws: LruCache[str, bool] = field(default_factory=lambda: LruCache(4096), repr=False, compare=False)
     """Tools whose flaw was logged; bounded, because tool names may come from clients."""
@@ -100,7 +100,7 @@ class Domain:
 
 
 class _Loader:
-    """Collects problems in ``problems``. ``whole`` becomes false if a rule or fact file cannot be read."""
+    """Collects problems in ``problems``. ``all_readable`` becomes false if a rule or fact file cannot be read."""
 
     def __init__(
         self, pack: Pack, externals: dict[str, External], facts: list[Fact], generated: FactSource | None
@@ -111,7 +111,7 @@ class _Loader:
         self.generated = generated
         self.generated_predicates = {name for generator in pack.generators.values() for name in generator.predicates}
         self.problems: list[Diagnostic] = list(pack.warnings)
-        self.whole = True
+        self.all_readable = True
         self.parsed = list(self._parse())
         self.units, _ = resolve(unit for unit in self.parsed if isinstance(unit, Unit))
         self.decls = [decl for unit in self.units for decl in unit.decls]
@@ -125,13 +125,13 @@ class _Loader:
             try:
                 yield parse(source)
             except MangleError:
-                self.whole = False
+                self.all_readable = False
                 yield source
 
     def load(self) -> Domain:
         self.problems += find_hidden_texts(self.units)
         self._check_settings()
-        self.problems += external_problems(self.pack, self.decls, self.clauses, self.whole)
+        self.problems += external_problems(self.pack, self.decls, self.clauses, self.all_readable)
         program = self._load_program()
         if program is None:
             self._check_generators({})
@@ -139,7 +139,7 @@ class _Loader:
             self._cross_check()
             self._check_names()
             self._raise_if_errors()
-        assert program is not None
+        assert program is not None  # otherwise there was an error
         self.problems += program.warnings
         self.problems += direction_problems(program.predicates, CLOSED, {rule.head.key for rule in program.rules})
         owned = owners(program)
@@ -151,7 +151,7 @@ class _Loader:
         base = self._evaluate_base(program, [*facts, *self._generate_facts(program)])
         self._check_names(base)
         self._raise_if_errors()
-        assert base is not None
+        assert base is not None  # otherwise there was an error
         profile = Profile.of(program.predicates, CLOSED)
         self.problems += flawed_tools(self.pack, base, self.clauses)
         changeable = changeable_predicates(program, profile.assertable)
@@ -171,7 +171,7 @@ class _Loader:
         )
 
     def _check_generators(self, owned: Mapping[Key, Trust]) -> None:
-        self.problems += generator_problems(self.pack, self.decls, self.clauses, owned, self.whole)
+        self.problems += generator_problems(self.pack, self.decls, self.clauses, owned, self.all_readable)
 
     def _generate_facts(self, program: Program) -> Iterable[Fact]:
         """Run the generators, which may be slow, only if there is no error so far."""
@@ -185,9 +185,11 @@ class _Loader:
 
     def _cross_check(self) -> None:
         """Check the parts against each other. Without all files, warnings may be wrong and are dropped."""
-        problems = cross_check(self.pack, self.clauses, Statements(self.clauses, self.kernel_facts, self.whole))
-        self.problems += problems if self.whole else [problem for problem in problems if problem.severity == "error"]
-        if self.whole:
+        problems = cross_check(self.pack, self.clauses, Statements(self.clauses, self.kernel_facts, self.all_readable))
+        self.problems += (
+            problems if self.all_readable else [problem for problem in problems if problem.severity == "error"]
+        )
+        if self.all_readable:
             self.problems += find_misspelt(self.decls, self.clauses)
 
     def _check_names(self, base: Base | None = None) -> None:
@@ -198,7 +200,9 @@ class _Loader:
             volatile = {key for key, number in base.compiled.ids.items() if number in base.compiled.volatile}
             constant = base.program.predicates.keys() - changeable_predicates(base.program, variable) - volatile
         self.problems += check_names(
-            RuleSet(self.pack, self.decls, self.clauses, self.facts_by_file, assertable, self.whole, base, constant)
+            RuleSet(
+                self.pack, self.decls, self.clauses, self.facts_by_file, assertable, self.all_readable, base, constant
+            )
         )
 
     def _assertable(self) -> set[str]:
@@ -215,7 +219,7 @@ class _Loader:
         for intent in self.pack.settings.intents:
             for key, names in (("required_facts", intent.required_facts), ("optional_facts", intent.optional_facts)):
                 for name in names:
-                    if name not in assertable and self.whole:
+                    if name not in assertable and self.all_readable:
                         message = f"{key} of the intent {intent.name!r} names {name}, which no client can state"
                         fix = f'write Decl {name}(…) descr [direction("input")], or {did_you_mean(name, assertable)}'
                         self.problems.append(pack_problem("pack.toml", message, intent.line, fix=fix))
@@ -246,13 +250,13 @@ class _Loader:
                 self.problems += (
                     diagnostic
                     for diagnostic in error.diagnostics
-                    if self.whole or not diagnostic.message.startswith("unknown predicate")
+                    if self.all_readable or not diagnostic.message.startswith("unknown predicate")
                 )
-                self.whole = False
+                self.all_readable = False
                 continue
             except OSError as error:
                 self.problems.append(pack_problem(name, f"cannot be read: {error.strerror}"))
-                self.whole = False
+                self.all_readable = False
                 continue
             self._record_facts(name, new, owned)
             facts += new

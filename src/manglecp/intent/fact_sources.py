@@ -24,8 +24,10 @@ def declarations(pack: Pack, decls: Iterable[Decl]) -> Source:
     return Source("externals.py", "\n".join(map(_declaration, missing)), Trust.SCHEMA)
 
 
-def external_problems(pack: Pack, decls: Iterable[Decl], clauses: list[Clause], whole: bool) -> Iterator[Diagnostic]:
-    """Yield contradictions between rules and ``externals.py``; ``whole`` if every rule file parsed."""
+def external_problems(
+    pack: Pack, decls: Iterable[Decl], clauses: list[Clause], all_parsed: bool
+) -> Iterator[Diagnostic]:
+    """Yield contradictions between rules and ``externals.py``; ``all_parsed`` if every rule file parsed."""
     declared = {decl.atom.predicate: decl for decl in decls}
     used = {p.atom.predicate for clause in clauses for p in clause.premises if isinstance(p, Literal)}
     for name, decl in declared.items():
@@ -39,7 +41,7 @@ def external_problems(pack: Pack, decls: Iterable[Decl], clauses: list[Clause], 
         for clause in clauses:
             if clause.head.predicate == name and clause.is_fact:  # rules are refused by the analysis
                 yield Diagnostic("analysis", external_facts_message(name), clause.head.span, fix="remove it")
-        if name not in used and whole:
+        if name not in used and all_parsed:
             fix = "remove it, or use it in a rule"
             yield pack_problem("externals.py", f"no rule uses {name}", fix=fix, severity="warning")
 
@@ -87,9 +89,9 @@ class FactSource(Protocol):
 
 
 def generator_problems(
-    pack: Pack, decls: Iterable[Decl], clauses: Iterable[Clause], owned: Mapping[Key, Trust], whole: bool
+    pack: Pack, decls: Iterable[Decl], clauses: Iterable[Clause], owned: Mapping[Key, Trust], all_parsed: bool
 ) -> Iterator[Diagnostic]:
-    """Yield why generators cannot provide the predicates that they name; ``whole`` if every rule file parsed.
+    """Yield why generators cannot provide the predicates that they name; ``all_parsed`` if every rule file parsed.
 
     ``owned`` has the owners of predicates that do not belong to the domain.
     """
@@ -107,7 +109,7 @@ def generator_problems(
             elif name in owners:
                 message = f"{name} belongs to {owners[name].label}, a generator may not add to it"
                 yield _problem(generator.name, message, "give another predicate that those rules read")
-            elif name not in declared and whole:
+            elif name not in declared and all_parsed:
                 yield _problem(generator.name, f"no rule file declares {name}", f"write Decl {name}(…) bound […].")
             else:
                 generated.add(name)

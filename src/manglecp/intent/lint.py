@@ -42,8 +42,9 @@ def _hidden_texts(atom: Atom) -> Iterator[Diagnostic]:
         if (atom.key, column) == (("macro", 2), 0):
             continue  # names of tools are checked by name_problem
         for text in _texts(term):
-            if (hidden := find_invisible(text, running=True)) is not None:
-                message = f"{atom.predicate} has a text with the invisible character {hidden[1]}"
+            if (found := find_invisible(text, running=True)) is not None:
+                _, code_point = found
+                message = f"{atom.predicate} has a text with the invisible character {code_point}"
                 yield Diagnostic("analysis", message, argument_span(atom, column), fix="remove it")
                 break
 
@@ -80,15 +81,17 @@ def find_misspelt(decls: Iterable[Decl], clauses: Sequence[Clause]) -> Iterator[
         for premise in clause.premises:
             if isinstance(premise, Literal):
                 readers.setdefault(premise.atom.key, set()).add(clause.head.key)
-    done = {*PREDICATES, *_declared(decls)} - _SEED_WORDS.keys()
+    checked = {*PREDICATES, *_declared(decls)} - _SEED_WORDS.keys()
     for clause in clauses:
         name = clause.head.predicate
-        if name in done or clause.span is None:
+        if name in checked or clause.span is None:
             continue
-        done.add(name)
+        checked.add(name)
         seed_fix = _SEED_WORDS.get(name)
         dependents = {key[0] for key in closure([clause.head.key], readers)} - {name}
-        if (dependents & PREDICATES) if seed_fix else dependents:
+        if seed_fix:
+            dependents &= PREDICATES  # a word of the examples has an effect only through the kernel
+        if dependents:
             continue
         is_policy = clause.span.source.trust <= Trust.POLICY
         similar = None if seed_fix else _similar_predicate(name.rpartition(".")[2])
@@ -119,7 +122,7 @@ def _similar_predicate(name: str) -> str | None:
 
 def find_untimed(program: Program) -> Iterator[Diagnostic]:
     """Yield an error for each window over facts of clients whose declaration does not state how untimed facts count."""
-    eternal: dict[Key, Key] = {}  # predicates with eternal facts, and the client's predicate that each takes them from
+    eternal: dict[Key, Key] = {}  # by predicate with eternal facts, the client's predicate that they come from
     for key, predicate in program.predicates.items():
         descriptors = predicate.decl.descr if predicate.decl else ()
         untimed = [descriptor for descriptor in descriptors if descriptor.predicate == UNTIMED]
@@ -128,13 +131,13 @@ def find_untimed(program: Program) -> Iterator[Diagnostic]:
             yield Diagnostic("analysis", message, untimed[0].span, fix='write untimed("now")')
         if predicate.temporal and not untimed and direction_of(predicate) in ("input", "both"):
             eternal[key] = key
-    grows = True
-    while grows:
-        grows = False
+    has_changed = True
+    while has_changed:
+        has_changed = False
         for rule in program.rules:
             if rule.head.key not in eternal and (source := _eternal_source(rule.clause, eternal)):
                 eternal[rule.head.key] = source
-                grows = True
+                has_changed = True
     reported: set[Key] = set()
     for rule in program.rules:
         for premise in rule.clause.premises:
@@ -254,7 +257,7 @@ class _CrossCheck:
                     continue
                 if not may_have_step(self.statements, tool, number):
                     self._report(statement, column, f"{tool} has no step {number}", "write a macro_step clause for it")
-                elif predicate != "macro_result" and column > 1 and number == statement.args[1]:
+                elif predicate in ("arg_step", "step_after") and column > 1 and number == statement.args[1]:
                     self._report(statement, column, f"step {number} of {tool} waits for itself", "name an earlier step")
 
     def _check_pointers(self) -> None:

@@ -25,11 +25,11 @@ from manglecp.mangle.syntax import Apply, Atom, Clause, Decl, Equality, Literal,
 from manglecp.pack import Pack
 from manglecp.wire.messages import SIDE_EFFECTS
 
-_Name: TypeAlias = LiteralType["tool", "action", "permission", "effect", "intent", "skill", "predicate"]
 Kind: TypeAlias = (
-    _Name | LiteralType["parameter", "extracted value", "setting", "intent parameter", "status", "trust level"]
+    LiteralType["tool", "action", "permission", "effect", "intent", "skill", "predicate"]
+    | LiteralType["parameter", "extracted value", "setting", "intent parameter", "status", "trust level"]
 )
-Column: TypeAlias = tuple[Key, int]  # of a predicate
+Column: TypeAlias = tuple[Key, int]  # a predicate (name and arity), and the position of an argument
 
 PERMISSIONS: Final = ("approve", "approve:*", "explain_policy", "read_metrics")  # those that the server checks
 _KINDS: Final[Mapping[str, Kind]] = {
@@ -52,7 +52,7 @@ _COLUMN_KINDS: Final[Mapping[Column, Kind]] = {
     (("intent_param", 2), 0): "intent parameter",
 }
 """Kinds of columns whose variables have a more general name."""
-IMPORTED: Final = "the server's facts"  # the place of facts that a server adds to those of the pack
+IMPORTED: Final = "the server's facts"  # in place of a file: facts that a server adds to those of the pack
 _DEFINITIONS: Final[Mapping[Kind, Sequence[Column]]] = {
     "tool": [(("macro", 2), 0)],
     "parameter": [(("macro_param", 3), 1), (("arg_from", 4), 3)],
@@ -64,15 +64,15 @@ _UNRESTRICTIVE: Final = PREDICATES - POLICY - {"needs_confirmation", "needs_appr
 
 
 class RuleSet(NamedTuple):
-    """The parts of a pack that names are checked in; ``whole`` if every rule and fact file was readable."""
+    """The parts of a pack that names are checked in."""
 
     pack: Pack
     decls: Sequence[Decl]
     clauses: Sequence[Clause]
     facts: Sequence[tuple[str, Sequence[Fact]]]  # by file
     assertable: Collection[str]  # predicates that clients may state
-    whole: bool
-    base: Base | None = None
+    all_readable: bool  # whether every rule and fact file could be read
+    base: Base | None = None  # None if the pack has errors
     constant: Collection[Key] = ()  # predicates whose facts are all in the base
 
 
@@ -87,8 +87,8 @@ class _Use(NamedTuple):
     name: str
     kinds: set[Kind]
     predicate: str  # empty for a comparison
-    span: Span | None
-    fact: Statement | None = None
+    span: Span | None  # of a clause
+    fact: Statement | None = None  # of a file
 
 
 class _NameCheck:
@@ -129,7 +129,9 @@ class _NameCheck:
             "intent": listed or {use.name for use in domain_uses if "intent" in use.kinds},
             "skill": rules.pack.skills,
             "predicate": rules.assertable,
-            "parameter": defined["parameter"].union(*(a.input_schema.get("properties", ()) for a in actions.values())),
+            "parameter": defined["parameter"].union(
+                *(action.input_schema.get("properties", ()) for action in actions.values())
+            ),
             "extracted value": defined["extracted value"],
             "setting": {*rules.pack.params, *(param.name for param in settings.params)},
             "intent parameter": self.intent_params
@@ -137,6 +139,7 @@ class _NameCheck:
             "status": ("success", "failure", "skipped"),
             "trust level": (*settings.trust_levels, "anonymous", "local", "user", "automated"),
         }
+        # A tool that a fact selects serves every intent, also one that no rule reads.
         self.has_general_tool = not listed and any(
             clause.is_fact and clause.head.predicate in ("mandatory", "relevant") for clause in rules.clauses
         )
@@ -148,21 +151,21 @@ class _NameCheck:
             self._report(use)
 
     def _spread_kinds(self) -> None:
-        """Give the columns of the pack's predicates their kinds, until nothing changes."""
-        grows = True
-        while grows:
-            grows = False
+        """Give the columns of the pack's predicates the kinds of their variables, until nothing changes."""
+        has_changed = True
+        while has_changed:
+            has_changed = False
             for clause in self.rules.clauses:
                 kinds = self._kinds_of(clause) if clause.premises else {}
-                for _, column, term in _places(clause):
-                    if isinstance(term, Variable) and column[0][0] not in PREDICATES:
+                for atom, column, term in _places(clause):
+                    if isinstance(term, Variable) and atom.predicate not in PREDICATES:
                         new = kinds.get(term.name, set()) - self.columns.get(column, set())
                         if new:
                             self.columns.setdefault(column, set()).update(new)
-                            grows = True
+                            has_changed = True
 
     def _kinds_of(self, clause: Clause) -> dict[str, set[Kind]]:
-        """Return the kinds of the variables of a clause."""
+        """Return the kinds of the variables of a clause, by name."""
         kinds: dict[str, set[Kind]] = {}
         for _, column, term in _places(clause):
             if isinstance(term, Variable) and not term.anonymous and (column_kinds := self.columns.get(column)):
@@ -207,9 +210,9 @@ class _NameCheck:
                 columns = [index for index, arg in enumerate(head.args) if arg == term]
                 if any((head.key, index) in self.defining for index in columns):
                     continue
-                if not columns or head.key not in self.rules.constant or _is_read(clause, term):
-                    kind = min(kinds, key=list(_TEXTS).index)
-                    message = f"{kind} names computed here are not checked"
+                in_base = columns and head.key in self.rules.constant and not _is_read(clause, term)
+                if not in_base:
+                    message = f"{_first_kind(kinds)} names computed here are not checked"
                     owner = min(own, default="a predicate of the pack that derives them")
                     fix = f"write them as constants, or declare {owner} with open(…)"
                     self.problems.add(Diagnostic("analysis", message, span, fix=fix, severity="warning"))
@@ -237,13 +240,13 @@ class _NameCheck:
     def _may_exist(self, name: str, kind: Kind) -> bool:
         if kind == "effect":
             return name.startswith("x-") and len(name) > 2
-        if kind in ("intent", "intent parameter", "predicate", *_DEFINITIONS) and not self.rules.whole:
+        if kind in ("intent", "intent parameter", "predicate", *_DEFINITIONS) and not self.rules.all_readable:
             return True  # a file that was not read may define it
         sources = self.sources.get(kind, set())
         return (bool(sources) and sources <= self.open_predicates) or (kind == "intent" and not self.existing["intent"])
 
     def _report(self, use: _Use) -> None:
-        kind = min(use.kinds, key=list(_TEXTS).index)
+        kind = _first_kind(use.kinds)
         message, fix = (text.format(use.name) for text in _TEXTS[kind])
         if kind == "intent" and not self.rules.pack.settings.intents:
             message = f"no rule of the domain reads the intent {use.name!r}"
@@ -288,6 +291,10 @@ _TEXTS: Final[Mapping[Kind, tuple[str, str]]] = {
 """Message and fix by kind. Of a column with several kinds, the first in this order is reported."""
 
 
+def _first_kind(kinds: Collection[Kind]) -> Kind:
+    return next(kind for kind in _TEXTS if kind in kinds)
+
+
 class NameFlow:
     """The names that a column can hold, and the predicates through which unknown ones may get there (its sources)."""
 
@@ -304,11 +311,16 @@ class NameFlow:
         """Return the names in a column, and the predicates that can add others."""
         self._column(target)
         size = -1
-        while size != (new_size := sum(len(s) + 1 for by in (self.names, self.sources) for s in by.values())):
+        while size != (new_size := self._size()):
             size = new_size
             for column in list(self.names):
                 self._derive(column)
         return self.names[target], self.sources[target]
+
+    def _size(self) -> int:
+        """Return a number that grows with each column, name and source."""
+        found = [*self.names.values(), *self.sources.values()]
+        return len(found) + sum(map(len, found))
 
     def _column(self, column: Column) -> tuple[set[str], set[str]]:
         """Return the names and sources of a column so far; a new column is derived in the next round."""
@@ -316,7 +328,7 @@ class NameFlow:
 
     def _derive(self, column: Column) -> None:
         (key, index), (names, sources) = column, self._column(column)
-        is_new = not names and not sources
+        is_new = not names and not sources  # nothing was derived yet
         if self.rules.base is not None and key in self.rules.constant:
             names.update(value for row in self.rules.base.rows(key) if isinstance(value := row[index], str))
             return
@@ -344,12 +356,12 @@ class NameFlow:
             for index, arg in enumerate(atom.args)
             if isinstance(arg, Variable) and arg.name == name and not atom.predicate.startswith(":")
         ]
-        closed = [names for names, sources in columns if not sources]
-        if closed:
-            return set.intersection(*closed), set()
+        without_sources = [names for names, sources in columns if not sources]
+        if without_sources:  # the term has only names that all of these columns hold
+            return set.intersection(*without_sources), set()
         if columns:
             return set(columns[0][0]), set(columns[0][1])
-        # It is computed, from values of the predicates in the body.
+        # The term is computed from values of the predicates in the body.
         return set(), _own_predicates(clause) or {clause.head.predicate}
 
 
@@ -366,7 +378,7 @@ def _own_predicates(clause: Clause) -> set[str]:
 
 
 def _is_read(clause: Clause, term: Term) -> bool:
-    """Return whether a fact that the clause requires has the term: then a computed name is only compared with it."""
+    """Return whether a required fact has the term, too: the clause then only compares the computed name with it."""
     literals = (premise for premise in clause.premises if isinstance(premise, Literal) and not premise.negated)
     return any(term in literal.atom.args for literal in literals if literal.atom.predicate[0] != ":")
 

@@ -62,11 +62,11 @@ class _Stored(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """An offer that was read from the store. It is used before ``drop_ms`` and, monotonic, before ``fresh_until``."""
+    """An offer that was read from the store, and until when it is used."""
 
     offer: Offer
-    drop_ms: int
-    fresh_until: float
+    drop_ms: int  # since 1970
+    fresh_until: float  # of the monotonic clock
 
 
 class OfferService:
@@ -185,7 +185,7 @@ class OfferService:
         return stored_before
 
     def _are_stored(self, name: str, stored_before: Sequence[_Stored], now_ms: int) -> bool:
-        """Return whether the store has all of them, for at least the retention of new offers."""
+        """Return whether the store still has these offers, and for at least as long as it would keep new ones."""
         with self._store.read_transaction() as tx:
             entries = self._store.registry.entries(tx, name, [stored.definition.macro_id for stored in stored_before])
         for stored in stored_before:
@@ -253,7 +253,8 @@ class OfferCodec:
             container = decoded.definition
             for step in path:
                 container = container[step]
-            container[last] = "".join(self._settings[part] if n % 2 else part for n, part in enumerate(blank.parts))
+            texts = [self._settings[part] if n % 2 else part for n, part in enumerate(blank.parts)]  # odd: a setting
+            container[last] = "".join(texts)
         return msgspec.convert(decoded.definition, Definition)
 
     def _without_secrets(self, value: Any, place: JsonPath, blanks: list[_Blank]) -> Any:
@@ -271,6 +272,7 @@ class OfferCodec:
         return value
 
     def _parts(self, text: str) -> Sequence[str]:
+        """Return the parts of a :class:`_Blank`; the text alone if it has no secret."""
         assert self._secret is not None
         parts, end = [], 0
         for secret in self._secret.finditer(text):

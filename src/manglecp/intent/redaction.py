@@ -155,13 +155,13 @@ class Visibility:
         return _cut(_PATH.sub(REDACTED, scrub(text)), MAX_CHARACTERS)
 
     def fact(self, fact: Fact, own: bool = False) -> str:
-        """Return a fact as redacted text, or only its predicate. ``own`` if the caller stated it: it may show paths."""
+        """Return a fact as redacted text, or only its predicate. A fact of the caller's ``own`` may show paths."""
         if not self.shows_arguments(fact.predicate):
             return self.text(fact.predicate)
         secret = self._secret_positions(fact.key)
         args = tuple(
-            REDACTED if i in secret else scrub(arg[:MAX_VALUE_CHARACTERS]) if type(arg) is str else arg
-            for i, arg in enumerate(fact.args)
+            REDACTED if position in secret else scrub(arg[:MAX_VALUE_CHARACTERS]) if type(arg) is str else arg
+            for position, arg in enumerate(fact.args)
         )
         text = fact._replace(args=args).text
         return _cut(scrub(text[:_MAX_SCANNED]), MAX_CHARACTERS) if own else self.text(text)
@@ -175,7 +175,7 @@ class Visibility:
         return encoded
 
     def _secret_positions(self, key: Key) -> frozenset[int]:
-        """Return the arguments that are secret by the name of the predicate or of the declared argument."""
+        """Return the positions of arguments that are secret by the name of the predicate or of the argument."""
         predicate = self._predicates.get(key)
         if _SECRET_NAME.search(snake_case(key[0])):
             return frozenset(range(key[1]))
@@ -245,7 +245,7 @@ def scrub_json(value: Any) -> Any:
 def find_disclosed_secrets(clauses: Iterable[Clause]) -> list[Diagnostic]:
     """Warn about each rule that puts a secret setting into a text for clients, directly or through other rules."""
     clauses = list(clauses)
-    settings: dict[tuple[Key, int], str] = {}  # the secret setting in a column of a predicate
+    settings: dict[tuple[Key, int], str] = {}  # by column (predicate, position), the secret setting that it holds
     count = -1
     while count < len(settings):
         count = len(settings)
@@ -268,7 +268,7 @@ def find_disclosed_secrets(clauses: Iterable[Clause]) -> list[Diagnostic]:
 
 def _secret_columns(clause: Clause, settings: dict[tuple[Key, int], str]) -> list[tuple[int, str]]:
     """Return the columns of the head that hold a secret setting, with its name; ``settings`` are known so far."""
-    secrets: dict[str, str] = {}  # the secret setting in a variable
+    secrets: dict[str, str] = {}  # by variable, the secret setting that it holds
     for premise in clause.premises:
         if isinstance(premise, Literal):
             atom = premise.atom

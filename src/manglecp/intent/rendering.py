@@ -47,7 +47,7 @@ _SENTENCE: Final = re.compile(
     re.DOTALL,
 )
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
-_DRIVE: Final = re.compile(r"[A-Za-z]:[\\/]")
+_DRIVE: Final = re.compile(r"[A-Za-z]:[\\/]")  # of Windows
 _USERINFO: Final = re.compile(r"(?!file:)([a-z][a-z0-9+.-]+://)[^/?#]*@", re.IGNORECASE)
 _CODE_SCHEMES: Final = frozenset({"javascript", "vbscript"})
 _DATA_URI: Final = re.compile(r"data:\s*([^;,\s]*)\s*[;,]", re.IGNORECASE)
@@ -65,11 +65,11 @@ _NOT_PROSE: Final = re.compile(r"^(?:#{1,6}\s.*|[-=*_`~]{3,}.*|\s*)$")
 
 
 def instructions(texts: Iterable[str], counter: Counter) -> str:
-    """Join by line breaks, and keep as many sentences as stay under the limit."""
-    whole = "\n".join(text.strip() for text in texts if text.strip())
-    if _fits(whole, counter):
-        return whole
-    sentences = [match.group() for match in _SENTENCE.finditer(whole)]
+    """Join the texts by line breaks, and keep as many sentences as stay under the limit."""
+    joined = "\n".join(text.strip() for text in texts if text.strip())
+    if _fits(joined, counter):
+        return joined
+    sentences = [match.group() for match in _SENTENCE.finditer(joined)]
     count = _largest(len(sentences), lambda number: _fits("".join(sentences[:number]).strip(), counter))
     return "".join(sentences[:count]).strip() if count else _cut(sentences[0], counter)
 
@@ -83,7 +83,7 @@ def _cut(sentence: str, counter: Counter) -> str:
 
 
 def _largest(limit: int, fits: Callable[[int], bool]) -> int:
-    """Return the largest number below the limit that fits; all smaller numbers do, and 0 always does."""
+    """Return the largest number below ``limit`` that fits. If a number fits, so do all smaller ones; 0 always fits."""
     low, high = 0, limit
     while low + 1 < high:
         middle = (low + high) // 2

@@ -89,7 +89,7 @@ class _ResultCheck(_Check):
     ) -> None:
         """Check the pointer in ``column`` of a statement against the results of ``actions``.
 
-        One of ``consumers`` takes the value as ``param``.
+        The value becomes the parameter ``param`` of one of ``consumers``.
         """
         if not isinstance(pointer, str) or not actions or any(not action.output_schema for action in actions):
             return
@@ -173,7 +173,8 @@ def _types(schemas: Sequence[Any]) -> frozenset[str] | None:
 
 
 def _type_names(types: frozenset[str]) -> str:
-    return " or ".join(sorted(types - ({"integer"} if "number" in types else set())))
+    redundant = {"integer"} if "number" in types else set()  # every integer is a number
+    return " or ".join(sorted(types - redundant))
 
 
 # A parameter is bound once: a clause that is always overridden is an error. A fixed value must match the schema of its
@@ -291,14 +292,16 @@ class _ArgumentCheck(_Check):
             if action is None or not isinstance(tool, str) or not isinstance(source, int):
                 continue
             of = self.statements.of
-            named = [*of(tool, "needs_confirmation", 1), *of(tool, "needs_approval", 2), *of(tool, "four_eyes", 1)]
-            needs_approval = action.tier >= _APPROVED_TIER or any(rule.args[0] == tool for rule in named)
-            steps = [step.args[1] for step in of(tool, "macro_step", 3)]
+            requiring = [*of(tool, "needs_confirmation", 1), *of(tool, "needs_approval", 2), *of(tool, "four_eyes", 1)]
+            needs_approval = action.tier >= _APPROVED_TIER or any(rule.args[0] == tool for rule in requiring)
+            numbers = [step.args[1] for step in of(tool, "macro_step", 3)]
             in_order = not self.statements.may_have(tool, "step_after", 3)
-            before = [n for n in steps if n == source or (in_order and isinstance(n, int) and n < source)]
-            undone = (tool, source, action.name) in [undo.args for undo in of(tool, "undo_step", 3)]
-            undone = undone and (tool, source, param, pointer) in [undo.args for undo in of(tool, "undo_out", 4)]
-            if needs_approval and not undone and any(self._effect(tool, n) for n in before):
+            until = [n for n in numbers if n == source or (in_order and isinstance(n, int) and n < source)]
+            is_known = not any(self._effect(tool, n) for n in until)
+            # An undo of the source, written as a step, may take what the declared undo would take.
+            is_undo = (tool, source, action.name) in [undo.args for undo in of(tool, "undo_step", 3)]
+            is_undo = is_undo and (tool, source, param, pointer) in [undo.args for undo in of(tool, "undo_out", 4)]
+            if needs_approval and not is_known and not is_undo:
                 message = f"{tool} cannot be approved: step {number}, {action.name}, takes {param!r} from step {source}"
                 message += ", whose result is not known before the first effect"
                 fix = "take it from a read-only step before the first effect"
@@ -317,7 +320,7 @@ class _ArgumentCheck(_Check):
                 continue
             undone = {undo.args[1] for undo in self.statements.of(tool, "undo_step", 3)}
             undone |= {exempt.args[1] for exempt in self.statements.of(tool, "nothing_to_undo", 2)}
-            if None in undone:
+            if None in undone:  # a rule may undo any step
                 continue
             rows = [step.args for step in self.statements.of(tool, "macro_step", 3)]
             for _, number, name in sorted((row for row in rows if isinstance(row[1], int)), key=lambda row: row[1:2]):
@@ -387,7 +390,7 @@ def flawed_tools(pack: Pack, base: Base, clauses: Sequence[Clause]) -> Iterator[
         tool = _tool(clause)
         if clause.head.key != ("macro", 2) or not isinstance(tool, str) or tool in skipped:
             continue
-        skipped.add(tool)  # once is enough
+        skipped.add(tool)  # report it once
         rows = {name: sorted(base.find((name, arity), tool), key=_row_order) for name, arity in PREDICATES.items()}
         if not rows["macro_step"] or any(action not in pack.actions for _, _, action in rows["macro_step"]):
             continue  # never offered, and reported elsewhere

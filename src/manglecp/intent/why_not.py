@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from functools import cached_property
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeGuard
 
 from manglecp.intent.composition import Composer, expired
 from manglecp.intent.definition import AmbiguousFlaw
@@ -96,8 +96,13 @@ class Exclusions:
         return "it could not be composed"
 
 
-MAX_SETS: Final = 8
+MAX_SETS: Final = 8  # of facts that unlock one tool
 FactSet: TypeAlias = tuple[dict[str, Any], ...]  # facts in wire form; a null argument stands for any value
+
+
+class UnlockingSets(NamedTuple):
+    sets: tuple[FactSet, ...]
+    complete: bool  # whether there are no others of that size
 
 
 class UnlockSearch:
@@ -116,14 +121,11 @@ class UnlockSearch:
         self.rules = [rule for rule in rules if not visibility.hides(rule.head.key, rule.clause)]
         self.assertable = self._assertable_for(("offered", 1))
 
-    def find(self, tool: str, is_named: bool) -> tuple[tuple[FactSet, ...], bool]:
-        """Return sets of facts that unlock the tool, and whether there are no others of that size.
-
-        ``is_named`` if the tool is already a candidate or a dependency of one.
-        """
+    def find(self, tool: str, is_named: bool) -> UnlockingSets:
+        """Return sets of facts that unlock the tool. ``is_named`` if it is already a candidate or a dependency."""
         offered = Fact("offered", (tool,))
         if not is_named:
-            naming = self._search(Fact("named", (tool,)))  # has fewer premises than offered
+            naming = self._search(Fact("named", (tool,)))  # faster than a search for ``offered``, which implies it
             unlocking = [facts for facts in naming.sets if self.probe.holds_with(offered, facts, self.deadline)]
             if unlocking or not naming.sets:  # a tool that cannot be named cannot be offered
                 return self._to_wire(unlocking, naming.complete and len(unlocking) == len(naming.sets))
@@ -150,8 +152,8 @@ class UnlockSearch:
         names = self.evaluation.domain.profile.assertable
         return frozenset(key for key in reached if key[0] in names) & self.evaluation.result.program.predicates.keys()
 
-    def _to_wire(self, sets: Iterable[Collection[Fact]], complete: bool) -> tuple[tuple[FactSet, ...], bool]:
-        """Return at most MAX_SETS sets, without redacted and covered ones, and whether they are still complete."""
+    def _to_wire(self, sets: Iterable[Collection[Fact]], complete: bool) -> UnlockingSets:
+        """Encode at most MAX_SETS sets; without those that are redacted, or special cases of another set."""
         wildcards = (ANYTHING, str(ANY_NAME))
         encoded: list[FactSet] = []
         for facts in sets:
@@ -166,7 +168,7 @@ class UnlockSearch:
             for index, facts in enumerate(encoded)
             if facts not in encoded[:index] and not any(_covers(other, facts) for other in encoded if other != facts)
         ]
-        return tuple(encoded[:MAX_SETS]), complete and len(encoded) <= MAX_SETS
+        return UnlockingSets(tuple(encoded[:MAX_SETS]), complete and len(encoded) <= MAX_SETS)
 
 
 def _covers(general: FactSet, special: FactSet) -> bool:
@@ -176,7 +178,8 @@ def _covers(general: FactSet, special: FactSet) -> bool:
 def _fact_covers(general: dict[str, Any], special: dict[str, Any]) -> bool:
     if general["pred"] != special["pred"] or general.get("t") != special.get("t"):
         return False
-    return all(g is None or g == s for g, s in zip(general["args"], special["args"], strict=True))
+    pairs = zip(general["args"], special["args"], strict=True)
+    return all(wanted is None or wanted == given for wanted, given in pairs)
 
 
 MAX_REASONS: Final = 16
@@ -187,7 +190,7 @@ _INTENT: Final[Key] = ("intent", 1)
 
 
 class WhyNots:
-    """Explains missing tools. A ``Shape`` is a rule with what its head fixes; a ``Row`` binds variables of its body."""
+    """Explains missing tools. A ``Shape`` is a rule with what its head fixes; a ``Row`` has values of its variables."""
 
     def __init__(
         self, evaluation: IntentEvaluation, visibility: Visibility, exclusions: Exclusions, deadline: float
@@ -219,13 +222,13 @@ class WhyNots:
             policy = (f"exclusion: {reason}" for reason in self.exclusions.policy_reasons(tool))
             reasons = [*self._failing_premises(tool), *policy]
         is_named = bool(self.lookup.rows("named", 1, tool))
-        sets, complete = self._unlock_search.find(tool, is_named)
+        unlocking = self._unlock_search.find(tool, is_named)
         return WhyNot(
             tool=tool,
             known=True,
             blocked_by=tuple(dict.fromkeys(reasons))[:MAX_REASONS],
-            would_unlock=sets,
-            complete=complete,
+            would_unlock=unlocking.sets,
+            complete=unlocking.complete,
         )
 
     @cached_property
@@ -314,7 +317,7 @@ class WhyNots:
         """Return whether a fact exists, a client could state one, or a rule for this intent could derive one."""
         possible = self._possible.get(key)
         if possible is None:
-            self._possible[key] = True  # assumed within a recursion
+            self._possible[key] = True  # assumed while its own rules are examined, which may be recursive
             shapes = self.probe.shapes(key)
             possible = not shapes or self.probe.has_facts(key) or any(map(self._applies, shapes))
             self._possible[key] = possible

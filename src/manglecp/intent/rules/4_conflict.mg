@@ -15,7 +15,7 @@ pulled(Needed) :- able(Tool), requires(Tool, Needed).
 pulled(Needed) :- pulled(Tool), requires(Tool, Needed).
 
 weight(Tool, Score) :- able(Tool), candidate(Tool, Score, _).
-weight(Tool, 80) :- pulled(Tool).
+weight(Tool, 80) :- pulled(Tool). # the score of a dependency, as in phase 6
 strength(Tool, Score) :- weight(Tool, Weight) |> do fn:group_by(Tool), let Score = fn:max(Weight).
 
 rivals(A, B) :- conflicts(A, B).
