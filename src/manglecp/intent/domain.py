@@ -186,11 +186,10 @@ class _Loader:
     def _cross_check(self) -> None:
         """Check the parts against each other. Without all files, warnings may be wrong and are dropped."""
         problems = cross_check(self.pack, self.clauses, Statements(self.clauses, self.kernel_facts, self.all_readable))
-        self.problems += (
-            problems if self.all_readable else [problem for problem in problems if problem.severity == "error"]
-        )
         if self.all_readable:
-            self.problems += find_misspelt(self.decls, self.clauses)
+            self.problems += [*problems, *find_misspelt(self.decls, self.clauses)]
+        else:
+            self.problems += [problem for problem in problems if problem.severity == "error"]
 
     def _check_names(self, base: Base | None = None) -> None:
         assertable = self._assertable()
@@ -199,11 +198,9 @@ class _Loader:
             variable = {*assertable, *self.generated_predicates, *self.pack.externals}
             volatile = {key for key, number in base.compiled.ids.items() if number in base.compiled.volatile}
             constant = base.program.predicates.keys() - changeable_predicates(base.program, variable) - volatile
-        self.problems += check_names(
-            RuleSet(
-                self.pack, self.decls, self.clauses, self.facts_by_file, assertable, self.all_readable, base, constant
-            )
-        )
+        facts, all_readable = self.facts_by_file, self.all_readable
+        rules = RuleSet(self.pack, self.decls, self.clauses, facts, assertable, all_readable, base, constant)
+        self.problems += check_names(rules)
 
     def _assertable(self) -> set[str]:
         """Return the predicates that clients may state."""

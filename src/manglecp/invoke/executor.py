@@ -419,19 +419,10 @@ class RunExecutor:
         outputs = {done.number: done.output for done in self.outcomes if done.kind == "do" and done.status == "done"}
         kept = await self._journal.read_kept(step.arguments)
         approved = self._subject.results.get(step.number)
-        call = await run_in_thread_if(
-            is_large(self._args) or (bool(outputs) and is_large(outputs)),
-            build_call,
-            self._run_id,
-            step,
-            self._plan.action(step),
-            self._args,
-            outputs,
-            attempt,
-            secrets=self._plan.secrets,
-            kept=kept,
-            preview=approved,
-        )
+        large = is_large(self._args) or (bool(outputs) and is_large(outputs))
+        values = self._run_id, step, self._plan.action(step), self._args, outputs, attempt
+        further = {"secrets": self._plan.secrets, "kept": kept, "preview": approved}
+        call = await run_in_thread_if(large, build_call, *values, **further)
         self._subject.check_values(call)
         if step.number in self._subject.results:
             await self._check_subject(call, approved)

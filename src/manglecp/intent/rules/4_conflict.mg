@@ -14,8 +14,9 @@ able(Tool) :- candidate(Tool, _, _), !barred(Tool), !broken(Tool).
 pulled(Needed) :- able(Tool), requires(Tool, Needed).
 pulled(Needed) :- pulled(Tool), requires(Tool, Needed).
 
+# A dependency has the score 80, as in phase 6.
 weight(Tool, Score) :- able(Tool), candidate(Tool, Score, _).
-weight(Tool, 80) :- pulled(Tool). # the score of a dependency, as in phase 6
+weight(Tool, 80) :- pulled(Tool).
 strength(Tool, Score) :- weight(Tool, Weight) |> do fn:group_by(Tool), let Score = fn:max(Weight).
 
 rivals(A, B) :- conflicts(A, B).
