@@ -163,7 +163,11 @@ def serve(
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,
-            env={**os.environ, "MANGLECP_STATE_DIR": str(folder / "state")},
+            env={
+                **os.environ,
+                "MANGLECP_STATE_DIR": str(folder / "state"),
+                "MALLOC_MMAP_THRESHOLD_": "131072",  # large buffers return to the system when they are freed
+            },
         )
     server = Server(folder, popen, auth=bool(identities))
     try:
