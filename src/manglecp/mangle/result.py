@@ -89,8 +89,8 @@ class Result:
 
     def rules_fired(self) -> int:
         """Return the number of rules that derive at least one fact."""
-        fired = self.model.rules_fired()
-        return self.explainer.coverage().count("fired") if fired is None else fired
+        count, uncounted = self.model.rules_fired()
+        return count + self.explainer.count_fired(uncounted) if uncounted else count
 
     @cached_property
     def _expiry(self) -> Expiry:

@@ -7,13 +7,16 @@ from random import Random
 import pytest
 
 from manglecp.base.source import Source
+from manglecp.mangle.engine import evaluate
 from manglecp.mangle.errors import MangleError
+from manglecp.mangle.explain.coverage import RuleUsage
+from manglecp.mangle.explain.shape import Shape
 from manglecp.mangle.externals import External
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.model import program_facts
 from manglecp.mangle.program import Program
 from tests.mangle.engine.programs import NOW, made
-from tests.mangle.engine.splitting import LIMITS
+from tests.mangle.engine.splitting import LIMITS, externals_of
 
 pytestmark = pytest.mark.no_cover
 
@@ -57,7 +60,8 @@ def test_it_agrees_with_rule_coverage_whatever_came_with_the_request(batch: int)
             facts = list(program_facts(program, NOW))
             extra = [fact for fact in facts if rng.random() < 0.5]
             bare = Program(program.predicates, program.rules, [], program.components, [])
-            base = bare.base([fact for fact in facts if fact not in extra], limits=LIMITS, check=False)
+            given_to_base = [fact for fact in facts if fact not in extra]
+            base = bare.base(given_to_base, limits=LIMITS, check=False, externals=externals_of(program))
             for given in ((), extra, extra[:1]):  # the same base answers all of them
                 result = base.evaluate(given, now=NOW, limits=LIMITS, check=False)
                 assert result.rules_fired() == result.explainer.coverage().count("fired"), (seed, len(given))
@@ -67,13 +71,61 @@ def test_it_agrees_with_rule_coverage_whatever_came_with_the_request(batch: int)
     assert compared > 10
 
 
-def test_externals_do_not_matter() -> None:
+WITH_EXTERNALS = """
+Decl twice(X, Y) descr [external(), mode("+", "-")] bound [/number, /number].
+Decl start(X) bound [/number].
+Decl seen(X) temporal bound [/number].
+reach(X) :- start(X).
+reach(Y) :- reach(X), twice(X, Y), X < 8.
+big(X) :- reach(X), X > 100.
+odd(X) :- reach(X), !twice(X, 4).
+late(Y)@[S, E] :- seen(X)@[S, E], twice(X, Y).
+ended(Y)@[E, S] :- seen(X)@[S, E], twice(X, Y).
+total(N) :- reach(X), twice(X, _) |> do fn:group_by(), let N = fn:count().
+plain(X) :- start(X), X > 5.
+"""
+
+
+@pytest.mark.parametrize(
+    ("facts", "fired"),
+    [
+        ((), 0),
+        ((Fact("start", (9,)),), 4),  # reach of start, odd, total, plain
+        ((Fact("start", (1,)),), 4),  # both of reach, odd, total
+        ((Fact("seen", (1,), (1, 2)),), 1),  # late; ended would end before it starts
+        ((Fact("seen", (1,), (2, 2)),), 2),
+    ],
+)
+def test_rules_with_external_predicates_are_counted_without_rule_coverage(
+    facts: tuple[Fact, ...], fired: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = Program.load([Source("a.mg", WITH_EXTERNALS)]).base(
+        externals={"twice": External(lambda inputs: [(inputs[0] * 2,)])}
+    )
+    result = base.evaluate(facts, now=NOW)
+    assert result.explainer.coverage().count("fired") == fired
+    result = base.evaluate(facts, now=NOW)
+    monkeypatch.setattr(RuleUsage, "_count_facts", None)  # it searches all instances of a rule
+    assert result.rules_fired() == fired
+
+
+def test_only_merged_and_deferred_predicates_need_rule_coverage(monkeypatch: pytest.MonkeyPatch) -> None:
     text = """
-    Decl twice(X, Y) descr [external(), mode("+", "-")] bound [/number, /number].
-    p(Y) :- q(X), twice(X, Y).
+    Decl next(X, Y) descr [deferred(), mode("+", "-")] bound [/number, /number].
+    next(X, Y) :- Y = fn:plus(X, 1).
+    next(X, Y) :- X > 100, Y = 0.
+    p(Y) :- q(X), next(X, Y).
     q(1).
     r(X) :- q(X), X > 5.
     """
+    counted: list[str] = []
+    count_facts = RuleUsage._count_facts
+
+    def count(usage: RuleUsage, shape: Shape) -> int:
+        counted.append(shape.rule.head.predicate)
+        return count_facts(usage, shape)
+
+    monkeypatch.setattr(RuleUsage, "_count_facts", count)
     program = Program.load([Source("a.mg", text)])
-    base = program.base(externals={"twice": External(lambda inputs: [(inputs[0] * 2,)])})
-    assert base.evaluate(now=NOW).rules_fired() == 1
+    assert evaluate(program, now=NOW).rules_fired() == 2
+    assert counted == ["next", "next"]

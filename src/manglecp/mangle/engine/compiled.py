@@ -200,7 +200,6 @@ class CompiledProgram:
             self._component(number, component, [r for key in component.predicates for r in by_head.get(key, [])])
             for number, component in enumerate(program.components)
         ]
-        self.has_interpreted = any(component.interpreted for component in self.components)
 
     @staticmethod
     def is_volatile_fact(fact: GivenFact) -> bool:
@@ -283,7 +282,6 @@ class CompiledProgram:
                 functions = tuple(self._generate(component, views, mode, grouped))
             except NotCompiled as reason:
                 component.interpreted = str(reason)
-                self.has_interpreted = True
                 functions = ()
             component.variants[variant] = functions
         return functions

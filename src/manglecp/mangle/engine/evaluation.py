@@ -74,6 +74,7 @@ class Evaluation:
         self.derived_count = 0  # of facts, with those of the base
         self.skipped_count = 0  # derivations whose interval ends before it starts
         self.fired: set[CompiledRule] = set()  # rules that added a fact, as far as that is cheap to observe
+        self.fired_counts: dict[CompiledComponent, int] = {}  # number of rules that fired, by interpreted component
         self.statistics = Statistics(strata=len(compiled.components))
         self.externals = externals or {}
         self.external_calls: ExternalCalls = {}

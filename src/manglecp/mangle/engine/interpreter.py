@@ -17,6 +17,7 @@ from manglecp.mangle.facts import TimedArgs
 from manglecp.mangle.matching import Matcher, Row
 from manglecp.mangle.model import Relation, violations
 from manglecp.mangle.naive import NaiveEvaluation
+from manglecp.mangle.program import Rule
 from manglecp.mangle.syntax import Atom, Key, Literal, Variable
 from manglecp.mangle.values import order_key
 
@@ -32,6 +33,9 @@ def interpret(evaluation: Evaluation, component: CompiledComponent) -> None:
     interpreter.part_count = evaluation.part_count
     interpreter.statistics = evaluation.statistics
     interpreter.evaluate_component(component.component)
+    if not component.merged and not any(interpreter.predicate(key).deferred for key in component.component.predicates):
+        # Without a merge facts are only added, so a rule that derived a fact in any round still does.
+        evaluation.fired_counts[component] = len(interpreter.fired)
     for i in component.heads:
         key = evaluation.compiled.keys[i]
         if evaluation.compiled.program.predicates[key].deferred:
@@ -56,9 +60,15 @@ class _Interpreter(NaiveEvaluation):
         self.evaluation = evaluation
         self.external_calls = evaluation.external_calls
         self.acceptance = evaluation.compiled.intake.acceptance
+        self.fired: set[int] = set()  # ids of the rules that derived a fact
 
     def checkpoint(self) -> None:
         self.evaluation.checkpoint()
+
+    def _add(self, rule: Rule, facts: list[TimedArgs]) -> bool:
+        if facts:
+            self.fired.add(id(rule))
+        return super()._add(rule, facts)
 
     def relation(self, key: Key) -> Relation:
         if key not in self.relations:

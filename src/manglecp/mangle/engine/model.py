@@ -102,41 +102,47 @@ class EvaluatedModel:
         ids, views = self.evaluation.compiled.ids, self.evaluation.views
         return tuple([key for key in keys if key in ids and views[ids[key]].changed])
 
-    def rules_fired(self) -> int | None:
-        """Count the rules that derive at least one fact; None if only rule coverage can.
+    def rules_fired(self) -> tuple[int, list[Rule]]:
+        """Count the rules that derive at least one fact; return also the rules that only rule coverage can count.
 
         A rule whose head or a premise has no facts did not fire; a rule that added a fact did, as did the only source
         of a head with facts. For a rule with unchanged inputs the result of the base is reused. For the rest a function
-        is generated that stops at the first row.
+        is generated that stops at the first row. Interpreted rules are counted by the interpreter.
         """
         evaluation = self.evaluation
         compiled, base, views = evaluation.compiled, evaluation.base, evaluation.views
         fired, given, base_given = evaluation.fired, evaluation.given, base.given
-        if compiled.has_interpreted:
-            return None
         layers = [view.layers for view in views]
         empty = {i for i, layers_of_view in enumerate(layers) if not layers_of_view}  # predicates without facts
         count = 0
-        try:
-            for component in compiled.components:
-                is_in_base = component in base.done
-                for rule in component.rules:
-                    head = rule.head
-                    if rule in fired:
-                        count += 1
-                    elif not layers[head] or not empty.isdisjoint(rule.scans):
-                        continue
-                    elif rule.is_only and not base_given[head] and head not in given:
-                        count += bool(len(views[head]))  # all facts of the base may be removed
-                    elif not is_in_base or any(views[i].changed for i in rule.reads):
-                        count += _has_instance(evaluation, rule, layers)
-                    else:
-                        if rule not in base.fired:  # two threads may both compute it, with the same result
-                            base.fired[rule] = _has_instance(evaluation, rule, layers)
-                        count += base.fired[rule]
-            return count
-        except (NotCompiled, ValueFault):  # rare: another order of premises may visit an invalid value
-            return None
+        uncounted: list[Rule] = []
+        for component in compiled.components:
+            if component.interpreted:
+                if component in evaluation.fired_counts:
+                    count += evaluation.fired_counts[component]
+                else:  # merged, deferred, or evaluated for the base only
+                    uncounted += [r for r in self.program.rules if r.head.key in component.component.predicates]
+                continue
+            is_in_base = component in base.done
+            for rule in component.rules:
+                head = rule.head
+                if rule in fired:
+                    count += 1
+                elif not layers[head] or not empty.isdisjoint(rule.scans):
+                    continue
+                elif rule.is_only and not base_given[head] and head not in given:
+                    count += bool(len(views[head]))  # all facts of the base may be removed
+                else:
+                    try:
+                        if not is_in_base or any(views[i].changed for i in rule.reads):
+                            count += _has_instance(evaluation, rule, layers)
+                        else:
+                            if rule not in base.fired:  # two threads may both compute it, with the same result
+                                base.fired[rule] = _has_instance(evaluation, rule, layers)
+                            count += base.fired[rule]
+                    except (NotCompiled, ValueFault):  # rare: another order of premises may visit an invalid value
+                        uncounted.append(rule.steps.rule)
+        return count, uncounted
 
     def head_counts(self, rule: Rule) -> dict[int, int] | None:
         """Return the cache of the number of derived facts by rule id; None if the request may change the number."""

@@ -13,6 +13,7 @@ from manglecp.mangle.explain.instances import Instances
 from manglecp.mangle.explain.shape import RuleRef, Shape
 from manglecp.mangle.facts import Args, Fact
 from manglecp.mangle.matching import Row, evaluate_term
+from manglecp.mangle.program import Rule
 from manglecp.mangle.syntax import Apply, Equality, Key, Literal as Atomic, Variable
 
 Status: TypeAlias = Literal["fired", "partially_alive", "dead", "inapplicable"]
@@ -92,6 +93,11 @@ class RuleUsage:
         shapes = {id(shape.rule): shape for shape in self._shapes()}
         return Coverage(tuple(self._rule_status(shapes[id(rule)], selector) for rule in self.solver.program.rules))
 
+    def count_fired(self, rules: Iterable[Rule]) -> int:
+        """Return how many of these rules derive at least one fact."""
+        shapes = {id(shape.rule): shape for shape in self._shapes()}
+        return sum(self._count_facts(shapes[id(rule)]) > 0 for rule in rules)
+
     def unused(self, facts: Iterable[Fact]) -> list[UnusedFact]:
         """Return those of ``facts`` that occur in no rule instance, in the order of their text."""
         program = self.solver.program
@@ -136,7 +142,7 @@ class RuleUsage:
                 self._calls.setdefault(key, {})[inputs] = None
         return self._calls
 
-    def _count_fired(self, shape: Shape) -> int:
+    def _count_facts(self, shape: Shape) -> int:
         """Count derived facts, cached across requests where requests cannot change the count."""
         cache = self.solver.model.head_counts(shape.rule)
         if cache is not None and id(shape.rule) in cache:
@@ -147,7 +153,7 @@ class RuleUsage:
         return count
 
     def _rule_status(self, shape: Shape, selector: str | None) -> RuleStatus:
-        fired = self._count_fired(shape)
+        fired = self._count_facts(shape)
         if fired:
             return RuleStatus(shape.ref, "fired", fired, ())
         constants = self._constants(shape)

@@ -165,6 +165,10 @@ class Explainer:
         """Return the coverage of each rule; ``selector`` as in :meth:`RuleUsage.coverage`."""
         return self._usage.coverage(selector)
 
+    def count_fired(self, rules: Iterable[Rule]) -> int:
+        """Return how many of these rules derive at least one fact."""
+        return self._usage.count_fired(rules)
+
     def unused(self, facts: Iterable[str | Fact]) -> list[UnusedFact]:
         """Return those of the given facts that occur in no rule instance, with the reason."""
         return self._usage.unused(map(self.read, facts))
