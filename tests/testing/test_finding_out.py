@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -67,3 +69,12 @@ def test_the_fixture_takes_settings(folder: Path) -> None:
     assert "params.root: a value is needed" in without.stdout
     given = run_pytest(folder, "--pack-set", f"root={folder.parent / 'root'}")
     assert given.returncode == 0, given.stdout
+
+
+@pytest.mark.parametrize("last", ["", "\npack.intent('hello').invoke('greet')", "\nfresh = pack.fresh()\nfresh.stage"])
+def test_python_ends_although_a_pack_is_not_closed(folder: Path, last: str) -> None:
+    script = "import sys\nfrom manglecp.testing import load_pack\n"
+    script += "pack = load_pack(sys.argv[1], {'root': sys.argv[2]})\npack.intent('hello').offers('greet')" + last
+    command = [sys.executable, "-c", script, str(folder), str(folder.parent / "root")]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")

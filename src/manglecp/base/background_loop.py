@@ -7,8 +7,10 @@ which lives until the block of :func:`background_loop` is left.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import threading
+import weakref
 from collections.abc import Coroutine, Iterator
 from typing import Any, TypeVar
 
@@ -38,6 +40,23 @@ async def _cancel_tasks(loop: asyncio.AbstractEventLoop) -> None:
     await asyncio.gather(*pending, return_exceptions=True)
     await loop.shutdown_asyncgens()
     await loop.shutdown_default_executor()
+
+
+def close_at_exit(stack: contextlib.ExitStack) -> None:
+    """Close ``stack`` when Python exits, unless it was closed or dropped before.
+
+    A block of :func:`background_loop` that is left later, when Python clears its modules, waits without end: daemon
+    threads no longer run then.
+    """
+    reference = weakref.ref(stack)
+
+    def close() -> None:
+        open_stack = reference()
+        if open_stack is not None:
+            open_stack.close()
+
+    atexit.register(close)
+    stack.callback(atexit.unregister, close)
 
 
 def runs_here(loop: asyncio.AbstractEventLoop) -> bool:

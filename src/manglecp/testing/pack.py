@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace as replace_members
 
+from manglecp.base.background_loop import close_at_exit
 from manglecp.intent import ANONYMOUS, EXPLAIN_POLICY, Domain, Identity, request_message, respond
 from manglecp.invoke import PackOptions, load_domain
 from manglecp.mangle import decode, instant_text
@@ -40,11 +41,13 @@ def load_pack(
 
     ``params`` are its settings; ``programs`` those that its hosts may start; ``cache`` is the folder in which its fact
     generators keep facts, False for none, True for the user's; ``degrade`` accepts a machine that cannot fully sandbox
-    the pack's Python files; ``coverage`` records which rules fire. Close the pack, or use it in a ``with`` block.
+    the pack's Python files; ``coverage`` records which rules fire. Close the pack, or use it in a ``with`` block; it is
+    otherwise closed when Python exits.
     """
     sandbox = SandboxPolicy(degrade=degrade)
     options = PackOptions(folder, params or {}, programs=tuple(programs), sandbox=sandbox, cache=cache)
     host_stack = ExitStack()
+    close_at_exit(host_stack)
     try:
         domain, generators = load_domain(options, host_stack)
     except BaseException:
@@ -121,7 +124,9 @@ class Pack(AbstractContextManager["Pack"]):
 
     def fresh(self) -> Pack:
         """Return the pack with a store and hosts of its own; close it separately."""
-        return replace(self, hosts=ExitStack())
+        fresh = replace(self, hosts=ExitStack())
+        close_at_exit(fresh.hosts)
+        return fresh
 
     def intent(
         self,
