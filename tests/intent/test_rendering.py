@@ -131,6 +131,7 @@ def test_everything_about_a_tool() -> None:
             "type": "object",
             "properties": {"path": {"type": "string"}, "depth": {"type": "integer"}},
             "required": ["path"],
+            "additionalProperties": False,
         },
         "output_schema": {"type": "object"},
         "context_injection": {

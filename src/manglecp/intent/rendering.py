@@ -5,7 +5,7 @@ where present
 * condensed: macro_id, name, one line of description
 * minimal: macro_id, name
 
-Default values are omitted. Every tool refuses unknown arguments, so schemas omit ``additionalProperties: false``.
+Default values are omitted. Schemas are complete: they accept exactly the arguments that the server accepts.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def render(tool: ToolView, skills: Skills) -> MacroTool:
         name=name,
         description=definition.description,
         disclosure_level="full",
-        input_schema={key: part for key, part in definition.input_schema.items() if key != "additionalProperties"},
+        input_schema=dict(definition.input_schema),
         output_schema=UNSET if definition.output_schema is None else dict(definition.output_schema),
         context_injection=_context(tool, skills),
         safety=_safety(definition),
