@@ -1,6 +1,7 @@
 """JSON Schema of every message, generated from the structs that read and write them.
 
-Unknown members are allowed, and null counts as absent, as when a message is read. This module adds what structs cannot
+Unknown members are allowed, and null counts as absent, as when a message is read. A client accepts more than the
+schemas: unknown words, and anything in the informational parts of a response. This module adds what structs cannot
 express: conditions between members, facts, and the details of errors. ``message_reader`` does not check the last two: a
 request with invalid facts is still a message, and a client has to receive every error.
 """
@@ -151,6 +152,9 @@ def _components() -> dict[str, dict[str, Any]]:
     _, components = msgspec.json.schema_components(
         [*TYPES.values(), StructuredClause, Violation, SchemaError], ref_template=f"{_DEFS}{{name}}"
     )
+    milliseconds = {"type": "integer", "minimum": _BOUND["minimum"], "maximum": _BOUND["maximum"]}
+    for name, member in (("IntentResult", "eval_time_used"), ("Validity", "not_before"), ("Validity", "expires_at")):
+        components[name]["properties"][member] = {"anyOf": [{"type": "string"}, dict(milliseconds)]}
     for component in components.values():
         _simplify(component)
         _allow_nulls(component)

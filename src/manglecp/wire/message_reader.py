@@ -16,7 +16,7 @@ from manglecp.wire.clauses import ordinary_facts
 from manglecp.wire.errors import WireError, invalid_type, malformed, too_large, unsupported_version
 from manglecp.wire.messages import CLIENT_TYPES, SERVER_TYPES, SUPPORTED_VERSIONS, ClientMessage, Message, ServerMessage
 from manglecp.wire.strict_json import DuplicateKey, Fault, brackets, decode, is_deeper_than
-from manglecp.wire.validation import check_conditions, convert_message
+from manglecp.wire.validation import check_conditions, convert_message, convert_server_message
 from manglecp.wire.values import MAX_NESTING
 
 MAX_DEPTH: Final = 3 * MAX_NESTING + 20
@@ -48,13 +48,16 @@ def receive(data: bytes, max_bytes: int, *, structured_facts: bool = False) -> C
 
 
 def receive_from_server(data: bytes, max_bytes: int) -> ServerMessage:
-    """Return the message of a server. Raises :class:`WireError`, which the client reports and never sends."""
+    """Return the message of a server. Raises :class:`WireError`, which the client reports and never sends.
+
+    What cannot be read in an informational part, such as ``diagnostics``, is skipped.
+    """
     type_, envelope = _read_envelope(data, max_bytes, SERVER_TYPES, CLIENT_TYPES)
     if type_ == "manifest":
         for name, defaults in _MANIFEST_DEFAULTS.items():
             if type(part := envelope["payload"].get(name)) is dict:
                 part.update((member, value) for member, value in defaults.items() if part.get(member) is None)
-    message = convert_message(envelope, SERVER_TYPES[type_])
+    message = convert_server_message(envelope, SERVER_TYPES[type_])
     check_conditions(message)
     return message
 

@@ -24,6 +24,8 @@ Count: TypeAlias = Annotated[int, Meta(ge=0)]
 Percent: TypeAlias = Annotated[int, Meta(ge=0, le=100)] | Annotated[float, Meta(ge=0, le=100)]
 RequestId: TypeAlias = Annotated[str, Meta(min_length=1)]
 """Chosen by the client, repeated in the response (WIRE-03, WIRE-04)."""
+Instant: TypeAlias = Annotated[str, Meta(extra={"instant": True})]
+"""RFC 3339 text. A client converts milliseconds since 1970, which servers may send instead."""
 FactObject: TypeAlias = Annotated[Object, Meta(extra_json_schema={"$ref": "#/$defs/Fact"})]
 FactObjects: TypeAlias = Annotated[list[Any], Meta(extra_json_schema={"items": {"$ref": "#/$defs/Fact"}})]
 """The facts of a request, which :class:`manglecp.wire.profile.Profile` checks later."""
@@ -40,6 +42,11 @@ def one_of_or_custom(*names: str) -> Meta:
     """Return the constraint of a string that is one of the names, or begins with ``x-``."""
     either = [{"enum": list(names)}, {"pattern": r"^x-[\s\S]"}]
     return Meta(pattern=rf"^(?:{'|'.join(names)})$(?![\s\S])|^x-[\s\S]", extra_json_schema={"anyOf": either})
+
+
+def standard_words(*names: str) -> Meta:
+    """Return the annotation of a string that is usually one of the names; a client accepts other words (OPEN-48)."""
+    return Meta(extra_json_schema={"enum": list(names)})
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
@@ -119,8 +126,8 @@ class Safety(Part, frozen=True, kw_only=True):
 class Validity(Part, frozen=True, kw_only=True):
     """The period in which the tool can be invoked. An absent bound is open."""
 
-    not_before: str | UnsetType = UNSET
-    expires_at: str | UnsetType = UNSET
+    not_before: Instant | UnsetType = UNSET
+    expires_at: Instant | UnsetType = UNSET
 
 
 class Metadata(Part, frozen=True, kw_only=True):
@@ -213,7 +220,7 @@ class ProofTree(Part, frozen=True, kw_only=True):
     """A fact, and the facts that it follows from."""
 
     fact: str
-    type: Literal["server", "session", "derived", "external", "absent"]
+    type: Annotated[str, standard_words("server", "session", "derived", "external", "absent")]
     children: tuple[ProofTree, ...] = ()
 
 
@@ -221,7 +228,7 @@ class Derivation(Part, frozen=True, kw_only=True):
     """The proof that a tool was selected."""
 
     macro_id: str
-    selected_by: Literal["skeleton", "flesh", "dependency"]
+    selected_by: Annotated[str, standard_words("skeleton", "flesh", "dependency")]
     score: int | float
     supporting_facts: tuple[FactObject, ...]
     rule_chain: tuple[str, ...]
@@ -256,9 +263,9 @@ class WhyNot(Part, frozen=True, kw_only=True):
 class ProofHints(Part, frozen=True, kw_only=True, rename={"why_not": "x-why_not"}):
     """Explanations of the response, without facts that the client may not see."""
 
-    derivations: tuple[Derivation, ...]
-    excluded: tuple[Exclusion, ...]
-    unmatched_facts: tuple[UnmatchedFact, ...]
+    derivations: tuple[Derivation, ...] = ()
+    excluded: tuple[Exclusion, ...] = ()
+    unmatched_facts: tuple[UnmatchedFact, ...] = ()
     why_not: tuple[WhyNot, ...] | UnsetType = UNSET
 
 
@@ -266,18 +273,18 @@ class DormantRule(Part, frozen=True, kw_only=True):
     """A rule that did not fire for this request, and the predicates without matching facts."""
 
     rule: str
-    missing_predicates: tuple[str, ...]
-    status: Literal["partially_alive", "dead"]
+    missing_predicates: tuple[str, ...] = ()
+    status: Annotated[str, standard_words("partially_alive", "dead", "inapplicable")]
 
 
 class RuleCoverage(Part, frozen=True, kw_only=True):
     """The number of rules that fired, for pack authors."""
 
-    total_rules: Count
-    rules_fired: Count
-    rules_dormant: Count
-    rules_inapplicable: Count
-    dormant_details: tuple[DormantRule, ...]
+    total_rules: Count | UnsetType = UNSET
+    rules_fired: Count | UnsetType = UNSET
+    rules_dormant: Count | UnsetType = UNSET
+    rules_inapplicable: Count | UnsetType = UNSET
+    dormant_details: tuple[DormantRule, ...] = ()
 
 
 class Diagnostics(
@@ -288,10 +295,10 @@ class Diagnostics(
 ):
     """Statistics of the evaluation. Clients must not depend on them."""
 
-    facts_evaluated: Count
-    facts_derived: Count
-    rules_fired: Count
-    phases_completed: Count | None
+    facts_evaluated: Count | UnsetType = UNSET
+    facts_derived: Count | UnsetType = UNSET
+    rules_fired: Count | UnsetType = UNSET
+    phases_completed: Count | None = None
     rule_coverage: RuleCoverage | UnsetType = UNSET
     tokens: Object | UnsetType = UNSET
     """Cost of the tools and skills: ``{"count": N, "by": "estimate" | "o200k_base"}``."""
@@ -306,7 +313,7 @@ class IntentResult(Part, frozen=True, kw_only=True, rename={"hypothetical": "x-h
     by the server's clock.
     """
 
-    eval_time_used: str
+    eval_time_used: Instant
     hypothetical: bool | UnsetType = UNSET
     eval_duration_ms: Count = 0
     macro_tools: tuple[MacroTool, ...]
@@ -351,7 +358,7 @@ class Event(Part, frozen=True, kw_only=True):
     """The outcome of one step."""
 
     action: str
-    status: Literal["success", "failure", "skipped"]
+    status: Annotated[str, standard_words("success", "failure", "skipped")]
     duration_ms: Count | UnsetType = UNSET
     detail: str | UnsetType = UNSET
 
@@ -398,7 +405,7 @@ class InvokeResponse(Message, frozen=True, kw_only=True, tag="invoke_response"):
 class ProgressPayload(Part, frozen=True, kw_only=True):
     """The progress of a run."""
 
-    status: Literal["started", "running", "finalizing"]
+    status: Annotated[str, standard_words("started", "running", "finalizing")]
     detail: str | None = None
     percent: Percent | None = None
 
@@ -597,8 +604,8 @@ class Authenticated(Part, frozen=True, kw_only=True):
     """The identity and the permissions of the client."""
 
     status: Literal["authenticated"]
-    identity: str
-    permissions: tuple[str, ...]
+    identity: str | None = None
+    permissions: tuple[str, ...] = ()
     trust_level: str | UnsetType = UNSET
     auto_confirm_effects: tuple[str, ...] | UnsetType = UNSET
 
@@ -664,6 +671,9 @@ ServerMessage: TypeAlias = (
     | AuthenticateResponse
     | ApprovalResponse
 )
+
+INFORMATIONAL: Final = frozenset({ProofHints, Diagnostics, Metadata, Observability})
+"""Parts of responses on which no client depends (COV-02, EVAL-29): a client skips what it cannot read in them."""
 
 # By type: seven of specification 02, three that other specifications define (OPEN-01), and the two of approvals.
 CLIENT_TYPES: Final[Mapping[str, type[ClientMessage]]] = {m.__struct_config__.tag: m for m in get_args(ClientMessage)}

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from manglecp.wire.messages import Derivation, RuleCoverage, WhyNot
+from manglecp.wire.messages import UNSET, Derivation, RuleCoverage, WhyNot
 
 
 class Heading(str):
@@ -73,10 +73,13 @@ def why_not_lines(why_not: WhyNot) -> Iterator[str]:
 
 def coverage_lines(coverage: RuleCoverage) -> Iterator[str]:
     """Yield how many rules fired, then each dormant rule that the response lists."""
-    yield Heading(
-        f"rules: {coverage.rules_fired} of {coverage.total_rules} fired, {coverage.rules_dormant} dormant, "
-        f"{coverage.rules_inapplicable} for other intents"
-    )
+    total = "" if coverage.total_rules is UNSET else f" of {coverage.total_rules}"
+    counts = {
+        f"{total} fired": coverage.rules_fired,
+        " dormant": coverage.rules_dormant,
+        " for other intents": coverage.rules_inapplicable,
+    }
+    yield Heading(f"rules: {', '.join(f'{n}{text}' for text, n in counts.items() if n is not UNSET) or 'not counted'}")
     for rule in coverage.dormant_details:
         missing = f", without {', '.join(rule.missing_predicates)}" if rule.missing_predicates else ""
         yield f"  {rule.rule}: {rule.status.replace('_', ' ')}{missing}"
@@ -87,7 +90,8 @@ def error_lines(code: str, message: str, details: Mapping[str, Any] | None) -> I
     yield f"error[{code}]: {message}"
     details = details or {}
     for violation in details.get("violations", ()):
-        yield f"  fact {violation['fact_index']}, {violation['predicate']}: {violation['message']}"
+        position, name = violation.get("fact_index", "?"), violation.get("predicate", "?")
+        yield f"  fact {position}, {name}: {violation.get('message', violation.get('issue', ''))}"
         if "suggestion" in violation:
             yield f"    {violation['suggestion']}"
     for name in details.get("missing_facts", ()):

@@ -19,8 +19,19 @@ import msgspec
 
 from manglecp.base.diagnostic import Diagnostic, JsonPath
 from manglecp.base.text import quote
+from manglecp.mangle import INT_MAX, instant_text
 from manglecp.wire.errors import WireError, did_you_mean, malformed
-from manglecp.wire.messages import LEVEL_MEMBERS, UNSET, IntentResponse, MacroTool, Manifest, Message, ServerMessage
+from manglecp.wire.messages import (
+    INFORMATIONAL,
+    LEVEL_MEMBERS,
+    UNSET,
+    IntentResponse,
+    MacroTool,
+    Manifest,
+    Message,
+    ServerMessage,
+)
+from manglecp.wire.values import NS_PER_MS
 
 MAX_DIAGNOSTICS: Final = 50
 
@@ -59,6 +70,48 @@ def convert_message(envelope: dict[str, Any], message: type[M]) -> M:
     except msgspec.ValidationError as error:
         diagnostics = list(islice(_walk(without_nulls(envelope, message), message, message, ()), MAX_DIAGNOSTICS))
         raise _malformed_message(diagnostics or [_diagnose(error, message, base=(), value=None)]) from None
+
+
+def convert_server_message(envelope: dict[str, Any], message: type[M]) -> M:
+    """Return the message of a server as :func:`convert_message` does, without what is unreadable but informational."""
+    try:
+        return convert_message(envelope, message)
+    except WireError:
+        return convert_message(_readable(without_nulls(envelope, message), message), message)
+
+
+def _readable(data: Any, type_: Any, informational: bool = False) -> Any:
+    """Return the JSON with instants as text, and without what is unreadable in its informational parts.
+
+    Returns UNSET for an informational value that cannot be read, or that lacks a required member.
+    """
+    if type(data) is int and _is_instant(type_) and abs(data) <= INT_MAX // NS_PER_MS:
+        return instant_text(data * NS_PER_MS)
+    struct = struct_of(type_)
+    informational = informational or struct in INFORMATIONAL
+    if isinstance(data, dict) and struct is not None:
+        members = _members(struct)
+        parts = {name: _readable(data[name], members[name].type, informational) for name in data if name in members}
+        readable = {name: part for name, part in parts.items() if part is not UNSET}
+        tag = struct.__struct_config__.tag_field
+        if tag is not None and tag in data:
+            readable[tag] = data[tag]
+        is_complete = all(name in readable for name, member in members.items() if member.required)
+        return readable if is_complete or not informational else UNSET
+    if isinstance(data, list) and (item := item_of(type_)) is not None:
+        return [part for value in data if (part := _readable(value, item, informational)) is not UNSET]
+    if informational:
+        try:
+            msgspec.convert(data, type_)
+        except msgspec.ValidationError:
+            return UNSET
+    return data
+
+
+@cache
+def _is_instant(type_: Any) -> bool:
+    metas = (meta for alternative in (type_, *get_args(type_)) for meta in getattr(alternative, "__metadata__", ()))
+    return any(isinstance(meta, msgspec.Meta) and (meta.extra or {}).get("instant") is True for meta in metas)
 
 
 def _malformed_message(diagnostics: list[Diagnostic]) -> WireError:
