@@ -83,7 +83,7 @@ def test_turns_in_front_of_the_damage_are_given() -> None:
 
 
 def test_an_unknown_source() -> None:
-    with pytest.raises(ValueError, match="is not one of anthropic, openai, mcp, jsonl"):
+    with pytest.raises(ValueError, match="is not one of anthropic, openai, mcp, otel, jsonl"):
         next(ingest(b"", "gemini"))
 
 

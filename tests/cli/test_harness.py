@@ -137,7 +137,15 @@ class TestCheckLog:
     def test_an_empty_log(self, run: Run, write: Write) -> None:
         write("log.jsonl", b"")
         shown = run("harness", "check", "--log", "log.jsonl", "--from", "mcp")
-        assert (shown.exit_code, shown.stdout, shown.stderr) == (0, "", "0 turns: nothing to check\n")
+        reason = "error: log.jsonl: /: no turn in this log; is it in the format mcp?\n"
+        assert (shown.exit_code, shown.stdout, shown.stderr) == (2, "", f"0 turns: nothing to check\n{reason}")
+        assert run("harness", "ingest", "log.jsonl", "--from", "mcp").exit_code == 2
+
+    def test_the_policy_for_transcripts(self, run: Run, write: Write) -> None:
+        write("log.jsonl", b'[{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]')
+        arguments = ("harness", "check", "--log", "log.jsonl", "--from", "openai")
+        assert "protocol.stop_reason_unhandled" in run(*arguments).stdout
+        assert run(*arguments, "--policy", "transcript").exit_code == 0
 
     def test_standard_input(self, run: Run) -> None:
         shown = run("harness", "check", "--log", "-", "--from", "anthropic", stdin=Path(GOOD).read_bytes())

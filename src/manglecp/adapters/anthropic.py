@@ -32,6 +32,7 @@ from manglecp.adapters.conversation import (
 from manglecp.adapters.policies import ToolDefinition, normalize_caller, offer_tools, read_caller
 from manglecp.adapters.records import (
     LogLimits,
+    another_format,
     canonical_bytes,
     each_object,
     inside,
@@ -162,7 +163,7 @@ class AnthropicLog(ExchangeLog):
         elif "role" in record:
             yield from self._dialogue.message(record)
         else:
-            raise Fault("neither an exchange, nor a message, nor an event of a stream")
+            raise another_format("neither an exchange, nor a message, nor an event of a stream", record)
 
     def finish(self) -> Iterator[ConversationEvent]:
         yield from self._end_stream()
@@ -172,8 +173,11 @@ class AnthropicLog(ExchangeLog):
         return self._dialogue.request(request, session)
 
     def _complete_response(self, response: Message) -> Iterator[ConversationEvent]:
-        if kind_of(response) != "error" and "error" not in response:
-            yield self._reply(response)
+        if kind_of(response) == "error" or "error" in response:
+            return
+        if type(response.get("content")) not in (list, str):
+            raise another_format("neither a message with content, nor an error", response)
+        yield self._reply(response)
 
     def _add_part(self, part: Message) -> None:
         self._stream.add(part)
@@ -190,6 +194,13 @@ class AnthropicLog(ExchangeLog):
 
 class _Messages(Dialect):
     """The dialect of the Messages API."""
+
+    roles = ("system", "user", "assistant")
+
+    def require_message(self, message: Message) -> None:
+        super().require_message(message)
+        if message.get("tool_calls"):  # this API has calls in the content only
+            raise another_format("not a message of the Messages API", message)
 
     def texts(self, message: Message) -> list[str]:
         return [text for _, block in _blocks(message) if type(text := block.get("text")) is str]

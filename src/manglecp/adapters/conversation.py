@@ -20,6 +20,7 @@ from typing import Any, Final, TypeAlias
 from manglecp.adapters.records import (
     LogLimits,
     RunningDigest,
+    another_format,
     canonical_bytes,
     inside,
     kind_of,
@@ -33,7 +34,7 @@ from manglecp.adapters.records import (
 )
 from manglecp.base.cache import LruCache
 from manglecp.base.text import normalize_word
-from manglecp.wire import JSON, Fault
+from manglecp.wire import CODES, JSON, Fault
 
 CODE_EXECUTION: Final = "code_execution"
 
@@ -201,6 +202,7 @@ class Dialect(ABC):
 
     list_name = "messages"
     """The name of the member of a request that holds its messages."""
+    roles: tuple[str, ...] = ()
     joins_messages = False
     """Whether consecutive messages of the model are one reply."""
 
@@ -211,6 +213,11 @@ class Dialect(ABC):
     def is_system(self, message: Message) -> bool:
         """Return whether the message holds instructions of the operator."""
         return kind_of(message, "role") in ("system", "developer")
+
+    def require_message(self, message: Message) -> None:
+        """Raise :class:`Fault` if the object is not a message of the provider: its calls would be overlooked."""
+        if kind_of(message, "role") not in self.roles:
+            raise another_format(f"not a message: its role is none of {', '.join(self.roles)}", message)
 
     @abstractmethod
     def texts(self, message: Message) -> list[str]:
@@ -274,6 +281,7 @@ class _Transcript:
     request: Message  # an object with the other members of a request, such as ``model``; may be empty
     additions: _Additions  # messages since the last reply
     reply: list[Message] = field(default_factory=list)  # messages of the model that form the current reply
+    parts: list[ReplyPart] = field(default_factory=list)  # of these messages
     line: int = 0  # the line on which the reply began
 
 
@@ -335,6 +343,7 @@ class Dialogue:
         for i in range(known_count if unchanged else 0, len(messages)):
             with inside(self._dialect.list_name, i):
                 message = require_object(messages[i])
+                self._dialect.require_message(message)
                 texts = self._dialect.texts(message)
                 thread.append(message, self._queue_texts(message, texts))
                 if i >= known_count:
@@ -364,7 +373,10 @@ class Dialogue:
             yield from self._end_transcript(self._line_transcript)
 
     def _add_message(self, transcript: _Transcript, message: Message) -> Iterator[ConversationEvent]:
+        self._dialect.require_message(message)
         is_reply = self._dialect.is_reply(message)
+        # Read here and not at the end of the reply, so that an error has the line and the path of this message.
+        parts = list(self._dialect.parts(message)) if is_reply else []
         if transcript.reply and not (is_reply and self._dialect.joins_messages):
             yield self._end_reply(transcript)
         texts = self._dialect.texts(message)
@@ -376,6 +388,7 @@ class Dialogue:
             yield self._prompt(transcript.thread, transcript.request, transcript.additions)
             transcript.additions = _Additions(follows_reply=True)
             transcript.reply, transcript.line = [message], self.line
+        transcript.parts += parts
         transcript.thread.append(message, self._queue_texts(message, texts))
 
     def _end_transcript(self, transcript: _Transcript) -> Iterator[ConversationEvent]:
@@ -386,9 +399,8 @@ class Dialogue:
             yield self._prompt(transcript.thread, transcript.request, transcript.additions)
 
     def _end_reply(self, transcript: _Transcript) -> ModelReply:
-        messages, transcript.reply = transcript.reply, []
-        last = messages[-1]
-        parts = [part for message in messages for part in self._dialect.parts(message)]
+        last, parts = transcript.reply[-1], transcript.parts
+        transcript.reply, transcript.parts = [], []
         model = optional_text(last, "model") or optional_text(transcript.request, "model")
         return ModelReply(transcript.thread.number, transcript.line, tuple(parts), self._dialect.stop(last), model)
 
@@ -502,7 +514,11 @@ _FINAL_CODES: Final = (
     "invalid_arguments", "not_found", "outcome_unknown", "permission_denied", "unauthorized", "unsupported",
     "validation_error",
 )  # fmt: skip
-RETRYABLE: Final = dict.fromkeys(_FINAL_CODES, False) | dict.fromkeys(_RETRYABLE_CODES, True)
+RETRYABLE: Final = {
+    **{code: row.recoverable for code, row in CODES.items()},  # of MangleCP
+    **dict.fromkeys(_FINAL_CODES, False),
+    **dict.fromkeys(_RETRYABLE_CODES, True),
+}
 """Whether a retry can help, by lower-case error code."""
 
 _CODE_MEMBERS: Final = ("errorCode", "error_code", "code", "type")
@@ -524,7 +540,7 @@ def read_failure(payload: JSON, text: str) -> Failure:
         error = {"message": inner, **error}
     # Outside of an ``error`` object, ``type`` is the type of a content block and not a code.
     code_members = _CODE_MEMBERS if error is inner else _CODE_MEMBERS[:-1]
-    retryable = error.get("retryable")
+    retryable = error.get("retryable", error.get("recoverable"))  # MangleCP has the second
     return Failure(
         code=next((str(error[name]) for name in code_members if _is_code(error.get(name))), None),
         message=next((error[name] for name in _MESSAGE_MEMBERS if type(error.get(name)) is str), text) or None,

@@ -5,6 +5,9 @@ does not transport what the model read or whether it continued, so the evidence 
 
 Calls that overlap in time form one turn, which ends when no call is open. Client and server choose request ids
 independently, so both may have an open request with the same id: a response belongs to the last request with its id.
+
+The result ``input_required`` does not answer a call. The call stays open, and the request that repeats it with the same
+``requestState`` belongs to it.
 """
 
 from __future__ import annotations
@@ -23,15 +26,18 @@ from manglecp.adapters.conversation import (
 )
 from manglecp.adapters.policies import ToolDefinition, offer_tools
 from manglecp.adapters.records import (
+    another_format,
+    canonical_bytes,
     each_object,
     inside,
+    kind_of,
     optional_object,
     optional_text,
     require_object,
     required_text,
     text_or_number,
 )
-from manglecp.wire import JSON, Fault
+from manglecp.wire import JSON
 
 _CALL: Final = "tools/call"
 _LIST: Final = "tools/list"
@@ -48,6 +54,8 @@ class McpLog:
         self._open_call_count = 0
         self._parts: list[ToolCall | CallResult] = []  # of the current turn
         self._cancelled: set[str | int] = set()  # ids of cancelled calls whose response may still arrive
+        self._suspended: dict[bytes, list[str]] = {}  # ids of calls that wait for input, by name, arguments and state
+        self._calls: dict[str | int, tuple[str, dict[str, Any]]] = {}  # call id and params, by the id of its request
         self._catalogue: list[ToolDefinition] = []  # the pages received so far
         self._offer: OfferedTools | None = None
 
@@ -80,7 +88,7 @@ class McpLog:
         elif "result" in message or "error" in message:
             self._response(message)
         else:
-            raise Fault("neither a request, nor a response, nor a notification")
+            raise another_format("neither a request, nor a response, nor a notification", message)
         if self._parts and self._open_call_count == 0:
             yield self._end_turn()
 
@@ -97,8 +105,13 @@ class McpLog:
             arguments = params.get("arguments")
             is_valid = arguments is None or type(arguments) is dict
             call_input = {} if arguments is None else arguments
-            self._parts.append(ToolCall(_call_id(request_id), name, call_input, "mcp", "function_call", is_valid))
-            self._open_call_count += 1
+            waiting = self._suspended.get(_suspension_key(params, params.get("requestState")), [])
+            is_repetition = bool(waiting) and ("requestState" in params or "inputResponses" in params)
+            call_id = waiting.pop() if is_repetition else _call_id(request_id)
+            self._calls[request_id] = (call_id, params)
+            if not is_repetition:
+                self._parts.append(ToolCall(call_id, name, call_input, "mcp", "function_call", is_valid))
+                self._open_call_count += 1
             self._cancelled.discard(request_id)
         elif method == _LIST and params.get("cursor") is None:
             self._catalogue = []
@@ -113,12 +126,18 @@ class McpLog:
         if method == _LIST:
             self._add_catalogue_page(optional_object(message, "result"))
         elif method == _CALL:
+            call_id, params = self._calls.pop(request_id)
+            result = optional_object(message, "result") or {}
+            if kind_of(result, "resultType") == "input_required":
+                key = _suspension_key(params, result.get("requestState"))
+                self._suspended.setdefault(key, []).append(call_id)
+                return
             self._open_call_count -= 1
-            self._parts.append(_read_result(request_id, message))
+            self._parts.append(_read_result(call_id, message))
         elif method is None and request_id in self._cancelled:
             self._cancelled.discard(request_id)  # the late response to a cancelled call is ignored
         elif method is None:
-            self._parts.append(_read_result(request_id, message))  # the checks report a result without a call
+            self._parts.append(_read_result(_call_id(request_id), message))  # the checks report a result without a call
 
     def _cancel(self, params: dict[str, Any]) -> None:
         request_id = text_or_number(params, "requestId")
@@ -131,7 +150,8 @@ class McpLog:
             self._cancelled.add(request_id)
             reason = optional_text(params, "reason")
             failure = Failure("cancelled", reason)
-            self._parts.append(CallResult(_call_id(request_id), reason, params, "cancelled", failure))
+            call_id, _ = self._calls.pop(request_id)
+            self._parts.append(CallResult(call_id, reason, params, "cancelled", failure))
 
     def _add_catalogue_page(self, result: dict[str, Any] | None) -> None:
         """Add a page of the tool list; the last page completes the offer."""
@@ -151,16 +171,21 @@ def _call_id(request_id: str | int) -> str:
     return f'"{request_id}"' if is_digits else str(request_id)
 
 
-def _read_result(request_id: str | int, message: dict[str, Any]) -> CallResult:
+def _suspension_key(params: dict[str, Any], state: JSON) -> bytes:
+    """Return the key by which the repetition of a call that waits for input is found."""
+    return canonical_bytes([params.get("name"), params.get("arguments"), state])
+
+
+def _read_result(call_id: str, message: dict[str, Any]) -> CallResult:
     error = optional_object(message, "error")
     if error is not None:
-        return CallResult(_call_id(request_id), error, message, "error", read_failure({"error": error}, ""))
+        return CallResult(call_id, error, message, "error", read_failure({"error": error}, ""))
     result = optional_object(message, "result") or {}
     texts = [text for _, block in each_object(result, "content") if type(text := block.get("text")) is str]
     payload = {name: value for name, value in result.items() if name != "_meta"}
     failed = result.get("isError") is True
     return CallResult(
-        _call_id(request_id),
+        call_id,
         payload,
         message,
         "error" if failed else "ok",

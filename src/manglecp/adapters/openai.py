@@ -35,6 +35,7 @@ from manglecp.adapters.conversation import (
 from manglecp.adapters.policies import ToolDefinition, offer_tools, read_caller
 from manglecp.adapters.records import (
     LogLimits,
+    another_format,
     canonical_bytes,
     digest_of,
     each_object,
@@ -51,6 +52,7 @@ from manglecp.adapters.records import (
     texts_of,
 )
 from manglecp.base.digest import digest_text
+from manglecp.base.text import quote
 from manglecp.wire import JSON, Fault
 
 STOP_REASONS: Final = {"tool_calls": "tool_use", "stop": "end_turn", "length": "max_tokens"}
@@ -73,6 +75,8 @@ class _OpenAIDialect(Dialect):
 
 class ChatMessages(_OpenAIDialect):
     """The dialect of Chat Completions."""
+
+    roles = ("system", "developer", "user", "assistant", "tool", "function")
 
     def texts(self, message: Message) -> list[str]:
         return [] if kind_of(message, "role") == "tool" else content_texts(message.get("content"))
@@ -210,6 +214,8 @@ _SERVED_KINDS: Final = {"code_interpreter_call": CODE_EXECUTION, "mcp_call": "mc
 _SERVED_INPUT: Final = ("arguments", "action", "queries", "code", "input")  # members; the first that is present counts
 _SERVED_OUTPUT: Final = ("output", "outputs", "results", "result")  # as above
 _RUNNING_STATUSES: Final = ("in_progress", "searching", "interpreting", "generating", "calling", "queued")
+_OTHER_ITEMS: Final = ("reasoning", "item_reference", "mcp_list_tools", "mcp_approval_request", "compaction")
+_ITEM_SUFFIXES: Final = (_CALL_SUFFIX, "_output", "_approval_response")
 _VERSION_MARKS: Final = ("_preview", "_20")  # how a version in the type of a tool begins, such as ``_2025_03_11``
 
 
@@ -217,7 +223,15 @@ class Items(_OpenAIDialect):
     """The dialect of the Responses API, whose messages and calls are items."""
 
     list_name = "input"
+    roles = ("system", "developer", "user", "assistant")
     joins_messages = True
+
+    def require_message(self, message: Message) -> None:
+        kind = _item_type(message)
+        if kind == "message":
+            super().require_message(message)
+        elif kind not in _OTHER_ITEMS and not kind.endswith(_ITEM_SUFFIXES):
+            raise another_format(f"the item type {quote(kind)} is unknown", message)
 
     def is_reply(self, message: Message) -> bool:
         kind = _item_type(message)
@@ -425,7 +439,7 @@ class OpenAILog(ExchangeLog):
         elif kind_of(record) is not None:
             yield from self._items.message(record)
         else:
-            raise Fault("neither an exchange, nor a message or item, nor a part of a stream")
+            raise another_format("neither an exchange, nor a message or item, nor a part of a stream", record)
 
     def _request(self, request: Message, session: str | None) -> ConversationEvent:
         if "input" not in request:
@@ -452,14 +466,16 @@ class OpenAILog(ExchangeLog):
             model, key = optional_text(response, "model"), optional_text(response, "id")
             yield self._items.reply(chain.from_iterable(items), read_stop_reason(response), model, key)
         elif response.get("error") is None:
-            raise Fault("neither choices, nor output, nor an error")
+            raise another_format("neither choices, nor output, nor an error", response)
 
     def _completion_reply(self, completion: Message) -> ConversationEvent:
         (_, choice), *others = each_object(completion, "choices")
         for i, other in others:
             refuse_calls(optional_object(other, "message"), i)
         with inside("choices", 0):
-            parts = self._chat_dialect.parts(require_object(choice.get("message"), "message"))
+            message = require_object(choice.get("message"), "message")
+            with inside("message"):
+                parts = list(self._chat_dialect.parts(message))
             return self._chat.reply(parts, self._chat_dialect.stop(choice), optional_text(completion, "model"))
 
     def _end_stream(self) -> Iterator[ConversationEvent]:

@@ -14,6 +14,7 @@ from typing import Any, Final
 from manglecp.adapters.conversation import CODE_EXECUTION, Caller, OfferedTools
 from manglecp.adapters.records import as_canonical, digest_of, required_text
 from manglecp.harness import Constraints, digest_v1 as digest
+from manglecp.harness.constraints import HANDLED_STOP_REASONS
 from manglecp.harness.policy import PolicyPackage, observe_package
 from manglecp.wire import JSON
 
@@ -82,6 +83,9 @@ def normalize_caller(caller: str) -> str:
 
 UNRECORDED: Final = "unrecorded"
 """The model or stop reason if the log has none; no policy accepts it unless it names this word."""
+
+TRANSCRIPT_POLICY: Final = {"protocolStatePolicy": {"handledStopReasons": [*HANDLED_STOP_REASONS, UNRECORDED]}}
+"""For transcripts, which have no stop reasons."""
 
 CONSTRAINTS: Final = frozenset({*Constraints.__struct_encode_fields__, "policyDocuments"})
 """The members of a turn's document that constrain its evidence."""

@@ -181,6 +181,28 @@ def require_object(value: JSON, *steps: str | int) -> dict[str, Any]:
     return value
 
 
+_FORMATS: Final = (  # the members that identify a format, and its name with the next step
+    ({"resourceSpans"}, "OpenTelemetry traces: use --from otel"),
+    ({"jsonrpc"}, "JSON-RPC: use --from mcp"),
+    ({"evidence"}, "evidence: use --from jsonl"),
+    ({"choices"}, "an OpenAI completion: use --from openai"),
+    ({"role", "tool_calls"}, "an OpenAI message: use --from openai"),
+    ({"stop_reason", "content"}, "an Anthropic message: use --from anthropic"),
+    ({"traj"}, "a tau-bench result: log its `traj` as `messages`, with --from openai"),
+    ({"kind", "parts"}, "a Pydantic AI dump: log the requests and responses of the provider"),
+    ({"eval", "samples"}, "an Inspect log: log the requests and responses of the provider"),
+    ({"type", "data"}, "a LangChain dump: convert it with convert_to_openai_messages"),
+    ({"type", "response_metadata"}, "a LangChain dump: convert it with convert_to_openai_messages"),
+)
+
+
+def another_format(expected: str, value: JSON) -> Fault:
+    """Return the fault for a record that is not what is ``expected``; it names the format if that is known."""
+    members = value.keys() if type(value) is dict else ()
+    known = next((name for marks, name in _FORMATS if marks <= set(members)), None)
+    return Fault(expected if known is None else f"{expected}; this looks like {known}")
+
+
 def unwrap_body(value: JSON) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the body of a request or response (its member ``body`` or the value itself), and the path to the body."""
     outer = require_object(value)

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias
 from manglecp.adapters.anthropic import AnthropicLog
 from manglecp.adapters.mcp import McpLog
 from manglecp.adapters.openai import OpenAILog
+from manglecp.adapters.otel import OtelLog
 from manglecp.adapters.policies import CONSTRAINTS, UNRECORDED, Binding, bind
 from manglecp.adapters.records import LogError, LogLimits, read_records, require_object, text_or_number
 from manglecp.adapters.turns import TurnAssembler, without_derived
@@ -99,6 +100,7 @@ _READERS: Final[Mapping[str, Callable[[Binding, LogLimits], TurnAssembler | Neut
     "anthropic": lambda binding, limits: TurnAssembler(AnthropicLog(limits), binding, limits),
     "openai": lambda binding, limits: TurnAssembler(OpenAILog(limits), binding, limits),
     "mcp": lambda binding, limits: TurnAssembler(McpLog(), binding, limits),
+    "otel": lambda binding, limits: TurnAssembler(OtelLog(limits), binding, limits),
     "jsonl": NeutralLog,
 }
 SOURCES: Final = tuple(_READERS)

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 REJECTED: Final = 1  # exit status
 INVALID: Final = 2
+TRANSCRIPT: Final = "transcript"  # a built-in policy
 MAX_EVIDENCE_BYTES: Final = 64 * 1024 * 1024
-SOURCES: Final = ("anthropic", "openai", "mcp", "jsonl")
+SOURCES: Final = ("anthropic", "openai", "mcp", "otel", "jsonl")
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
 
@@ -38,7 +39,8 @@ def _log_options(*, required: bool) -> Callable[[_Command], _Command]:
         click.option(
             "--policy",
             metavar="PACKAGE",
-            help="A policy package, or a JSON file of CallSpec fields and constraints; by default `observe`.",
+            help="A policy package, or a JSON file of CallSpec fields and constraints; by default `observe`. "
+            "`transcript` is for lists of messages, which have no stop reasons.",
         ),
         click.option("--strict", is_flag=True, help="Leave out evidence that is inferred and not recorded in the log."),
     )
@@ -236,7 +238,12 @@ def _read_turns(log: str, source: str, policy: str | None, strict: bool) -> Iter
         with open_binary(log) as stream:
             # Bounded: of a line that is too long, one byte more than the limit arrives, and is refused.
             lines = iter(lambda: stream.readline(limits.line + 1), b"")
-            yield from ingest_log(lines, source, turn_policy, pinned=pinned_digest, strict=strict, limits=limits)
+            turns = ingest_log(lines, source, turn_policy, pinned=pinned_digest, strict=strict, limits=limits)
+            turn = None
+            for turn in turns:
+                yield turn
+            if turn is None:
+                raise InvalidFile(source_name(log), "", f"no turn in this log; is it in the format {source}?")
     except LogError as error:
         raise InvalidFile(source_name(log), error.path, error.message, error.line) from None
 
@@ -245,6 +252,10 @@ def _load_policy(name: str | None) -> tuple[Any, str | None]:
     """Return a policy package and its pinned digest, the object in a JSON file and None, or None twice."""
     if name is None:
         return None, None
+    if name == TRANSCRIPT and not Path(name).exists():
+        from manglecp.adapters import TRANSCRIPT_POLICY
+
+        return TRANSCRIPT_POLICY, None
     if Path(name).is_file() or name == DASH:
         from manglecp.adapters import CONSTRAINTS
 

@@ -349,7 +349,6 @@ class Terms:
     decomposition: DecompositionConstraints
     handoff: HandoffConstraints
     required_stages: tuple[str, ...]  # in the order of STAGES
-    stages_by_document: bool  # whether a verified document lists the stages
     eval_thresholds: dict[str, float]
     red_team: RedTeamTerms
     required_claims: tuple[str, ...] | None
@@ -372,7 +371,6 @@ def combine_terms(constraints: Constraints, documents: VerifiedDocuments, *, han
         # The contract document applies only to a turn that hands over; explicit constraints always apply.
         handoff=_merge(constraints.handoff_constraints, verified("handoffContract") if handing_over else None),
         required_stages=STAGES if stages is None else _sort_stages(stages),
-        stages_by_document="guardrailStagePolicy" in documents.terms,
         eval_thresholds=_explicit_or(governance and governance.eval_thresholds, verified("evalGatePolicy")) or {},
         red_team=(governance and governance.red_team) or verified("redTeamPolicy") or RedTeamTerms(),
         required_claims=_explicit_or(claims, verified("mutationPolicy")),

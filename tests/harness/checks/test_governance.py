@@ -279,3 +279,26 @@ def test_a_verified_document_makes_stages_mandatory() -> None:
     assert classes(under) == {MISSING}
     assert classes(under, {"evidence.guardrailDecisions": decided("input", "output")}) == set()
     assert classes(under, {"evidence.guardrailDecisions": decided("output", "input")}) == {ORDER}
+
+
+@pytest.mark.req("FAIL-33", "FAIL-34")
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        raises("exports while disabled", TRACE, governanceProfile=None, call__observabilityMode="disabled",
+               evidence__traceExports=[{"sink": "s"}]),
+        accepts("disabled without exports", governanceProfile=None, call__observabilityMode="disabled"),
+        accepts("exports to a dashboard", governanceProfile=None, call__observabilityMode="dashboard",
+                evidence__traceExports=[{"sink": "s"}]),
+        raises("a high tier without profile", RISK, governanceProfile=None, call__riskTier="high"),
+        accepts("a moderate tier without profile", governanceProfile=None, call__riskTier="moderate"),
+        raises("a guardrail digest without decisions", MISSING, governanceProfile=None,
+               call__guardrailStagePolicyDigest="sha256:g"),
+        raises("a guardrail digest with one decision", MISSING, governanceProfile=None,
+               call__guardrailStagePolicyDigest="sha256:g", evidence__guardrailDecisions=decided("input")),
+        accepts("a guardrail digest with all decisions", governanceProfile=None,
+                call__guardrailStagePolicyDigest="sha256:g", evidence__guardrailDecisions=decided(*STAGES)),
+    ],
+)  # fmt: skip
+def test_what_the_call_binds_is_judged_without_a_claim(changes: dict[str, Any], expected: set[str]) -> None:
+    assert classes(changed(PROFILE, changes)) == expected

@@ -1,9 +1,12 @@
 """Governance checks: the policy package is pinned, and every required control is in place.
 
 Governance *applies* if the profile claims it or if there are governance constraints. A control is then judged if its
-object is present or required. Four conditions are judged even if governance does not apply: an unknown identity claim,
-an unknown trace mode or risk tier of the call, the stages that a verified guardrail document requires, and the mutation
-of a governance policy.
+object is present or required. These conditions are judged even if governance does not apply:
+
+* an unknown identity claim, and an unknown trace mode or risk tier of the call;
+* what the call binds itself: no exports in the mode ``disabled``, a control profile for the tier ``high``, and the
+  stages of a guardrail digest, which are all stages if no verified document lists them;
+* the mutation of a governance policy.
 """
 
 from __future__ import annotations
@@ -118,7 +121,8 @@ def _check_package(governance: _Governance) -> Iterator[Finding]:
 def _check_stages(governance: _Governance) -> Iterator[Finding]:
     decisions, declared = governance.turn.evidence.guardrail_decisions, governance.profile.guardrail_stages
     present = bool(decisions) or declared is not None or governance.constraints.required_guardrail_stages is not None
-    if not governance.turn.terms.stages_by_document and not governance.judges("guardrailStages", present):
+    is_bound = governance.turn.call.guardrail_stage_policy_digest is not None
+    if not is_bound and not governance.judges("guardrailStages", present):
         return
     required, is_stage_missing = governance.turn.terms.required_stages, False
     decided = {row.stage for row in decisions or ()}
@@ -229,6 +233,8 @@ def _check_trace_mode(governance: _Governance) -> Iterator[Finding]:
     constraints = governance.constraints
     if call_mode is not None and call_mode not in TRACE_MODES:
         yield Finding(_TRACE, "callSpec/observabilityMode", f"the mode {call_mode} is unknown")
+    if call_mode == "disabled":
+        yield from _find_exports(governance)
     is_constrained = bool(constraints.zero_data_retention) or constraints.allowed_observability_modes is not None
     if not governance.judges("observabilityMode", is_constrained or call_mode is not None or profile_mode is not None):
         return
@@ -245,18 +251,24 @@ def _check_trace_mode(governance: _Governance) -> Iterator[Finding]:
         yield Finding(_TRACE, where, "a dashboard retains data")
     if constraints.require_processor_ref and mode != "disabled" and governance.profile.processor_ref is None:
         yield Finding(_TRACE, where, "the processor is not named")
-    if mode == "disabled":
-        for row in governance.turn.evidence.trace_exports:
-            yield Finding(_TRACE, row_pointer("traceExports", row.sink or ""), "an export while tracing is disabled")
+    if mode == "disabled" and call_mode != "disabled":
+        yield from _find_exports(governance)
+
+
+def _find_exports(governance: _Governance) -> Iterator[Finding]:
+    for row in governance.turn.evidence.trace_exports:
+        yield Finding(_TRACE, row_pointer("traceExports", row.sink or ""), "an export while tracing is disabled")
 
 
 def _check_risk_tier(governance: _Governance) -> Iterator[Finding]:
     call_tier, risk = governance.turn.call.risk_tier, governance.profile.risk_tier
     if call_tier is not None and call_tier not in TIERS:
         yield Finding(_RISK, "callSpec/riskTier", f"the tier {call_tier} is unknown")
+    where = "governanceProfile/riskTier"
+    if call_tier == "high" and risk is None and not governance.applies:
+        yield Finding(_RISK, where, "the tier high has no control profile")
     if not governance.judges("riskTier", risk is not None or call_tier is not None):
         return
-    where = "governanceProfile/riskTier"
     if risk is None:
         yield Finding(_RISK, where, "the tier has no control profile")
         return

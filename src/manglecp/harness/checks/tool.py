@@ -30,6 +30,7 @@ _TRUNCATION: Final = CLASSES["tool.response_truncation_policy_violation"]
 _ACTION_MODES: Final = ("code", "json", "text")
 _TOOL_CHOICES: Final = ("auto", "any", "specific")
 _PROVENANCE_KINDS: Final = ("command", "api", "runtime_route")
+_STRUCTURED_BLOCKS: Final = ("tool_use", "function_call", "code_block", "adapter")
 
 
 def check_call_shape(turn: Turn) -> Iterator[Finding]:
@@ -58,8 +59,8 @@ def check_request_shape(turn: Turn) -> Iterator[Finding]:
             yield Finding(_SCHEMA, where, f"{row.tool_name} was called under another schema than the pinned one")
         if turn.schema_verdicts.get(row.tool_call_id) is False:
             yield Finding(_SCHEMA, where, f"the arguments do not fit the schema of {row.tool_name}")
-        if row.source_block == "free_text":
-            yield Finding(_SCHEMA, where, "the call was parsed from free text")
+        if row.source_block not in (None, *_STRUCTURED_BLOCKS):
+            yield Finding(_SCHEMA, where, f"the call is from {row.source_block}, which is not a structured block")
         if turn.call.action_mode == "text" and not _has_parser_profile(turn, row):
             yield Finding(_SCHEMA, where, "a call in text mode has no registered parser profile")
 

@@ -1,0 +1,255 @@
+"""OpenTelemetry traces of generative AI: spans with ``gen_ai.*`` attributes, in OTLP JSON.
+
+A record is an object with ``resourceSpans`` or ``resourceLogs``. Spans are not ordered in such files, so they are
+sorted by their start when the log ends. Two kinds of spans are read, by ``gen_ai.operation.name``:
+
+* a request to a model. ``gen_ai.input.messages`` and ``gen_ai.output.messages``, which are values or JSON texts, are
+  attributes of the span, of its event ``gen_ai.client.inference.operation.details``, or of a log record with its id;
+* ``execute_tool``, which has the result of a call that no later request contains, and whether the call failed.
+
+A request without output messages is an error, because its calls would be overlooked; a request that failed is skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from manglecp.adapters.conversation import (
+    CallResult,
+    ConversationEvent,
+    Dialogue,
+    Failure,
+    Message,
+    ReplyPart,
+    ToolCall,
+    read_failure,
+    reports_failure,
+)
+from manglecp.adapters.openai import STOP_REASONS, ChatMessages
+from manglecp.adapters.records import (
+    LogError,
+    LogLimits,
+    another_format,
+    each_object,
+    inside,
+    kind_of,
+    list_or_empty,
+    optional_object,
+    optional_text,
+    parse,
+    parse_arguments,
+    require_object,
+    required_text,
+)
+from manglecp.wire import JSON, Fault
+
+_MODEL_OPERATIONS: Final = ("chat", "generate_content", "text_completion")
+_DETAILS: Final = "gen_ai.client.inference.operation.details"  # the name of an event
+_ERROR_STATUS: Final = (2, "STATUS_CODE_ERROR")
+_MAX_SPANS: Final = 1_000_000
+_T = TypeVar("_T")
+
+
+class _Messages(ChatMessages):
+    """The dialect of the conventions: a message has ``parts``."""
+
+    def __init__(self, tool_spans: dict[str, _Span]) -> None:
+        self._tool_spans = tool_spans
+
+    def texts(self, message: Message) -> list[str]:
+        parts = (part for _, part in each_object(message, "parts") if kind_of(part) == "text")
+        return [text for part in parts if (text := optional_text(part, "content")) is not None]
+
+    def results(self, message: Message) -> list[CallResult]:
+        return [part for part in self.parts(message) if isinstance(part, CallResult)]
+
+    def parts(self, message: Message) -> Iterator[ReplyPart]:
+        for i, part in each_object(message, "parts"):
+            kind = kind_of(part)
+            with inside("parts", i):
+                if kind == "text":
+                    yield optional_text(part, "content") or ""
+                elif kind in ("tool_call", "server_tool_call"):
+                    arguments = part.get("arguments", part.get(kind))
+                    arguments = parse_arguments(arguments) if type(arguments) is str else arguments
+                    is_valid = arguments is None or type(arguments) is dict
+                    name, served = required_text(part, "name"), kind == "server_tool_call"
+                    yield ToolCall(required_text(part, "id"), name, arguments, valid=is_valid, served=served)
+                elif kind in ("tool_call_response", "server_tool_call_response"):
+                    call_id = required_text(part, "id")
+                    payload = next((part[name] for name in ("response", "result", kind) if name in part), None)
+                    yield _read_result(call_id, payload, part, self._tool_spans.get(call_id))
+
+    def stop(self, message: Message) -> str | None:
+        reason = optional_text(message, "finish_reason")
+        return None if reason is None else {"tool_call": "tool_use", **STOP_REASONS}.get(reason, reason)
+
+    def system(self, request: Message) -> list[str]:
+        return self.texts({"parts": request.get("system")})
+
+
+@dataclass(slots=True)
+class _Span:
+    line: int
+    path: tuple[str | int, ...]  # to the span in its record
+    start: int
+    id: str
+    attributes: dict[str, Any]
+    failure: Failure | None = None
+
+    def values(self, name: str) -> list[Any]:
+        """Return a list attribute, which may be a JSON text. Raises :class:`Fault`."""
+        value = self.attributes.get(name)
+        with inside(name):
+            value = parse(value.encode()) if type(value) is str else value
+        return list_or_empty({name: value}, name)
+
+
+class OtelLog:
+    """Collects spans, and converts them to events at the end of the log."""
+
+    def __init__(self, limits: LogLimits) -> None:
+        self._spans: list[_Span] = []
+        self._details: dict[str, dict[str, Any]] = {}  # attributes of log records, by span id
+        self._tool_spans: dict[str, _Span] = {}  # by call id
+        self._dialect = _Messages(self._tool_spans)
+        self._dialogue = Dialogue(self._dialect, limits)
+
+    def read(self, value: JSON, line: int) -> Iterator[ConversationEvent]:
+        record = require_object(value)
+        if "resourceSpans" not in record and "resourceLogs" not in record:
+            raise another_format("neither resourceSpans nor resourceLogs", record)
+        for path, span in _each_leaf(record, "resourceSpans", "scopeSpans", "spans"):
+            with inside(*path):
+                self._add_span(span, line, path)
+        for path, log in _each_leaf(record, "resourceLogs", "scopeLogs", "logRecords"):
+            with inside(*path):
+                if (span_id := optional_text(log, "spanId")) is not None:
+                    self._details.setdefault(span_id, {}).update(_read_attributes(log))
+        yield from ()
+
+    def finish(self) -> Iterator[ConversationEvent]:
+        self._spans.sort(key=lambda span: (span.start, span.id))
+        for span in self._spans:
+            span.attributes |= self._details.get(span.id, {})
+        shown = {result.id for span in self._spans for result in _at_span(span, self._shown_results)}
+        for span in self._spans:
+            if span.failure is None:
+                yield from _at_span(span, lambda span: self._events(span, shown))
+
+    def _add_span(self, span: dict[str, Any], line: int, path: tuple[str | int, ...]) -> None:
+        attributes = _read_attributes(span)
+        operation = attributes.get("gen_ai.operation.name")
+        if operation not in (*_MODEL_OPERATIONS, "execute_tool"):
+            return
+        if len(self._spans) + len(self._tool_spans) >= _MAX_SPANS:
+            raise Fault(f"more than {_MAX_SPANS:,} spans; split the file by trace")
+        for i, event in each_object(span, "events"):
+            if kind_of(event, "name") == _DETAILS:
+                with inside("events", i):
+                    attributes |= _read_attributes(event)
+        start = _read_integer(span.get("startTimeUnixNano", 0), "startTimeUnixNano")
+        failure = _read_span_failure(span, attributes)
+        item = _Span(line, path, start, optional_text(span, "spanId") or "", attributes, failure)
+        if operation != "execute_tool":
+            self._spans.append(item)
+        elif type(call_id := attributes.get("gen_ai.tool.call.id")) is str:
+            self._tool_spans[call_id] = item
+
+    def _shown_results(self, span: _Span) -> list[CallResult]:
+        messages = [require_object(message) for message in span.values("gen_ai.input.messages")]
+        return [result for message in messages for result in self._dialect.results(message)]
+
+    def _events(self, span: _Span, shown: set[str]) -> list[ConversationEvent]:
+        """Return the request and the reply of a span."""
+        attributes = span.attributes
+        choices = [require_object(choice) for choice in span.values("gen_ai.output.messages")]
+        if not choices:
+            raise Fault("gen_ai.output.messages is missing; record the content of messages")
+        request = {
+            "messages": span.values("gen_ai.input.messages"),
+            "system": span.values("gen_ai.system_instructions"),
+            "tools": span.values("gen_ai.tool.definitions"),
+            "model": attributes.get("gen_ai.request.model"),
+        }
+        self._dialogue.line = span.line
+        prompt = self._dialogue.request(request, optional_text(attributes, "gen_ai.conversation.id"))
+        parts = list(self._dialect.parts(choices[0]))
+        if any(isinstance(part, ToolCall) for choice in choices[1:] for part in self._dialect.parts(choice)):
+            raise Fault("calls in a choice other than the first are not supported")
+        for part in list(parts):
+            if isinstance(part, ToolCall) and part.id in self._tool_spans and part.id not in shown:
+                tool_span = self._tool_spans[part.id]
+                payload = tool_span.attributes.get("gen_ai.tool.call.result")
+                if payload is not None or tool_span.failure is not None:
+                    parts.append(_read_result(part.id, payload, payload, tool_span))
+        reasons = attributes.get("gen_ai.response.finish_reasons")
+        first_reason = reasons[0] if type(reasons) is list and reasons else None
+        stop = self._dialect.stop({"finish_reason": first_reason, **choices[0]})
+        return [prompt, self._dialogue.reply(parts, stop, optional_text(attributes, "gen_ai.response.model"))]
+
+
+def _at_span(span: _Span, read: Callable[[_Span], _T]) -> _T:
+    """Return ``read(span)``. Raises :class:`.LogError` with the line and path of the span."""
+    try:
+        return read(span)
+    except Fault as fault:
+        raise LogError.at(span.line, fault.inside(*span.path)) from None
+
+
+def _each_leaf(
+    record: dict[str, Any], outer: str, middle: str, inner: str
+) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any]]]:
+    """Yield the objects of three nested lists, each with its path."""
+    for i, group in each_object(record, outer):
+        for j, scope in each_object(group, middle):
+            for k, leaf in each_object(scope, inner):
+                yield (outer, i, middle, j, inner, k), leaf
+
+
+def _read_attributes(holder: dict[str, Any]) -> dict[str, Any]:
+    return {required_text(item, "key"): _read_value(item.get("value")) for _, item in each_object(holder, "attributes")}
+
+
+def _read_value(value: JSON) -> Any:
+    """Return the JSON value of an OTLP ``AnyValue``."""
+    if type(value) is not dict:
+        return None
+    for kind, inner in value.items():
+        if kind == "intValue":
+            return _read_integer(inner, kind)
+        if kind == "arrayValue":
+            return [_read_value(item) for item in list_or_empty(require_object(inner), "values")]
+        if kind == "kvlistValue":
+            return {
+                required_text(item, "key"): _read_value(item.get("value"))
+                for _, item in each_object(require_object(inner), "values")
+            }
+        return inner
+    return None
+
+
+def _read_integer(value: JSON, name: str) -> int:
+    """Return a whole number, which OTLP writes as a text."""
+    text = str(value) if type(value) in (int, str) else ""
+    if not text.removeprefix("-").isdecimal() or len(text) > 20:
+        raise Fault("a whole number belongs here").inside(name)
+    return int(text)
+
+
+def _read_span_failure(span: dict[str, Any], attributes: dict[str, Any]) -> Failure | None:
+    """Return the failure of the operation of a span; None if it succeeded."""
+    status = optional_object(span, "status") or {}
+    error_type = attributes.get("error.type")
+    if error_type is None and status.get("code") not in _ERROR_STATUS:
+        return None
+    code = error_type if type(error_type) is str and error_type else None
+    return Failure(code, optional_text(status, "message") or code)
+
+
+def _read_result(call_id: str, payload: JSON, shown: JSON, span: _Span | None) -> CallResult:
+    text = payload if type(payload) is str else ""
+    failure = read_failure(payload, text) if reports_failure(payload, text) else span and span.failure
+    return CallResult(call_id, "" if payload is None else payload, shown, "error" if failure else "ok", failure)
