@@ -251,5 +251,7 @@ def _read_span_failure(span: dict[str, Any], attributes: dict[str, Any]) -> Fail
 
 def _read_result(call_id: str, payload: JSON, shown: JSON, span: _Span | None) -> CallResult:
     text = payload if type(payload) is str else ""
-    failure = read_failure(payload, text) if reports_failure(payload, text) else span and span.failure
+    failure = None if span is None else span.failure
+    if reports_failure(payload, text):
+        failure = read_failure(payload, text)
     return CallResult(call_id, "" if payload is None else payload, shown, "error" if failure else "ok", failure)

@@ -13,8 +13,7 @@ from typing import Any, Final
 
 from manglecp.adapters.conversation import CODE_EXECUTION, Caller, OfferedTools
 from manglecp.adapters.records import as_canonical, digest_of, required_text
-from manglecp.harness import Constraints, digest_v1 as digest
-from manglecp.harness.constraints import HANDLED_STOP_REASONS
+from manglecp.harness import HANDLED_STOP_REASONS, Constraints, digest_v1 as digest
 from manglecp.harness.policy import PolicyPackage, observe_package
 from manglecp.wire import JSON
 

@@ -1,6 +1,6 @@
 from .canonical_v1 import canonical as canonical, digest_v1 as digest_v1
 from .classes import Finding as Finding, TurnState as TurnState
-from .constraints import Constraints as Constraints
+from .constraints import HANDLED_STOP_REASONS as HANDLED_STOP_REASONS, Constraints as Constraints
 from .evidence import Evidence as Evidence, Mutation as Mutation
 from .judgement import (
     Judgement as Judgement,

@@ -281,7 +281,7 @@ def test_a_verified_document_makes_stages_mandatory() -> None:
     assert classes(under, {"evidence.guardrailDecisions": decided("output", "input")}) == {ORDER}
 
 
-@pytest.mark.req("FAIL-33", "FAIL-34")
+@pytest.mark.req("FAIL-26", "FAIL-34", "FAIL-35")
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
@@ -301,4 +301,4 @@ def test_a_verified_document_makes_stages_mandatory() -> None:
     ],
 )  # fmt: skip
 def test_what_the_call_binds_is_judged_without_a_claim(changes: dict[str, Any], expected: set[str]) -> None:
-    assert classes(changed(PROFILE, changes)) == expected
+    assert classes(turn(), changes) == expected

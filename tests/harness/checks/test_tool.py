@@ -62,7 +62,9 @@ def without(row: dict[str, Any], *names: str) -> dict[str, Any]:
         accepts("arguments beside an empty place", call__toolPolicy=PINNED, evidence__toolRequests__1=None),
         accepts("no arguments recorded", call__toolPolicy=PINNED, request__input=None),
         raises("free text", SCHEMA, request__sourceBlock=" Free_Text"),
-        accepts("structured block", request__sourceBlock="tool_use"),
+        *(raises(f"block {word}", SCHEMA, request__sourceBlock=word) for word in ("text", "prose", "banana")),
+        *(accepts(f"block {word}", request__sourceBlock=word)
+          for word in ("tool_use", "function_call", "code_block", " Adapter ", "")),
         raises("text without adapter", SCHEMA, call__actionMode="text"),
         raises("adapter not registered", SCHEMA, call__actionMode="text", request__parserProfileId="p",
                tools__parserProfiles=["q"]),
