@@ -16,33 +16,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from manglecp.adapters.conversation import (
-    CallResult,
-    ConversationEvent,
-    Dialogue,
-    Failure,
-    Message,
-    ReplyPart,
-    ToolCall,
-    read_failure,
-    reports_failure,
-)
+from manglecp.adapters import conversation, records
+from manglecp.adapters.conversation import CallResult, ConversationEvent, Failure, Message, ToolCall
 from manglecp.adapters.openai import STOP_REASONS, ChatMessages
-from manglecp.adapters.records import (
-    LogError,
-    LogLimits,
-    another_format,
-    each_object,
-    inside,
-    kind_of,
-    list_or_empty,
-    optional_object,
-    optional_text,
-    parse,
-    parse_arguments,
-    require_object,
-    required_text,
-)
+from manglecp.adapters.records import each_object, inside, kind_of, list_or_empty, optional_text, require_object
 from manglecp.wire import JSON, Fault
 
 _MODEL_OPERATIONS: Final = ("chat", "generate_content", "text_completion")
@@ -65,7 +42,7 @@ class _Messages(ChatMessages):
     def results(self, message: Message) -> list[CallResult]:
         return [part for part in self.parts(message) if isinstance(part, CallResult)]
 
-    def parts(self, message: Message) -> Iterator[ReplyPart]:
+    def parts(self, message: Message) -> Iterator[conversation.ReplyPart]:
         for i, part in each_object(message, "parts"):
             kind = kind_of(part)
             with inside("parts", i):
@@ -73,12 +50,12 @@ class _Messages(ChatMessages):
                     yield optional_text(part, "content") or ""
                 elif kind in ("tool_call", "server_tool_call"):
                     arguments = part.get("arguments", part.get(kind))
-                    arguments = parse_arguments(arguments) if type(arguments) is str else arguments
+                    arguments = records.parse_arguments(arguments) if type(arguments) is str else arguments
                     is_valid = arguments is None or type(arguments) is dict
-                    name, served = required_text(part, "name"), kind == "server_tool_call"
-                    yield ToolCall(required_text(part, "id"), name, arguments, valid=is_valid, served=served)
+                    name, served = records.required_text(part, "name"), kind == "server_tool_call"
+                    yield ToolCall(records.required_text(part, "id"), name, arguments, valid=is_valid, served=served)
                 elif kind in ("tool_call_response", "server_tool_call_response"):
-                    call_id = required_text(part, "id")
+                    call_id = records.required_text(part, "id")
                     payload = next((part[name] for name in ("response", "result", kind) if name in part), None)
                     yield _read_result(call_id, payload, part, self._tool_spans.get(call_id))
 
@@ -103,24 +80,24 @@ class _Span:
         """Return a list attribute, which may be a JSON text. Raises :class:`Fault`."""
         value = self.attributes.get(name)
         with inside(name):
-            value = parse(value.encode()) if type(value) is str else value
+            value = records.parse(value.encode()) if type(value) is str else value
         return list_or_empty({name: value}, name)
 
 
 class OtelLog:
     """Collects spans, and converts them to events at the end of the log."""
 
-    def __init__(self, limits: LogLimits) -> None:
+    def __init__(self, limits: records.LogLimits) -> None:
         self._spans: list[_Span] = []
         self._details: dict[str, dict[str, Any]] = {}  # attributes of log records, by span id
         self._tool_spans: dict[str, _Span] = {}  # by call id
         self._dialect = _Messages(self._tool_spans)
-        self._dialogue = Dialogue(self._dialect, limits)
+        self._dialogue = conversation.Dialogue(self._dialect, limits)
 
     def read(self, value: JSON, line: int) -> Iterator[ConversationEvent]:
         record = require_object(value)
         if "resourceSpans" not in record and "resourceLogs" not in record:
-            raise another_format("neither resourceSpans nor resourceLogs", record)
+            raise records.another_format("neither resourceSpans nor resourceLogs", record)
         for path, span in _each_leaf(record, "resourceSpans", "scopeSpans", "spans"):
             with inside(*path):
                 self._add_span(span, line, path)
@@ -196,7 +173,7 @@ def _at_span(span: _Span, read: Callable[[_Span], _T]) -> _T:
     try:
         return read(span)
     except Fault as fault:
-        raise LogError.at(span.line, fault.inside(*span.path)) from None
+        raise records.LogError.at(span.line, fault.inside(*span.path)) from None
 
 
 def _each_leaf(
@@ -209,26 +186,18 @@ def _each_leaf(
                 yield (outer, i, middle, j, inner, k), leaf
 
 
-def _read_attributes(holder: dict[str, Any]) -> dict[str, Any]:
-    return {required_text(item, "key"): _read_value(item.get("value")) for _, item in each_object(holder, "attributes")}
+def _read_attributes(holder: dict[str, Any], name: str = "attributes") -> dict[str, Any]:
+    return {records.required_text(row, "key"): _read_value(row.get("value")) for _, row in each_object(holder, name)}
 
 
 def _read_value(value: JSON) -> Any:
     """Return the JSON value of an OTLP ``AnyValue``."""
-    if type(value) is not dict:
-        return None
-    for kind, inner in value.items():
-        if kind == "intValue":
-            return _read_integer(inner, kind)
-        if kind == "arrayValue":
-            return [_read_value(item) for item in list_or_empty(require_object(inner), "values")]
-        if kind == "kvlistValue":
-            return {
-                required_text(item, "key"): _read_value(item.get("value"))
-                for _, item in each_object(require_object(inner), "values")
-            }
-        return inner
-    return None
+    kind, inner = next(iter(value.items()), ("", None)) if type(value) is dict else ("", None)
+    if kind == "intValue":
+        return _read_integer(inner, kind)
+    if kind == "arrayValue":
+        return [_read_value(item) for item in list_or_empty(require_object(inner), "values")]
+    return _read_attributes(require_object(inner), "values") if kind == "kvlistValue" else inner
 
 
 def _read_integer(value: JSON, name: str) -> int:
@@ -241,7 +210,7 @@ def _read_integer(value: JSON, name: str) -> int:
 
 def _read_span_failure(span: dict[str, Any], attributes: dict[str, Any]) -> Failure | None:
     """Return the failure of the operation of a span; None if it succeeded."""
-    status = optional_object(span, "status") or {}
+    status = records.optional_object(span, "status") or {}
     error_type = attributes.get("error.type")
     if error_type is None and status.get("code") not in _ERROR_STATUS:
         return None
@@ -252,6 +221,6 @@ def _read_span_failure(span: dict[str, Any], attributes: dict[str, Any]) -> Fail
 def _read_result(call_id: str, payload: JSON, shown: JSON, span: _Span | None) -> CallResult:
     text = payload if type(payload) is str else ""
     failure = None if span is None else span.failure
-    if reports_failure(payload, text):
-        failure = read_failure(payload, text)
+    if conversation.reports_failure(payload, text):
+        failure = conversation.read_failure(payload, text)
     return CallResult(call_id, "" if payload is None else payload, shown, "error" if failure else "ok", failure)
