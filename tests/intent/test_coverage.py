@@ -34,11 +34,14 @@ def details(found: RuleCoverage, *rules: str) -> list[tuple[str, tuple[str, ...]
 
 def changed(before: RuleCoverage, after: RuleCoverage) -> tuple[int, int, int]:
     """How many rules more fired, lay dormant, did not apply."""
-    return (
-        after.rules_fired - before.rules_fired,
-        after.rules_dormant - before.rules_dormant,
-        after.rules_inapplicable - before.rules_inapplicable,
-    )
+    fired, dormant, inapplicable = (new - old for old, new in zip(counts(before), counts(after), strict=True))
+    return fired, dormant, inapplicable
+
+
+def counts(found: RuleCoverage) -> tuple[int, int, int]:
+    numbers = found.rules_fired, found.rules_dormant, found.rules_inapplicable
+    fired, dormant, inapplicable = (number for number in numbers if isinstance(number, int))
+    return fired, dormant, inapplicable
 
 
 @pytest.mark.req("COV-03", "COV-10")
@@ -103,6 +106,7 @@ def test_of_policy_there_are_only_counts() -> None:
 
 def test_the_kernels_rules_count_and_are_not_told() -> None:
     found = coverage(domain(""))
+    assert isinstance(found.total_rules, int)
     assert found.total_rules > 20
     assert found.dormant_details == ()
 
@@ -113,7 +117,7 @@ def test_the_kernels_rules_count_and_are_not_told() -> None:
 def test_the_counts_add_up_and_are_those_of_the_diagnostics(case: Case) -> None:
     evaluation = evaluated(Domain.load(case.pack), case.intent, case.facts, USER)
     found = rule_coverage(evaluation)
-    assert found.rules_fired + found.rules_dormant + found.rules_inapplicable == found.total_rules
+    assert sum(counts(found)) == found.total_rules
     assert found.total_rules == len(evaluation.result.program.rules)
     assert found.rules_fired == evaluation.diagnostics().rules_fired
 

@@ -57,8 +57,8 @@ class BareModel(EvaluatedModel):
     def rows(self, key: Key) -> list[FactTuple]:
         return [args if at is None else (*args, *at) for args, at in self.relations.get(key, ())]
 
-    def rules_fired(self) -> int | None:
-        return None
+    def rules_fired(self) -> tuple[int, list[Rule]]:
+        return 0, [*self.program.rules]
 
     def head_counts(self, rule: Rule) -> dict[int, int] | None:  # noqa: ARG002
         return None
