@@ -7,11 +7,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from manglecp.client import Client, ServerError
@@ -74,9 +75,8 @@ def test_an_approved_commit_is_not_spent_on_other_content(repository: Repository
     async def attack(url: str, token: str, approver: str) -> None:
         async with Client(url, token=token) as agent:
             commit = (await agent.evaluate("review", facts=REVIEW))["commit_changes"]
-            with pytest.raises(ServerError) as forged:
-                await agent.invoke(commit, {**MESSAGE, "blobs": {}})
-            assert forged.value.code == "schema_validation_failed"
+            forged = await post_invocation(url, token, commit.macro_id, {**MESSAGE, "blobs": {}})
+            assert forged["code"] == "schema_validation_failed"
             approval = await requested(agent, commit)
             view = json.loads(await approvals(url, approver, "show", approval, "--json"))
             assert GOOD in view["text"]
@@ -96,6 +96,16 @@ def test_an_approved_commit_is_not_spent_on_other_content(repository: Repository
 
     with served(repository.root, tmp_path) as (url, token, approver):
         asyncio.run(attack(url, token, approver))
+
+
+async def post_invocation(url: str, token: str, macro_id: str, args: Mapping[str, Any]) -> dict[str, Any]:
+    """Send an invocation whose arguments the client would refuse; return the payload of the response."""
+    payload = {"macro_id": macro_id, "args": args}
+    message = {"manglecp": "2026-02-draft", "type": "invoke_request", "id": "forged", "payload": payload}
+    headers = {"authorization": f"Bearer {token}"}
+    async with httpx.AsyncClient(base_url=url, headers=headers, trust_env=False) as http:
+        response: dict[str, Any] = (await http.post("/invoke", json=message)).json()["payload"]
+    return response
 
 
 async def requested(agent: Client, commit: Any) -> str:
