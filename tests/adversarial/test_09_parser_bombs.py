@@ -77,7 +77,7 @@ def answered(data: bytes, limit: int = LIMIT) -> tuple[WireError, bytes]:
     with pytest.raises(WireError) as refused:
         receive(data, limit)
     error = refused.value
-    answer = encode(error.answering(error.id))
+    answer = encode(error.to_message(error.id))
     assert time.monotonic() - started < PATIENCE
     return error, answer
 

@@ -134,7 +134,7 @@ def test_a_client_that_supplies_names_does_not_silence_the_check_of_others() -> 
 
 
 def test_the_domain_cannot_open_the_names_of_policy() -> None:
-    with pytest.raises(PackError, match="a domain Decl may not say open"):
+    with pytest.raises(PackError, match="a domain Decl may not have open"):
         load(CONFIRM + 'dangerous("rolback").', 'Decl dangerous(T) descr [open("x")] bound [/string].')
 
 

@@ -375,7 +375,7 @@ async def test_what_belongs_to_no_request_is_skipped() -> None:
     async with server.client(on_progress=lambda _: pytest.fail("nobody asked")) as client:
         await server.sessions[0].send(encode(ProgressMessage(id="x", payload=ProgressPayload(status="running"))))
         await server.sessions[0].send(encode(InvokeResponse(id="x", payload=done())))
-        await server.sessions[0].send(encode(WireError("internal_error", "oops").answering(None)))
+        await server.sessions[0].send(encode(WireError("internal_error", "oops").to_message(None)))
         assert len(await client.evaluate("go")) == 1
 
 

@@ -407,7 +407,7 @@ async def test_what_was_compressed_is_not_taken() -> None:
 
 
 async def test_an_error_without_an_id_is_an_answer() -> None:
-    error = WireError("malformed_message", "what?").answering(None)
+    error = WireError("malformed_message", "what?").to_message(None)
     site = Site(httpx.Response(400, content=encode(error), headers={"Content-Type": "application/json"}))
     async with site.client() as client:
         with pytest.raises(ServerError, match="malformed_message"):

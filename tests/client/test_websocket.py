@@ -212,7 +212,7 @@ async def test_nobody_is_followed_to_another_place() -> None:
 @pytest.mark.parametrize(
     ("status", "body", "error"),
     [
-        (503, encode(WireError("server_not_ready", "full", retry_after_ms=1_234).answering(None)), ServerError),
+        (503, encode(WireError("server_not_ready", "full", retry_after_ms=1_234).to_message(None)), ServerError),
         (503, b"full", ConnectionLost),
         (429, b"", ConnectionLost),
         (404, b"nothing here", RequestRefused),

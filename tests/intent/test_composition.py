@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from manglecp.base.cache import LruCache
-from manglecp.intent.composition import CACHED, Composer
+from manglecp.intent.composition import MAX_DEFINITIONS, Composer
 from manglecp.intent.definition import Argument, ChainStep, Definition, Flaw, Undo
 from manglecp.intent.domain import Domain
 from manglecp.intent.evaluation import evaluate
@@ -253,7 +253,7 @@ def test_what_makes_no_tool_is_left_out_with_what_needs_it_and_the_rest_stays(ru
     for _ in range(2):  # a flaw is remembered like a chain
         with pytest.raises(Flaw, match=message):
             Composer(evaluation).compose("t")
-    definitions, flaws = Composer(evaluation).all([one.tool for one in evaluation.selected])
+    definitions, flaws = Composer(evaluation).compose_all([one.tool for one in evaluation.selected])
     assert [one.tool for one in definitions] == ["fine"]
     assert [(tool, flaw.message[:3]) for tool, flaw in flaws.items()] == [("t", "t: ")]
     assert tools(domain, facts=[("seen", "x")]).keys() == {"fine"}
@@ -334,8 +334,8 @@ def test_what_is_kept_is_what_would_be_composed(case: Case, more: list[tuple[Any
         except WireError:
             continue
         wanted = [one.tool for one in evaluation.selected]
-        found, flaws = Composer(evaluation).all(wanted)
-        fresh = replace(evaluation, domain=replace(used, definitions=LruCache(CACHED)))
-        again, others = Composer(fresh).all(wanted)
+        found, flaws = Composer(evaluation).compose_all(wanted)
+        fresh = replace(evaluation, domain=replace(used, definitions=LruCache(MAX_DEFINITIONS)))
+        again, others = Composer(fresh).compose_all(wanted)
         assert found == again
         assert {tool: flaw.message for tool, flaw in flaws.items()} == {t: f.message for t, f in others.items()}

@@ -54,7 +54,7 @@ def test_every_name_has_an_owner() -> None:
     assert set(OWNERS) == PREDICATES
     assert ASSERTED | DERIVED | POLICY | set(SINGLE_VALUED) <= PREDICATES
     assert {name for name, owner in OWNERS.items() if owner is Trust.POLICY} == POLICY
-    assert all(OWNERS[name] is Trust.KERNEL for name in (*ASSERTED, *DERIVED, "barred", "able"))
+    assert all(OWNERS[name] is Trust.KERNEL for name in (*ASSERTED, *DERIVED, "kernel.barred", "kernel.able"))
     assert OWNERS["macro"] is OWNERS["needs_confirmation"] is Trust.DOMAIN
 
 
@@ -87,6 +87,14 @@ def test_nobody_speaks_for_the_kernel(name: str) -> None:
     # nor can it be declared again, as something that clients may say
     found = problems(f'Decl {head} descr [direction("input")].\n')
     assert any(f"{name}/{arity} is declared twice" in problem.message for problem in found)
+
+
+@pytest.mark.req("EVAL-40")
+@pytest.mark.parametrize("name", sorted(name for name in PREDICATES if name.startswith("kernel.")))
+def test_a_pack_may_use_the_short_names_of_intermediate_results(name: str) -> None:
+    arity = next(a for n, a in _arities() if n == name)
+    head = f"{name.removeprefix('kernel.')}({', '.join(['X'] * arity)})"
+    Domain.load(pack(f'{TOOL}{head} :- intent(X).\nrelevant("see", 7) :- {head}.\n', schema=SCHEMA))
 
 
 def _arities() -> set[tuple[str, int]]:

@@ -51,7 +51,7 @@ def test_in_time_it_is_answered() -> None:
 
 def test_every_question_about_a_result_ends_in_time() -> None:
     result = Program.load([Source("p.mg", "p(1). p(2). q(X, Y) :- p(X), p(Y).")]).base().evaluate((), now=0)
-    result.explainer.until(time.monotonic() - 1)
+    result.explainer.set_deadline(time.monotonic() - 1)
     questions: list[Callable[[], object]] = [
         lambda: result.explainer.explain("q(1,2)"),
         lambda: result.explainer.alternatives("q(1,2)"),
@@ -61,5 +61,5 @@ def test_every_question_about_a_result_ends_in_time() -> None:
     for question in questions:
         with pytest.raises(LimitError):
             question()
-    result.explainer.until(None)
+    result.explainer.set_deadline(None)
     assert all(question() for question in questions if question is not questions[2])

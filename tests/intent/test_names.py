@@ -221,7 +221,7 @@ def test_a_declaration_says_that_names_come_from_outside() -> None:
 def test_a_domain_file_does_not_open_what_policy_owns() -> None:
     policy = 'dangerous("rolback"). needs_confirmation(T) :- dangerous(T).'
     problems = found(policy, 'Decl dangerous(T) descr [open("x")] bound [/string].')
-    assert "dangerous belongs to policy, a domain Decl may not say open" in [one.message for one in problems]
+    assert "dangerous belongs to policy, a domain Decl may not have open" in [one.message for one in problems]
 
 
 def test_without_a_list_the_intents_of_the_domain_count() -> None:

@@ -154,11 +154,11 @@ def test_the_memory_is_bounded(domain: Domain, stores: tuple[Store, Store], monk
         who = Identity(f"client-{number}", frozenset(), "user")
         (tool,) = process.ask(request("go"), who)
         assert process.found(tool.macro_id, identity=who) is not None
-        assert len(process.offers._stored) <= 3
+        assert len(process.offers._written_cache) <= 3
     monkeypatch.setattr(offers, "_LARGEST_CACHED", 10)
     process.restart()
     process.ask(request("go"))
-    assert not len(process.offers._stored)
+    assert not len(process.offers._written_cache)
 
 
 @pytest.mark.req("INVK-11", "INVK-12")

@@ -17,6 +17,7 @@ from manglecp.intent.identity import ANONYMOUS
 from manglecp.intent.responder import answer_bytes
 from manglecp.pack import read_pack
 from manglecp.wire import read_eval_time
+from tests.client.test_printed_examples import PRINTED
 
 PACKS = Path(__file__).parent / "seed_packs"
 
@@ -83,3 +84,34 @@ def test_the_tool_of_seed_003() -> None:
     for tool in given, wanted:
         assert tool.pop("macro_id")
     assert given == wanted
+
+
+if PRINTED:
+
+    def test_the_printed_invalid_facts_get_the_printed_error() -> None:
+        assert answer("browser", PRINTED["S09 Request with invalid facts"]) == PRINTED["S09 Error Response"]
+
+    def test_the_printed_intent_request_gets_the_members_of_the_printed_response() -> None:
+        given = answer("browser", PRINTED["S05 Request"])
+        wanted = json.loads(json.dumps(PRINTED["S05 Response"]))
+        assert {name: given[name] for name in wanted if name != "payload"} == {
+            name: wanted[name] for name in wanted if name != "payload"
+        }
+        given, wanted = given["payload"], wanted["payload"]
+        assert wanted.keys() <= given.keys()
+        assert given["eval_time_used"] == wanted["eval_time_used"]
+        assert given["required_skills"] == wanted["required_skills"]
+        assert wanted["diagnostics"].keys() <= given["diagnostics"].keys()
+        [tool], [printed] = given["macro_tools"], wanted["macro_tools"]
+        [derivation], [printed_derivation] = given["proof_hints"]["derivations"], wanted["proof_hints"]["derivations"]
+        assert derivation["macro_id"] == tool["macro_id"]
+        assert (derivation["selected_by"], derivation["score"]) == ("skeleton", printed_derivation["score"])
+        assert set(printed_derivation["rule_chain"]) <= set(derivation["rule_chain"])
+        supporting = [(fact["pred"], fact["args"]) for fact in derivation["supporting_facts"]]
+        assert all((fact["pred"], fact["args"]) in supporting for fact in printed_derivation["supporting_facts"])
+        tool["input_schema"].pop("additionalProperties")
+        tool["context_injection"].setdefault("skills", [])  # an absent list is an empty one
+        assert tool["safety"].pop("side_effects") == ["none"]  # an empty list means the same
+        printed["safety"].pop("side_effects")
+        for name in printed.keys() - {"macro_id"}:
+            assert tool[name] == printed[name], name

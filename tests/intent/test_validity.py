@@ -87,7 +87,7 @@ def test_a_tool_whose_time_is_over_is_left_out_with_whoever_needs_it(said: str) 
     evaluation = evaluated(rules)
     with pytest.raises(Flaw, match="no longer valid"):
         Composer(evaluation).compose("a")
-    definitions, flaws = Composer(evaluation).all(["a", "b", "c"])
+    definitions, flaws = Composer(evaluation).compose_all(["a", "b", "c"])
     assert [one.tool for one in definitions] == ["c"]
     assert [flaw.message for flaw in flaws.values()] == ["a: it is no longer valid"]
     told = asked(evaluation.domain, options={"include_proof_hints": True})

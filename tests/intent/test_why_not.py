@@ -361,7 +361,7 @@ def test_more_names_than_are_answered_are_refused() -> None:
     error = caught.value
     assert error.code == "malformed_message"
     assert f"names {MAX_WHY_NOT_NAMES + 1} tools, and at most {MAX_WHY_NOT_NAMES} are answered" in error.message
-    assert "$.payload.options.x-why_not" in text_of(error.answering("r").payload)
+    assert "$.payload.options.x-why_not" in text_of(error.to_message("r").payload)
 
 
 def test_when_the_time_is_up_the_answer_says_that_it_is_not_complete(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -387,7 +387,7 @@ def test_random_packs(case: Case) -> None:
     evaluation = evaluated(source, case.intent, case.facts, who, why_not=TOOLS)
     answers = hints_of(evaluation).why_not
     assert isinstance(answers, tuple)
-    barred = {str(row[0]) for row in evaluation.lookup.all("barred_by", 3) if row[1] == "policy"}
+    barred = {str(row[0]) for row in evaluation.lookup.all("kernel.barred_by", 3) if row[1] == "policy"}
     for answer in answers:
         assert answer.tool not in barred or answer == unknown(answer.tool)
         if any(one.tool == answer.tool for one in evaluation.selected):

@@ -229,7 +229,7 @@ def test_a_merge_predicate_must_answer_with_its_third_argument() -> None:
         best(/a, 2).
     """
     (diagnostic,) = refusal(text)
-    assert diagnostic.message == "merge predicate pick takes its third argument as input, but a merge asks for it"
+    assert diagnostic.message == "merge predicate pick takes its third argument as input, but a merge computes it"
     assert diagnostic.fix == 'declare pick with mode("+", "+", "-")'
 
 

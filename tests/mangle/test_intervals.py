@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from manglecp.base.source import Source
-from manglecp.mangle.facts import Interval, clamp, coalesce, holds_somewhere
+from manglecp.mangle.facts import Interval, clamp, coalesce, is_nonempty_interval
 from manglecp.mangle.printer import fact_text
 from manglecp.mangle.program import Program
 from manglecp.mangle.values import INT_MAX, INT_MIN
@@ -110,12 +110,12 @@ def test_a_program_prints_what_is_coalesced(intervals: list[Interval], since_eve
 
 
 def test_an_interval_needs_an_instant() -> None:
-    assert holds_somewhere(0, 0)
-    assert holds_somewhere(INT_MIN, INT_MAX)
-    assert holds_somewhere(INT_MIN, INT_MIN + 1)
-    assert not holds_somewhere(1, 0)
-    assert not holds_somewhere(INT_MAX, INT_MAX)
-    assert not holds_somewhere(INT_MIN, INT_MIN)
+    assert is_nonempty_interval(0, 0)
+    assert is_nonempty_interval(INT_MIN, INT_MAX)
+    assert is_nonempty_interval(INT_MIN, INT_MIN + 1)
+    assert not is_nonempty_interval(1, 0)
+    assert not is_nonempty_interval(INT_MAX, INT_MAX)
+    assert not is_nonempty_interval(INT_MIN, INT_MIN)
 
 
 def test_instants_beyond_the_ends_are_infinite() -> None:

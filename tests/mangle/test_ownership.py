@@ -86,7 +86,7 @@ def test_the_table_wins_over_the_descriptor_and_the_clauses() -> None:
     load(decl, source(DOMAIN, "relevant(1)."), owners={"relevant": DOMAIN})
     claim = source(DOMAIN, 'Decl prohibited(X) descr [owner("domain")]. prohibited(1).')
     declared, stated = refusal(claim, owners={"prohibited": POLICY})
-    assert declared.message == "prohibited belongs to policy, a domain Decl may not say owner"
+    assert declared.message == "prohibited belongs to policy, a domain Decl may not have owner"
     assert stated.message == "prohibited belongs to policy, a domain source may not add to it"
 
 

@@ -16,7 +16,7 @@ from manglecp.mangle import (
     Struct,
     Time,
     Value,
-    plain,
+    plain_json,
 )
 
 
@@ -41,8 +41,8 @@ from manglecp.mangle import (
     ],
 )
 def test_every_kind_of_value_is_plain_json(value: Value, json: object) -> None:
-    assert plain(value) == json
-    assert type(plain(value)) is type(json)
+    assert plain_json(value) == json
+    assert type(plain_json(value)) is type(json)
 
 
 def nested(depth: int) -> Value:
@@ -65,8 +65,8 @@ def nested(depth: int) -> Value:
 )
 def test_what_no_json_stands_for_is_refused(value: Value) -> None:
     with pytest.raises(NotPlain):
-        plain(value)
+        plain_json(value)
 
 
 def test_nesting_is_bounded_not_forbidden() -> None:
-    assert plain(nested(100)) is not None
+    assert plain_json(nested(100)) is not None

@@ -117,6 +117,42 @@ async def test_whoever_goes_cancels_what_nobody_could_ask_for_again(key: str | N
         assert h.desk.handled[-1].code == ("cancelled" if key is None else None)
 
 
+@pytest.mark.req("TRANS-40")
+@pytest.mark.parametrize("way", ["http", "websocket"])
+@pytest.mark.parametrize(
+    ("first_step", "code", "ran"), [("look", "cancelled", ["look"]), ("write", None, ["write", "look", "write"])]
+)
+async def test_a_lost_connection_cancels_a_run_before_its_first_effect(
+    way: str, first_step: str, code: str | None, ran: list[str]
+) -> None:
+    """After it, the run finishes, and its result is stored under its run id."""
+    held = Held()
+    steps = f'macro_step("t", 1, "{first_step}"). macro_step("t", 2, "look"). macro_step("t", 3, "write").'
+    rules = f'macro("t", "Three."). mandatory("t") :- intent("go"). {steps}'
+    async with house(plain_pack(rules), {"look": held}) as h, asyncio.timeout(PATIENCE):
+        message = invoke("a", await tool(h, "t"), {"n": 1})
+        if way == "http":
+            _, writer = await h.raw(request("/invoke", message))
+            await held.begun.wait()
+            writer.transport.abort()
+        else:
+            async with h.websocket() as socket:
+                await socket.send(encoded(message).decode())
+                await held.begun.wait()
+                socket.transport.abort()
+        await asyncio.sleep(0.2)  # until the server has noticed
+        held.go_on.set()
+        while len(h.desk.handled) < 2:
+            await asyncio.sleep(0.001)
+        assert h.desk.handled[-1].code == code
+        assert [name for name, _ in h.desk.shop.bench.ran] == ran
+        store = h.desk.shop.store
+        with store.read_transaction() as tx:
+            runs = store.runs.list(tx, None, 2)
+            assert [run.state.value for run in runs] == ["cancelled" if code else "succeeded"]
+            assert store.runs.answer(tx, runs[0].run_id) is not None
+
+
 @pytest.mark.req("MANI-31")
 async def test_a_server_that_goes_waits_for_it() -> None:
     held = Held()

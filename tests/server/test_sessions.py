@@ -209,7 +209,7 @@ async def test_on_http_whoever_goes_away_has_cancelled() -> None:
             more = {} if key is None else {"x-request_key": key}
             waiting = asyncio.create_task(session.handle(encoded(invoke("r", tools["t"], {"n": 1}, **more))))
             await asyncio.wait_for(began.wait(), PATIENCE)
-            session.cancel_all()
+            session.disconnect()
             go.set()
             reply = await waiting
             assert reply is not None
@@ -217,7 +217,7 @@ async def test_on_http_whoever_goes_away_has_cancelled() -> None:
             assert len(d.shop.bench.ran) == steps
 
 
-async def test_a_run_goes_on_when_its_session_is_gone() -> None:
+async def test_a_run_with_a_key_goes_on_when_its_session_is_gone() -> None:
     began, go = asyncio.Event(), asyncio.Event()
 
     async def look(given: dict[str, Any]) -> dict[str, Any]:
@@ -228,7 +228,7 @@ async def test_a_run_goes_on_when_its_session_is_gone() -> None:
     async with desk(work={"look": look}) as d:
         async with d.client() as client:
             tools = await d.tools(client)
-            await client.say(invoke("r", tools["t"], {"n": 1}))
+            await client.say(invoke("r", tools["t"], {"n": 1}, **{"x-request_key": "k"}))
             await asyncio.wait_for(began.wait(), PATIENCE)
         go.set()
         assert await d.core.drain(PATIENCE)

@@ -18,7 +18,8 @@ import uvloop
 
 from manglecp.server.stdio import serve_stdio
 from manglecp.server.streams import Streams
-from tests.server.desk import PATIENCE, Desk, desk, encoded, intent, invoke
+from tests.invoke.test_request_keys import Held
+from tests.server.desk import PATIENCE, Desk, desk, encoded, intent, invoke, plain_pack
 from tests.server.slow import slow_evaluations
 
 
@@ -118,10 +119,12 @@ async def test_a_manifest_that_was_written_already_is_not_written_again() -> Non
         hold.set()
     hold = asyncio.Event()
     async with ends(said=said, boot=False, hold=hold) as e:
-        await e.say(intent("a"))  # too early, and answered all the same
+        await e.say(intent("a"))
+        assert (await e.hear())["payload"]["code"] == "server_not_ready"
         hold.set()
         assert (await e.hear())["payload"]["status"] == "ready"
-        assert (await e.hear())["id"] == "a"
+        await e.say(intent("b"))
+        assert (await e.hear())["id"] == "b"
 
 
 @pytest.mark.req("TRANS-26", "TRANS-27")
@@ -148,18 +151,50 @@ async def test_whoever_goes_while_the_pack_is_loaded_is_told_nothing_more() -> N
         hold.set()
 
 
-@pytest.mark.req("TRANS-27")
-async def test_what_was_said_while_the_pack_was_loaded_is_answered() -> None:
+@pytest.mark.req("TRANS-27", "MANI-29")
+async def test_requests_are_refused_while_the_pack_is_loaded() -> None:
     hold = asyncio.Event()
     async with ends(boot=False, hold=hold) as e:
+        assert (await e.hear())["payload"]["status"] == "booting"
+        await e.say(intent("a"), invoke("b", "m-1", {}))
+        e.close()
+        refused = [(one["id"], one["payload"]["code"], one["payload"]["retry_after_ms"]) for one in await e.rest()]
+        assert refused == [("a", "server_not_ready", 1_000), ("b", "server_not_ready", 1_000)]
+        hold.set()
+
+
+@pytest.mark.req("TRANS-40")
+@pytest.mark.parametrize("first_step", ["look", "write"])
+async def test_a_client_that_closes_both_streams_cancels_a_run_without_effects(first_step: str) -> None:
+    held = Held()
+    pack = plain_pack(
+        'macro("t", "Three."). mandatory("t") :- intent("go"). macro_step("t", 3, "write").'
+        f'macro_step("t", 1, "{first_step}"). macro_step("t", 2, "look").'
+    )
+    looks = 0
+
+    async def look(given: dict[str, Any]) -> dict[str, Any]:
+        nonlocal looks
+        looks += 1
+        return await held(given) if first_step == "write" or looks == 2 else given
+
+    async with ends(first=pack, work={"look": look}) as e, asyncio.timeout(PATIENCE):
         await e.hear()
         await e.say(intent("a"))
+        [tool] = (await e.hear())["payload"]["macro_tools"]
+        await e.say(invoke("b", tool["macro_id"], {"n": 1}))
+        await held.begun.wait()
+        e.reader._transport.close()  # type: ignore[attr-defined]  # the reader's end of the server's output
         e.close()
-        async with asyncio.timeout(PATIENCE):
-            while e.desk.core.sessions:
-                await asyncio.sleep(0.001)
-        hold.set()
-        assert [(one["type"], one["id"]) for one in await e.rest()] == [("intent_response", "a")]
+        await asyncio.sleep(0.3)  # the server polls the output
+        held.go_on.set()
+        while len(e.desk.handled) < 2:
+            await asyncio.sleep(0.01)
+        ran = [name for name, _ in e.desk.shop.bench.ran]
+        if first_step == "look":
+            assert (e.desk.handled[-1].code, ran) == ("cancelled", ["look", "look"])
+        else:
+            assert (e.desk.handled[-1].code, ran) == (None, ["write", "look", "write"])
 
 
 @pytest.mark.req("MANI-31")

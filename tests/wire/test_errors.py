@@ -36,7 +36,7 @@ FACT_CODES = ("unknown_predicate", "arity_mismatch", "type_mismatch", "reserved_
 
 
 def message(error: WireError, id_: str | None = "c-1") -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(encode(error.answering(id_)))
+    document: dict[str, Any] = json.loads(encode(error.to_message(id_)))
     assert [found.message for found in VALIDATOR.iter_errors(document)] == []
     return document
 
@@ -74,7 +74,7 @@ def test_a_code_has_the_status_and_the_flag_of_the_register(code: str, status: i
 @pytest.mark.req("ERR-01", "ERR-02")
 @pytest.mark.parametrize("code", [*CODES, "x-database_unavailable"])
 def test_an_error_is_a_normal_message(code: str) -> None:
-    document = json.loads(encode(WireError(code, "why", {}).answering("c-1")))
+    document = json.loads(encode(WireError(code, "why", {}).to_message("c-1")))
     assert list(document) == ["type", "id", "manglecp", "payload"]
     assert (document["type"], document["id"], document["manglecp"]) == ("error", "c-1", "2026-02-draft")
     assert set(document["payload"]) == {"code", "message", "details", "recoverable", "retry_after_ms"}

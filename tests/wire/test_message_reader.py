@@ -61,7 +61,7 @@ def refused(data: bytes | Any, limit: int = LIMIT) -> WireError:
 def answer(data: bytes | Any) -> dict[str, Any]:
     """What goes back to the client, as it reads it."""
     error = refused(data)
-    answered: dict[str, Any] = json.loads(encode(error.answering(error.id)))
+    answered: dict[str, Any] = json.loads(encode(error.to_message(error.id)))
     return answered
 
 
@@ -177,7 +177,7 @@ def test_a_version_comes_before_what_that_version_may_have() -> None:
 
 
 def test_an_absurd_version_is_not_repeated_whole() -> None:
-    answered = encode(refused(envelope(manglecp="9" * 100_000)).answering(None))
+    answered = encode(refused(envelope(manglecp="9" * 100_000)).to_message(None))
     assert len(answered) < 500
 
 
@@ -540,7 +540,7 @@ def test_an_invocation() -> None:
 
 @pytest.mark.req("WIRE-05")
 def test_messages_that_servers_send_unasked_have_id_null() -> None:
-    message = WireError("server_not_ready", "draining").answering(None)
+    message = WireError("server_not_ready", "draining").to_message(None)
     data = encode(message)
     assert json.loads(data)["id"] is None
     assert receive_from_server(data, LIMIT) == message
@@ -604,4 +604,4 @@ def test_any_damage_is_a_message_or_one_kind_of_error(message: Any, data: st.Dat
         try:
             read(damaged, LIMIT)
         except WireError as error:
-            encode(error.answering(error.id))
+            encode(error.to_message(error.id))

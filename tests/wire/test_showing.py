@@ -119,7 +119,7 @@ def test_errors_repeat_nothing_that_is_not_seen_and_nothing_long(text: str) -> N
             assert said.isprintable(), said
             assert not set(said) & set(HIDDEN), said
             assert len(said) < 1_000
-        receive_from_server(encode(one.answering(one.id)), 1 << 24)
+        receive_from_server(encode(one.to_message(one.id)), 1 << 24)
     assert told > 40
 
 

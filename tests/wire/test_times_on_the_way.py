@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from manglecp.intent import Domain, manifest
-from manglecp.mangle import INT_MAX, INT_MIN, Fact, Program, Source, holds_somewhere
+from manglecp.mangle import INT_MAX, INT_MIN, Fact, Program, Source, is_nonempty_interval
 from manglecp.wire.errors import WireError
 from manglecp.wire.message_reader import receive, receive_from_server
 from manglecp.wire.messages import (
@@ -60,7 +60,7 @@ def test_facts_of_a_state_delta_keep_their_intervals_when_they_are_sent_back(int
     facts = [
         Fact("up", (f"s{n}",), None if interval == (INT_MIN, INT_MAX) else interval)
         for n, interval in enumerate(intervals)
-        if interval is None or holds_somewhere(*interval)
+        if interval is None or is_nonempty_interval(*interval)
     ]
     written = tuple(PROFILE.write(fact, category="derived", source={"source_type": "server"}) for fact in facts)
     sent = encode(InvokeResponse(id="1", payload=InvokeResult(result={}, state_delta=StateDelta(asserts=written))))

@@ -14,39 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from manglecp.adapters.conversation import (
-    CODE_EXECUTION,
-    CallResult,
-    ConversationEvent,
-    Dialect,
-    Dialogue,
-    ExchangeLog,
-    Failure,
-    Message,
-    ModelReply,
-    OfferedTools,
-    ReplyPart,
-    ToolCall,
-    read_failure,
-)
+from manglecp.adapters import conversation, records
 from manglecp.adapters.policies import ToolDefinition, normalize_caller, offer_tools, read_caller
-from manglecp.adapters.records import (
-    LogLimits,
-    another_format,
-    canonical_bytes,
-    each_object,
-    inside,
-    kind_of,
-    list_or_empty,
-    optional_object,
-    optional_text,
-    parse_arguments,
-    read_each,
-    require_object,
-    required_text,
-    stream_index,
-    texts_of,
-)
 from manglecp.base.digest import digest_text
 from manglecp.wire import JSON, Fault
 
@@ -70,22 +39,22 @@ class Stream:
 
     def add(self, event: dict[str, Any]) -> None:
         """Add one event. Raises :class:`Fault` if it does not follow from the previous events."""
-        kind = kind_of(event)
+        kind = records.kind_of(event)
         if kind == "message_start":
             if self._message is not None:
                 raise Fault("a message starts within another")
-            self._message = dict(require_object(event.get("message"), "message"))
+            self._message = dict(records.require_object(event.get("message"), "message"))
         elif kind in ("ping", "error"):
             return
         elif self._message is None:
             raise Fault("a part of a message that has not started")
         elif kind == "content_block_start":
-            block = require_object(event.get("content_block"), "content_block")
-            self._blocks[stream_index(event, "index")] = dict(block)
+            block = records.require_object(event.get("content_block"), "content_block")
+            self._blocks[records.stream_index(event, "index")] = dict(block)
         elif kind == "content_block_delta":
-            self._add_delta(stream_index(event, "index"), require_object(event.get("delta"), "delta"))
+            self._add_delta(records.stream_index(event, "index"), records.require_object(event.get("delta"), "delta"))
         elif kind == "message_delta":
-            self._message |= optional_object(event, "delta") or {}
+            self._message |= records.optional_object(event, "delta") or {}
         elif kind not in ("content_block_stop", "message_stop"):
             raise Fault("not an event of a stream").inside("type")
 
@@ -97,56 +66,56 @@ class Stream:
         for (index, name), pieces in self._pieces.items():
             text = "".join(pieces)
             if name == "input":
-                blocks[index]["input"] = parse_arguments(text) if text else blocks[index].get("input", {})
+                blocks[index]["input"] = records.parse_arguments(text) if text else blocks[index].get("input", {})
             else:
-                blocks[index][name] = (optional_text(blocks[index], name) or "") + text
-        content = list_or_empty(self._message, "content")
+                blocks[index][name] = (records.optional_text(blocks[index], name) or "") + text
+        content = records.list_or_empty(self._message, "content")
         return {**self._message, "content": [*content, *(blocks[index] for index in sorted(blocks))]}
 
     def _add_delta(self, index: int, delta: dict[str, Any]) -> None:
         block = self._blocks.get(index)
         if block is None:
             raise Fault("a part of a block that has not started").inside("index")
-        kind = kind_of(delta)
+        kind = records.kind_of(delta)
         if kind == "input_json_delta":
-            self._pieces.setdefault((index, "input"), []).append(optional_text(delta, "partial_json") or "")
+            self._pieces.setdefault((index, "input"), []).append(records.optional_text(delta, "partial_json") or "")
         elif kind in _TEXT_DELTAS:
             name = _TEXT_DELTAS[kind]
-            self._pieces.setdefault((index, name), []).append(optional_text(delta, name) or "")
+            self._pieces.setdefault((index, name), []).append(records.optional_text(delta, name) or "")
         elif kind == "citations_delta":
-            block["citations"] = [*list_or_empty(block, "citations"), delta.get("citation")]
+            block["citations"] = [*records.list_or_empty(block, "citations"), delta.get("citation")]
 
 
 _SERVED_BLOCKS: Final = ("server_tool_use", "mcp_tool_use")  # calls that the provider runs
 _SERVED_KINDS: Final = {  # by the name of the tool
-    "code_execution": CODE_EXECUTION,
-    "bash_code_execution": CODE_EXECUTION,
+    "code_execution": conversation.CODE_EXECUTION,
+    "bash_code_execution": conversation.CODE_EXECUTION,
     "text_editor_code_execution": "edit",
 }
 _KINDS_BY_TYPE_PREFIX: Final = {  # by the beginning of the ``type`` in a tool definition
     "bash_": "shell",
     "text_editor_": "edit",
     "tool_search_": "search",
-    CODE_EXECUTION: CODE_EXECUTION,
+    conversation.CODE_EXECUTION: conversation.CODE_EXECUTION,
 }
 
 
-class AnthropicLog(ExchangeLog):
+class AnthropicLog(conversation.ExchangeLog):
     """Converts records to events, in log order."""
 
-    def __init__(self, limits: LogLimits) -> None:
+    def __init__(self, limits: records.LogLimits) -> None:
         super().__init__(limits)
         self._dialect = _Messages()
-        self._dialogue = Dialogue(self._dialect, limits)
+        self._dialogue = conversation.Dialogue(self._dialect, limits)
         self._stream = Stream()
 
-    def read(self, value: JSON, line: int) -> Iterator[ConversationEvent]:
+    def read(self, value: JSON, line: int) -> Iterator[conversation.ConversationEvent]:
         if type(value) is list:
             self._dialogue.line = line
             yield from self._dialogue.transcript({"messages": value})
             return
-        record = require_object(value)
-        kind = kind_of(record)
+        record = records.require_object(value)
+        kind = records.kind_of(record)
         if kind in STREAM_EVENTS and kind != "message_start":
             self._stream.add(record)
             return
@@ -163,90 +132,90 @@ class AnthropicLog(ExchangeLog):
         elif "role" in record:
             yield from self._dialogue.message(record)
         else:
-            raise another_format("neither an exchange, nor a message, nor an event of a stream", record)
+            raise records.another_format("neither an exchange, nor a message, nor an event of a stream", record)
 
-    def finish(self) -> Iterator[ConversationEvent]:
+    def finish(self) -> Iterator[conversation.ConversationEvent]:
         yield from self._end_stream()
         yield from self._dialogue.finish()
 
-    def _request(self, request: Message, session: str | None) -> ConversationEvent:
+    def _request(self, request: conversation.Message, session: str | None) -> conversation.ConversationEvent:
         return self._dialogue.request(request, session)
 
-    def _complete_response(self, response: Message) -> Iterator[ConversationEvent]:
-        if kind_of(response) == "error" or "error" in response:
+    def _complete_response(self, response: conversation.Message) -> Iterator[conversation.ConversationEvent]:
+        if records.kind_of(response) == "error" or "error" in response:
             return
         if type(response.get("content")) not in (list, str):
-            raise another_format("neither a message with content, nor an error", response)
+            raise records.another_format("neither a message with content, nor an error", response)
         yield self._reply(response)
 
-    def _add_part(self, part: Message) -> None:
+    def _add_part(self, part: conversation.Message) -> None:
         self._stream.add(part)
 
-    def _end_stream(self) -> Iterator[ConversationEvent]:
+    def _end_stream(self) -> Iterator[conversation.ConversationEvent]:
         message, self._stream = self._stream.message(), Stream()
         if message is not None:
             yield self._reply(message)
 
-    def _reply(self, message: dict[str, Any]) -> ModelReply:
+    def _reply(self, message: dict[str, Any]) -> conversation.ModelReply:
         parts, stop = self._dialect.parts(message), self._dialect.stop(message)
-        return self._dialogue.reply(parts, stop, optional_text(message, "model"))
+        return self._dialogue.reply(parts, stop, records.optional_text(message, "model"))
 
 
-class _Messages(Dialect):
+class _Messages(conversation.Dialect):
     """The dialect of the Messages API."""
 
     roles = ("system", "user", "assistant")
 
-    def require_message(self, message: Message) -> None:
+    def require_message(self, message: conversation.Message) -> None:
         super().require_message(message)
         if message.get("tool_calls"):  # this API has calls in the content only
-            raise another_format("not a message of the Messages API", message)
+            raise records.another_format("not a message of the Messages API", message)
 
-    def texts(self, message: Message) -> list[str]:
+    def texts(self, message: conversation.Message) -> list[str]:
         return [text for _, block in _blocks(message) if type(text := block.get("text")) is str]
 
-    def results(self, message: Message) -> list[CallResult]:
+    def results(self, message: conversation.Message) -> list[conversation.CallResult]:
         results = []
         for i, block in _blocks(message):
-            if kind_of(block) == "tool_result":
-                with inside("content", i):
+            if records.kind_of(block) == "tool_result":
+                with records.inside("content", i):
                     results.append(_read_result(block, served=False))
         return results
 
-    def parts(self, message: Message) -> Iterator[ReplyPart]:
+    def parts(self, message: conversation.Message) -> Iterator[conversation.ReplyPart]:
         """Yield the texts, calls and results of a reply; thinking blocks are skipped."""
         for i, block in _blocks(message):
-            kind = kind_of(block)
-            with inside("content", i):
+            kind = records.kind_of(block)
+            with records.inside("content", i):
                 if kind == "text":
-                    yield optional_text(block, "text") or ""
+                    yield records.optional_text(block, "text") or ""
                 elif kind == "tool_use" or kind in _SERVED_BLOCKS:
                     yield _read_call(block, served=kind in _SERVED_BLOCKS)
                 elif kind is not None and kind.endswith("_tool_result"):
                     yield _read_result(block, served=True)
 
-    def stop(self, message: Message) -> str | None:
-        return optional_text(message, "stop_reason")
+    def stop(self, message: conversation.Message) -> str | None:
+        return records.optional_text(message, "stop_reason")
 
-    def system(self, request: Message) -> list[str]:
+    def system(self, request: conversation.Message) -> list[str]:
         system = request.get("system")
         if type(system) is str:
             return [system]
-        return [text for _, block in each_object(request, "system") if type(text := block.get("text")) is str]
+        return [text for _, block in records.each_object(request, "system") if type(text := block.get("text")) is str]
 
-    def offer(self, request: Message) -> OfferedTools:
+    def offer(self, request: conversation.Message) -> conversation.OfferedTools:
         # The log does not contain the tool names of an MCP server.
-        return offer_tools(read_each(request, "tools", _read_tool), closed=not request.get("mcp_servers"))
+        return offer_tools(records.read_each(request, "tools", _read_tool), closed=not request.get("mcp_servers"))
 
-    def choice(self, request: Message) -> JSON:
+    def choice(self, request: conversation.Message) -> JSON:
         """Return ``specific`` for ``tool``, None for ``none``, and other choices as they are."""
-        choice = optional_object(request, "tool_choice") or {}
-        if kind_of(choice) == "tool":
+        choice = records.optional_object(request, "tool_choice") or {}
+        if records.kind_of(choice) == "tool":
             return {"mode": "specific", "toolName": choice.get("name")}
-        return None if kind_of(choice) == "none" else kind_of(choice)
+        return None if records.kind_of(choice) == "none" else records.kind_of(choice)
 
-    def is_sequential(self, request: Message) -> bool:
-        return (optional_object(request, "tool_choice") or {}).get("disable_parallel_tool_use") is True
+    def is_sequential(self, request: conversation.Message) -> bool:
+        return (records.optional_object(request, "tool_choice") or {}).get("disable_parallel_tool_use") is True
 
 
 def _blocks(message: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -255,17 +224,17 @@ def _blocks(message: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
     if type(content) is str:
         yield 0, {"type": "text", "text": content}
     else:
-        yield from each_object(message, "content")
+        yield from records.each_object(message, "content")
 
 
-def _read_call(block: dict[str, Any], *, served: bool) -> ToolCall:
-    name = required_text(block, "name")
+def _read_call(block: dict[str, Any], *, served: bool) -> conversation.ToolCall:
+    name = records.required_text(block, "name")
     arguments = block.get("input")
     kind = "mcp" if block["type"] == "mcp_tool_use" else "function"
     if block["type"] == "server_tool_use":
         kind = _SERVED_KINDS.get(name, "search" if name.startswith("tool_search_") else "function")
-    return ToolCall(
-        required_text(block, "id"),
+    return conversation.ToolCall(
+        records.required_text(block, "id"),
         name,
         arguments,
         kind=kind,
@@ -275,7 +244,7 @@ def _read_call(block: dict[str, Any], *, served: bool) -> ToolCall:
     )
 
 
-def _read_result(block: dict[str, Any], *, served: bool) -> CallResult:
+def _read_result(block: dict[str, Any], *, served: bool) -> conversation.CallResult:
     """Return the result of a tool.
 
     The content of tools that the provider runs (``served``) is an object, which has an ``error_code`` after a failure.
@@ -283,19 +252,19 @@ def _read_result(block: dict[str, Any], *, served: bool) -> CallResult:
     content = block.get("content")
     served_content = content if served and type(content) is dict else {}
     failed = block.get("is_error") is True or "error_code" in served_content
-    failure: Failure | None = None
+    failure: conversation.Failure | None = None
     evidence: dict[str, Any] = {}
     if failed:
         # An error object without a message gets its JSON as the message.
-        text = canonical_bytes(content).decode() if served_content else _block_text(content)
-        failure = read_failure(served_content or None, text)
+        text = records.canonical_bytes(content).decode() if served_content else _block_text(content)
+        failure = conversation.read_failure(served_content or None, text)
     elif type(served_content.get("stdout")) is str and type(served_content.get("stderr")) is str:
         evidence["observation"] = {
             "stdoutDigest": digest_text(served_content["stdout"]),
             "stderrDigest": digest_text(served_content["stderr"]),
         }
-    return CallResult(
-        required_text(block, "tool_use_id"),
+    return conversation.CallResult(
+        records.required_text(block, "tool_use_id"),
         "" if content is None and not served else content,
         block,
         "error" if failed else "ok",
@@ -309,7 +278,7 @@ def _block_text(content: JSON) -> str:
     """Return the text of content blocks, without their types."""
     if type(content) is list:
         content = [block.get("text") for block in content if type(block) is dict]
-    return "\n".join(texts_of(content))
+    return "\n".join(records.texts_of(content))
 
 
 def _found_tools(content: JSON) -> tuple[str, ...] | None:
@@ -321,7 +290,7 @@ def _found_tools(content: JSON) -> tuple[str, ...] | None:
     names = [
         block["tool_name"]
         for block in content
-        if type(block) is dict and kind_of(block) == "tool_reference" and type(block.get("tool_name")) is str
+        if type(block) is dict and records.kind_of(block) == "tool_reference" and type(block.get("tool_name")) is str
     ]
     return tuple(names) or None
 
@@ -330,10 +299,10 @@ def _read_tool(definition: dict[str, Any]) -> ToolDefinition | None:
     """Return the tool; None for the tools of an MCP server, which the log does not name."""
     if "name" not in definition:
         return None
-    name = required_text(definition, "name")
-    type_ = optional_text(definition, "type") or "custom"
+    name = records.required_text(definition, "name")
+    type_ = records.optional_text(definition, "type") or "custom"
     kind = next((kind for prefix, kind in _KINDS_BY_TYPE_PREFIX.items() if type_.startswith(prefix)), "function")
-    allowed_callers = list_or_empty(definition, "allowed_callers")
+    allowed_callers = records.list_or_empty(definition, "allowed_callers")
     callers = [normalize_caller(caller) for caller in allowed_callers if type(caller) is str]
     return ToolDefinition(
         name,
@@ -341,6 +310,6 @@ def _read_tool(definition: dict[str, Any]) -> ToolDefinition | None:
         kind,
         definition.get("defer_loading") is True,
         tuple(dict.fromkeys(callers)) or None,
-        tuple(list_or_empty(definition, "input_examples")),
-        ("bash_code_execution", "text_editor_code_execution") if kind == CODE_EXECUTION else (),
+        tuple(records.list_or_empty(definition, "input_examples")),
+        ("bash_code_execution", "text_editor_code_execution") if kind == conversation.CODE_EXECUTION else (),
     )

@@ -17,21 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
-from manglecp.adapters.records import (
-    LogLimits,
-    RunningDigest,
-    another_format,
-    canonical_bytes,
-    inside,
-    kind_of,
-    list_or_empty,
-    optional_text,
-    parse,
-    read_stream,
-    require_object,
-    texts_of,
-    unwrap_body,
-)
+from manglecp.adapters import records
 from manglecp.base.cache import LruCache
 from manglecp.base.text import normalize_word
 from manglecp.wire import CODES, JSON, Fault
@@ -150,8 +136,8 @@ class Thread:
     def restart(self, system: Iterable[str]) -> None:
         """Reset the digests to a conversation without messages, with these instructions of the operator."""
         self.system = list(system)
-        self.view = RunningDigest()
-        self.queue = RunningDigest(self.system)
+        self.view = records.RunningDigest()
+        self.queue = records.RunningDigest(self.system)
 
     def append(self, message: JSON, queued: Iterable[str]) -> None:
         """Add a message, and its system and reminder texts."""
@@ -173,8 +159,8 @@ class Threads:
 
     def find_or_begin(self, messages: Sequence[Any], session: str | None) -> tuple[Thread, int]:
         """Return the thread that a request continues or starts, and how many of its messages are already known."""
-        first_texts = texts_of(messages[0]) if messages else None
-        key = canonical_bytes(first_texts if session is None else session)
+        first_texts = records.texts_of(messages[0]) if messages else None
+        key = records.canonical_bytes(first_texts if session is None else session)
         thread = self._by_key.get(key)
         known_count = 0 if thread is None else len(thread.messages)
         if thread is None or (len(messages) <= known_count and messages != thread.messages):
@@ -184,13 +170,13 @@ class Threads:
 
     def named(self, name: str) -> tuple[Thread, bool]:
         """Return the thread with this name, which is created if necessary, and whether it existed."""
-        existing = self._by_key.get(canonical_bytes(name))
+        existing = self._by_key.get(records.canonical_bytes(name))
         thread = existing or self.begin()
         self.set_name(name, thread)
         return thread, existing is not None
 
     def set_name(self, name: str, thread: Thread) -> None:
-        self._by_key.put(canonical_bytes(name), thread)
+        self._by_key.put(records.canonical_bytes(name), thread)
 
 
 Message: TypeAlias = dict[str, Any]
@@ -208,16 +194,16 @@ class Dialect(ABC):
 
     def is_reply(self, message: Message) -> bool:
         """Return whether the model wrote the message."""
-        return kind_of(message, "role") == "assistant"
+        return records.kind_of(message, "role") == "assistant"
 
     def is_system(self, message: Message) -> bool:
         """Return whether the message holds instructions of the operator."""
-        return kind_of(message, "role") in ("system", "developer")
+        return records.kind_of(message, "role") in ("system", "developer")
 
     def require_message(self, message: Message) -> None:
         """Raise :class:`Fault` if the object is not a message of the provider: its calls would be overlooked."""
-        if kind_of(message, "role") not in self.roles:
-            raise another_format(f"not a message: its role is none of {', '.join(self.roles)}", message)
+        if records.kind_of(message, "role") not in self.roles:
+            raise records.another_format(f"not a message: its role is none of {', '.join(self.roles)}", message)
 
     @abstractmethod
     def texts(self, message: Message) -> list[str]:
@@ -288,7 +274,7 @@ class _Transcript:
 class Dialogue:
     """Converts the requests, replies and transcripts of a log to events."""
 
-    def __init__(self, dialect: Dialect, limits: LogLimits) -> None:
+    def __init__(self, dialect: Dialect, limits: records.LogLimits) -> None:
         self.line = 0
         """The line of the events emitted next."""
         self._dialect = dialect
@@ -304,7 +290,7 @@ class Dialogue:
 
     def request(self, request: Message, session: str | None = None) -> Prompt:
         """Return the prompt of a request that repeats its conversation."""
-        messages = list_or_empty(request, self._dialect.list_name)
+        messages = records.list_or_empty(request, self._dialect.list_name)
         thread, known_count = self._threads.find_or_begin(messages, session)
         prompt = self._read_request(thread, request, messages, known_count, follows_reply=known_count > 0)
         return replace(prompt, is_repetition=True) if 0 < known_count == len(messages) else prompt
@@ -313,7 +299,7 @@ class Dialogue:
         """Return the prompt of a request that holds only the new messages of the conversation with this key."""
         thread, existed = self._threads.named(key)
         thread.messages = ()
-        messages = list_or_empty(request, self._dialect.list_name)
+        messages = records.list_or_empty(request, self._dialect.list_name)
         prompt = self._read_request(thread, request, messages, 0, follows_reply=existed)
         # Results in an unknown conversation belong to calls from before the log began.
         return prompt if existed else replace(prompt, results=())
@@ -341,8 +327,8 @@ class Dialogue:
             thread.restart(system)
         additions = _Additions(follows_reply)
         for i in range(known_count if unchanged else 0, len(messages)):
-            with inside(self._dialect.list_name, i):
-                message = require_object(messages[i])
+            with records.inside(self._dialect.list_name, i):
+                message = records.require_object(messages[i])
                 self._dialect.require_message(message)
                 texts = self._dialect.texts(message)
                 thread.append(message, self._queue_texts(message, texts))
@@ -356,9 +342,9 @@ class Dialogue:
         """Yield the events of a whole conversation; ``steps`` is the path to it in its record."""
         thread = self._threads.begin(self._dialect.system(request))
         transcript = _Transcript(thread, request, _Additions(follows_reply=False))
-        for i, message in enumerate(list_or_empty(request, self._dialect.list_name)):
-            with inside(*steps, i):
-                yield from self._add_message(transcript, require_object(message))
+        for i, message in enumerate(records.list_or_empty(request, self._dialect.list_name)):
+            with records.inside(*steps, i):
+                yield from self._add_message(transcript, records.require_object(message))
         yield from self._end_transcript(transcript)
 
     def message(self, message: Message) -> Iterator[ConversationEvent]:
@@ -401,7 +387,7 @@ class Dialogue:
     def _end_reply(self, transcript: _Transcript) -> ModelReply:
         last, parts = transcript.reply[-1], transcript.parts
         transcript.reply, transcript.parts = [], []
-        model = optional_text(last, "model") or optional_text(transcript.request, "model")
+        model = records.optional_text(last, "model") or records.optional_text(transcript.request, "model")
         return ModelReply(transcript.thread.number, transcript.line, tuple(parts), self._dialect.stop(last), model)
 
     def _queue_texts(self, message: Message, texts: list[str]) -> list[str]:
@@ -419,7 +405,7 @@ class Dialogue:
             tuple(additions.results),
             additions.adds_user_text,
             additions.follows_reply,
-            model=optional_text(request, "model"),
+            model=records.optional_text(request, "model"),
             offer=self._offer(request),
             choice=self._dialect.choice(request),
             transport={"parallelToolCalls": False} if self._dialect.is_sequential(request) else None,
@@ -427,7 +413,7 @@ class Dialogue:
 
     def _offer(self, request: Message) -> OfferedTools | None:
         """Return the offered tools. The last offer is cached, because most requests offer the same tools."""
-        tools = list_or_empty(request, "tools")
+        tools = records.list_or_empty(request, "tools")
         if not tools:
             return None
         key = (tools, bool(request.get("mcp_servers")))  # the only members that Dialect.offer() reads
@@ -439,7 +425,7 @@ class Dialogue:
 class ExchangeLog(ABC):
     """Base class of readers for logs with exchanges, ``{"request": …, "response": …}``."""
 
-    def __init__(self, limits: LogLimits) -> None:
+    def __init__(self, limits: records.LogLimits) -> None:
         self._limits = limits
 
     @abstractmethod
@@ -459,28 +445,28 @@ class ExchangeLog(ABC):
         """Yield the reply of the parts added so far, if there are any, and begin the next response."""
 
     def _exchange(self, record: Message) -> Iterator[ConversationEvent]:
-        session = optional_text(record, "session")
+        session = records.optional_text(record, "session")
         if record.get("request") is not None:
-            with inside("request"):
-                request, steps = unwrap_body(record["request"])
-                with inside(*steps):
+            with records.inside("request"):
+                request, steps = records.unwrap_body(record["request"])
+                with records.inside(*steps):
                     yield self._request(request, session)
         if record.get("response") is not None:
-            with inside("response"):
+            with records.inside("response"):
                 yield from self._response(record["response"])
 
     def _response(self, response: JSON) -> Iterator[ConversationEvent]:
         """Yield the reply of a response, recorded as an object, the list of its parts, or the text of a stream."""
         if type(response) is str:
-            response = read_stream(response, self._limits)
+            response = records.read_stream(response, self._limits)
         if type(response) is list:
             for i, part in enumerate(response):
-                with inside(i):
-                    self._add_part(require_object(part))
+                with records.inside(i):
+                    self._add_part(records.require_object(part))
             yield from self._end_stream()
             return
-        body, steps = unwrap_body(response)
-        with inside(*steps):
+        body, steps = records.unwrap_body(response)
+        with records.inside(*steps):
             yield from self._complete_response(body)
 
 
@@ -568,7 +554,7 @@ def _result_object(payload: JSON, text: str) -> dict[str, Any]:
     if not text.lstrip().startswith("{"):
         return {}
     try:
-        value = parse(text.encode())
+        value = records.parse(text.encode())
     except Fault:
         return {}
     return value if type(value) is dict else {}

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any, Final
 
+from manglecp.adapters import records
 from manglecp.adapters.conversation import (
     CODE_EXECUTION,
     CallResult,
@@ -33,24 +34,6 @@ from manglecp.adapters.conversation import (
     reports_failure,
 )
 from manglecp.adapters.policies import ToolDefinition, offer_tools, read_caller
-from manglecp.adapters.records import (
-    LogLimits,
-    another_format,
-    canonical_bytes,
-    digest_of,
-    each_object,
-    inside,
-    kind_of,
-    list_or_empty,
-    optional_object,
-    optional_text,
-    parse_arguments,
-    read_each,
-    require_object,
-    required_text,
-    stream_index,
-    texts_of,
-)
 from manglecp.base.digest import digest_text
 from manglecp.base.text import quote
 from manglecp.wire import JSON, Fault
@@ -79,27 +62,27 @@ class ChatMessages(_OpenAIDialect):
     roles = ("system", "developer", "user", "assistant", "tool", "function")
 
     def texts(self, message: Message) -> list[str]:
-        return [] if kind_of(message, "role") == "tool" else content_texts(message.get("content"))
+        return [] if records.kind_of(message, "role") == "tool" else content_texts(message.get("content"))
 
     def results(self, message: Message) -> list[CallResult]:
-        if kind_of(message, "role") != "tool":
+        if records.kind_of(message, "role") != "tool":
             return []
-        return [read_result(required_text(message, "tool_call_id"), message.get("content"), message)]
+        return [read_result(records.required_text(message, "tool_call_id"), message.get("content"), message)]
 
     def parts(self, message: Message) -> Iterator[ReplyPart]:
         yield from content_texts(message.get("content"))
-        yield from read_each(message, "tool_calls", _read_call)
+        yield from records.read_each(message, "tool_calls", _read_call)
 
     def stop(self, message: Message) -> str | None:
         """Return the stop reason of a message or of a choice of a completion."""
-        reason = optional_text(message, "finish_reason")
+        reason = records.optional_text(message, "finish_reason")
         return None if reason is None else STOP_REASONS.get(reason, reason)
 
     def system(self, request: Message) -> list[str]:  # noqa: ARG002  # system messages are in the list
         return []
 
     def offer(self, request: Message) -> OfferedTools:
-        return offer_tools(read_each(request, "tools", _read_tool))
+        return offer_tools(records.read_each(request, "tools", _read_tool))
 
 
 _ARGUMENT_MEMBERS: Final = {"function": "arguments", "custom": "input"}
@@ -122,17 +105,17 @@ class Chunks:
     def add(self, chunk: dict[str, Any]) -> None:
         """Add one chunk. Raises :class:`Fault` for calls in a choice other than the first."""
         self._first = self._first or chunk
-        for i, choice in each_object(chunk, "choices"):
+        for i, choice in records.each_object(chunk, "choices"):
             if choice.get("index", 0) != 0:
-                refuse_calls(optional_object(choice, "delta"), i)
+                refuse_calls(records.optional_object(choice, "delta"), i)
                 continue
-            with inside("choices", i):
-                self._finish_reason = optional_text(choice, "finish_reason") or self._finish_reason
-                delta = optional_object(choice, "delta") or {}
-                with inside("delta"):
-                    self._texts.append(optional_text(delta, "content") or "")
-                    for n, piece in each_object(delta, "tool_calls"):
-                        with inside("tool_calls", n):
+            with records.inside("choices", i):
+                self._finish_reason = records.optional_text(choice, "finish_reason") or self._finish_reason
+                delta = records.optional_object(choice, "delta") or {}
+                with records.inside("delta"):
+                    self._texts.append(records.optional_text(delta, "content") or "")
+                    for n, piece in records.each_object(delta, "tool_calls"):
+                        with records.inside("tool_calls", n):
                             self._add_call_piece(piece)
 
     def completion(self) -> dict[str, Any] | None:
@@ -151,15 +134,15 @@ class Chunks:
         return {**self._first, "choices": [{"index": 0, "message": message, "finish_reason": self._finish_reason}]}
 
     def _add_call_piece(self, piece: dict[str, Any]) -> None:
-        index = stream_index({"index": 0, **piece}, "index")
+        index = records.stream_index({"index": 0, **piece}, "index")
         call = self._calls.setdefault(index, {"id": None, "type": "function", "name": None, "pieces": []})
-        call["id"] = optional_text(piece, "id") or call["id"]
+        call["id"] = records.optional_text(piece, "id") or call["id"]
         for call_type, argument_member in _ARGUMENT_MEMBERS.items():
-            part = optional_object(piece, call_type)
+            part = records.optional_object(piece, call_type)
             if part is not None:
                 call["type"] = call_type
-                call["name"] = optional_text(part, "name") or call["name"]
-                call["pieces"].append(optional_text(part, argument_member) or "")
+                call["name"] = records.optional_text(part, "name") or call["name"]
+                call["pieces"].append(records.optional_text(part, argument_member) or "")
 
 
 def refuse_calls(message: dict[str, Any] | None, i: int) -> None:
@@ -179,24 +162,26 @@ def content_texts(content: JSON) -> list[str]:
 def read_result(call_id: str, content: JSON, shown: JSON) -> CallResult:
     """Return a result; ``shown`` is its message. The APIs have no error flag: the content shows whether it failed."""
     payload = "" if content is None else content
-    text = "\n".join(texts_of(payload) if type(payload) is not list else content_texts(payload))
+    text = "\n".join(records.texts_of(payload) if type(payload) is not list else content_texts(payload))
     failure = read_failure(None, text) if reports_failure(None, text) else None
     return CallResult(call_id, payload, shown, "ok" if failure is None else "error", failure)
 
 
 def _read_call(call: dict[str, Any]) -> ToolCall:
-    call_id = required_text(call, "id")
-    if (custom := optional_object(call, "custom")) is not None:
-        return ToolCall(call_id, required_text(custom, "name"), custom.get("input"), block="function_call")
-    function = require_object(call.get("function"), "function")
-    arguments = parse_arguments(optional_text(function, "arguments"))
+    call_id = records.required_text(call, "id")
+    if (custom := records.optional_object(call, "custom")) is not None:
+        return ToolCall(call_id, records.required_text(custom, "name"), custom.get("input"), block="function_call")
+    function = records.require_object(call.get("function"), "function")
+    arguments = records.parse_arguments(records.optional_text(function, "arguments"))
     is_valid = type(arguments) is dict
-    return ToolCall(call_id, required_text(function, "name"), arguments, block="function_call", valid=is_valid)
+    return ToolCall(call_id, records.required_text(function, "name"), arguments, block="function_call", valid=is_valid)
 
 
 def _read_tool(definition: dict[str, Any]) -> ToolDefinition:
-    function = optional_object(definition, "function") or optional_object(definition, "custom") or definition
-    return ToolDefinition(required_text(function, "name"), function.get("parameters", function.get("format")))
+    function = (
+        records.optional_object(definition, "function") or records.optional_object(definition, "custom") or definition
+    )
+    return ToolDefinition(records.required_text(function, "name"), function.get("parameters", function.get("format")))
 
 
 _CALL_SUFFIX: Final = "_call"  # at the end of the type of an item
@@ -231,12 +216,12 @@ class Items(_OpenAIDialect):
         if kind == "message":
             super().require_message(message)
         elif kind not in _OTHER_ITEMS and not kind.endswith(_ITEM_SUFFIXES):
-            raise another_format(f"the item type {quote(kind)} is unknown", message)
+            raise records.another_format(f"the item type {quote(kind)} is unknown", message)
 
     def is_reply(self, message: Message) -> bool:
         kind = _item_type(message)
         if kind == "message":
-            return kind_of(message, "role") == "assistant"
+            return records.kind_of(message, "role") == "assistant"
         return not kind.endswith("_output") and kind != "mcp_approval_response"
 
     def texts(self, message: Message) -> list[str]:
@@ -245,7 +230,7 @@ class Items(_OpenAIDialect):
     def results(self, message: Message) -> list[CallResult]:
         if not _item_type(message).endswith(_OUTPUT_SUFFIX):
             return []
-        return [read_result(required_text(message, "call_id"), message.get("output"), message)]
+        return [read_result(records.required_text(message, "call_id"), message.get("output"), message)]
 
     def parts(self, message: Message) -> Iterator[ReplyPart]:
         kind = _item_type(message)
@@ -261,11 +246,11 @@ class Items(_OpenAIDialect):
         return None
 
     def system(self, request: Message) -> list[str]:
-        instructions = optional_text(request, "instructions")
+        instructions = records.optional_text(request, "instructions")
         return [] if instructions is None else [instructions]
 
     def offer(self, request: Message) -> OfferedTools:
-        return offer_tools(read_each(request, "tools", _read_item_tool))
+        return offer_tools(records.read_each(request, "tools", _read_item_tool))
 
 
 class ItemStream:
@@ -277,12 +262,12 @@ class ItemStream:
         self._items: dict[int, dict[str, Any]] = {}
 
     def add(self, event: dict[str, Any]) -> None:
-        kind = kind_of(event)
-        if (response := optional_object(event, "response")) is not None:
+        kind = records.kind_of(event)
+        if (response := records.optional_object(event, "response")) is not None:
             self._response = response
             self.ended = kind in ("response.completed", "response.incomplete", "response.failed")
         elif kind == "response.output_item.done":
-            self._items[stream_index(event, "output_index")] = require_object(event.get("item"), "item")
+            self._items[records.stream_index(event, "output_index")] = records.require_object(event.get("item"), "item")
 
     def response(self) -> dict[str, Any] | None:
         """Return the response with all events so far; None if it has not started."""
@@ -297,43 +282,43 @@ def read_stop_reason(response: dict[str, Any]) -> str | None:
     It is ``tool_use`` or ``end_turn`` if the response is completed, its own reason if it is incomplete, None while it
     is in progress, and otherwise its status.
     """
-    status = optional_text(response, "status")
+    status = records.optional_text(response, "status")
     if status == "completed":
-        has_calls = any(kind_of(item) in _CLIENT_CALLS for _, item in each_object(response, "output"))
+        has_calls = any(records.kind_of(item) in _CLIENT_CALLS for _, item in records.each_object(response, "output"))
         return "tool_use" if has_calls else "end_turn"
     if status == "incomplete":
-        reason = optional_text(optional_object(response, "incomplete_details") or {}, "reason")
+        reason = records.optional_text(records.optional_object(response, "incomplete_details") or {}, "reason")
         return "max_tokens" if reason == "max_output_tokens" else reason
     return None if status == "in_progress" else status
 
 
 def _item_type(item: dict[str, Any]) -> str:
     """Return the type of an item; messages may omit it."""
-    return (kind_of(item) or "") if "type" in item else "message"
+    return (records.kind_of(item) or "") if "type" in item else "message"
 
 
 def _read_client_call(item: dict[str, Any]) -> ToolCall:
     kind = item["type"]
     if kind == "function_call":
-        arguments = parse_arguments(optional_text(item, "arguments"))
-        name = required_text(item, "name")
+        arguments = records.parse_arguments(records.optional_text(item, "arguments"))
+        name = records.required_text(item, "name")
     else:
         arguments = item.get("input", item.get("action", item.get("operation")))
-        name = optional_text(item, "name") or kind.removesuffix(_CALL_SUFFIX)
+        name = records.optional_text(item, "name") or kind.removesuffix(_CALL_SUFFIX)
     is_valid = kind != "function_call" or type(arguments) is dict
-    call_id, caller = required_text(item, "call_id"), read_caller(item)
+    call_id, caller = records.required_text(item, "call_id"), read_caller(item)
     return ToolCall(call_id, name, arguments, _CLIENT_CALLS[kind], "function_call", is_valid, caller=caller)
 
 
 def _read_served_call(item: dict[str, Any]) -> ToolCall:
     kind = item["type"]
     if kind == "mcp_call":
-        arguments = parse_arguments(optional_text(item, "arguments"))
+        arguments = records.parse_arguments(records.optional_text(item, "arguments"))
     else:
         arguments = next((item[name] for name in _SERVED_INPUT if item.get(name) is not None), None)
     return ToolCall(
-        required_text(item, "id"),
-        optional_text(item, "name") or kind.removesuffix(_CALL_SUFFIX),
+        records.required_text(item, "id"),
+        records.optional_text(item, "name") or kind.removesuffix(_CALL_SUFFIX),
         arguments,
         _SERVED_KINDS.get(kind, "function"),
         "function_call",
@@ -345,13 +330,13 @@ def _read_served_call(item: dict[str, Any]) -> ToolCall:
 
 def _read_served_result(item: dict[str, Any]) -> CallResult:
     """Return the result of a call that the provider ran: it is in the same item."""
-    status = optional_text(item, "status") or "completed"
+    status = records.optional_text(item, "status") or "completed"
     payload = next((item[name] for name in _SERVED_OUTPUT if item.get(name) is not None), None)
     failure: Failure | None = None
     if item.get("error") is not None or status in ("failed", "incomplete"):
         error = item.get("error")
         payload = error if payload is None else payload
-        text = error if type(error) is str else "" if error is None else canonical_bytes(error).decode()
+        text = error if type(error) is str else "" if error is None else records.canonical_bytes(error).decode()
         failure = read_failure({"error": error}, text)
     evidence: dict[str, Any] = {}
     outputs = item.get("outputs")
@@ -361,16 +346,16 @@ def _read_served_result(item: dict[str, Any]) -> CallResult:
         logs_digest = digest_text("\n".join(logs))
         evidence["observation"] = {"stdoutDigest": logs_digest, "stderrDigest": logs_digest}
     result_status = "running" if status in _RUNNING_STATUSES else "ok" if failure is None else "error"
-    return CallResult(required_text(item, "id"), payload, item, result_status, failure, evidence=evidence)
+    return CallResult(records.required_text(item, "id"), payload, item, result_status, failure, evidence=evidence)
 
 
 def _read_item_tool(definition: dict[str, Any]) -> ToolDefinition | None:
     """Return the tool; None for the tools of an MCP server, which the log does not name."""
-    if kind_of(definition) == "mcp":
+    if records.kind_of(definition) == "mcp":
         return None
-    kind = required_text(definition, "type")
+    kind = records.required_text(definition, "type")
     if "name" in definition:
-        name = required_text(definition, "name")
+        name = records.required_text(definition, "name")
         schema = definition.get("parameters", definition.get("format"))
         return ToolDefinition(name, schema, deferred=definition.get("defer_loading") is True)
     name = kind
@@ -378,7 +363,7 @@ def _read_item_tool(definition: dict[str, Any]) -> ToolDefinition | None:
         name = name.partition(mark)[0]
     name = {"computer_use": "computer"}.get(name, name)
     tool_kind = _CLIENT_CALLS.get(name + _CALL_SUFFIX, "function")
-    return ToolDefinition(name, {"type": kind, "digest": digest_of(definition)}, tool_kind)
+    return ToolDefinition(name, {"type": kind, "digest": records.digest_of(definition)}, tool_kind)
 
 
 _CHUNK: Final = "chat.completion.chunk"  # the member ``object`` of a chunk
@@ -387,7 +372,7 @@ _CHUNK: Final = "chat.completion.chunk"  # the member ``object`` of a chunk
 class OpenAILog(ExchangeLog):
     """Converts records to events, in log order. The two APIs have separate conversations."""
 
-    def __init__(self, limits: LogLimits) -> None:
+    def __init__(self, limits: records.LogLimits) -> None:
         super().__init__(limits)
         self._chat_dialect, self._item_dialect = ChatMessages(), Items()
         self._chat = Dialogue(self._chat_dialect, limits)
@@ -403,13 +388,13 @@ class OpenAILog(ExchangeLog):
             else:
                 yield from self._chat.transcript({"messages": value})
             return
-        record = require_object(value)
-        if kind_of(record, "object") == _CHUNK:
+        record = records.require_object(value)
+        if records.kind_of(record, "object") == _CHUNK:
             if self._chunks.belongs_to_another(record):
                 yield from self._end_stream()
             self._set_line(line)
             self._chunks.add(record)
-        elif (kind_of(record) or "").startswith("response.") or kind_of(record) == "error":
+        elif (records.kind_of(record) or "").startswith("response.") or records.kind_of(record) == "error":
             self._set_line(line)
             self._events.add(record)
             if self._events.ended:
@@ -430,53 +415,53 @@ class OpenAILog(ExchangeLog):
     def _read_complete(self, record: dict[str, Any]) -> Iterator[ConversationEvent]:
         if "request" in record or type(record.get("response")) in (dict, list, str):
             yield from self._exchange(record)
-        elif kind_of(record, "object") in ("chat.completion", "response"):
+        elif records.kind_of(record, "object") in ("chat.completion", "response"):
             yield from self._complete_response(record)
         elif "messages" in record:
             yield from self._chat.transcript(record, "messages")
         elif "role" in record and "type" not in record:
             yield from self._chat.message(record)
-        elif kind_of(record) is not None:
+        elif records.kind_of(record) is not None:
             yield from self._items.message(record)
         else:
-            raise another_format("neither an exchange, nor a message or item, nor a part of a stream", record)
+            raise records.another_format("neither an exchange, nor a message or item, nor a part of a stream", record)
 
     def _request(self, request: Message, session: str | None) -> ConversationEvent:
         if "input" not in request:
             return self._chat.request(request, session)
         if type(request["input"]) is str:
             request = {**request, "input": [{"role": "user", "content": request["input"]}]}
-        previous = optional_text(request, "previous_response_id")
+        previous = records.optional_text(request, "previous_response_id")
         conversation = request.get("conversation")
         if type(conversation) is dict:
-            conversation = required_text(conversation, "id")
+            conversation = records.required_text(conversation, "id")
         key = previous or conversation
         return self._items.request(request, session) if key is None else self._items.addition(request, str(key))
 
     def _add_part(self, part: Message) -> None:
-        stream = self._chunks if kind_of(part, "object") == _CHUNK else self._events
+        stream = self._chunks if records.kind_of(part, "object") == _CHUNK else self._events
         stream.add(part)
 
     def _complete_response(self, response: Message) -> Iterator[ConversationEvent]:
         if "choices" in response:
-            if list_or_empty(response, "choices"):
+            if records.list_or_empty(response, "choices"):
                 yield self._completion_reply(response)
         elif "output" in response:
-            items = read_each(response, "output", lambda item: list(self._item_dialect.parts(item)))
-            model, key = optional_text(response, "model"), optional_text(response, "id")
+            items = records.read_each(response, "output", lambda item: list(self._item_dialect.parts(item)))
+            model, key = records.optional_text(response, "model"), records.optional_text(response, "id")
             yield self._items.reply(chain.from_iterable(items), read_stop_reason(response), model, key)
         elif response.get("error") is None:
-            raise another_format("neither choices, nor output, nor an error", response)
+            raise records.another_format("neither choices, nor output, nor an error", response)
 
     def _completion_reply(self, completion: Message) -> ConversationEvent:
-        (_, choice), *others = each_object(completion, "choices")
+        (_, choice), *others = records.each_object(completion, "choices")
         for i, other in others:
-            refuse_calls(optional_object(other, "message"), i)
-        with inside("choices", 0):
-            message = require_object(choice.get("message"), "message")
-            with inside("message"):
+            refuse_calls(records.optional_object(other, "message"), i)
+        with records.inside("choices", 0):
+            message = records.require_object(choice.get("message"), "message")
+            with records.inside("message"):
                 parts = list(self._chat_dialect.parts(message))
-            return self._chat.reply(parts, self._chat_dialect.stop(choice), optional_text(completion, "model"))
+            return self._chat.reply(parts, self._chat_dialect.stop(choice), records.optional_text(completion, "model"))
 
     def _end_stream(self) -> Iterator[ConversationEvent]:
         completion, self._chunks = self._chunks.completion(), Chunks()

@@ -18,16 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol
 
-from manglecp.adapters.conversation import (
-    CODE_EXECUTION,
-    CallResult,
-    ConversationEvent,
-    ModelReply,
-    OfferedTools,
-    Prompt,
-    ToolCall,
-    is_retryable,
-)
+from manglecp.adapters import conversation
 from manglecp.adapters.policies import DIGEST_FIELDS, UNRECORDED, Binding
 from manglecp.adapters.records import LogLimits, as_canonical, canonical_bytes, digest_of, texts_of
 from manglecp.base.digest import digest_bytes, digest_text
@@ -57,7 +48,7 @@ class ToolSearch:
 
 @dataclass(slots=True)
 class _Request:
-    call: ToolCall
+    call: conversation.ToolCall
     search: ToolSearch | None  # the search that found the called tool
     iteration: int  # which reply of the turn made the call, from 1
 
@@ -70,20 +61,20 @@ class TurnEvidence:
     index: int  # in its conversation, from 1
     thread: int  # the number of the conversation
     line: int  # of the log, on which the turn began
-    prompt: Prompt | None  # the request that the turn replies to
-    offer: OfferedTools | None = None
+    prompt: conversation.Prompt | None  # the request that the turn replies to
+    offer: conversation.OfferedTools | None = None
     model: str | None = None
     stop: str | None = None  # the stop reason of the last reply
     reply_count: int = 0
     requests: list[_Request] = field(default_factory=list)
-    results: list[CallResult] = field(default_factory=list)
+    results: list[conversation.CallResult] = field(default_factory=list)
     rendered_count: int = 0  # how many of the results, from the first, a later request contains
-    next_prompt: Prompt | None = None  # the last request that followed a reply of the turn
+    next_prompt: conversation.Prompt | None = None  # the last request that followed a reply of the turn
     continues: bool = False  # whether a request continued the turn after its last reply
     uses: dict[str, UsedText] = field(default_factory=dict)  # by call id
     result_keys: list[int] = field(default_factory=list)  # in TurnAssembler._results
 
-    def add_reply(self, reply: ModelReply) -> None:
+    def add_reply(self, reply: conversation.ModelReply) -> None:
         """Add the model, offered tools and stop reason of a reply; the assembler adds its calls and results."""
         self.model = reply.model or self.model
         self.offer = reply.offer or (self.prompt.offer if self.prompt else None)
@@ -91,7 +82,7 @@ class TurnEvidence:
         self.reply_count += 1
         self.continues = False
 
-    def add_prompt(self, prompt: Prompt) -> None:
+    def add_prompt(self, prompt: conversation.Prompt) -> None:
         """Add the request after a reply. The turn continues if the request has results, or no new text of the user."""
         self.next_prompt = prompt
         self.continues = bool(prompt.results) or (prompt.follows_reply and not prompt.adds_user_text)
@@ -156,7 +147,7 @@ def _call_spec(turn: TurnEvidence, binding: Binding) -> tuple[dict[str, Any], di
     calls = [request.call for request in turn.requests]
     spec["callId"] = call_id(f"log/{turn.thread}", turn.index, model, prompt.view if prompt else _NO_MESSAGES_DIGEST)
     spec["modelRef"] = model
-    spec.setdefault("actionMode", "code" if any(call.kind == CODE_EXECUTION for call in calls) else "json")
+    spec.setdefault("actionMode", "code" if any(call.kind == conversation.CODE_EXECUTION for call in calls) else "json")
     spec.setdefault("executionPattern", "parallel" if _parallel_call_ids(turn) else "single")
     if prompt is not None:
         if prompt.choice is not None:
@@ -254,7 +245,7 @@ def _result_rows(turn: TurnEvidence) -> list[dict[str, Any]]:
     return rows
 
 
-def _failure_members(result: CallResult) -> dict[str, Any]:
+def _failure_members(result: conversation.CallResult) -> dict[str, Any]:
     failure = result.failure
     if failure is None:
         return {}
@@ -265,7 +256,7 @@ def _failure_members(result: CallResult) -> dict[str, Any]:
         row["errorMessageDigest"] = digest_text(trim(failure.message))
     if failure.retryable is not None:
         row["retryable"] = failure.retryable
-    elif (retryable := is_retryable(failure.code)) is not None:
+    elif (retryable := conversation.is_retryable(failure.code)) is not None:
         row |= {"retryable": retryable, "derived": True}
     return row
 
@@ -450,9 +441,9 @@ class _Thread:
     unused: UnusedResults
     turn_count: int = 0
     latest: TurnEvidence | None = None
-    prompt: Prompt | None = None  # the request that the next reply belongs to
+    prompt: conversation.Prompt | None = None  # the request that the next reply belongs to
     resumes: bool = False  # whether the next reply belongs to the latest turn
-    early_results: list[CallResult] = field(default_factory=list)  # in requests before the first reply
+    early_results: list[conversation.CallResult] = field(default_factory=list)  # in requests before the first reply
     queries: dict[str, str] = field(default_factory=dict)  # of tool searches, by call id
     searches: dict[str, ToolSearch] = field(default_factory=dict)  # the last search that found a tool, by its name
 
@@ -460,11 +451,11 @@ class _Thread:
 class LogReader(Protocol):
     """The log format of a provider: converts records to events."""
 
-    def read(self, value: JSON, line: int) -> Iterator[ConversationEvent]:
+    def read(self, value: JSON, line: int) -> Iterator[conversation.ConversationEvent]:
         """Yield the events of a record. Raises :class:`Fault` with the path to the problem."""
         ...
 
-    def finish(self) -> Iterator[ConversationEvent]:
+    def finish(self) -> Iterator[conversation.ConversationEvent]:
         """Yield the pending events."""
         ...
 
@@ -492,19 +483,19 @@ class TurnAssembler:
         while self._open_turns:
             yield self._pop_document()
 
-    def _add_events(self, events: Iterable[ConversationEvent]) -> Iterator[dict[str, Any]]:
+    def _add_events(self, events: Iterable[conversation.ConversationEvent]) -> Iterator[dict[str, Any]]:
         for event in events:
             thread = self._threads.get(event.thread)
             if thread is None:
                 thread = self._threads[event.thread] = _Thread(UnusedResults(self._limits.searched))
-            if isinstance(event, Prompt):
+            if isinstance(event, conversation.Prompt):
                 self._add_prompt(thread, event)
             else:
                 self._add_reply(thread, event)
             while len(self._open_turns) > self._limits.horizon:
                 yield self._pop_document()
 
-    def _add_prompt(self, thread: _Thread, prompt: Prompt) -> None:
+    def _add_prompt(self, thread: _Thread, prompt: conversation.Prompt) -> None:
         thread.prompt = prompt
         turn = thread.latest
         if turn is None:
@@ -517,7 +508,7 @@ class TurnAssembler:
             self._add_result(thread, turn, result)
         turn.add_prompt(prompt)
 
-    def _add_reply(self, thread: _Thread, reply: ModelReply) -> None:
+    def _add_reply(self, thread: _Thread, reply: conversation.ModelReply) -> None:
         turn = thread.latest
         if turn is None or not thread.resumes:
             thread.turn_count += 1
@@ -530,21 +521,21 @@ class TurnAssembler:
         thread.prompt, thread.resumes = None, False
         turn.add_reply(reply)
         for part in reply.parts:  # before its results are added: a reply does not use the results that it contains
-            if isinstance(part, CallResult):
+            if isinstance(part, conversation.CallResult):
                 continue
-            for text in texts_of(part.input) if isinstance(part, ToolCall) else [part]:
+            for text in texts_of(part.input) if isinstance(part, conversation.ToolCall) else [part]:
                 for key, run in thread.unused.search(text):
                     result_turn, call_id = self._results[key]
                     result_turn.uses.setdefault(call_id, UsedText(run, turn.number))
         for part in reply.parts:
-            if isinstance(part, ToolCall):
+            if isinstance(part, conversation.ToolCall):
                 if part.kind == "search":
                     thread.queries[part.id] = "\n".join(texts_of(part.input))
                 turn.requests.append(_Request(part, thread.searches.get(part.name), turn.reply_count))
-            elif isinstance(part, CallResult):
+            elif isinstance(part, conversation.CallResult):
                 self._add_result(thread, turn, part)
 
-    def _add_result(self, thread: _Thread, turn: TurnEvidence, result: CallResult) -> None:
+    def _add_result(self, thread: _Thread, turn: TurnEvidence, result: conversation.CallResult) -> None:
         if any((result.id, result.status, result.payload) == (r.id, r.status, r.payload) for r in turn.results):
             return  # a repeated result
         turn.results.append(result)

@@ -73,7 +73,7 @@ def capture(
                 for fd in ready & captured.keys():
                     if not _read_chunk(fd, captured[fd]):
                         selector.unregister(fd)
-                del captured[stderr_fd][:-_MAX_STDERR_BYTES]
+                del captured[stderr_fd][:-_MAX_STDERR_BYTES]  # keeps the end
         finally:
             with contextlib.suppress(ProcessLookupError):  # before wait(), after which the pid may be reused
                 os.killpg(process.pid, signal.SIGKILL)

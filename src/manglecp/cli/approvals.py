@@ -13,17 +13,10 @@ import click
 import msgspec
 
 from manglecp.base.text import escape_invisible
+from manglecp.cli import servers
 from manglecp.cli.files import group
 from manglecp.cli.options import as_json, key_option, open_existing_store, store_option
 from manglecp.cli.output import print_result, print_stderr, table
-from manglecp.cli.servers import (
-    ServerOptions,
-    is_at_terminal,
-    prompt_for_approval,
-    refuse_options,
-    run_with_client,
-    token_option,
-)
 
 if TYPE_CHECKING:
     from manglecp.client import Client
@@ -48,9 +41,9 @@ class _Source:
 
     def __post_init__(self) -> None:
         if self.url is None:
-            refuse_options(click.get_current_context(), "A token is for --server URL", "token")
+            servers.refuse_options(click.get_current_context(), "A token is for --server URL", "token")
         else:
-            refuse_options(click.get_current_context(), "The server has its own store", "location", "store_key")
+            servers.refuse_options(click.get_current_context(), "The server has its own store", "location", "store_key")
 
     def call(self, method: str, *arguments: str) -> Any:
         """Return the result of ``method`` of ``Client`` or ``OperatorApprovals``. Exits with 1 after an error."""
@@ -65,7 +58,7 @@ class _Source:
 
         try:
             if self.url is not None:
-                return run_with_client(self.url, ServerOptions(self.token), work)
+                return servers.run_with_client(self.url, servers.ServerOptions(self.token), work)
             with open_existing_store(self.location, self.store_key) as store:
                 return asyncio.run(work(OperatorApprovals(ApprovalService(store, time.time_ns))))
         except WireError as error:
@@ -79,7 +72,7 @@ _source: Final = group(
     "source",
     _Source,
     click.option("--server", "url", metavar="URL", help="The server of the requests, instead of a store."),
-    token_option,
+    servers.token_option,
     store_option,
     key_option,
 )
@@ -132,10 +125,10 @@ def approve(approval: str, yes: bool, as_json: bool, source: _Source) -> None:
 
     The requester repeats the call with the id. The approval holds for exactly that call, once.
     """
-    if not (yes or is_at_terminal()):
+    if not (yes or servers.is_at_terminal()):
         raise click.UsageError(f"read the text with `manglecp approvals show {approval}`, then approve it with --yes")
     request: ApprovalView = source.call("approval", approval)
-    if request.state == "pending" and not prompt_for_approval("\n".join(_lines(request)), confirmed=yes):
+    if request.state == "pending" and not servers.prompt_for_approval("\n".join(_lines(request)), confirmed=yes):
         raise click.ClickException(f"it is still pending; `manglecp approvals deny {approval}` denies it")
     _decide(source, "approve", approval, as_json=as_json)
 

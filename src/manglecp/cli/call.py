@@ -8,18 +8,8 @@ from typing import Any
 
 import click
 
+from manglecp.cli import options
 from manglecp.cli.completion import intents
-from manglecp.cli.options import (
-    CallerOptions,
-    IntentOptions,
-    RuntimeOptions,
-    as_message,
-    assignments,
-    caller_options,
-    intent_options,
-    report_pack_errors,
-    runtime_options,
-)
 from manglecp.cli.servers import ServerOptions, server_options, target_argument
 
 
@@ -29,13 +19,13 @@ from manglecp.cli.servers import ServerOptions, server_options, target_argument
 @click.option(
     "--intent", metavar="NAME", required=True, shell_complete=intents, help="The intent that the tool is proven for."
 )
-@intent_options
+@options.intent_options
 @click.option(
     "--arg",
     "args",
     metavar="KEY=VALUE",
     multiple=True,
-    callback=assignments,
+    callback=options.assignments,
     help="An argument of the tool; JSON, or else text.",
 )
 @click.option("--confirm", is_flag=True, help="Approve the call without a prompt.")
@@ -53,19 +43,19 @@ from manglecp.cli.servers import ServerOptions, server_options, target_argument
     metavar="KEY",
     help="An idempotency key: a second call with the same key returns the result of the first.",
 )
-@caller_options
-@runtime_options
+@options.caller_options
+@options.runtime_options
 @server_options
-@as_message
+@options.as_message
 @click.pass_context
 def command(
     context: click.Context,
     /,
     target: Path | str,
     intent: str,
-    inputs: IntentOptions,
-    caller: CallerOptions,
-    runtime: RuntimeOptions,
+    inputs: options.IntentOptions,
+    caller: options.CallerOptions,
+    runtime: options.RuntimeOptions,
     server: ServerOptions,
     **request_fields: Any,
 ) -> None:
@@ -94,6 +84,6 @@ def command(
     if request.wait_seconds:
         raise click.UsageError("--wait is for a server: leave it out, or give the URL instead of the pack")
     identity = caller.identity
-    with report_pack_errors():
+    with options.report_pack_errors():
         status = asyncio.run(call_locally(target, request, identity, runtime))
     raise click.exceptions.Exit(status)

@@ -73,10 +73,10 @@ class EvaluationOptions(NamedTuple):
                 program = Program.load(read_sources(files), bounds=self.bounds)
                 warnings = program.warnings
                 check(program)
-                facts = self._read_facts(program, check=check_bounds)
+                facts = self._read_facts(program, check_bounds=check_bounds)
                 loaded_at = time.perf_counter()
                 progress.doing = "evaluating"
-                if facts is not None:
+                if facts is not None:  # evaluate() takes only the facts in the program
                     base = program.base(facts, check=check_bounds, limits=limits)
                     compiled = base.compiled
                     result = base.evaluate(now=self.now, limits=limits)
@@ -89,14 +89,14 @@ class EvaluationOptions(NamedTuple):
         except MangleError as error:
             refuse(error, warnings)
 
-    def _read_facts(self, program: Program, *, check: bool) -> list[Fact] | None:
-        """Return the facts of the fact files, None without files; ``check`` compares them with the type bounds."""
+    def _read_facts(self, program: Program, *, check_bounds: bool) -> list[Fact] | None:
+        """Return the facts of the fact files; None without files."""
         if not self.fact_files:
             return None
         from manglecp.pack.factfiles import read_facts
 
         try:
-            return read_facts(self.fact_files, program, check=check)
+            return read_facts(self.fact_files, program, check=check_bounds)
         except OSError as error:
             name = click.format_filename(error.filename) if error.filename else "a fact file"
             raise click.UsageError(f"cannot read {name}: {error.strerror or error}") from None
@@ -110,7 +110,7 @@ def _evaluation_time(context: click.Context, parameter: click.Parameter, text: s
     if ns is None:
         example = "2026-01-31T12:00:00Z or 2026-01-31T13:00:00+01:00"
         raise click.BadParameter(f"{text!r} is not a time such as {example}.", context, parameter)
-    if not INT_MIN < ns < INT_MAX:
+    if not INT_MIN < ns < INT_MAX:  # both ends stand for infinity
         message = f"{text!r} is out of range: use a time between 1677-09-21 and 2262-04-11."
         raise click.BadParameter(message, context, parameter)
     return ns

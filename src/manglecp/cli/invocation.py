@@ -20,19 +20,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from manglecp.cli import INTERRUPTED
+from manglecp.cli import INTERRUPTED, tool_text
 from manglecp.cli.intent_request import clock_starting_at, decode_value
 from manglecp.cli.options import LOCAL, RuntimeOptions, bold
 from manglecp.cli.output import ProgressLine, print_stderr, write_lines
 from manglecp.cli.servers import Approver, ServerOptions, approval_lines, prompt_for_approval, run_with_client
-from manglecp.cli.tool_text import (
-    answer_lines,
-    argument_schemas,
-    blocked_tool_lines,
-    failure_lines,
-    missing_fact_lines,
-    styled,
-)
 from manglecp.client import Client, Tool
 from manglecp.intent import Identity, request_message
 from manglecp.invoke import (
@@ -45,17 +37,7 @@ from manglecp.invoke import (
     progress_reporter,
 )
 from manglecp.store import RunState, StoreError
-from manglecp.wire import WireError, encode, read_instant
-from manglecp.wire.messages import (
-    IntentResponse,
-    InvokeResponse,
-    InvokeResult,
-    MacroTool,
-    Options,
-    ProgressPayload,
-    ProofHints,
-    UnsetType,
-)
+from manglecp.wire import WireError, encode, messages, read_instant
 
 _POLL_SECONDS: Final = 1.0  # for a run that an earlier call began
 _MAX_HOST_LINES: Final = 20  # of each failed call
@@ -122,7 +104,7 @@ def append_failures_to(lines: list[str]) -> Callable[[str, str], None]:
 
 
 def exit_status(response: RunResponse) -> int:
-    if isinstance(response, InvokeResult):
+    if isinstance(response, messages.InvokeResult):
         return 0
     return INTERRUPTED if response.code == "cancelled" else 1
 
@@ -137,7 +119,7 @@ class _LocalSession:
         self._invoker: Invoker = opened.invokers[0]
         self._approver = Approver(OperatorApprovals(self._invoker.approvals), self._approve)
 
-    async def prove(self) -> MacroTool:
+    async def prove(self) -> messages.MacroTool:
         """Return the requested tool. Raises :class:`NotProven` with the reasons."""
         answer = await self._evaluate({"disclosure_preference": "full"})
         tools = answer.payload.macro_tools
@@ -147,12 +129,12 @@ class _LocalSession:
         hints = await self._evaluate({"x-why_not": [self._request.tool], "disclosure_preference": "minimal"})
         raise NotProven(self._request, [tool.name for tool in tools], hints.payload.proof_hints)
 
-    async def _evaluate(self, options: Mapping[str, Any]) -> IntentResponse:
+    async def _evaluate(self, options: Mapping[str, Any]) -> messages.IntentResponse:
         pack = self._invoker.domain.pack
         request = request_message("intent_request", {**self._request.payload, "options": options}, pack, "shell")
         return await self._invoker.offers.evaluate(request, self._identity)
 
-    async def invoke(self, tool: MacroTool) -> InvokeResult:
+    async def invoke(self, tool: messages.MacroTool) -> messages.InvokeResult:
         """Invoke the tool; if it needs approval, again with the approval request that the first call stored."""
         payload: dict[str, Any] = {"macro_id": tool.macro_id, "args": decode_arguments(self._request.args, tool)}
         if self._request.request_key is not None:
@@ -172,7 +154,7 @@ class _LocalSession:
     def _approve(self, text: str) -> bool | None:
         return self._request.confirm or prompt_for_approval(text)
 
-    async def _send(self, payload: Mapping[str, Any]) -> InvokeResult:
+    async def _send(self, payload: Mapping[str, Any]) -> messages.InvokeResult:
         request = request_message("invoke_request", payload, self._invoker.domain.pack, "shell")
         with ProgressLine("running") as progress, cancel_on_interrupt() as cancel:
             resume_task = asyncio.create_task(self._resume_earlier_run())
@@ -197,16 +179,18 @@ class _LocalSession:
 class NotProven(WireError):
     """The error of a tool that is not proven; ``proven`` are the names of other tools, ``why`` lines with reasons."""
 
-    def __init__(self, request: CallRequest, proven: Sequence[str], hints: ProofHints | UnsetType) -> None:
+    def __init__(
+        self, request: CallRequest, proven: Sequence[str], hints: messages.ProofHints | messages.UnsetType
+    ) -> None:
         others = f"; proven are {', '.join(proven)}" if proven else ""
         intent = request.payload["intent"]["name"]
         super().__init__("macro_not_found", f"No tool {request.tool} is proven for the intent {intent}{others}")
-        self.why = tuple(blocked_tool_lines(hints))
+        self.why = tuple(tool_text.blocked_tool_lines(hints))
 
 
-def decode_arguments(texts: Mapping[str, str], tool: MacroTool) -> dict[str, Any]:
+def decode_arguments(texts: Mapping[str, str], tool: messages.MacroTool) -> dict[str, Any]:
     """Decode arguments as JSON or text. If the schema requires a string, ``id=42`` is the text ``42``."""
-    schemas = argument_schemas(tool)
+    schemas = tool_text.argument_schemas(tool)
     values = {name: decode_value(text) for name, text in texts.items()}
     for name, value in values.items():
         if schemas.get(name, {}).get("type") == "string" and not isinstance(value, str):
@@ -214,10 +198,10 @@ def decode_arguments(texts: Mapping[str, str], tool: MacroTool) -> dict[str, Any
     return values
 
 
-def progress_callback(line: ProgressLine) -> Callable[[ProgressPayload], None]:
+def progress_callback(line: ProgressLine) -> Callable[[messages.ProgressPayload], None]:
     """Return a callback that shows the progress of a run on the line."""
 
-    def show(payload: ProgressPayload) -> None:
+    def show(payload: messages.ProgressPayload) -> None:
         line.doing = f"{payload.detail or 'finishing'}, {payload.percent} %"
 
     return show
@@ -259,17 +243,17 @@ def print_response(
     """
     if as_json:
         message = encode(
-            response.answering("shell")
+            response.to_message("shell")
             if isinstance(response, WireError)
-            else InvokeResponse(id="shell", payload=response)
+            else messages.InvokeResponse(id="shell", payload=response)
         )
         write_lines([message.decode()])
         return
-    if isinstance(response, InvokeResult):
-        write_lines(styled(answer_lines(response), bold()))
+    if isinstance(response, messages.InvokeResult):
+        write_lines(tool_text.styled(tool_text.answer_lines(response), bold()))
         return
     why = response.why if isinstance(response, NotProven) else ()
-    print_stderr(*failure_lines(response, host_lines), *missing_fact_lines(response), *why)
+    print_stderr(*tool_text.failure_lines(response, host_lines), *tool_text.missing_fact_lines(response), *why)
     print_stderr(*approval_lines(response, approval_options), *_missing_argument_lines(response))
     if not has_workspace and any(_FOLDER_ERROR.search(line) for line in host_lines):
         print_stderr("  the run has no workspace: give one with --workspace DIR")
@@ -286,7 +270,7 @@ def call_server(url: str, server: ServerOptions, request: CallRequest) -> int:
     """Invoke a tool at the server, print the result, and return the exit status."""
     eval_time, approval_options = request.payload["eval_time"], f" --server {shlex.quote(url)}"
 
-    async def work(client: Client) -> InvokeResult:
+    async def work(client: Client) -> messages.InvokeResult:
         tool = await _prove_at_server(client, request)
         with ExitStack() as progress_stack:
             progress = progress_stack.enter_context(ProgressLine("running"))
@@ -333,8 +317,8 @@ async def _prove_at_server(client: Client, request: CallRequest) -> Tool:
     """Return the requested tool. Raises :class:`NotProven` with the reasons that the server discloses."""
     intent, eval_time = request.payload["intent"], request.payload["eval_time"]
     evaluate = partial(client.evaluate, intent["name"], intent["params"], request.payload["facts"], eval_time=eval_time)
-    evaluation = await evaluate(options=Options(disclosure_preference="full"))
+    evaluation = await evaluate(options=messages.Options(disclosure_preference="full"))
     if request.tool in evaluation:
         return evaluation[request.tool]
-    why_not = await evaluate(options=Options(why_not=(request.tool,), disclosure_preference="minimal"))
+    why_not = await evaluate(options=messages.Options(why_not=(request.tool,), disclosure_preference="minimal"))
     raise NotProven(request, [tool.name for tool in evaluation], why_not.result.proof_hints)

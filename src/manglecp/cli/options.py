@@ -385,7 +385,7 @@ def refuse_request(error: WireError, identity: Identity, *, as_json: bool) -> No
     if identity.trust == LOCAL and isinstance(error.__cause__, MangleError):
         click.echo(error.__cause__.render(), err=True)  # only the owner of the machine may see the rule
     if as_json:
-        write_lines([encode(error.answering(error.id or "shell")).decode()])
+        write_lines([encode(error.to_message(error.id or "shell")).decode()])
     else:
         print_stderr(*wire_error_lines(error), *missing_fact_lines(error))
     raise click.exceptions.Exit(1)

@@ -84,11 +84,11 @@ def replay(file: str, head: str | None, key_file: str | None, as_json: bool) -> 
 @contextmanager
 def _open_lines(file: str) -> Iterator[Iterator[bytes]]:
     """Yield an iterator that reads the lines of a log. It raises ``UsageError`` after ``_MAX_LOG_BYTES``."""
-    from manglecp.runner import LONGEST
+    from manglecp.runner import LONGEST as MAX_LINE_BYTES
 
     def read(stream: IO[bytes]) -> Iterator[bytes]:
         bytes_left = _MAX_LOG_BYTES
-        while line := stream.readline(LONGEST + 1):  # one byte too many: the verifier refuses a longer line
+        while line := stream.readline(MAX_LINE_BYTES + 1):  # one byte too many: the verifier refuses a longer line
             bytes_left -= len(line)
             if bytes_left < 0:
                 raise click.UsageError(f"{files.source_name(file)} has more than {_MAX_LOG_BYTES:,} bytes")

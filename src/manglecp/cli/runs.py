@@ -71,7 +71,7 @@ def show(run: str, as_json: bool, location: str | None) -> None:
         view = store.runs.show(tx, run)
         if view is None:
             raise NoRun(run)
-    print_result(_document(view, steps=True), _detail_lines(view), as_json=as_json)
+    print_result(_document(view, with_steps=True), _detail_lines(view), as_json=as_json)
 
 
 @command.command("decide")
@@ -208,7 +208,8 @@ def _prepare_takeover(store: Store, run: str, digest: str, operator: str) -> str
         raise NoRun(run)
     stored_run = view.run
     if stored_run.state not in (RunState.RUNNING, RunState.NEEDS_DECISION):
-        raise NotOpen(f"run {run} is over: it {stored_run.state.value.replace('cancelled', 'was cancelled')}")
+        verb = "was " if stored_run.state == RunState.CANCELLED else ""  # "it succeeded", but "it was cancelled"
+        raise NotOpen(f"run {run} is over: it {verb}{stored_run.state.value}")
     if stored_run.pack_digest != digest:
         raise NotOpen(
             f"run {run} belongs to another pack revision, or to another pack: {stored_run.pack_digest}. "
@@ -231,15 +232,15 @@ def _time_text(at_ms: int) -> str:
     return instant_text(at_ms * 1_000_000)
 
 
-def _document(view: RunView, *, steps: bool = False) -> dict[str, Any]:
-    """Return a run as JSON; ``steps`` is whether its steps are included."""
+def _document(view: RunView, *, with_steps: bool = False) -> dict[str, Any]:
+    """Return a run as JSON."""
     import msgspec
 
     document: dict[str, Any] = {"tool": _tool_name(view), **msgspec.to_builtins(view.run)}
     for name in ("created_ms", "touched_ms", "ended_ms"):
         at_ms = document.pop(name)
         document[name.removesuffix("_ms") + "_at"] = None if at_ms is None else _time_text(at_ms)
-    if steps:
+    if with_steps:
         sealed = ("input", "output", "note")  # always None in a view
         rows = map(msgspec.to_builtins, view.steps)
         document["steps"] = [{name: value for name, value in row.items() if name not in sealed} for row in rows]
@@ -248,8 +249,8 @@ def _document(view: RunView, *, steps: bool = False) -> dict[str, Any]:
 
 def _row(view: RunView) -> tuple[str, ...]:
     run = view.run
-    about = (run.code or "-") if run.step is None else f"step {run.step}: {run.code}"
-    return (run.run_id, run.state.value, _tool_name(view), run.identity, _time_text(run.created_ms), about)
+    reason = (run.code or "-") if run.step is None else f"step {run.step}: {run.code}"  # of its state
+    return (run.run_id, run.state.value, _tool_name(view), run.identity, _time_text(run.created_ms), reason)
 
 
 def _detail_lines(view: RunView) -> Iterator[str]:
@@ -276,7 +277,8 @@ def _detail_lines(view: RunView) -> Iterator[str]:
         yield from table(("STEP", "ACTION", "STATE", "CODE", "BY"), map(_step_row, view.steps), empty="")
     if run.state == RunState.NEEDS_DECISION:
         yield ""
-        yield from (line.removeprefix("  ") for line in decision_lines(run.run_id, find_undecided_step(view)))
+        indented = decision_lines(run.run_id, find_undecided_step(view))
+        yield from (line.removeprefix("  ") for line in indented)
 
 
 def _step_row(step: StepRecord) -> tuple[str, ...]:

@@ -14,24 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from manglecp.cli.options import (
-    CallerOptions,
-    RuntimeOptions,
-    bold,
-    caller_options,
-    report_pack_errors,
-    runtime_options,
-)
+from manglecp.cli import options, servers
 from manglecp.cli.output import ProgressLine, print_stderr, report, write_lines
-from manglecp.cli.servers import (
-    Approver,
-    ServerOptions,
-    approval_lines,
-    as_wire_error,
-    prompt_for_approval,
-    server_options,
-    target_argument,
-)
 
 if TYPE_CHECKING:
     from manglecp.cli.shell_commands import Shell
@@ -41,21 +25,21 @@ if TYPE_CHECKING:
 
 
 @click.command("shell")
-@target_argument
+@servers.target_argument
 @click.option("--confirm", is_flag=True, help="Approve calls without a prompt.")
 @click.option("--now", metavar="TIME", help="The evaluation time in RFC 3339; the clock of a pack starts there.")
-@caller_options
-@runtime_options
-@server_options
+@options.caller_options
+@options.runtime_options
+@servers.server_options
 @click.pass_context
 def command(
     context: click.Context,
     target: Path | str,
     confirm: bool,
     now: str | None,
-    caller: CallerOptions,
-    runtime: RuntimeOptions,
-    server: ServerOptions,
+    caller: options.CallerOptions,
+    runtime: options.RuntimeOptions,
+    server: servers.ServerOptions,
 ) -> None:
     """Evaluate intents, show and explain tools, invoke them, follow suggestions; `help` lists the commands.
 
@@ -76,9 +60,9 @@ def command(
 
     def approve(text: str) -> bool | None:
         # Confirmed calls of a pack are approved silently; for a server the text is printed.
-        return (confirm and not isinstance(target, str)) or prompt_for_approval(text, confirmed=confirm)
+        return (confirm and not isinstance(target, str)) or servers.prompt_for_approval(text, confirmed=confirm)
 
-    with report_pack_errors(), LoopThread() as loop:
+    with options.report_pack_errors(), LoopThread() as loop:
         if isinstance(target, str):
             opening: Any = _connect(target, server)
             approval_options: str | None = f" --server {shlex.quote(target)}"
@@ -91,8 +75,8 @@ def command(
         except ClientError as error:
             _print_error(error)
             raise click.exceptions.Exit(1) from None
-        approver = Approver(approvals, loop.request_approval)
-        shell = Shell(client, loop, approver, approve, clock=clock, timed=now is not None, bold=bold())
+        approver = servers.Approver(approvals, loop.request_approval)
+        shell = Shell(client, loop, approver, approve, clock=clock, timed=now is not None, bold=options.bold())
         shell.approval_options = approval_options
         is_interactive = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
         status = _interact(shell) if is_interactive else _run_lines(shell)
@@ -110,7 +94,7 @@ def _make_clock(now: str | None) -> Callable[[], int]:
 
 
 @asynccontextmanager
-async def _connect(url: str, server: ServerOptions) -> AsyncIterator[tuple[Client, Client]]:
+async def _connect(url: str, server: servers.ServerOptions) -> AsyncIterator[tuple[Client, Client]]:
     """Yield a client of the server, which also decides approval requests."""
     from manglecp.client import Client
 
@@ -120,7 +104,7 @@ async def _connect(url: str, server: ServerOptions) -> AsyncIterator[tuple[Clien
 
 @asynccontextmanager
 async def _serve_here(
-    folder: Path, runtime: RuntimeOptions, identity: Identity, clock: Callable[[], int]
+    folder: Path, runtime: options.RuntimeOptions, identity: Identity, clock: Callable[[], int]
 ) -> AsyncIterator[tuple[Client, OperatorApprovals]]:
     """Serve the pack to ``identity`` in this process; yield a client, and the operator's view of approval requests."""
     from manglecp.client import Client
@@ -214,8 +198,10 @@ def _run_line(shell: Shell, line: str) -> bool:
 def _print_error(error: Exception, approval_options: str | None = None) -> None:
     from manglecp.cli.tool_text import failure_lines
 
-    wire_error = as_wire_error(error)
-    print_stderr(*failure_lines(wire_error), *approval_lines(wire_error, approval_options, again="invoke it again"))
+    wire_error = servers.as_wire_error(error)
+    print_stderr(
+        *failure_lines(wire_error), *servers.approval_lines(wire_error, approval_options, again="invoke it again")
+    )
 
 
 HISTORY_FILE: Final = "shell_history"

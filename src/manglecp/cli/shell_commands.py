@@ -14,19 +14,11 @@ from typing import Any, Final, Self, TypeAlias, TypeVar
 from msgspec.structs import replace
 
 from manglecp.base.background_loop import background_loop
+from manglecp.cli import tool_text
 from manglecp.cli.intent_request import decode_value, read_client_facts
 from manglecp.cli.invocation import decode_arguments, progress_callback
 from manglecp.cli.output import ProgressLine, count
 from manglecp.cli.servers import Approver
-from manglecp.cli.tool_text import (
-    answer_lines,
-    argument_schemas,
-    blocked_tool_lines,
-    result_lines,
-    styled,
-    suggestion_text,
-    tool_lines,
-)
 from manglecp.client import Client, EvaluationResult, InvocationResult
 from manglecp.mangle import instant_text
 from manglecp.wire import coverage_lines, derivation_lines, fact_text, parse_fact_argument
@@ -120,7 +112,7 @@ class Shell:
     """The last evaluation, the last outcome, and the client's working facts.
 
     ``approve`` shows the text of an approval request in the main thread and returns the decision. ``clock`` is ``now``
-    in facts. With ``timed`` it is also the evaluation time; otherwise that is the server's clock.
+    in facts and, with ``timed``, the evaluation time; without ``timed`` the server's clock is the evaluation time.
     """
 
     def __init__(
@@ -157,7 +149,7 @@ class Shell:
         if rest.strip() and not COMMANDS[name][0]:
             raise CommandError(f"{name} takes no arguments")
         method: Callable[[str], Iterable[str]] = getattr(self, f"_{name}")
-        return styled(method(rest.strip()), self._bold)
+        return tool_text.styled(method(rest.strip()), self._bold)
 
     def _intents(self, _: str) -> Iterator[str]:
         for intent in self.client.manifest.intents:
@@ -193,23 +185,24 @@ class Shell:
 
     def _intent(self, rest: str) -> Iterator[str]:
         name, params = _parse_words(rest, "an intent")
-        announced = [intent.name for intent in self.client.manifest.intents]
-        if announced and name not in announced:
-            yield f"(the server has no intent {name}, only {', '.join(announced)})"
+        listed = [intent.name for intent in self.client.manifest.intents]
+        if listed and name not in listed:
+            yield f"(the server has no intent {name}, only {', '.join(listed)})"
         values = {key: decode_value(text) for key, text in params.items()}
         self.evaluation = self._wait(self.client.evaluate(name, values, eval_time=self._eval_time()))
         yield from self._tools("")
 
     def _tools(self, _: str) -> Iterator[str]:
-        return result_lines(self._last_evaluation().result)
+        return tool_text.result_lines(self._last_evaluation().result)
 
     def _show(self, name: str) -> Iterator[str]:
-        return tool_lines(self._wait(self.client.upgrade(self._tool_id(name))).definition)
+        return tool_text.tool_lines(self._wait(self.client.upgrade(self._tool_id(name))).definition)
 
     def _why(self, rest: str) -> Iterable[str]:
         first, _, name = rest.partition(" ")
         if first == "not" and name.strip():
-            lines = list(blocked_tool_lines(self._repeat(why_not=(name.strip(),)).result.proof_hints))[1:]
+            hints = self._repeat(why_not=(name.strip(),)).result.proof_hints
+            lines = list(tool_text.blocked_tool_lines(hints))[1:]  # without the empty line
         else:
             tool_id = self._tool_id(rest)
             hints = self._repeat(include_proof_hints=True).result.proof_hints
@@ -258,11 +251,11 @@ class Shell:
                 )
 
             self.outcome = self._loop.wait(invoke(), approve)
-        return answer_lines(self.outcome.response)
+        return tool_text.answer_lines(self.outcome.response)
 
     def _next(self, _: str) -> Iterator[str]:
         for number, intent in enumerate(self._last_outcome().suggestions, 1):
-            yield f"{number}  {suggestion_text(intent)}"
+            yield f"{number}  {tool_text.suggestion_text(intent)}"
         yield from (f"   with {fact_text(fact)}" for fact in self._last_outcome().continuation_facts)
 
     def _follow(self, which: str) -> Iterator[str]:
@@ -361,7 +354,7 @@ def _continuations(shell: Shell, command: str, arguments: list[str], word: str) 
         return COMMANDS
     if arguments:
         if command in ("invoke", "call") and arguments[0] in tools:
-            return (f"{name}=" for name in argument_schemas(tools[arguments[0]]))
+            return (f"{name}=" for name in tool_text.argument_schemas(tools[arguments[0]]))
         return ()
     if command == "intent":
         return (f"{intent.name} " for intent in manifest.intents)

@@ -27,26 +27,7 @@ from manglecp.client.results import EvaluationResult, InvocationResult, Tool
 from manglecp.client.transports import Target, transport_to
 from manglecp.client.transports.session import OnProgress
 from manglecp.client.working_state import AppliedDelta, FactObject, NotJson, WorkingState, copy_json, without_origin
-from manglecp.wire import UPGRADE
-from manglecp.wire.messages import (
-    UNSET,
-    ApprovalMessage,
-    ApprovalPayload,
-    ApprovalResponse,
-    ApprovalView,
-    Constraints,
-    Intent,
-    IntentPayload,
-    IntentRequest,
-    IntentResponse,
-    InvokePayload,
-    InvokeRequest,
-    InvokeResponse,
-    ManifestPayload,
-    Options,
-    SuggestedIntent,
-    Time,
-)
+from manglecp.wire import UPGRADE, messages
 
 FromState = Literal["needed", "all", "none"]
 """Which working facts are sent: those that the intent lists, all that the server lists, or none."""
@@ -66,7 +47,7 @@ class Client(Connection):
         scheme: Scheme | None = None,
         on_confirm: OnConfirm | None = None,
         on_progress: OnProgress | None = None,
-        on_manifest: Callable[[ManifestPayload], object] | None = None,
+        on_manifest: Callable[[messages.ManifestPayload], object] | None = None,
         state: WorkingState | None = None,
         retry_policy: RetryPolicy | None = None,
         response_seconds: float | None = 300.0,
@@ -110,9 +91,9 @@ class Client(Connection):
         params: Mapping[str, Any] | None = None,
         facts: Iterable[Mapping[str, Any]] = (),
         *,
-        eval_time: Time | None = None,
-        constraints: Constraints | None = None,
-        options: Options | None = None,
+        eval_time: messages.Time | None = None,
+        constraints: messages.Constraints | None = None,
+        options: messages.Options | None = None,
         from_state: FromState = "needed",
     ) -> EvaluationResult:
         """Return the tools that fit the intent, given the working facts and ``facts``.
@@ -130,22 +111,24 @@ class Client(Connection):
         distinct_facts = WorkingState(all_facts, max_facts=len(all_facts)).facts
         checks.require(distinct_facts, intent, fact_check.violations)
         try:
-            intent_with_params = Intent(name=intent, params=None if params is None else copy_json(params))
+            intent_with_params = messages.Intent(name=intent, params=None if params is None else copy_json(params))
         except NotJson as error:
             raise RequestRefused("malformed_message", f"params: {error}") from None
-        request = IntentPayload(
+        request = messages.IntentPayload(
             intent=intent_with_params,
             facts=list(distinct_facts),
             eval_time=eval_time,
-            constraints=constraints or Constraints(),
-            options=options or Options(),
+            constraints=constraints or messages.Constraints(),
+            options=options or messages.Options(),
         )
         response = await self._evaluate(request)
         return EvaluationResult(request, response.payload, fact_check.warnings)
 
-    async def _evaluate(self, payload: IntentPayload) -> IntentResponse:
-        response = await self._exchange(lambda id_: IntentRequest(id=id_, payload=payload), may_repeat=lambda: True)
-        assert isinstance(response, IntentResponse)
+    async def _evaluate(self, payload: messages.IntentPayload) -> messages.IntentResponse:
+        response = await self._exchange(
+            lambda id_: messages.IntentRequest(id=id_, payload=payload), may_repeat=lambda: True
+        )
+        assert isinstance(response, messages.IntentResponse)
         for definition in response.payload.macro_tools:
             self._tools[definition.macro_id] = Tool(definition, payload)
             self._tools.move_to_end(definition.macro_id)
@@ -162,7 +145,9 @@ class Client(Connection):
         request = tool.request
         upgrade_fact: FactObject = {"pred": UPGRADE, "args": [tool.macro_id]}
         facts = [*request.facts, upgrade_fact]
-        response = await self._evaluate(IntentPayload(intent=request.intent, facts=facts, eval_time=request.eval_time))
+        response = await self._evaluate(
+            messages.IntentPayload(intent=request.intent, facts=facts, eval_time=request.eval_time)
+        )
         for definition in response.payload.macro_tools:
             if definition.macro_id == tool.macro_id and definition.disclosure_level == "full":
                 self._tools[tool.macro_id] = Tool(definition, request)
@@ -184,7 +169,7 @@ class Client(Connection):
         self,
         /,  # mypy needs it for BlockingClient.follow
         outcome: InvocationResult,
-        which: int | str | SuggestedIntent = 0,
+        which: int | str | messages.SuggestedIntent = 0,
         *,
         facts: Iterable[Mapping[str, Any]] = (),
         **options: Any,
@@ -193,10 +178,10 @@ class Client(Connection):
 
         ``which`` is the suggestion, its position or its name; ``options`` are further arguments of :meth:`evaluate`.
         """
-        suggested = which if isinstance(which, SuggestedIntent) else outcome.suggestion(which)
+        suggested = which if isinstance(which, messages.SuggestedIntent) else outcome.suggestion(which)
         checks = await self._ready_checks()
         continuation = checks.check(outcome.continuation_facts).facts  # without facts that the server would reject
-        params = None if suggested.params is UNSET else suggested.params
+        params = None if suggested.params is messages.UNSET else suggested.params
         return await self.evaluate(suggested.name, params, [*continuation, *facts], **options)
 
     async def invoke(
@@ -209,7 +194,7 @@ class Client(Connection):
         approval: str | None = None,
         wait_for_approval: float = 0.0,
         request_key: str | None = None,
-        eval_time: Time | None = None,
+        eval_time: messages.Time | None = None,
         apply: bool = True,
     ) -> InvocationResult:
         """Invoke a tool, and apply its delta to the working state unless ``apply`` is false.
@@ -230,7 +215,7 @@ class Client(Connection):
         deadline = asyncio.get_running_loop().time() + wait_for_approval
         first_rejection: ServerError | None = None  # of an approval; it explains the later ones
         while True:
-            payload = InvokePayload(
+            payload = messages.InvokePayload(
                 macro_id=tool.macro_id, args=valid_args, eval_time=eval_time, confirmation_token=token, request_key=key
             )
             try:
@@ -264,13 +249,15 @@ class Client(Connection):
                 applied = self.state.apply(response.payload.state_delta) if apply else AppliedDelta()
                 return InvocationResult(tool, response.payload, applied)
 
-    async def _invoke(self, payload: InvokePayload, tool: Tool, on_progress: OnProgress | None) -> InvokeResponse:
+    async def _invoke(
+        self, payload: messages.InvokePayload, tool: Tool, on_progress: OnProgress | None
+    ) -> messages.InvokeResponse:
         response = await self._exchange(
-            lambda id_: InvokeRequest(id=id_, payload=payload),
+            lambda id_: messages.InvokeRequest(id=id_, payload=payload),
             may_repeat=lambda: tool.repeatable or self._has_extension("x-request_key"),
             on_progress=on_progress,
         )
-        assert isinstance(response, InvokeResponse)
+        assert isinstance(response, messages.InvokeResponse)
         return response
 
     async def _is_still_offered(self, tool: Tool) -> bool:
@@ -294,7 +281,7 @@ class Client(Connection):
     def _is_waived(self, tool: Tool) -> bool:
         """Return whether the server waives approval for all effects of the tool."""
         identity = self.identity
-        if identity is None or identity.trust_level != "automated" or identity.auto_confirm_effects is UNSET:
+        if identity is None or identity.trust_level != "automated" or identity.auto_confirm_effects is messages.UNSET:
             return False
         return tool.effects is not None and set(tool.effects) <= set(identity.auto_confirm_effects)
 
@@ -311,7 +298,7 @@ class Client(Connection):
         ``approval`` is the id of the server's approval request, ``rejection`` its error for the first approval.
         """
         safety = tool.definition.safety
-        reversible = None if safety is UNSET or safety.reversible is UNSET else safety.reversible
+        reversible = None if safety is messages.UNSET or safety.reversible is messages.UNSET else safety.reversible
         approval_request = ApprovalRequest(tool, args, tool.effects or (), reversible, approval, rejection)
         decision = await request_approval(on_confirm, approval_request)
         if decision is False:
@@ -319,28 +306,29 @@ class Client(Connection):
             raise RequestRefused("confirmation_declined", f"{tool.name} was not approved{again}") from rejection
         return decision if isinstance(decision, str) else approval
 
-    async def approvals(self) -> tuple[ApprovalView, ...]:
+    async def approvals(self) -> tuple[messages.ApprovalView, ...]:
         """Return the pending approval requests that this credential may decide, without their texts."""
         return await self._send_approval("list")
 
-    async def approval(self, approval: str) -> ApprovalView:
+    async def approval(self, approval: str) -> messages.ApprovalView:
         """Return the approval request with this id, and with its complete text."""
         return (await self._send_approval("show", approval))[0]
 
-    async def approve(self, approval: str) -> ApprovalView:
+    async def approve(self, approval: str) -> messages.ApprovalView:
         """Approve the request with this id. The credential needs the permission ``approve``."""
         return (await self._send_approval("approve", approval))[0]
 
-    async def deny(self, approval: str) -> ApprovalView:
+    async def deny(self, approval: str) -> messages.ApprovalView:
         """Deny the request with this id. The credential needs the permission ``approve``."""
         return (await self._send_approval("deny", approval))[0]
 
     async def _send_approval(
         self, operation: Literal["list", "show", "approve", "deny"], approval: str | None = None
-    ) -> tuple[ApprovalView, ...]:
-        payload = ApprovalPayload(operation=operation, approval=approval)
+    ) -> tuple[messages.ApprovalView, ...]:
+        payload = messages.ApprovalPayload(operation=operation, approval=approval)
         response = await self._exchange(
-            lambda id_: ApprovalMessage(id=id_, payload=payload), may_repeat=lambda: operation in ("list", "show")
+            lambda id_: messages.ApprovalMessage(id=id_, payload=payload),
+            may_repeat=lambda: operation in ("list", "show"),
         )
-        assert isinstance(response, ApprovalResponse)
+        assert isinstance(response, messages.ApprovalResponse)
         return response.payload.approvals

@@ -23,17 +23,7 @@ from typing import Final, Literal, TypeAlias, TypeVar, cast
 from manglecp.client.errors import ClientError, ConnectionLost, RequestRefused, ResponseTimeout, ServerError
 from manglecp.client.fact_checks import FactChecks, check_size
 from manglecp.client.transports.session import OnProgress, Request, Transport
-from manglecp.wire import API_KEY_HEADER, CODES, SCHEMES, encode
-from manglecp.wire.messages import (
-    Authenticate,
-    Authenticated,
-    AuthenticatePayload,
-    AuthenticateResponse,
-    ErrorMessage,
-    Manifest,
-    ManifestPayload,
-    ServerMessage,
-)
+from manglecp.wire import API_KEY_HEADER, CODES, SCHEMES, encode, messages
 
 MAX_RETRIES: Final = 5
 _TRANSIENT: Final = frozenset({"server_not_ready", "rate_limited"})
@@ -143,7 +133,7 @@ class Connection:
         retry_policy: RetryPolicy | None = None,
         response_seconds: float | None = None,
         boot_seconds: float = 60.0,
-        on_manifest: Callable[[ManifestPayload], object] | None = None,
+        on_manifest: Callable[[messages.ManifestPayload], object] | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._transport = transport
@@ -156,16 +146,16 @@ class Connection:
         self._request_ids = (f"{secrets.token_hex(4)}-{number}" for number in itertools.count(1))
         self._ready_lock = asyncio.Lock()
         self._manifest_arrived = asyncio.Event()
-        self._manifest: ManifestPayload | None = None
+        self._manifest: messages.ManifestPayload | None = None
         self._checks: FactChecks | None = None
         self._manifest_is_stale = False  # fetch it again before the next request
         self._closed = False
         self._requests_in_flight = 0
-        self.identity: Authenticated | None = None
+        self.identity: messages.Authenticated | None = None
         """The authenticated identity; None without a session."""
 
     @property
-    def manifest(self) -> ManifestPayload:
+    def manifest(self) -> messages.ManifestPayload:
         """The newest manifest."""
         if self._manifest is None:
             raise RequestRefused("not_connected", "the client is not connected; it is used inside its async with block")
@@ -186,7 +176,7 @@ class Connection:
         self.identity = None
         await self._transport.close()
 
-    async def refresh(self) -> ManifestPayload:
+    async def refresh(self) -> messages.ManifestPayload:
         """Return the newest manifest, which is fetched again on transports that receive no updates."""
         if not self._transport.has_session:
             async with self._ready_lock:
@@ -204,7 +194,7 @@ class Connection:
                 await self._transport.close()
                 raise
 
-    def _use_manifest(self, manifest: Manifest) -> None:
+    def _use_manifest(self, manifest: messages.Manifest) -> None:
         self._manifest = manifest.payload
         self._checks = FactChecks(manifest.payload)
         self._manifest_arrived.set()
@@ -222,16 +212,18 @@ class Connection:
 
     async def _authenticate(self, credential: Credential) -> None:
         for renewed in (False, True):
-            payload = AuthenticatePayload(scheme=credential.scheme(self._schemes()), token=await credential.token())
+            payload = messages.AuthenticatePayload(
+                scheme=credential.scheme(self._schemes()), token=await credential.token()
+            )
             try:
-                request = Authenticate(id=next(self._request_ids), payload=payload)
+                request = messages.Authenticate(id=next(self._request_ids), payload=payload)
                 response = _require_success(await self._send(request, on_progress=None))
             except ServerError as error:
                 if error.code != "auth_invalid" or not credential.is_renewable or renewed:
                     raise
                 credential.forget_token()
             else:
-                assert isinstance(response, AuthenticateResponse)
+                assert isinstance(response, messages.AuthenticateResponse)
                 self.identity = response.payload
                 return
 
@@ -240,7 +232,7 @@ class Connection:
             return {}
         return await self._credential.headers(self._schemes())
 
-    async def ready(self) -> ManifestPayload:
+    async def ready(self) -> messages.ManifestPayload:
         """Wait until the server accepts requests, and return its manifest, which is complete by then."""
         await self._ready_checks()
         return self.manifest
@@ -297,7 +289,7 @@ class Connection:
         *,
         may_repeat: Callable[[], bool],
         on_progress: OnProgress | None = None,
-    ) -> ServerMessage:
+    ) -> messages.ServerMessage:
         """Send a request and return its response. Raises :class:`ServerError` for an error.
 
         ``make_request`` takes the request id, new for every attempt. ``may_repeat`` returns whether the request may be
@@ -305,7 +297,7 @@ class Connection:
         """
         sent = False
 
-        async def attempt() -> ServerMessage:
+        async def attempt() -> messages.ServerMessage:
             nonlocal sent
             sent = False
             await self._get_ready()
@@ -348,7 +340,7 @@ class Connection:
             _log.info("retry %d in %.0f ms: %s", retries, delay_ms, failure)
             await self._sleep(delay_ms / 1000)
 
-    async def _send(self, message: Request, on_progress: OnProgress | None) -> ServerMessage:
+    async def _send(self, message: Request, on_progress: OnProgress | None) -> messages.ServerMessage:
         data = check_size(encode(message), self.manifest)
         headers = await self._headers()
         self._requests_in_flight += 1
@@ -361,8 +353,8 @@ class Connection:
             self._requests_in_flight -= 1
 
 
-def _require_success(response: ServerMessage) -> ServerMessage:
+def _require_success(response: messages.ServerMessage) -> messages.ServerMessage:
     """Return the response. Raises :class:`ServerError` if it is an error."""
-    if isinstance(response, ErrorMessage):
+    if isinstance(response, messages.ErrorMessage):
         raise ServerError.of(response.payload)
     return response

@@ -8,24 +8,15 @@ from typing import Any
 
 from manglecp.client.errors import RequestRefused
 from manglecp.client.working_state import AppliedDelta, FactObject
-from manglecp.wire import Violation
-from manglecp.wire.messages import (
-    UNSET,
-    IntentPayload,
-    IntentResult,
-    InvokeResult,
-    Level,
-    MacroTool,
-    SuggestedIntent,
-)
+from manglecp.wire import Violation, messages
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
     """A macro-tool, and the request that the server offered it for."""
 
-    definition: MacroTool
-    request: IntentPayload = field(repr=False)
+    definition: messages.MacroTool
+    request: messages.IntentPayload = field(repr=False)
 
     @property
     def macro_id(self) -> str:
@@ -37,42 +28,42 @@ class Tool:
 
     @property
     def description(self) -> str:
-        return "" if self.definition.description is UNSET else self.definition.description
+        return "" if self.definition.description is messages.UNSET else self.definition.description
 
     @property
-    def level(self) -> Level:
+    def level(self) -> messages.Level:
         return self.definition.disclosure_level
 
     @property
     def effects(self) -> tuple[str, ...] | None:
         """The side effects; None if they are unknown, because the definition is not complete."""
-        if self.definition.safety is UNSET:
+        if self.definition.safety is messages.UNSET:
             return None
         return self.definition.safety.side_effects or ("none",)  # an empty list has the same meaning
 
     @property
     def needs_approval(self) -> bool:
-        return self.definition.safety is not UNSET and self.definition.safety.requires_user_confirmation
+        return self.definition.safety is not messages.UNSET and self.definition.safety.requires_user_confirmation
 
     @property
     def repeatable(self) -> bool:
         """Whether two calls with the same arguments have the effect of one."""
         safety = self.definition.safety
-        return self.effects == ("none",) or (safety is not UNSET and safety.idempotent is True)
+        return self.effects == ("none",) or (safety is not messages.UNSET and safety.idempotent is True)
 
     @property
     def score(self) -> float | None:
         """A hint for ranking only; None if the server sent none."""
         metadata = self.definition.metadata
-        return None if metadata is UNSET or metadata.score is UNSET else metadata.score
+        return None if metadata is messages.UNSET or metadata.score is messages.UNSET else metadata.score
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationResult:
     """The tools that fit an intent. ``warnings`` are about facts whose predicate the server does not list."""
 
-    request: IntentPayload
-    result: IntentResult
+    request: messages.IntentPayload
+    result: messages.IntentResult
     warnings: tuple[Violation, ...] = ()
 
     @property
@@ -105,7 +96,7 @@ class InvocationResult:
     """The result of an invocation. ``applied`` has the changes that its delta made to the working state."""
 
     tool: Tool
-    response: InvokeResult
+    response: messages.InvokeResult
     applied: AppliedDelta
 
     @property
@@ -117,14 +108,14 @@ class InvocationResult:
         return self.response.observability.summary
 
     @property
-    def suggestions(self) -> tuple[SuggestedIntent, ...]:
+    def suggestions(self) -> tuple[messages.SuggestedIntent, ...]:
         return self.response.next.suggested_intents
 
     @property
     def continuation_facts(self) -> tuple[FactObject, ...]:
         return self.response.next.continuation_facts
 
-    def suggestion(self, which: int | str = 0) -> SuggestedIntent:
+    def suggestion(self, which: int | str = 0) -> messages.SuggestedIntent:
         """Return a suggested intent by position or name. Raises :class:`RequestRefused`."""
         for position, suggested in enumerate(self.suggestions):
             if which in (position, suggested.name):

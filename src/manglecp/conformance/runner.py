@@ -47,7 +47,7 @@ DEVIATIONS: Final[Mapping[str, str]] = {
     "SEC-33": "with x-approvals session facts are stored with the offers that they prove, for no other evaluation",
     "DATA-47": "with x-approvals session facts are stored with the offers that they prove, for no other evaluation",
 }
-"""Deliberate deviations of servers with the extension ``x-approvals``: such servers prove a tool again at its use."""
+"""Deliberate deviations with the extension ``x-approvals``: the server proves a tool again when it is invoked."""
 
 _MAX_SILENT_CHECKS: Final = 3
 _MIN_CLOSE_SECONDS: Final = 20.0  # the time limit of a disconnection, even if that of checks is shorter

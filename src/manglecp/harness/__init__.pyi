@@ -2,16 +2,9 @@ from .canonical_v1 import canonical as canonical, digest_v1 as digest_v1
 from .classes import Finding as Finding, TurnState as TurnState
 from .constraints import HANDLED_STOP_REASONS as HANDLED_STOP_REASONS, Constraints as Constraints
 from .evidence import Evidence as Evidence, Mutation as Mutation
-from .judgement import (
-    Judgement as Judgement,
-    judge as judge,
-)
+from .judgement import Judgement as Judgement, judge as judge
 from .readers import InvalidEvidence as InvalidEvidence
-from .sessions import (
-    AgentSession as AgentSession,
-    OpenTurn as OpenTurn,
-    StepRefused as StepRefused,
-)
+from .sessions import AgentSession as AgentSession, OpenTurn as OpenTurn, StepRefused as StepRefused
 from .states import (
     CallSpec as CallSpec,
     ForgedState as ForgedState,
@@ -27,8 +20,4 @@ from .states import (
     replay_turn as replay_turn,
 )
 from .turn import TurnBuilder as TurnBuilder
-from .witness import (
-    Witness as Witness,
-    verify as verify,
-    witness_of as witness_of,
-)
+from .witness import Witness as Witness, verify as verify, witness_of as witness_of

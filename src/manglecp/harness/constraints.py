@@ -283,9 +283,7 @@ DOCUMENTS: Final = {
     ),
     "governancePolicy": PolicyKind("governance_policy_digest", "governance.policy_package_mismatch"),
     "guardrailStagePolicy": PolicyKind(
-        "guardrail_stage_policy_digest",
-        "governance.guardrail_stage_missing",
-        _member("requiredStages", read_words),
+        "guardrail_stage_policy_digest", "governance.guardrail_stage_missing", _member("requiredStages", read_words)
     ),
     "evalGatePolicy": PolicyKind(
         "eval_gate_policy_digest", "governance.eval_lineage_missing", _member("thresholds", read_numbers_by_name)
@@ -296,9 +294,7 @@ DOCUMENTS: Final = {
         "handoff_contract_digest", "handoff.target_not_allowed", reader_of(HandoffConstraints)
     ),
     "mutationPolicy": PolicyKind(
-        "mutation_policy_digest",
-        "mutation.policy_digest_mismatch",
-        _member("requiredCapabilityClaims", read_texts),
+        "mutation_policy_digest", "mutation.policy_digest_mismatch", _member("requiredCapabilityClaims", read_texts)
     ),
 }
 

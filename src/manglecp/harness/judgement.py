@@ -60,9 +60,7 @@ def _upstream_use(row: ToolUse) -> dict[str, Any]:
 
 def _upstream_handoff(row: Handoff) -> dict[str, Any]:
     return _without_none(
-        target=row.target,
-        requiredArtifactRefs=row.required_artifact_refs or None,
-        returnPathRef=row.return_path_ref,
+        target=row.target, requiredArtifactRefs=row.required_artifact_refs or None, returnPathRef=row.return_path_ref
     )
 
 

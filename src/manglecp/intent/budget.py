@@ -23,7 +23,7 @@ from manglecp.wire.messages import Level, MacroTool, Skill
 
 # ``adaptive`` applies the pack's thresholds (EVAL-34); other preferences are one level for all tools. An upgraded tool,
 # whose macro id the client sent, is shown in full whatever its score; an id of a tool that was not proven is ignored
-# (OPEN-16). Dependencies of a shown tool are shown at least by name (contract 4).
+# (OPEN-16). Dependencies of a shown tool are shown at least by name.
 Preference: TypeAlias = Literal["full", "condensed", "minimal", "adaptive"]
 
 DEMOTED: Final[Mapping[Level, Level]] = {"full": "condensed", "condensed": "minimal"}
@@ -82,7 +82,7 @@ def cap_tools(tools: Iterable[Definition], max_tools: int | None, upgrades: Coll
     requires = {tool.tool: tool.requires for tool in ranked}
     names: set[str] = set()
     for tool in sorted(ranked, key=lambda tool: tool.macro_id not in upgrades):  # stable: within each group best first
-        new = requires_closure([tool.tool], requires) & requires.keys() - names
+        new = requires_closure([tool.tool], requires) & (requires.keys() - names)
         if len(names) + len(new) <= max_tools:
             names |= new
     return [tool for tool in ranked if tool.tool in names]
@@ -160,7 +160,7 @@ def _edits(
     for name, view in views.items():
         for needed in view.definition.requires:
             dependents.setdefault(needed, []).append(name)
-    lowest_first = sorted(views, reverse=True)
+    lowest_first = sorted(views, reverse=True)  # of equal scores, the last name first
     lowest_first.sort(key=lambda name: (views[name].definition.macro_id in upgraded, views[name].definition.score))
 
     def change(name: str, **changes: object) -> dict[str, ToolView | None]:
@@ -174,8 +174,8 @@ def _edits(
                 yield change(name, inline=views[name].inline - {skill_id})
     for name in lowest_first:
         if views[name].level == "full":
-            for left in range(views[name].resource_count - 1, -1, -1):
-                yield change(name, resource_count=left)
+            for remaining in range(views[name].resource_count - 1, -1, -1):
+                yield change(name, resource_count=remaining)
     for level, lower in DEMOTED.items():
         for name in lowest_first:
             if views[name].level == level:

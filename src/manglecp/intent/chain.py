@@ -17,7 +17,7 @@ from manglecp.base.text import escape_invisible, has_invisible
 from manglecp.intent.definition import AmbiguousFlaw, Argument, ChainStep, Flaw, SafetyData, Undo
 from manglecp.intent.input_schema import ExposedParameter, input_schema, result_schema
 from manglecp.intent.kernel import SINGLE_VALUED
-from manglecp.mangle import NotPlain, Value, plain
+from manglecp.mangle import NotPlain, Value, plain_json
 from manglecp.pack import ActionDescription
 from manglecp.wire.messages import SIDE_EFFECTS
 
@@ -308,7 +308,7 @@ class _Builder:
 
 def _plain(value: Value) -> Any:
     try:
-        return plain(value)
+        return plain_json(value)
     except NotPlain as error:
         raise Flaw(f"a value cannot be written as JSON: {error}") from None
 

@@ -32,7 +32,7 @@ _SELECTING: Final = (("mandatory", 1), ("relevant", 2))
 
 
 def validity(evaluation: IntentEvaluation, tool: str) -> tuple[int | None, int | None] | None:
-    """Return ``not_before`` and ``expires_at`` in nanoseconds, both None without a window; None for an expired tool."""
+    """Return ``not_before`` and ``expires_at`` in nanoseconds: (None, None) if unlimited, None for an expired tool."""
     end = _declared_end(evaluation, tool)
     if end is None:
         end = _selection_end(evaluation, tool)
@@ -59,11 +59,11 @@ def _selection_end(evaluation: IntentEvaluation, tool: str) -> int | None:
     """Return when the last reason for the selection of the tool expires; None if one does not expire."""
     lookup, result = evaluation.lookup, evaluation.result
     reasons: list[Fact] = []
-    if lookup.rows("kept", 1, tool):  # it was chosen itself, not only as a dependency
+    if lookup.rows("kernel.kept", 1, tool):  # it was chosen itself, not only as a dependency
         if not any(result.may_expire(key, tool) for key in _SELECTING):
             return None
         reasons += [Fact("candidate", row) for row in lookup.rows("candidate", 3, tool)]
-    reasons += [Fact("needed", row) for row in lookup.rows("needed", 1, tool)]
+    reasons += [Fact("kernel.needed", row) for row in lookup.rows("kernel.needed", 1, tool)]
     latest: int | None = None
     for reason in reasons:
         end = result.expiry(reason)
@@ -95,7 +95,7 @@ class CachedComposition:
 
 DefinitionCache: TypeAlias = LruCache[Any, CachedComposition]
 """Definitions over one base, by the facts about the tool that differ from the base."""
-CACHED: Final = 2048  # entries of the cache
+MAX_DEFINITIONS: Final = 2048  # entries of a DefinitionCache
 _MAX_CACHE_KEY_SIZE: Final = 1000  # by :func:`part_size`: a value, or sixteen characters of a string, counts one
 
 
@@ -128,6 +128,7 @@ class Composer:
                 self._cache.put(key, entry)
         template = entry.template
         if isinstance(template, Flaw):
+            # A copy: raising the cached exception would add to its traceback, which keeps frames alive.
             raise type(template)(template.message, template.fix)
         window = validity(self.evaluation, tool)
         if window is None:
@@ -185,7 +186,7 @@ class Composer:
             requires=tuple(name for _, name in rows["requires"]),
         )
 
-    def all(self, tools: Iterable[str]) -> tuple[list[Definition], dict[str, Flaw]]:
+    def compose_all(self, tools: Iterable[str]) -> tuple[list[Definition], dict[str, Flaw]]:
         """Return the definitions of the tools and their dependencies, and the flaws by tool.
 
         A tool that requires a flawed one is left out: no definition may require a tool that is not offered.

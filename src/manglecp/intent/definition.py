@@ -34,7 +34,7 @@ class Argument:
     source: Literal["value", "call", "step", "kept", "preview"]
     value: Any = None
     """Frozen JSON (``value``), the name of a call argument (``call``), a JSON Pointer into a result (``step``), the run
-    and name of a kept value (``kept``), or a member of the result of the action's preview (``preview``)."""
+    and name of a value of an earlier run (``kept``), or a result member of the action's preview (``preview``)."""
     step: int | None = None  # the number of the step whose result has the value (``step``)
 
 

@@ -13,11 +13,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
+from manglecp import mangle
 from manglecp.base.cache import LruCache
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.source import Source, Span, Trust
 from manglecp.base.suggestions import did_you_mean
-from manglecp.intent.composition import CACHED, DefinitionCache
+from manglecp.intent.composition import MAX_DEFINITIONS, DefinitionCache
 from manglecp.intent.fact_sources import (
     FactSource,
     declarations,
@@ -27,28 +28,13 @@ from manglecp.intent.fact_sources import (
     generated_facts_message,
     generator_problems,
 )
-from manglecp.intent.kernel import CLOSED, OWNERS, PREDICATES, SINGLE_VALUED, kernel_units, owners, published_above
+from manglecp.intent.kernel import CLOSED, OWNERS, PREDICATES, SINGLE_VALUED, forbidden_inputs, kernel_units, owners
 from manglecp.intent.kernel_statements import Statements
 from manglecp.intent.lint import cross_check, find_hidden_texts, find_misspelt, find_untimed
 from manglecp.intent.names import IMPORTED, RuleSet, check_names
 from manglecp.intent.redaction import policy_predicates
 from manglecp.intent.run_facts import RunRuleIndex
 from manglecp.intent.value_lint import changeable_predicates, check_derived_rows, flawed_tools
-from manglecp.mangle import (
-    FALSE,
-    TRUE,
-    Base,
-    External,
-    Fact,
-    Key,
-    LimitError,
-    Limits,
-    MangleError,
-    Program,
-    Value,
-    parse,
-    resolve,
-)
 from manglecp.mangle.syntax import Unit
 from manglecp.pack import Pack, PackError, pack_problem
 from manglecp.pack.factfiles import FactFile, read_facts
@@ -60,17 +46,17 @@ class Domain:
     """A pack that is ready for evaluation. Made by :meth:`load`; thread-safe."""
 
     pack: Pack
-    program: Program
-    base: Base
+    program: mangle.Program
+    base: mangle.Base
     profile: Profile
     digest: str  # over everything that responses depend on, except the kernel and generated facts
     warnings: tuple[Diagnostic, ...] = ()
     required: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # predicates a request must state, by intent
     facts_version: str = ""  # changes with the facts of the pack's generators; empty without generators
-    definitions: DefinitionCache = field(default_factory=lambda: LruCache(CACHED), repr=False, compare=False)
+    definitions: DefinitionCache = field(default_factory=lambda: LruCache(MAX_DEFINITIONS), repr=False, compare=False)
     logged_flaws: LruCache[str, bool] = field(default_factory=lambda: LruCache(4096), repr=False, compare=False)
     """Tools whose flaw was logged; bounded, because tool names may come from clients."""
-    policy: frozenset[Key] = frozenset()  # predicates that belong to policy
+    policy: frozenset[mangle.Key] = frozenset()  # predicates that belong to policy
 
     @cached_property
     def run_rules(self) -> RunRuleIndex:
@@ -82,8 +68,8 @@ class Domain:
         cls,
         pack: Pack,
         *,
-        externals: Mapping[str, External] | None = None,
-        facts: Iterable[Fact] = (),
+        externals: Mapping[str, mangle.External] | None = None,
+        facts: Iterable[mangle.Fact] = (),
         generated: FactSource | None = None,
     ) -> Domain:
         """Analyse the rules, read the fact files and evaluate the base. Raises PackError with all problems.
@@ -93,17 +79,17 @@ class Domain:
         """
         return _Loader(pack, dict(externals or {}), list(facts), generated).load()
 
-    def changed(self, added: Iterable[Fact], removed: Iterable[Fact], version: str) -> Domain:
+    def changed(self, added: Iterable[mangle.Fact], removed: Iterable[mangle.Fact], version: str) -> Domain:
         """Return a copy with other generated facts. Raises :class:`manglecp.mangle.MangleError`."""
         base = self.base.with_facts(added, removed, check=False, limits=_limits(self.pack))
-        return replace(self, base=base, facts_version=version, definitions=LruCache(CACHED))
+        return replace(self, base=base, facts_version=version, definitions=LruCache(MAX_DEFINITIONS))
 
 
 class _Loader:
     """Collects problems in ``problems``. ``all_readable`` becomes false if a rule or fact file cannot be read."""
 
     def __init__(
-        self, pack: Pack, externals: dict[str, External], facts: list[Fact], generated: FactSource | None
+        self, pack: Pack, externals: dict[str, mangle.External], facts: list[mangle.Fact], generated: FactSource | None
     ) -> None:
         self.pack = pack
         self.externals = externals
@@ -113,18 +99,20 @@ class _Loader:
         self.problems: list[Diagnostic] = list(pack.warnings)
         self.all_readable = True
         self.parsed = list(self._parse())
-        self.units, _ = resolve(unit for unit in self.parsed if isinstance(unit, Unit))
+        self.units, _ = mangle.resolve(unit for unit in self.parsed if isinstance(unit, Unit))
         self.decls = [decl for unit in self.units for decl in unit.decls]
         self.clauses = [clause for unit in self.units for clause in unit.clauses]
-        self.kernel_facts: list[tuple[str, Fact]] = []  # facts of kernel predicates, with the file that states them
-        self.facts_by_file: list[tuple[str, list[Fact]]] = []
+        self.kernel_facts: list[
+            tuple[str, mangle.Fact]
+        ] = []  # facts of kernel predicates, with the file that states them
+        self.facts_by_file: list[tuple[str, list[mangle.Fact]]] = []
 
     def _parse(self) -> Iterator[Unit | Source]:
         """Yield parsed rule files. One that does not parse stays a source: loading the program reports why."""
         for source in self.pack.sources:
             try:
-                yield parse(source)
-            except MangleError:
+                yield mangle.parse(source)
+            except mangle.MangleError:
                 self.all_readable = False
                 yield source
 
@@ -143,7 +131,7 @@ class _Loader:
         self.problems += program.warnings
         self.problems += direction_problems(program.predicates, CLOSED, {rule.head.key for rule in program.rules})
         owned = owners(program)
-        self.problems += published_above(program, owned)
+        self.problems += forbidden_inputs(program, owned)
         self._check_generators(owned)
         facts = self._read_facts(program, owned)
         self._cross_check()
@@ -170,10 +158,10 @@ class _Loader:
             policy=policy_predicates(program),
         )
 
-    def _check_generators(self, owned: Mapping[Key, Trust]) -> None:
+    def _check_generators(self, owned: Mapping[mangle.Key, Trust]) -> None:
         self.problems += generator_problems(self.pack, self.decls, self.clauses, owned, self.all_readable)
 
-    def _generate_facts(self, program: Program) -> Iterable[Fact]:
+    def _generate_facts(self, program: mangle.Program) -> Iterable[mangle.Fact]:
         """Run the generators, which may be slow, only if there is no error so far."""
         if self.generated is None or any(problem.severity == "error" for problem in self.problems):
             return ()
@@ -191,9 +179,9 @@ class _Loader:
         else:
             self.problems += [problem for problem in problems if problem.severity == "error"]
 
-    def _check_names(self, base: Base | None = None) -> None:
+    def _check_names(self, base: mangle.Base | None = None) -> None:
         assertable = self._assertable()
-        constant: set[Key] = set()
+        constant: set[mangle.Key] = set()
         if base is not None:
             variable = {*assertable, *self.generated_predicates, *self.pack.externals}
             volatile = {key for key, number in base.compiled.ids.items() if number in base.compiled.volatile}
@@ -221,19 +209,21 @@ class _Loader:
                         fix = f'write Decl {name}(…) descr [direction("input")], or {did_you_mean(name, assertable)}'
                         self.problems.append(pack_problem("pack.toml", message, intent.line, fix=fix))
 
-    def _load_program(self) -> Program | None:
+    def _load_program(self) -> mangle.Program | None:
         try:
-            return Program.load([*kernel_units(), *self.parsed, declarations(self.pack, self.decls)], owners=OWNERS)
-        except MangleError as error:
+            return mangle.Program.load(
+                [*kernel_units(), *self.parsed, declarations(self.pack, self.decls)], owners=OWNERS
+            )
+        except mangle.MangleError as error:
             self.problems += error.diagnostics
             return None
 
-    def _load_declarations(self) -> Program:
+    def _load_declarations(self) -> mangle.Program:
         """Return a program of the declarations alone, which suffice to read fact files if the rules are wrong."""
-        kernel, _ = resolve(kernel_units())
-        return Program.of_declarations([decl for unit in kernel for decl in unit.decls] + self.decls)
+        kernel, _ = mangle.resolve(kernel_units())
+        return mangle.Program.of_declarations([decl for unit in kernel for decl in unit.decls] + self.decls)
 
-    def _read_facts(self, program: Program, owned: Mapping[Key, Trust]) -> list[Fact]:
+    def _read_facts(self, program: mangle.Program, owned: Mapping[mangle.Key, Trust]) -> list[mangle.Fact]:
         facts = list(self.added_facts)
         self._record_facts(IMPORTED, self.added_facts, owned)
         for path_text in self.pack.fact_files:
@@ -242,7 +232,7 @@ class _Loader:
             name = str(path.relative_to(self.pack.folder)) if is_inside else path.name
             try:
                 new = read_facts([FactFile(path, name=name, sha256=self.pack.fact_digests.get(path_text))], program)
-            except MangleError as error:
+            except mangle.MangleError as error:
                 # A rule file that did not parse may declare an unknown predicate.
                 self.problems += (
                     diagnostic
@@ -259,7 +249,7 @@ class _Loader:
             facts += new
         return facts
 
-    def _record_facts(self, file: str, facts: list[Fact], owned: Mapping[Key, Trust]) -> None:
+    def _record_facts(self, file: str, facts: list[mangle.Fact], owned: Mapping[mangle.Key, Trust]) -> None:
         """Record facts of kernel predicates, and reject facts of predicates that a fact file may not extend."""
         self.facts_by_file.append((file, facts))
         self.kernel_facts += [(file, fact) for fact in facts if fact.predicate in PREDICATES]
@@ -273,20 +263,20 @@ class _Loader:
                 message = f"{name} belongs to {owner.label}, a fact file may not add to it"
                 self.problems.append(pack_problem(file, message, fix="write it in a rule file of that level"))
 
-    def _evaluate_base(self, program: Program, facts: list[Fact]) -> Base | None:
+    def _evaluate_base(self, program: mangle.Program, facts: list[mangle.Fact]) -> mangle.Base | None:
         facts = [*facts, *_pack_facts(self.pack)]
         if any(clause.head.key == ("permitted", 1) for clause in self.clauses):
-            facts.append(Fact("permitted_only", ()))
+            facts.append(mangle.Fact("permitted_only", ()))
         try:
             return program.base(facts, externals=self.externals, limits=_limits(self.pack))
-        except LimitError as error:
+        except mangle.LimitError as error:
             self.problems.append(_limit_diagnostic(error))
             return None
-        except MangleError as error:
+        except mangle.MangleError as error:
             self.problems += error.diagnostics
             return None
 
-    def _check_single_values(self, base: Base) -> None:
+    def _check_single_values(self, base: mangle.Base) -> None:
         """Report the first key of each single-valued predicate that has two values in the base."""
         for name, key_columns in SINGLE_VALUED.items():
             predicate = next(key for key in base.program.predicates if key[0] == name)
@@ -302,7 +292,7 @@ class _Loader:
                     break
                 seen.add(key)
 
-    def _second_head(self, predicate: str, key: tuple[Value, ...]) -> Span | None:
+    def _second_head(self, predicate: str, key: tuple[mangle.Value, ...]) -> Span | None:
         """Return the span of the second clause head with these first arguments, or None."""
         heads = (clause.head for clause in self.clauses)
         spans = [head.span for head in heads if head.predicate == predicate and head.args[: len(key)] == key]
@@ -321,29 +311,29 @@ def _sort_key(problem: Diagnostic) -> tuple[str, int, int, str]:
     return problem.file, problem.line or 0, problem.column or 0, problem.message
 
 
-def _pack_facts(pack: Pack) -> Iterator[Fact]:
+def _pack_facts(pack: Pack) -> Iterator[mangle.Fact]:
     for action in pack.actions.values():
-        yield Fact("action", (action.name,))
-        yield Fact("action_tier", (action.name, action.tier))
+        yield mangle.Fact("action", (action.name,))
+        yield mangle.Fact("action_tier", (action.name, action.tier))
         for effect in action.effects:
-            yield Fact("action_effect", (action.name, effect))
+            yield mangle.Fact("action_effect", (action.name, effect))
         required = action.input_schema.get("required", ())
         for param in action.input_schema.get("properties", {}):
-            yield Fact("action_param", (action.name, param, TRUE if param in required else FALSE))
+            yield mangle.Fact("action_param", (action.name, param, mangle.TRUE if param in required else mangle.FALSE))
     for skill in pack.skills:
-        yield Fact("skill", (skill,))
+        yield mangle.Fact("skill", (skill,))
     for name, value in pack.params.items():
-        yield Fact("setting", (name, value))
+        yield mangle.Fact("setting", (name, value))
 
 
-def _limits(pack: Pack) -> Limits:
+def _limits(pack: Pack) -> mangle.Limits:
     limits = pack.settings.limits
-    return Limits(
+    return mangle.Limits(
         derived_facts=limits.max_base_facts, intervals=limits.max_intervals_per_atom, seconds=limits.max_load_ms / 1_000
     )
 
 
-def _limit_diagnostic(error: LimitError) -> Diagnostic:
+def _limit_diagnostic(error: mangle.LimitError) -> Diagnostic:
     problem = error.diagnostics[0]
     setting = next((name for unit, name in _SETTINGS.items() if error.unit.startswith(unit)), None)
     fix = "make the recursion of the rules finite" + (f", or raise limits.{setting} in pack.toml" if setting else "")

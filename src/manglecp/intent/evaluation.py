@@ -13,22 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias, cast
 
+from manglecp import wire
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.intent.definition import Phase
 from manglecp.intent.domain import Domain
 from manglecp.intent.identity import Identity
 from manglecp.mangle import Fact, LimitError, Limits, MangleError, Result, Value, order_key
-from manglecp.wire import (
-    UPGRADE,
-    Fault,
-    Violation,
-    WireError,
-    budget_exceeded,
-    malformed,
-    read_eval_time,
-    refused_facts,
-    to_value,
-)
 from manglecp.wire.messages import Diagnostics, Intent, IntentRequest
 
 Row: TypeAlias = tuple[Value, ...]
@@ -110,18 +100,14 @@ class IntentEvaluation:
 
 
 def evaluate(
-    domain: Domain,
-    request: IntentRequest,
-    identity: Identity,
-    *,
-    clock: Callable[[], int] = time.time_ns,
+    domain: Domain, request: IntentRequest, identity: Identity, *, clock: Callable[[], int] = time.time_ns
 ) -> IntentEvaluation:
     """Evaluate a request at its own evaluation time, else at that of the clock. Raises WireError."""
     payload = request.payload
     if (count := len(set(payload.options.why_not))) > MAX_WHY_NOT_NAMES:
         message = f"x-why_not names {count} tools, and at most {MAX_WHY_NOT_NAMES} are answered"
-        raise malformed(message, "$.payload.options.x-why_not", "ask in several requests")
-    return evaluate_at(read_eval_time(payload.eval_time, clock), domain, request, identity)
+        raise wire.malformed(message, "$.payload.options.x-why_not", "ask in several requests")
+    return evaluate_at(wire.read_eval_time(payload.eval_time, clock), domain, request, identity)
 
 
 def evaluate_at(
@@ -136,7 +122,7 @@ def evaluate_at(
         limit=domain.pack.settings.limits.max_facts_per_request,
         required=domain.required.get(payload.intent.name, ()),
     )
-    session = [fact for fact in client_facts if fact.predicate != UPGRADE]
+    session = [fact for fact in client_facts if fact.predicate != wire.UPGRADE]
     result = _run(domain, [*session, *request_facts(payload.intent, identity), *run_facts], now, limits)
     lookup = Lookup(result)
     _check_policy(lookup, request, identity)
@@ -150,7 +136,7 @@ def evaluate_at(
         now=now,
         session=session,
         selected=tuple(sorted(selected, key=lambda tool: (-tool.score, tool.tool))),
-        upgrades=frozenset(str(fact.args[0]) for fact in client_facts if fact.predicate == UPGRADE),
+        upgrades=frozenset(str(fact.args[0]) for fact in client_facts if fact.predicate == wire.UPGRADE),
         duration_ns=time.perf_counter_ns() - started,
         limits=limits,
         lookup=lookup,
@@ -178,9 +164,11 @@ def request_facts(intent: Intent, identity: Identity) -> Iterator[Fact]:
         if value is None:
             continue  # null counts as absent
         try:
-            yield Fact("intent_param", (key, to_value(value)))
-        except Fault as fault:
-            raise malformed(fault.message, fault.inside("payload", "intent", "params", key).path, fault.fix) from None
+            yield Fact("intent_param", (key, wire.to_value(value)))
+        except wire.Fault as fault:
+            raise wire.malformed(
+                fault.message, fault.inside("payload", "intent", "params", key).path, fault.fix
+            ) from None
     yield Fact("client", (identity.name,))
     yield Fact("client_trust", (identity.trust,))
     for permission in sorted(identity.permissions):
@@ -204,7 +192,7 @@ def _run(domain: Domain, facts: Sequence[Fact], now: int, limits: EffectiveLimit
         # external predicate is internal too: no limit of the client would give it more time.
         for diagnostic in error.diagnostics:
             _log.error("the rules of %s failed: %s", domain.pack.name, _log_text(diagnostic))
-        raise WireError("evaluation_failed", "The rules of this server failed on this request") from error
+        raise wire.WireError("evaluation_failed", "The rules of this server failed on this request") from error
 
 
 def _log_text(diagnostic: Diagnostic) -> str:
@@ -215,25 +203,25 @@ def _log_text(diagnostic: Diagnostic) -> str:
     return " ".join(f"{place}{cause}{rule}".split())
 
 
-def _limit_error(error: LimitError, limits: EffectiveLimits) -> WireError:
+def _limit_error(error: LimitError, limits: EffectiveLimits) -> wire.WireError:
     if error.unit == "seconds":
         return _timeout(limits.milliseconds)
     if error.unit.startswith("intervals"):
         advice = "Send fewer or wider intervals, or increase max_intervals_per_atom in constraints."
         count = limits.intervals
-        return budget_exceeded("interval_limit_exceeded", count, count, "intervals_per_atom", advice)
+        return wire.budget_exceeded("interval_limit_exceeded", count, count, "intervals_per_atom", advice)
     if error.unit == "derived facts":
         advice = "Reduce the number of facts in the request, or increase max_facts_created in constraints."
         count = limits.facts
-        return budget_exceeded("derivation_limit_exceeded", count, count, "derived_facts", advice)
+        return wire.budget_exceeded("derivation_limit_exceeded", count, count, "derived_facts", advice)
     unit = error.unit.replace(" ", "_")
     advice = "Reduce the number or the size of the facts in the request."
-    return budget_exceeded("derivation_limit_exceeded", error.limit, error.limit, unit, advice)
+    return wire.budget_exceeded("derivation_limit_exceeded", error.limit, error.limit, unit, advice)
 
 
-def _timeout(milliseconds: int) -> WireError:
+def _timeout(milliseconds: int) -> wire.WireError:
     advice = "Reduce the number of facts in the request, or increase max_compute_ms in constraints."
-    return budget_exceeded("evaluation_timeout", milliseconds, milliseconds, "ms", advice)
+    return wire.budget_exceeded("evaluation_timeout", milliseconds, milliseconds, "ms", advice)
 
 
 def _check_policy(lookup: Lookup, request: IntentRequest, identity: Identity) -> None:
@@ -241,14 +229,14 @@ def _check_policy(lookup: Lookup, request: IntentRequest, identity: Identity) ->
     denied = lookup.all("intent_denied", 1)
     if denied:
         code = "auth_required" if identity.anonymous else "auth_insufficient"
-        raise WireError(code, str(denied[0][0]))
+        raise wire.WireError(code, str(denied[0][0]))
     reasons: dict[str, str] = {}
     for predicate, reason in lookup.all("fact_denied", 2):
         reasons.setdefault(str(predicate), str(reason))
     violations = [
-        Violation(fact_index=index, predicate=name, issue="policy_violation", message=reasons[name])
+        wire.Violation(fact_index=index, predicate=name, issue="policy_violation", message=reasons[name])
         for index, fact in enumerate(request.payload.facts if reasons else ())
         if (name := fact["pred"]) in reasons
     ]
     if violations:
-        raise refused_facts(violations)
+        raise wire.refused_facts(violations)

@@ -85,7 +85,7 @@ def result_schema(schema: Any) -> dict[str, Any]:
     if not isinstance(schema, dict):
         raise Flaw("the schema of the result is not an object", 'write a map such as {"type": "object"}')
     definitions = _Definitions()
-    owner = ExposedParameter("result", "result", "result", schema)
+    owner = ExposedParameter(name="result", param="result", action="result", schema=schema)
     return definitions.complete(definitions.copy(_without_definitions(schema), owner))
 
 
@@ -95,7 +95,8 @@ def _without_definitions(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 def _property(parameter: ExposedParameter) -> dict[str, Any]:
     schema = parameter.schema.get("properties", {}).get(parameter.param, {})
-    return dict(schema) if isinstance(schema, Mapping) else {} if schema is True else {"not": {}}
+    boolean_schema: dict[str, Any] = {} if schema is True else {"not": {}}  # as an object
+    return dict(schema) if isinstance(schema, Mapping) else boolean_schema
 
 
 def _without_annotations(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -69,8 +69,6 @@ OWNERS: Final = {
 # A predicate belongs to the level that the kernel or its declaration names, else to that of its most trusted clause.
 # Fact files have at most the domain's trust and clients have none (EVAL-41), so neither may add to predicates of policy
 # or above.
-
-
 def owners(program: Program) -> Mapping[Key, Trust]:
     """Return the owner of every predicate that does not belong to the domain."""
     owner_of: dict[Key, Trust] = {}
@@ -85,7 +83,7 @@ def owners(program: Program) -> Mapping[Key, Trust]:
     return {key: owner for key, owner in owner_of.items() if owner < Trust.DOMAIN}
 
 
-def published_above(program: Program, owned: Mapping[Key, Trust]) -> Iterator[Diagnostic]:
+def forbidden_inputs(program: Program, owned: Mapping[Key, Trust]) -> Iterator[Diagnostic]:
     """Yield an error for each predicate that clients may state although policy or the kernel owns it."""
     for key, owner in sorted(owned.items()):
         predicate = program.predicates[key]

@@ -39,12 +39,12 @@ class Statement:
 
 
 class Statements:
-    """Statements by predicate and tool. ``complete`` if every rule and fact file was readable."""
+    """Statements by predicate and tool; ``is_complete`` is whether every rule and fact file was readable."""
 
     def __init__(
-        self, clauses: Iterable[Clause], facts: Iterable[tuple[str, Fact]] = (), complete: bool = True
+        self, clauses: Iterable[Clause], facts: Iterable[tuple[str, Fact]] = (), is_complete: bool = True
     ) -> None:
-        self.complete = complete
+        self.is_complete = is_complete
         self._by_key: dict[Key, list[Statement]] = {}
         self._by_tool: dict[Key, dict[Value | None, list[Statement]]] = {}
         for clause in clauses:
@@ -69,7 +69,7 @@ class Statements:
 
     def may_have(self, tool: str, predicate: str, arity: int) -> bool:
         """Return whether a statement about the tool exists, or may exist in an unreadable file."""
-        return not self.complete or bool(self.of(tool, predicate, arity))
+        return not self.is_complete or bool(self.of(tool, predicate, arity))
 
 
 class ProblemList:

@@ -20,7 +20,7 @@ from manglecp.intent.kernel import PREDICATES
 from manglecp.intent.kernel_statements import ProblemList, Statement, Statements
 from manglecp.intent.rendering import uri
 from manglecp.intent.value_lint import check_arguments, check_results
-from manglecp.mangle import Duration, Key, NotPlain, Program, Trust, argument_span, closure, plain
+from manglecp.mangle import Duration, Key, NotPlain, Program, Trust, argument_span, closure, plain_json
 from manglecp.mangle.syntax import Apply, Atom, Clause, Decl, Literal, Premise, Term, Unit, Variable, bound_variables
 from manglecp.pack import Pack, pack_problem
 from manglecp.wire import UNTIMED, UNTIMED_MEANINGS, direction_of
@@ -179,7 +179,7 @@ _POINTER: Final = re.compile(r"(?:/(?:[^~/]|~[01])*)*")
 def may_have_step(statements: Statements, tool: str, number: int) -> bool:
     """Return False only if all steps of the tool are known and none has this number."""
     steps = statements.of(tool, "macro_step", 3)
-    return not statements.complete or any(step.args[1] in (number, None) for step in steps)
+    return not statements.is_complete or any(step.args[1] in (number, None) for step in steps)
 
 
 def cross_check(pack: Pack, clauses: Sequence[Clause], statements: Statements) -> list[Diagnostic]:
@@ -242,9 +242,9 @@ class _CrossCheck:
             try:
                 if predicate == "macro_param":
                     name = statement.args[1] if isinstance(statement.args[1], str) else "value"
-                    input_schema((), {name: plain(value)})
+                    input_schema((), {name: plain_json(value)})
                 else:
-                    result_schema(plain(value))
+                    result_schema(plain_json(value))
             except (Flaw, NotPlain) as flaw:
                 fix = flaw.fix if isinstance(flaw, Flaw) else None
                 self._report(statement, column, str(flaw), fix)
@@ -283,7 +283,7 @@ class _CrossCheck:
     def _check_optional_params(self) -> None:
         for statement in self._each("optional_param", 2):
             tool, name = statement.args
-            if isinstance(tool, str) and isinstance(name, str) and self.statements.complete:
+            if isinstance(tool, str) and isinstance(name, str) and self.statements.is_complete:
                 params = set(self._parameters(tool))
                 if name not in params and None not in params:
                     message = f"{tool} has no parameter {name!r} that could be left out"

@@ -26,19 +26,7 @@ from manglecp.pack import (
     outline_manifest,
     read_pack,
 )
-from manglecp.wire.messages import (
-    TIME_FORMATS,
-    UNSET,
-    Auth,
-    Capabilities,
-    Endpoints,
-    ExternalPredicate,
-    FactsProfile,
-    IntentDescription,
-    Manifest,
-    ServerLimits,
-    Status,
-)
+from manglecp.wire import messages
 
 EXTENSIONS: Final = {
     "x-why_not": {
@@ -64,46 +52,52 @@ EXTENSIONS: Final = {
 
 def manifest(
     domain: Domain,
-    status: Status = "ready",
-    endpoints: Endpoints | None = None,
-    auth: Auth | None = None,
+    status: messages.Status = "ready",
+    endpoints: messages.Endpoints | None = None,
+    auth: messages.Auth | None = None,
     extensions: dict[str, Any] | None = None,
-) -> Manifest:
+) -> messages.Manifest:
     """Return the manifest. ``endpoints`` are for HTTP; ``auth`` replaces the pack's; ``extensions`` are added."""
     pack = domain.pack
     limits, configured = pack.settings.limits, pack.settings.auth
-    auth = auth or Auth(
-        required=configured.required, schemes=configured.schemes or UNSET, token_url=configured.token_url or UNSET
+    auth = auth or messages.Auth(
+        required=configured.required,
+        schemes=configured.schemes or messages.UNSET,
+        token_url=configured.token_url or messages.UNSET,
     )
     outline = outline_manifest(pack.settings, status, endpoints, auth).payload
-    affinities = dict(pack.settings.domain.affinities) or UNSET
-    return Manifest(
+    affinities = dict(pack.settings.domain.affinities) or messages.UNSET
+    return messages.Manifest(
         payload=msgspec.structs.replace(
             outline,
             domain=msgspec.structs.replace(outline.domain, affinities=affinities),
             intents=tuple(map(_intent, pack.settings.intents)),
-            facts_profile=FactsProfile(time_formats=TIME_FORMATS, predicates=domain.profile.schemas()),
-            capabilities=Capabilities(
+            facts_profile=messages.FactsProfile(
+                time_formats=messages.TIME_FORMATS, predicates=domain.profile.schemas()
+            ),
+            capabilities=messages.Capabilities(
                 temporal=True,
                 external_predicates=tuple(_external(pack.externals[name]) for name in sorted(pack.externals)),
             ),
-            limits=ServerLimits(**{name: getattr(limits, name) for name in ServerLimits.__struct_fields__}),
+            limits=messages.ServerLimits(
+                **{name: getattr(limits, name) for name in messages.ServerLimits.__struct_fields__}
+            ),
             extensions=_extensions(domain, extensions or {}),
         )
     )
 
 
-def _intent(intent: IntentSettings) -> IntentDescription:
-    return IntentDescription(
+def _intent(intent: IntentSettings) -> messages.IntentDescription:
+    return messages.IntentDescription(
         name=intent.name,
         description=intent.description,
-        required_facts=intent.required_facts or UNSET,
-        optional_facts=intent.optional_facts or UNSET,
+        required_facts=intent.required_facts or messages.UNSET,
+        optional_facts=intent.optional_facts or messages.UNSET,
     )
 
 
-def _external(external: ExternalDescription) -> ExternalPredicate:
-    return ExternalPredicate(
+def _external(external: ExternalDescription) -> messages.ExternalPredicate:
+    return messages.ExternalPredicate(
         predicate=external.predicate,
         arity=external.arity,
         description=external.description or f"Answered by the server: {external.predicate}",

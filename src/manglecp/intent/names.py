@@ -113,13 +113,15 @@ class _NameCheck:
         self.sources: dict[Kind, set[str]] = {}  # by kind, the predicates that can add names
         defined: dict[Kind, set[str]] = {}
         for kind, columns in _DEFINITIONS.items():
-            names, sources = zip(*map(flow.values, columns), strict=True)
-            defined[kind], self.sources[kind] = set().union(*names), set().union(*sources)
-        self.defining = flow.names.keys()
+            contents = [flow.content(column) for column in columns]
+            defined[kind] = {name for content in contents for name in content.names}
+            self.sources[kind] = {source for content in contents for source in content.sources}
+        self.defining = flow.contents.keys()
         uses = [*self._uses(), *self._computed_uses()]
         settings, actions = rules.pack.settings, rules.pack.actions
         listed = {intent.name for intent in settings.intents}
         self.intent_params = {param for intent in settings.intents for param in intent.params}
+        # Unless pack.toml lists intents and their parameters, those that rules of the domain read exist.
         domain_uses = [use for use in uses if use.span is None or use.span.source.trust > Trust.POLICY]
         self.existing: dict[Kind, Collection[str]] = {
             "tool": defined["tool"],
@@ -183,7 +185,7 @@ class _NameCheck:
                 if isinstance(term, str) and (kinds := self.columns.get(column)):
                     yield _Use(term, kinds, atom.predicate, argument_span(atom, column[1]))
             kinds_of = self._kinds_of(clause)
-            for variable, name, span in _compared(clause):
+            for variable, name, span in _comparisons(clause):
                 if kinds_of.get(variable):
                     yield _Use(name, kinds_of[variable], "", span)
         keys = {key for key, _ in self.columns if key[0] not in ASSERTED}  # facts of asserted predicates are refused
@@ -202,19 +204,19 @@ class _NameCheck:
         if (base := self.rules.base) is None:
             return  # because of errors, which are reported first
         for clause in self.rules.clauses:
-            head, own = clause.head, _own_predicates(clause)
-            is_open = head.predicate in self.open_predicates or (own and own <= self.open_predicates)
+            head, required = clause.head, _pack_predicates(clause)
+            is_open = head.predicate in self.open_predicates or (required and required <= self.open_predicates)
             if is_open or head.predicate in _UNRESTRICTIVE:
                 continue
             for term, kinds, span in self._computed(clause):
                 columns = [index for index, arg in enumerate(head.args) if arg == term]
                 if any((head.key, index) in self.defining for index in columns):
                     continue
-                in_base = columns and head.key in self.rules.constant and not _is_read(clause, term)
-                if not in_base:
+                is_in_base = columns and head.key in self.rules.constant and not _is_compared(clause, term)
+                if not is_in_base:
                     message = f"{_first_kind(kinds)} names computed here are not checked"
-                    owner = min(own, default="a predicate of the pack that derives them")
-                    fix = f"write them as constants, or declare {owner} with open(…)"
+                    predicate = min(required, default="a predicate of the pack that derives them")
+                    fix = f"write them as constants, or declare {predicate} with open(…)"
                     self.problems.add(Diagnostic("analysis", message, span, fix=fix, severity="warning"))
                     break
                 for row in base.rows(head.key):
@@ -242,8 +244,10 @@ class _NameCheck:
             return name.startswith("x-") and len(name) > 2
         if kind in ("intent", "intent parameter", "predicate", *_DEFINITIONS) and not self.rules.all_readable:
             return True  # a file that was not read may define it
+        if kind == "intent" and not self.existing["intent"]:
+            return True  # the pack does not read intents
         sources = self.sources.get(kind, set())
-        return (bool(sources) and sources <= self.open_predicates) or (kind == "intent" and not self.existing["intent"])
+        return bool(sources) and sources <= self.open_predicates
 
     def _report(self, use: _Use) -> None:
         kind = _first_kind(use.kinds)
@@ -295,8 +299,15 @@ def _first_kind(kinds: Collection[Kind]) -> Kind:
     return next(kind for kind in _TEXTS if kind in kinds)
 
 
+class ColumnContent(NamedTuple):
+    """The names that a column can hold, and the predicates through which unknown names may get there."""
+
+    names: set[str]
+    sources: set[str]
+
+
 class NameFlow:
-    """The names that a column can hold, and the predicates through which unknown ones may get there (its sources)."""
+    """Derives the contents of columns from clauses and facts, until nothing changes."""
 
     def __init__(self, rules: RuleSet, outside: Collection[str]) -> None:
         self.rules = rules
@@ -304,65 +315,62 @@ class NameFlow:
         self.by_head: dict[Key, list[Clause]] = {}
         for clause in (*(clause for unit in kernel_units() for clause in unit.clauses), *rules.clauses):
             self.by_head.setdefault(clause.head.key, []).append(clause)
-        self.names: dict[Column, set[str]] = {}
-        self.sources: dict[Column, set[str]] = {}
+        self.contents: dict[Column, ColumnContent] = {}
 
-    def values(self, target: Column) -> tuple[set[str], set[str]]:
-        """Return the names in a column, and the predicates that can add others."""
-        self._column(target)
+    def content(self, target: Column) -> ColumnContent:
+        self._content_so_far(target)
         size = -1
         while size != (new_size := self._size()):
             size = new_size
-            for column in list(self.names):
+            for column in list(self.contents):
                 self._derive(column)
-        return self.names[target], self.sources[target]
+        return self.contents[target]
 
     def _size(self) -> int:
         """Return a number that grows with each column, name and source."""
-        found = [*self.names.values(), *self.sources.values()]
-        return len(found) + sum(map(len, found))
+        contents = self.contents.values()
+        return len(contents) + sum(len(content.names) + len(content.sources) for content in contents)
 
-    def _column(self, column: Column) -> tuple[set[str], set[str]]:
-        """Return the names and sources of a column so far; a new column is derived in the next round."""
-        return self.names.setdefault(column, set()), self.sources.setdefault(column, set())
+    def _content_so_far(self, column: Column) -> ColumnContent:
+        """Return the content of a column so far; a new column is derived in the next round."""
+        return self.contents.setdefault(column, ColumnContent(set(), set()))
 
     def _derive(self, column: Column) -> None:
-        (key, index), (names, sources) = column, self._column(column)
+        (key, index), (names, sources) = column, self._content_so_far(column)
         is_new = not names and not sources  # nothing was derived yet
         if self.rules.base is not None and key in self.rules.constant:
             names.update(value for row in self.rules.base.rows(key) if isinstance(value := row[index], str))
             return
         if key[0] in self.outside or key[0] in ASSERTED:
             sources.add(key[0])
-        for _, facts in self.rules.facts if is_new else ():  # only once: there may be a million
+        for _, facts in self.rules.facts if is_new else ():  # read once: files may have a million facts
             names.update(value for fact in facts if fact.key == key and isinstance(value := fact.args[index], str))
         for clause in self.by_head.get(key, ()):
-            term_names, term_sources = self._term(clause, clause.head.args[index])
-            names |= term_names
-            sources |= term_sources
+            content = self._term_content(clause, clause.head.args[index])
+            names |= content.names
+            sources |= content.sources
 
-    def _term(self, clause: Clause, term: Term) -> tuple[set[str], set[str]]:
-        """Return the names that a term in the head of a clause can have, and the sources of others."""
+    def _term_content(self, clause: Clause, term: Term) -> ColumnContent:
+        """Return the content that a term in the head of a clause adds to its column."""
         if isinstance(term, str):
-            return {term}, set()
+            return ColumnContent({term}, set())
         name = term.name if isinstance(term, Variable) else None
-        equal = {text for variable, text, _ in _compared(clause, negated=False) if variable == name}
+        equal = {text for variable, text, _ in _comparisons(clause, include_negated=False) if variable == name}
         if equal:
-            return equal, set()
-        atoms = [premise.atom for premise in clause.premises if isinstance(premise, Literal) and not premise.negated]
-        columns = [
-            self._column((atom.key, index))
-            for atom in atoms
+            return ColumnContent(equal, set())
+        contents = [
+            self._content_so_far((atom.key, index))
+            for atom in _required_atoms(clause)
             for index, arg in enumerate(atom.args)
-            if isinstance(arg, Variable) and arg.name == name and not atom.predicate.startswith(":")
+            if isinstance(arg, Variable) and arg.name == name
         ]
-        without_sources = [names for names, sources in columns if not sources]
+        without_sources = [names for names, sources in contents if not sources]
         if without_sources:  # the term has only names that all of these columns hold
-            return set.intersection(*without_sources), set()
-        if columns:
-            return set(columns[0][0]), set(columns[0][1])
+            return ColumnContent(set.intersection(*without_sources), set())
+        if contents:
+            return contents[0]
         # The term is computed from values of the predicates in the body.
-        return set(), _own_predicates(clause) or {clause.head.predicate}
+        return ColumnContent(set(), _pack_predicates(clause) or {clause.head.predicate})
 
 
 def _places(clause: Clause) -> Iterator[tuple[Atom, Column, Term]]:
@@ -371,16 +379,20 @@ def _places(clause: Clause) -> Iterator[tuple[Atom, Column, Term]]:
         yield from ((atom, (atom.key, index), term) for index, term in enumerate(atom.args))
 
 
-def _own_predicates(clause: Clause) -> set[str]:
+def _required_atoms(clause: Clause) -> list[Atom]:
+    """Return the atoms of the premises that are neither negated nor built-in predicates (``:name``)."""
+    literals = [premise for premise in clause.premises if isinstance(premise, Literal) and not premise.negated]
+    return [literal.atom for literal in literals if not literal.atom.predicate.startswith(":")]
+
+
+def _pack_predicates(clause: Clause) -> set[str]:
     """Return the predicates of the pack whose facts a clause requires."""
-    atoms = (premise.atom for premise in clause.premises if isinstance(premise, Literal) and not premise.negated)
-    return {atom.predicate for atom in atoms if atom.predicate not in PREDICATES and atom.predicate[0] != ":"}
+    return {atom.predicate for atom in _required_atoms(clause)} - PREDICATES
 
 
-def _is_read(clause: Clause, term: Term) -> bool:
-    """Return whether a required fact has the term, too: the clause then only compares the computed name with it."""
-    literals = (premise for premise in clause.premises if isinstance(premise, Literal) and not premise.negated)
-    return any(term in literal.atom.args for literal in literals if literal.atom.predicate[0] != ":")
+def _is_compared(clause: Clause, term: Term) -> bool:
+    """Return whether a computed name is also in a required fact: the clause then only compares the two."""
+    return any(term in atom.args for atom in _required_atoms(clause))
 
 
 def _computed_variables(clause: Clause) -> Iterator[tuple[Variable, Span | None]]:
@@ -400,13 +412,10 @@ def _computed_variables(clause: Clause) -> Iterator[tuple[Variable, Span | None]
         yield from ((let.variable, let.span) for let in transform.lets)
 
 
-def _compared(clause: Clause, *, negated: bool = True) -> Iterator[tuple[str, str, Span | None]]:
-    """Yield the variables that are compared with texts: ``T = "a"``, ``T != "a"``, ``:list:member(T, ["a", "b"])``.
-
-    Each with its name, the text and the span of the comparison; without ``negated``, only those that are not negated.
-    """
+def _comparisons(clause: Clause, *, include_negated: bool = True) -> Iterator[tuple[str, str, Span | None]]:
+    """Yield variable, text and span of comparisons: ``T = "a"``, ``T != "a"``, ``:list:member(T, ["a", "b"])``."""
     for premise in clause.premises:
-        if premise.negated and not negated:
+        if premise.negated and not include_negated:
             continue
         if isinstance(premise, Equality):
             pairs: Iterable[tuple[Term, Term]] = ((premise.left, premise.right), (premise.right, premise.left))
@@ -420,7 +429,7 @@ def _compared(clause: Clause, *, negated: bool = True) -> Iterator[tuple[str, st
 
 
 def _list_items(clause: Clause, member: Literal) -> Sequence[Term]:
-    """Return the elements of the list in a premise ``:list:member(T, L)``; none unless the clause has the list."""
+    """Return the elements of ``L`` in a premise ``:list:member(T, L)``; none unless the clause contains the list."""
     sequence = member.atom.args[1]
     for premise in clause.premises:
         if isinstance(premise, Equality) and not premise.negated and sequence in (premise.left, premise.right):

@@ -34,11 +34,11 @@ from manglecp.pack import Pack
 from manglecp.store import Store, StoredOffer, Transaction
 from manglecp.wire.messages import IntentRequest, IntentResponse
 
-_MAX_FOUND: Final = 4_096  # cached offers that were read, and decoded definitions
+_MAX_READ: Final = 4_096  # cached offers that were read, and decoded definitions
 _MAX_STORED: Final = 2_048  # cached offers that were written
 _LARGEST_CACHED: Final = 8_192  # bytes; larger documents are not cached: clients influence their number and size
 _SLOW_SECONDS: Final = 0.005  # a proof that takes longer must not block the event loop
-_LARGEST_INLINE: Final = 64  # parts of the facts about a run: with more, the proof may take longer than the last one
+_LARGEST_INLINE: Final = 64  # size of the facts about a run; with larger ones, a cheap proof may become slow
 _FRESH_SECONDS: Final = 1.0  # how long a cached offer is used before the store is read again
 JsonPath = tuple[str | int, ...]
 
@@ -61,11 +61,11 @@ class _Stored(NamedTuple):
     at_ms: int
 
 
-class _Found(NamedTuple):
+class _ReadOffer(NamedTuple):
     """An offer that was read from the store, and until when it is used."""
 
     offer: Offer
-    drop_ms: int  # since 1970
+    ends_ms: int  # since 1970: the end of its validity or, if that is unlimited, of its retention
     fresh_until: float  # of the monotonic clock
 
 
@@ -78,8 +78,8 @@ class OfferService:
         self._store = store
         self._clock = clock
         self._retention_ms = domain.pack.settings.invocation.retention_ms
-        self._stored: LruCache[tuple[str, str], _Stored] = LruCache(_MAX_STORED)
-        self._found: LruCache[tuple[str, str], _Found] = LruCache(_MAX_FOUND)
+        self._written_cache: LruCache[tuple[str, str], _Stored] = LruCache(_MAX_STORED)
+        self._read_cache: LruCache[tuple[str, str], _ReadOffer] = LruCache(_MAX_READ)
 
     async def evaluate(self, request: IntentRequest, identity: Identity) -> IntentResponse:
         """Evaluate an intent in a thread, and store the offers of the response."""
@@ -95,7 +95,7 @@ class OfferService:
     def renew(self, domain: Domain) -> None:
         """Use a domain with other generated facts. Evaluations under way keep theirs."""
         if domain.digest != self.domain.digest:
-            raise ValueError("another pack revision has an invoker of its own")
+            raise ValueError("the domain is of another pack revision, which needs its own OfferService")
         self.domain = domain
 
     async def find(self, identity: str, macro_id: str) -> Offer | None:
@@ -104,14 +104,14 @@ class OfferService:
         A valid offer is cached briefly: an offer stored by another process becomes visible after ``_FRESH_SECONDS``.
         """
         now_ms, key = self._clock() // 1_000_000, (identity, macro_id)
-        cached = self._found.get(key)
-        if cached is not None and now_ms < cached.drop_ms and time.monotonic() < cached.fresh_until:
+        cached = self._read_cache.get(key)
+        if cached is not None and now_ms < cached.ends_ms and time.monotonic() < cached.fresh_until:
             return cached.offer
         registry = self._store.registry
 
         def read(tx: Transaction) -> tuple[StoredOffer | None, int]:
             stored = registry.find(tx, identity, macro_id, now_ms)
-            return stored, 0 if stored is None else registry.entries(tx, identity, [macro_id])[macro_id][1]
+            return stored, 0 if stored is None else registry.entries(tx, identity, [macro_id])[macro_id].drop_ms
 
         read_at = time.monotonic()
         stored, drop_ms = await self._store.writer.read(read)
@@ -124,7 +124,7 @@ class OfferService:
         inputs = self._store.seals.unseal(stored.inputs, *_seal_binding(identity, stored.inputs_digest))
         offer = Offer(definition, ProofInputs.decode(inputs))
         if len(stored.document) + len(inputs) <= _LARGEST_CACHED and _is_valid(stored, now_ms):
-            self._found.put(key, _Found(offer, stored.expires_at_ms or drop_ms, read_at + _FRESH_SECONDS))
+            self._read_cache.put(key, _ReadOffer(offer, stored.expires_at_ms or drop_ms, read_at + _FRESH_SECONDS))
         return offer
 
     async def prove(self, offer: Offer, identity: Identity, run_facts: Sequence[Fact] = ()) -> Proof:
@@ -170,15 +170,15 @@ class OfferService:
             self._store.registry.register(tx, name, entries, retention_ms=retention_ms, now_ms=now_ms)
         for definition, entry in zip(definitions, entries, strict=True):
             key = name, definition.macro_id
-            self._found.discard(key)
+            self._read_cache.discard(key)
             if len(entry.document) <= _LARGEST_CACHED:
-                self._stored.put(key, _Stored(inputs_digest, definition, digest_bytes(entry.document), now_ms))
+                self._written_cache.put(key, _Stored(inputs_digest, definition, digest_bytes(entry.document), now_ms))
 
     def _stored_before(self, name: str, inputs_digest: str, definitions: Sequence[Definition]) -> list[_Stored] | None:
         """Return the offers of all definitions that this process stored for these inputs; None if one is missing."""
         stored_before = []
         for definition in definitions:
-            stored = self._stored.get((name, definition.macro_id))
+            stored = self._written_cache.get((name, definition.macro_id))
             if stored is None or stored.inputs_digest != inputs_digest or stored.definition != definition:
                 return None
             stored_before.append(stored)
@@ -214,16 +214,16 @@ def _is_valid(stored: StoredOffer, now_ms: int) -> bool:
     return (stored.not_before_ms or 0) <= now_ms and (stored.expires_at_ms is None or now_ms < stored.expires_at_ms)
 
 
-class _Blank(msgspec.Struct, frozen=True):
-    """A text with secrets, which is empty in the document: its path, and its parts."""
+class _SecretText(msgspec.Struct, frozen=True):
+    """A text that contains secrets. The document has an empty text at ``place``, and ``parts`` to restore it."""
 
     place: JsonPath
-    parts: tuple[str, ...]  # texts and names of settings in turn, a text first
+    parts: tuple[str, ...]  # alternately a text and the name of a secret setting, starting with a text
 
 
 class _Document(msgspec.Struct, frozen=True, omit_defaults=True):
     definition: Any  # plain JSON
-    blanks: tuple[_Blank, ...] = ()
+    blanks: tuple[_SecretText, ...] = ()
 
 
 _decoder: Final = msgspec.json.Decoder(_Document)
@@ -233,14 +233,14 @@ class OfferCodec:
     """Encodes and decodes the definitions of one pack, without its secret settings."""
 
     def __init__(self, pack: Pack) -> None:
-        secrets = secret_values(pack)  # the longest first
-        self._names = {value: name for name, value in pack.params.items() if is_secret_setting(name)}
+        secrets = secret_values(pack)  # the longest first, so that a secret within another is not matched instead
+        self._setting_by_secret = {value: name for name, value in pack.params.items() if is_secret_setting(name)}
         self._settings = pack.params
         self._secret = re.compile("|".join(map(re.escape, secrets))) if secrets else None
-        self.read: Callable[[bytes], Definition] = lru_cache(_MAX_FOUND)(self._read)
+        self.read: Callable[[bytes], Definition] = lru_cache(_MAX_READ)(self._read)
 
     def write(self, definition: Definition) -> bytes:
-        blanks: list[_Blank] = []
+        blanks: list[_SecretText] = []
         content = msgspec.to_builtins(definition)
         if self._secret is not None:
             content = self._without_secrets(content, (), blanks)
@@ -257,13 +257,13 @@ class OfferCodec:
             container[last] = "".join(texts)
         return msgspec.convert(decoded.definition, Definition)
 
-    def _without_secrets(self, value: Any, place: JsonPath, blanks: list[_Blank]) -> Any:
-        """Return the JSON value at ``place`` without texts that have secrets; add a blank for each."""
+    def _without_secrets(self, value: Any, place: JsonPath, blanks: list[_SecretText]) -> Any:
+        """Return the JSON value at ``place``; texts with secrets are empty in it, and added to ``blanks``."""
         if isinstance(value, str):
             parts = self._parts(value)
             if len(parts) == 1:
                 return value
-            blanks.append(_Blank(place, tuple(parts)))
+            blanks.append(_SecretText(place, tuple(parts)))
             return ""
         if isinstance(value, dict):
             return {name: self._without_secrets(member, (*place, name), blanks) for name, member in value.items()}
@@ -272,10 +272,10 @@ class OfferCodec:
         return value
 
     def _parts(self, text: str) -> Sequence[str]:
-        """Return the parts of a :class:`_Blank`; the text alone if it has no secret."""
+        """Return the parts of a :class:`_SecretText`; only the text itself if it has no secret."""
         assert self._secret is not None
         parts, end = [], 0
         for secret in self._secret.finditer(text):
-            parts += [text[end : secret.start()], self._names[secret[0]]]
+            parts += [text[end : secret.start()], self._setting_by_secret[secret[0]]]
             end = secret.end()
         return [*parts, text[end:]]

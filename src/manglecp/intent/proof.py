@@ -81,10 +81,11 @@ def prove(
         raise (_not_proven() if error.code in _INVALID_FACTS else error) from error
     tool, lookup = offered.tool, evaluation.lookup
     if any(selected.tool == tool for selected in evaluation.selected):
-        for definition in Composer(evaluation).all([tool])[0]:
+        definitions, _ = Composer(evaluation).compose_all([tool])  # of the tool and its dependencies
+        for definition in definitions:
             if definition.tool == tool and definition.chain_digest == offered.chain_digest:
                 return Proof(definition, now_ns, _digest(domain, inputs, identity, now_ns))
-    elif any(lookup.rows("effect_denied", 2, action) for _, action in lookup.rows("may_run", 2, tool)):
+    elif any(lookup.rows("effect_denied", 2, action) for _, action in lookup.rows("kernel.may_run", 2, tool)):
         raise WireError("auth_insufficient", "Policy does not permit an effect of this macro-tool")
     raise _not_proven()
 
@@ -98,11 +99,7 @@ def _digest(domain: Domain, inputs: ProofInputs, identity: Identity, now_ns: int
         {
             "pack": domain.digest,
             "facts": domain.facts_version,
-            "identity": {
-                "name": identity.name,
-                "permissions": sorted(identity.permissions),
-                "trust": identity.trust,
-            },
+            "identity": {"name": identity.name, "permissions": sorted(identity.permissions), "trust": identity.trust},
             "inputs": digest_bytes(inputs.encode()),
             "now": str(now_ns),
         }

@@ -18,17 +18,7 @@ from manglecp.intent.why_not import Exclusions, WhyNots
 from manglecp.mangle import Fact, Key
 from manglecp.mangle.explain import Node, RuleStatus
 from manglecp.mangle.syntax import Literal as LiteralPremise
-from manglecp.wire.messages import (
-    UNSET,
-    Derivation,
-    DormantRule,
-    Exclusion,
-    Options,
-    ProofHints,
-    ProofTree,
-    RuleCoverage,
-    UnmatchedFact,
-)
+from manglecp.wire import messages
 
 if TYPE_CHECKING:
     from manglecp.intent.evaluation import IntentEvaluation, Selected
@@ -36,14 +26,12 @@ if TYPE_CHECKING:
 
 # Rule coverage counts all rules, including the kernel's; fired, dormant and inapplicable rules add up to the total.
 # Details are limited to the pack's own rules, and name only predicates.
-
-
-def rule_coverage(evaluation: IntentEvaluation) -> RuleCoverage:
+def rule_coverage(evaluation: IntentEvaluation) -> messages.RuleCoverage:
     """Return counts of all rules, and details of the dormant ones that the caller may see."""
     coverage = evaluation.result.explainer.coverage(selector="intent")
     visibility = Visibility(evaluation.domain, evaluation.identity)
     details = [_dormant_rule(rule, visibility) for rule in coverage.rules if _is_detailed(rule, visibility)]
-    return RuleCoverage(
+    return messages.RuleCoverage(
         total_rules=len(coverage.rules),
         rules_fired=coverage.count("fired"),
         rules_dormant=coverage.count("partially_alive", "dead"),
@@ -59,10 +47,10 @@ def _is_detailed(covered: RuleStatus, visibility: Visibility) -> bool:
     return not visibility.hides(clause.head.key, clause)
 
 
-def _dormant_rule(covered: RuleStatus, visibility: Visibility) -> DormantRule:
+def _dormant_rule(covered: RuleStatus, visibility: Visibility) -> messages.DormantRule:
     keys = {premise.atom.key for premise in covered.rule.clause.premises if isinstance(premise, LiteralPremise)}
     hidden = {key[0] for key in keys if visibility.hides(key)}
-    return DormantRule(
+    return messages.DormantRule(
         rule=visibility.text(covered.rule.head),
         missing_predicates=tuple(visibility.text(name) for name in covered.missing if name not in hidden),
         status="dead" if covered.status == "dead" else "partially_alive",
@@ -74,8 +62,8 @@ MAX_DEPTH: Final = 24
 MAX_SUPPORTING: Final = 100  # facts of one derivation
 
 _ABOUT_CLIENT: Final = frozenset({"client", "client_permission", "client_trust"})
-_REDUNDANT: Final = frozenset({"core"})  # its proof is that of the candidate
-_REASONS: Final = {  # by the reason of the engine, that for clients
+_REDUNDANT: Final = frozenset({"kernel.core"})  # kernel.core(T) has the same proof as candidate(T, …)
+_REASONS: Final = {  # texts for clients, by the reason that the engine gives
     "no rule mentions it": "No rules reference this predicate",
     "nothing joined": "Rules reference this predicate, but none of them could use the fact",
 }
@@ -83,12 +71,12 @@ _REASONS: Final = {  # by the reason of the engine, that for clients
 NodeType = Literal["server", "session", "derived"]
 
 
-def hints_wanted(options: Options) -> bool:
+def hints_wanted(options: messages.Options) -> bool:
     return options.include_proof_hints or bool(options.why_not)
 
 
 class Hints:
-    """The hints of one evaluation. ``deadline`` is monotonic."""
+    """The hints of one evaluation. ``deadline`` is a time of the monotonic clock."""
 
     def __init__(self, evaluation: IntentEvaluation, deadline: float) -> None:
         self.evaluation = evaluation
@@ -96,22 +84,24 @@ class Hints:
         self.visibility = Visibility(evaluation.domain, evaluation.identity)
         self.session = frozenset(evaluation.session)
         self.deadline = deadline
-        self._derivations: dict[str, Derivation] = {}
+        self._derivations: dict[str, messages.Derivation] = {}
 
-    def about(self, definitions: Sequence[Definition]) -> ProofHints:
+    def about(self, definitions: Sequence[Definition]) -> messages.ProofHints:
         exclusions = Exclusions(self.evaluation, self.visibility, {definition.tool for definition in definitions})
         names = self.evaluation.request.payload.options.why_not
-        return ProofHints(
+        return messages.ProofHints(
             derivations=self.derivations(definitions),
             excluded=tuple(
-                Exclusion(candidate=self.visibility.text(tool), excluded_by=phase, reason=reason)
+                messages.Exclusion(candidate=self.visibility.text(tool), excluded_by=phase, reason=reason)
                 for tool, phase, reason in exclusions.all()
             ),
             unmatched_facts=tuple(self._unmatched()),
-            why_not=WhyNots(self.evaluation, self.visibility, exclusions, self.deadline).of(names) if names else UNSET,
+            why_not=WhyNots(self.evaluation, self.visibility, exclusions, self.deadline).of(names)
+            if names
+            else messages.UNSET,
         )
 
-    def derivations(self, definitions: Sequence[Definition]) -> tuple[Derivation, ...]:
+    def derivations(self, definitions: Sequence[Definition]) -> tuple[messages.Derivation, ...]:
         """Return a derivation for each tool, in their order; each is computed once."""
         selected_by_name = {selected.tool: selected for selected in self.evaluation.selected}
         for definition in definitions:
@@ -120,13 +110,13 @@ class Hints:
                 self._derivations[tool] = self._derivation(definition.macro_id, selected_by_name[tool])
         return tuple(self._derivations[definition.tool] for definition in definitions)
 
-    def _derivation(self, macro_id: str, selected: Selected) -> Derivation:
+    def _derivation(self, macro_id: str, selected: Selected) -> messages.Derivation:
         goal = Fact("final_selected", (selected.tool, selected.score, selected.phase))
         proof = self.result.explainer.explain(goal)
         assert proof is not None  # it was selected
         nodes = self._preorder(proof.root)
         rules = (self.visibility.text(_predicate(node)) for node in nodes if node.origin == "derived")
-        return Derivation(
+        return messages.Derivation(
             macro_id=macro_id,
             selected_by=selected.phase,
             score=selected.score,
@@ -136,10 +126,10 @@ class Hints:
         )
 
     def _supporting(self, nodes: Iterable[Node]) -> list[dict[str, object]]:
-        facts = {node.ground for node in nodes if node.ground is not None and self._is_stated(node)}
+        facts = {node.ground for node in nodes if node.ground is not None and self._is_from_client(node)}
         return [self.visibility.wire(fact) for fact in sorted(facts, key=lambda fact: fact.text)[:MAX_SUPPORTING]]
 
-    def _is_stated(self, node: Node) -> bool:
+    def _is_from_client(self, node: Node) -> bool:
         """Return whether the node is a fact of the client, not one of the server about the request."""
         return node.origin == "session" and node.ground is not None and self._is_assertable(node.ground)
 
@@ -175,11 +165,11 @@ class Hints:
                 pending += reversed(self._children(node))
         return list(nodes)
 
-    def _tree(self, root: Node) -> ProofTree:
+    def _tree(self, root: Node) -> messages.ProofTree:
         """Build the tree breadth-first, so that the nodes that are cut are furthest from the selection."""
         queue: list[tuple[Node, int, list[int]]] = [(root, 1, [])]  # node, depth, indices of its children
         cut: set[int] = set()
-        for index, (node, depth, child_indices) in enumerate(queue):  # it grows
+        for index, (node, depth, child_indices) in enumerate(queue):  # the loop appends to the queue
             children = self._distinct(self._children(node))
             if children and (depth == MAX_DEPTH or len(queue) + len(children) > MAX_NODES):
                 cut.add(index)
@@ -187,25 +177,26 @@ class Hints:
             for child in children:
                 child_indices.append(len(queue))
                 queue.append((child, depth + 1, []))
-        trees: dict[int, ProofTree] = {}
+        trees: dict[int, messages.ProofTree] = {}
         for index in reversed(range(len(queue))):
             node, _, child_indices = queue[index]
             subtrees = tuple(trees.pop(child) for child in child_indices)
             if index in cut:
-                subtrees = (ProofTree(fact=CUT, type="derived"),)
-            trees[index] = ProofTree(fact=self._text(node), type=self._type(node), children=subtrees)
+                subtrees = (messages.ProofTree(fact=CUT, type="derived"),)
+            trees[index] = messages.ProofTree(fact=self._text(node), type=self._type(node), children=subtrees)
         return trees[0]
 
     def _distinct(self, nodes: list[Node]) -> list[Node]:
         """Drop leaves that look the same once they are redacted."""
         distinct: dict[object, Node] = {}
         for node in nodes:
-            distinct.setdefault((self._text(node), self._type(node)) if not node.premises else node, node)
+            appearance = node if node.premises else (self._text(node), self._type(node))
+            distinct.setdefault(appearance, node)
         return list(distinct.values())
 
     def _text(self, node: Node) -> str:
         assert node.ground is not None  # negated premises are left out
-        return self.visibility.fact(node.ground, self._is_stated(node))
+        return self.visibility.fact(node.ground, self._is_from_client(node))
 
     def _type(self, node: Node) -> NodeType:
         if node.origin == "derived":
@@ -214,7 +205,7 @@ class Hints:
             return "session"
         return "server"
 
-    def _unmatched(self) -> list[UnmatchedFact]:
+    def _unmatched(self) -> list[messages.UnmatchedFact]:
         """Return one entry per predicate and reason.
 
         Facts that hidden rules read are left out: whether those rules used them must not be disclosed.
@@ -224,7 +215,7 @@ class Hints:
         unused_facts = self.result.explainer.unused(facts)
         counts = Counter((unused.fact.predicate, _REASONS[unused.reason]) for unused in unused_facts)
         return [
-            UnmatchedFact(pred=pred, reason=reason if count == 1 else f"{reason} ({count} facts)")
+            messages.UnmatchedFact(pred=pred, reason=reason if count == 1 else f"{reason} ({count} facts)")
             for (pred, reason), count in sorted(counts.items())
         ]
 

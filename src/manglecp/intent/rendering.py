@@ -22,20 +22,7 @@ from manglecp.intent.definition import Definition, Resource
 from manglecp.intent.tokens import Counter
 from manglecp.mangle import instant_text
 from manglecp.pack import SkillText
-from manglecp.wire.messages import (
-    UNSET,
-    ContextInjection,
-    ContextResource,
-    Level,
-    MacroTool,
-    Metadata,
-    Safety,
-    Skill,
-    SkillReference,
-    SkillResource,
-    UnsetType,
-    Validity,
-)
+from manglecp.wire import messages
 
 # The context of a tool (SKILL-12: instructions, skills, resources) comes from derived facts only (SKILL-03). Its
 # instructions stay under 200 tokens (SKILL-16).
@@ -169,7 +156,7 @@ class ToolView:
     """How much of a tool a response shows."""
 
     definition: Definition
-    level: Level
+    level: messages.Level
     inline: frozenset[str] = frozenset()  # skills with their text in the tool; others are referenced
     resource_count: int = 0  # how many of its resources are shown, best first
 
@@ -184,92 +171,94 @@ class ToolView:
         return tuple(skill for skill in self.definition.skills if skill not in self.inline)
 
 
-def render(tool: ToolView, skills: Skills) -> MacroTool:
+def render(tool: ToolView, skills: Skills) -> messages.MacroTool:
     """Return the tool for a client; ``skills`` are those of the pack by id."""
     definition = tool.definition
     macro_id, name = definition.macro_id, definition.tool
     if tool.level != "full":
-        description = definition.summary if tool.level == "condensed" else UNSET
-        return MacroTool(macro_id=macro_id, name=name, description=description, disclosure_level=tool.level)
-    return MacroTool(
+        description = definition.summary if tool.level == "condensed" else messages.UNSET
+        return messages.MacroTool(macro_id=macro_id, name=name, description=description, disclosure_level=tool.level)
+    return messages.MacroTool(
         macro_id=macro_id,
         name=name,
         description=definition.description,
         disclosure_level="full",
         input_schema=dict(definition.input_schema),
-        output_schema=UNSET if definition.output_schema is None else dict(definition.output_schema),
+        output_schema=messages.UNSET if definition.output_schema is None else dict(definition.output_schema),
         context_injection=_context(tool, skills),
         safety=_safety(definition),
         validity=_validity(definition),
-        metadata=Metadata(
+        metadata=messages.Metadata(
             selection_phase=definition.phase,
             score=definition.score,
-            source_rules=definition.source_rules or UNSET,
+            source_rules=definition.source_rules or messages.UNSET,
         ),
     )
 
 
-def describe_fully(definition: Definition) -> MacroTool:
+def describe_fully(definition: Definition) -> messages.MacroTool:
     """Return the tool with all its details, without the texts of skills."""
     return render(ToolView(definition, "full", resource_count=len(definition.resources)), {})
 
 
-def _context(tool: ToolView, skills: Skills) -> ContextInjection | UnsetType:
+def _context(tool: ToolView, skills: Skills) -> messages.ContextInjection | messages.UnsetType:
     definition = tool.definition
     resources = definition.resources[: tool.resource_count]
     if not (definition.instructions or definition.skills or resources):
-        return UNSET
-    return ContextInjection(
-        instructions=definition.instructions or UNSET,
-        skills=tuple(_reference(skill_id, tool, skills) for skill_id in definition.skills) or UNSET,
-        context_resources=tuple(map(_context_resource, resources)) or UNSET,
+        return messages.UNSET
+    return messages.ContextInjection(
+        instructions=definition.instructions or messages.UNSET,
+        skills=tuple(_reference(skill_id, tool, skills) for skill_id in definition.skills) or messages.UNSET,
+        context_resources=tuple(map(_context_resource, resources)) or messages.UNSET,
     )
 
 
-def _context_resource(resource: Resource) -> ContextResource:
-    return ContextResource(uri=resource.uri, relevance=resource.relevance or UNSET, priority=resource.priority)
+def _context_resource(resource: Resource) -> messages.ContextResource:
+    return messages.ContextResource(
+        uri=resource.uri, relevance=resource.relevance or messages.UNSET, priority=resource.priority
+    )
 
 
-def _reference(skill_id: str, tool: ToolView, skills: Skills) -> SkillReference:
+def _reference(skill_id: str, tool: ToolView, skills: Skills) -> messages.SkillReference:
     if skill_id in tool.inline:
-        return SkillReference(skill_id=skill_id, inline=True, content=_escaped(skills[skill_id].content))
-    return SkillReference(skill_id=skill_id, inline=False)
+        return messages.SkillReference(skill_id=skill_id, inline=True, content=_escaped(skills[skill_id].content))
+    return messages.SkillReference(skill_id=skill_id, inline=False)
 
 
-def _safety(definition: Definition) -> Safety:
+def _safety(definition: Definition) -> messages.Safety:
     data = definition.safety
     is_shown = data.reversible or data.idempotent  # clients read both as false where they are absent (TOOL-12)
-    return Safety(
+    return messages.Safety(
         requires_user_confirmation=data.requires_user_confirmation,
         side_effects=data.side_effects,
-        reversible=data.reversible if is_shown else UNSET,
-        idempotent=data.idempotent if is_shown else UNSET,
+        reversible=data.reversible if is_shown else messages.UNSET,
+        idempotent=data.idempotent if is_shown else messages.UNSET,
     )
 
 
-def _validity(definition: Definition) -> Validity | UnsetType:
+def _validity(definition: Definition) -> messages.Validity | messages.UnsetType:
     if definition.not_before is None and definition.expires_at is None:
-        return UNSET
-    return Validity(
-        not_before=UNSET if definition.not_before is None else instant_text(definition.not_before),
-        expires_at=UNSET if definition.expires_at is None else instant_text(definition.expires_at),
+        return messages.UNSET
+    return messages.Validity(
+        not_before=messages.UNSET if definition.not_before is None else instant_text(definition.not_before),
+        expires_at=messages.UNSET if definition.expires_at is None else instant_text(definition.expires_at),
     )
 
 
-def required_skills(tools: Sequence[ToolView], skills: Skills) -> tuple[Skill, ...]:
+def required_skills(tools: Sequence[ToolView], skills: Skills) -> tuple[messages.Skill, ...]:
     """Return every referenced skill once (SKILL-07)."""
     return tuple(skill(skills[skill_id]) for skill_id in sorted({id_ for tool in tools for id_ in tool.referenced}))
 
 
-def skill(text: SkillText) -> Skill:
+def skill(text: SkillText) -> messages.Skill:
     """Render a referenced skill: its description, and a summary instead of its text (SKILL-08)."""
-    return Skill(
+    return messages.Skill(
         skill_id=text.skill_id,
         name=escape_invisible(text.name),
         description=escape_invisible(text.description),
         content=_summary(text.content),
-        content_type=UNSET if text.content_type == "text/markdown" else text.content_type,
-        resources=tuple(filter(None, map(_skill_resource, text.resources))) or UNSET,
+        content_type=messages.UNSET if text.content_type == "text/markdown" else text.content_type,
+        resources=tuple(filter(None, map(_skill_resource, text.resources))) or messages.UNSET,
     )
 
 
@@ -283,12 +272,12 @@ def _summary(content: str) -> str:
     return escape_invisible(summary(content))
 
 
-def _skill_resource(resource: Mapping[str, str]) -> SkillResource | None:
+def _skill_resource(resource: Mapping[str, str]) -> messages.SkillResource | None:
     address = uri(escape_invisible(resource["uri"]))
     if address is None:
         return None
-    return SkillResource(
+    return messages.SkillResource(
         uri=address,
-        type=resource.get("type", UNSET),
-        description=escape_invisible(resource["description"]) if "description" in resource else UNSET,
+        type=resource.get("type", messages.UNSET),
+        description=escape_invisible(resource["description"]) if "description" in resource else messages.UNSET,
     )

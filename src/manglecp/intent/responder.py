@@ -29,18 +29,7 @@ from manglecp.intent.tokens import counter
 from manglecp.mangle import LimitError, instant_text, zone
 from manglecp.mangle.syntax import Apply, Clause, Equality, Term
 from manglecp.pack import Pack
-from manglecp.wire import WireError, budget_exceeded, encode, invalid_type, receive
-from manglecp.wire.messages import (
-    UNSET,
-    VERSION,
-    Derivation,
-    Diagnostics,
-    IntentRequest,
-    IntentResponse,
-    IntentResult,
-    Level,
-    Message,
-)
+from manglecp.wire import WireError, budget_exceeded, encode, invalid_type, messages, receive
 
 _SELECTING: Final = frozenset({"mandatory", "relevant", "requires"})
 _CLOCK_TOLERANCE_NS: Final = 60_000_000_000  # an evaluation time further from the clock is hypothetical
@@ -51,14 +40,14 @@ _log = logging.getLogger(__name__)
 class ToolSelection:
     """The response for the client, and the definitions that the server keeps."""
 
-    response: IntentResponse
+    response: messages.IntentResponse
     evaluation: IntentEvaluation
     definitions: tuple[Definition, ...]  # of the tools in the response, in their order
     flaws: tuple[Flaw, ...] = ()  # why selected tools are missing; for the operator
 
 
 def respond(
-    domain: Domain, request: IntentRequest, identity: Identity, clock: Callable[[], int] = time.time_ns
+    domain: Domain, request: messages.IntentRequest, identity: Identity, clock: Callable[[], int] = time.time_ns
 ) -> ToolSelection:
     """Evaluate a request and return the response. Raises :class:`WireError`."""
     started = time.perf_counter_ns()
@@ -71,33 +60,33 @@ def respond(
         sources = {} if hints is None else _source_rules(hints.derivations([definition for definition, _ in disclosed]))
         fitted = _fit(evaluation, disclosed, sources)
         definitions = tuple(view.definition for view in fitted.views)
-        proof_hints = UNSET if hints is None else hints.about(definitions)
+        proof_hints = messages.UNSET if hints is None else hints.about(definitions)
         diagnostics = _diagnostics(evaluation, fitted)
     except LimitError as error:
         advice = "Ask for fewer explanations, reduce the number of facts, or increase max_compute_ms in constraints."
         milliseconds = round(error.limit * 1_000)
         raise budget_exceeded("evaluation_timeout", milliseconds, milliseconds, "ms", advice) from None
-    result = IntentResult(
+    result = messages.IntentResult(
         eval_time_used=instant_text(evaluation.now),
-        hypothetical=abs(evaluation.now - clock()) > _CLOCK_TOLERANCE_NS or UNSET,
+        hypothetical=abs(evaluation.now - clock()) > _CLOCK_TOLERANCE_NS or messages.UNSET,
         eval_duration_ms=(time.perf_counter_ns() - started) // 1_000_000,
         macro_tools=fitted.tools,
         proof_hints=proof_hints,
         required_skills=fitted.skills,
         diagnostics=diagnostics,
     )
-    return ToolSelection(IntentResponse(id=request.id, payload=result), evaluation, definitions, flaws)
+    return ToolSelection(messages.IntentResponse(id=request.id, payload=result), evaluation, definitions, flaws)
 
 
 def _limit_explanations(evaluation: IntentEvaluation) -> float:
     """Give explanations the compute time that the evaluation left, and return their deadline (monotonic)."""
     limit = evaluation.result.model.limits.seconds
     deadline = monotonic() + (math.inf if limit is None else max(limit - evaluation.duration_ns / 1e9, 0.0))
-    evaluation.result.explainer.until(deadline)
+    evaluation.result.explainer.set_deadline(deadline)
     return deadline
 
 
-def _disclose(evaluation: IntentEvaluation) -> tuple[list[tuple[Definition, Level]], tuple[Flaw, ...]]:
+def _disclose(evaluation: IntentEvaluation) -> tuple[list[tuple[Definition, messages.Level]], tuple[Flaw, ...]]:
     """Return the disclosed tools with their levels, best first, at most as many as the request allows; and the flaws.
 
     Score, preference and upgrades determine the level, then the tools are capped (OPEN-21).
@@ -110,7 +99,7 @@ def _disclose(evaluation: IntentEvaluation) -> tuple[list[tuple[Definition, Leve
         # A tool below the thresholds is composed only to check whether it is an upgraded one.
         if evaluation.upgrades or level_of(selected.score, settings, preference) is not None
     ]
-    composed, flaws = Composer(evaluation).all(names)
+    composed, flaws = Composer(evaluation).compose_all(names)
     for tool, flaw in flaws.items():
         if evaluation.domain.logged_flaws.get(tool) is None:  # a flaw of the pack is logged once, not per request
             evaluation.domain.logged_flaws.put(tool, True)
@@ -122,7 +111,7 @@ def _disclose(evaluation: IntentEvaluation) -> tuple[list[tuple[Definition, Leve
 
 
 def _fit(
-    evaluation: IntentEvaluation, tools: list[tuple[Definition, Level]], sources: dict[str, tuple[str, ...]]
+    evaluation: IntentEvaluation, tools: list[tuple[Definition, messages.Level]], sources: dict[str, tuple[str, ...]]
 ) -> FittedResponse:
     pack = evaluation.domain.pack
     settings = pack.settings.disclosure
@@ -136,8 +125,8 @@ def _fit(
     return fit(views, pack.skills, token_counter, budget, evaluation.upgrades)
 
 
-def _source_rules(derivations: Iterable[Derivation]) -> dict[str, tuple[str, ...]]:
-    """Return the pack's predicates in each tool's proof by macro_id (TOOL-20); without any, the selecting ones."""
+def _source_rules(derivations: Iterable[messages.Derivation]) -> dict[str, tuple[str, ...]]:
+    """Return by macro id the predicates of the pack in a tool's proof (TOOL-20); if it has none, those that select."""
     return {
         derivation.macro_id: tuple(name for name in derivation.rule_chain if name not in PREDICATES)
         or tuple(name for name in derivation.rule_chain if name in _SELECTING)
@@ -145,7 +134,7 @@ def _source_rules(derivations: Iterable[Derivation]) -> dict[str, tuple[str, ...
     }
 
 
-def _diagnostics(evaluation: IntentEvaluation, fitted: FittedResponse) -> Diagnostics:
+def _diagnostics(evaluation: IntentEvaluation, fitted: FittedResponse) -> messages.Diagnostics:
     by = counter(evaluation.domain.pack.settings.disclosure.tokens).by
     changes: dict[str, object] = {"tokens": {"count": fitted.tokens, "by": by}}
     if len(fitted.tools) < len(evaluation.selected):
@@ -159,19 +148,19 @@ def _diagnostics(evaluation: IntentEvaluation, fitted: FittedResponse) -> Diagno
 
 def answer_bytes(domain: Domain, data: bytes, identity: Identity, clock: Callable[[], int] = time.time_ns) -> bytes:
     """Return the encoded response to an encoded intent request, valid or not."""
-    message: Message | None = None
+    message: messages.Message | None = None
     try:
         settings = domain.pack.settings
         message = receive(data, settings.limits.max_message_bytes, structured_facts=settings.structured_facts)
-        if not isinstance(message, IntentRequest):
+        if not isinstance(message, messages.IntentRequest):
             raise invalid_type(str(message.__struct_config__.tag), ("intent_request",), "is not answered here")
         return encode(respond(domain, message, identity, clock).response)
     except WireError as error:
-        return encode(error.answering(error.id if message is None else message.id))
+        return encode(error.to_message(error.id if message is None else message.id))
     except Exception:
         _log.exception("an intent request failed in the server")
         failure = WireError("internal_error", "The server failed on this request")
-        return encode(failure.answering(None if message is None else message.id))
+        return encode(failure.to_message(None if message is None else message.id))
 
 
 # Warming up loads the token vocabulary, time zones and generated code. The first request of the incident example takes
@@ -181,12 +170,12 @@ MAX_WARM_UP_SECONDS: Final = 2.0  # no further intent is evaluated after these
 _WARM_UP: Final = "x-warm-up"
 
 
-def request_message(kind: str, payload: Mapping[str, Any], pack: Pack, request: str) -> Any:
+def request_message(kind: str, payload: Mapping[str, Any], pack: Pack, request_id: str) -> Any:
     """Return the message of a caller in this process, decoded with all checks of a server. Raises WireError.
 
-    ``kind`` is its type, such as ``intent_request``, and ``request`` its id.
+    ``kind`` is its type, such as ``intent_request``.
     """
-    envelope = {"type": kind, "id": request, "manglecp": VERSION, "payload": payload}
+    envelope = {"type": kind, "id": request_id, "manglecp": messages.VERSION, "payload": payload}
     data = json.dumps(envelope, ensure_ascii=False).encode(errors="surrogatepass")  # msgspec writes no surrogates
     limit, structured = pack.settings.limits.max_message_bytes, pack.settings.structured_facts
     return receive(data, limit, structured_facts=structured)
@@ -203,7 +192,7 @@ def warm_up(domain: Domain) -> None:
     for name in [intent.name for intent in domain.pack.settings.intents] or [_WARM_UP]:
         if monotonic() - started < MAX_WARM_UP_SECONDS:
             payload = {"intent": {"name": name}, "facts": []}
-            request = {"type": "intent_request", "id": _WARM_UP, "manglecp": VERSION, "payload": payload}
+            request = {"type": "intent_request", "id": _WARM_UP, "manglecp": messages.VERSION, "payload": payload}
             answer_bytes(domain, msgspec.json.encode(request), ANONYMOUS)
 
 

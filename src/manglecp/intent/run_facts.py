@@ -42,7 +42,7 @@ class RunRuleIndex:
     reads_arguments: bool
     """Whether a rule reads ``run_arg``."""
     extractors: Pointers
-    """The values that become ``step_value`` facts (``extract``); empty if no rule reads these."""
+    """The values that become ``step_value`` facts (``extract``); empty if no rule reads ``step_value``."""
     keepers: Pointers
     """The values that are kept for a later run (``keep``)."""
 
@@ -57,7 +57,7 @@ class RunRuleIndex:
             for action, key, pointer in sorted(tuple(map(str, row)) for row in result.rows((predicate, 3))):
                 by_action.setdefault(action, []).append((key, pointer))
         return cls(
-            has_after_rules=not RUN_PREDICATES.isdisjoint(read_predicates) and not heads.isdisjoint(AFTER_RUN_ARITIES),
+            has_after_rules=bool(RUN_PREDICATES & read_predicates and AFTER_RUN_ARITIES.keys() & heads),
             has_skip_rules="skip_step" in heads,
             has_effect_rules="effect_denied" in heads,
             reads_arguments="run_arg" in read_predicates,

@@ -27,7 +27,7 @@ class Counter(Protocol):
 
 
 class Estimate:
-    """A count of pieces, without a vocabulary."""
+    """A count without a vocabulary: of pieces that are about as long as a token, by the kind of their characters."""
 
     by: Final = "estimate"
     _pieces: Final = re.compile(rb"[A-Za-z]{1,9}|[0-9]{1,3}|[^A-Za-z0-9\s\x80-\xff]{1,4}|[\x80-\xff]{1,4}|\s{16,64}")

@@ -14,14 +14,14 @@ from manglecp.intent.chain import PREDICATES, chain
 from manglecp.intent.definition import Flaw
 from manglecp.intent.kernel_statements import ProblemList, Statement, Statements
 from manglecp.intent.redaction import make_redactor, secret_values
-from manglecp.mangle import Base, Key, NotPlain, Program, Value, argument_span, order_key, plain
+from manglecp.mangle import Base, Key, NotPlain, Program, Value, argument_span, order_key, plain_json
 from manglecp.mangle.syntax import Apply, Clause, Variable
 from manglecp.pack import ActionDescription, Pack
 from manglecp.wire import compile_schema
 
 # A JSON Pointer that the output schema of an action rules out fails in every run, or yields nothing silently. Where a
 # schema leaves a part open, or is too complex to follow, every pointer is accepted.
-_DEFINITIONS: Final = ("#/$defs/", "#/definitions/")
+_DEFINITIONS: Final = ("#/$defs", "#/definitions")
 _ALTERNATIVES: Final = ("anyOf", "oneOf")
 _ARRAY_INDEX: Final = re.compile("0|[1-9][0-9]{0,8}")
 _MAX_DEPTH: Final = 32  # of references and nested schemas
@@ -49,32 +49,30 @@ def check_results(pack: Pack, statements: Statements, problems: ProblemList) -> 
 
 
 class _Check:
-    """Checks statements; ``step_predicate`` is ``macro_step`` or ``undo_step``."""
-
     def __init__(self, pack: Pack, statements: Statements, problems: ProblemList) -> None:
         self.pack = pack
         self.statements = statements
         self.problems = problems
 
     def possible_actions(self, step_predicate: str, tool: object, number: object) -> list[ActionDescription] | None:
-        """Return the possible actions of a step; None if constants do not determine them."""
+        """Return the possible actions of a step (``macro_step`` or ``undo_step``); None if they are not determined."""
         if not isinstance(tool, str) or not isinstance(number, int):
             return None
         actions: dict[str, ActionDescription] = {}
         for statement in self.statements.of(tool, step_predicate, 3):
             _, step_number, name = statement.args
-            if step_number not in (number, None):
+            if step_number not in (number, None):  # None: a variable, which may be this number
                 continue
             if not isinstance(name, str) or name not in self.pack.actions:
                 return None
             actions[name] = self.pack.actions[name]
-        return list(actions.values()) if actions or self.statements.complete else None
+        return list(actions.values()) if actions or self.statements.is_complete else None
 
 
 class _ResultCheck(_Check):
     def actions(self, step_predicate: str, tool: object, number: object) -> list[ActionDescription]:
-        """Return the possible actions of a step; empty if constants or unreadable files do not determine them."""
-        return (self.possible_actions(step_predicate, tool, number) or []) if self.statements.complete else []
+        """Return the possible actions of a step; empty if they are not determined, or a file is unreadable."""
+        return (self.possible_actions(step_predicate, tool, number) or []) if self.statements.is_complete else []
 
     def check_pointer(
         self,
@@ -142,9 +140,9 @@ def _alternatives(schema: Any, root: Mapping[str, Any], depth: int) -> Iterator[
         return
     reference = schema.get("$ref")
     if isinstance(reference, str):
-        prefix = next((prefix for prefix in _DEFINITIONS if reference.startswith(prefix)), "")
-        name = reference.removeprefix(prefix) if prefix else ""
-        yield from _alternatives(root.get(prefix.strip("#/"), {}).get(name, True), root, depth + 1)
+        parent, _, name = reference.rpartition("/")
+        definitions = root.get(parent.removeprefix("#/"), {}) if parent in _DEFINITIONS else {}
+        yield from _alternatives(definitions.get(name, True), root, depth + 1)
         return
     alternatives = next((schema[name] for name in _ALTERNATIVES if name in schema), None)
     if alternatives is None:
@@ -205,6 +203,7 @@ def check_derived_rows(
     pack: Pack, base: Base, clauses: Collection[Clause], changeable: Collection[Key]
 ) -> list[Diagnostic]:
     """Check the rows of the base that rules derive; requests can change only the predicates in ``changeable``."""
+    # Rows of changeable predicates may differ in a request, so their clauses are checked instead of their rows.
     statements = Statements([clause for clause in clauses if clause.head.key in changeable])
     derived: dict[Key, list[Statement]] = {}
     for key in (("macro_step", 3), ("undo_step", 3), ("arg_value", 4), ("undo_value", 4), ("reversible", 1)):
@@ -288,7 +287,7 @@ class _ArgumentCheck(_Check):
         """Warn about effects that need approval and take an argument that is unknown before the first effect."""
         for statement in statements:
             tool, number, param, source, pointer = statement.args
-            action = self._effect(tool, number)
+            action = self._action_with_effects(tool, number)
             if action is None or not isinstance(tool, str) or not isinstance(source, int):
                 continue
             of = self.statements.of
@@ -296,8 +295,8 @@ class _ArgumentCheck(_Check):
             needs_approval = action.tier >= _APPROVED_TIER or any(rule.args[0] == tool for rule in requiring)
             numbers = [step.args[1] for step in of(tool, "macro_step", 3)]
             in_order = not self.statements.may_have(tool, "step_after", 3)
-            until = [n for n in numbers if n == source or (in_order and isinstance(n, int) and n < source)]
-            is_known = not any(self._effect(tool, n) for n in until)
+            before = [n for n in numbers if n == source or (in_order and isinstance(n, int) and n < source)]
+            is_known = not any(self._action_with_effects(tool, n) for n in before)
             # An undo of the source, written as a step, may take what the declared undo would take.
             is_undo = (tool, source, action.name) in [undo.args for undo in of(tool, "undo_step", 3)]
             is_undo = is_undo and (tool, source, param, pointer) in [undo.args for undo in of(tool, "undo_out", 4)]
@@ -307,25 +306,26 @@ class _ArgumentCheck(_Check):
                 fix = "take it from a read-only step before the first effect"
                 self.problems.report(statement, 3, message, fix, error=False)
 
-    def _effect(self, tool: object, number: object) -> ActionDescription | None:
+    def _action_with_effects(self, tool: object, number: object) -> ActionDescription | None:
         """Return the action of a step if it is determined and has effects."""
         actions = self.possible_actions("macro_step", tool, number) or []
-        return actions[0] if len(actions) == 1 and actions[0].tier else None
+        return actions[0] if len(actions) == 1 and actions[0].tier > 0 else None
 
     def check_reversible(self, statements: Iterable[Statement]) -> None:
         """Warn about tools that are declared reversible and have a step with an effect that no clause undoes."""
         for statement in statements:
             (tool,) = statement.args
-            if not isinstance(tool, str) or not self.statements.complete:
+            if not isinstance(tool, str) or not self.statements.is_complete:
                 continue
             undone = {undo.args[1] for undo in self.statements.of(tool, "undo_step", 3)}
             undone |= {exempt.args[1] for exempt in self.statements.of(tool, "nothing_to_undo", 2)}
             if None in undone:  # a rule may undo any step
                 continue
             rows = [step.args for step in self.statements.of(tool, "macro_step", 3)]
-            for _, number, name in sorted((row for row in rows if isinstance(row[1], int)), key=lambda row: row[1:2]):
+            steps = [(number, name) for _, number, name in rows if isinstance(number, int)]
+            for number, name in sorted(steps, key=lambda step: step[0]):
                 action = self.pack.actions.get(name) if isinstance(name, str) else None
-                if action is not None and action.tier and not action.reversible and number not in undone:
+                if action is not None and action.tier > 0 and not action.reversible and number not in undone:
                     message = f"{tool} is declared reversible, and no clause undoes its step {number}, {action.name}"
                     fix = f'write undo_step("{tool}", {number}, "an action"), or nothing_to_undo("{tool}", {number})'
                     self.problems.report(statement, 0, message, fix, error=False)
@@ -360,7 +360,7 @@ def _schema_problem(action: ActionDescription, param: str, value: Value) -> str 
     schema = action.input_schema
     param_schema = schema.get("properties", {}).get(param, True)
     try:
-        json_value = plain(value)
+        json_value = plain_json(value)
     except NotPlain as error:
         return f"it cannot be written as JSON: {error}"
     if not isinstance(param_schema, Mapping):
@@ -383,14 +383,15 @@ def changeable_predicates(program: Program, variable: Iterable[str]) -> set[Key]
 
 def flawed_tools(pack: Pack, base: Base, clauses: Sequence[Clause]) -> Iterator[Diagnostic]:
     """Yield an error for each static tool whose facts make no chain."""
+    # Tools that a rule can change, and later those that are checked.
     skipped = {_tool(clause) for clause in clauses if clause.premises and clause.head.key in PREDICATES.items()}
     if None in skipped:
-        return  # a rule may define any tool
+        return  # the rule can change any tool
     for clause in clauses:
         tool = _tool(clause)
         if clause.head.key != ("macro", 2) or not isinstance(tool, str) or tool in skipped:
             continue
-        skipped.add(tool)  # report it once
+        skipped.add(tool)
         rows = {name: sorted(base.find((name, arity), tool), key=_row_order) for name, arity in PREDICATES.items()}
         if not rows["macro_step"] or any(action not in pack.actions for _, _, action in rows["macro_step"]):
             continue  # never offered, and reported elsewhere

@@ -55,7 +55,7 @@ class Exclusions:
         reasons: set[tuple[str, str]] = set()
         for _, phase, reason in self.lookup.rows("excluded", 3, tool):
             if phase == "exclusion":
-                for _, kind, bar in self.lookup.rows("barred_by", 3, tool):
+                for _, kind, bar in self.lookup.rows("kernel.barred_by", 3, tool):
                     is_absent = kind == "capability"  # then ``bar`` is the action, whose name is not disclosed
                     reasons.add(("exclusion", "an action that it needs does not exist" if is_absent else str(bar)))
             else:
@@ -72,7 +72,7 @@ class Exclusions:
         reasons = {str(reason) for _, reason in rows("prohibited", 2, tool)}
         if self.lookup.all("permitted_only", 0) and not rows("permitted", 1, tool):
             reasons.add("not permitted")
-        for _, action in rows("may_run", 2, tool):
+        for _, action in rows("kernel.may_run", 2, tool):
             reasons |= {str(reason) for _, reason in rows("effect_denied", 2, action)}
         return [self.visibility.text(reason) for reason in sorted(reasons)]
 
@@ -88,7 +88,7 @@ class Exclusions:
             return "its score is below what is disclosed"
         if expired(self.evaluation, tool):
             return "it is no longer valid"
-        flaw = Composer(self.evaluation).all([tool])[1].get(tool)
+        flaw = Composer(self.evaluation).compose_all([tool])[1].get(tool)
         if isinstance(flaw, AmbiguousFlaw):
             return self.visibility.text(flaw.message)
         if self.is_limited:
@@ -125,7 +125,9 @@ class UnlockSearch:
         """Return sets of facts that unlock the tool. ``is_named`` if it is already a candidate or a dependency."""
         offered = Fact("offered", (tool,))
         if not is_named:
-            naming = self._search(Fact("named", (tool,)))  # faster than a search for ``offered``, which implies it
+            naming = self._search(
+                Fact("kernel.named", (tool,))
+            )  # faster than a search for ``offered``, which implies it
             unlocking = [facts for facts in naming.sets if self.probe.holds_with(offered, facts, self.deadline)]
             if unlocking or not naming.sets:  # a tool that cannot be named cannot be offered
                 return self._to_wire(unlocking, naming.complete and len(unlocking) == len(naming.sets))
@@ -221,7 +223,7 @@ class WhyNots:
         if not reasons:  # no rule selects it
             policy = (f"exclusion: {reason}" for reason in self.exclusions.policy_reasons(tool))
             reasons = [*self._failing_premises(tool), *policy]
-        is_named = bool(self.lookup.rows("named", 1, tool))
+        is_named = bool(self.lookup.rows("kernel.named", 1, tool))
         unlocking = self._unlock_search.find(tool, is_named)
         return WhyNot(
             tool=tool,
@@ -244,7 +246,7 @@ class WhyNots:
             if name in seen or self.exclusions.is_hidden(name):
                 continue
             seen.add(name)
-            if self.lookup.rows("named", 1, name) or next(self._selecting_rules(name), None) is not None:
+            if self.lookup.rows("kernel.named", 1, name) or next(self._selecting_rules(name), None) is not None:
                 return True
             pending += self._dependents(name)
         return False

@@ -3,8 +3,8 @@
 An invocation that needs an approval stores a request and fails with ``confirmation_required`` and the request's id. An
 approver reads the complete text from the server and approves or denies it. The requester repeats the invocation with
 the id as its ``confirmation_token``. An approval is bound to the requester, the pack revision, the chain, the
-arguments, what the approver was shown besides, and what the server's hosts can reach: a call that differs in any of
-them needs another approval.
+arguments, the subject (results of previews and other values that the approver was shown), and the server's workspace,
+programs and sandbox: a call that differs in any of them needs another approval.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ANY_ROLE: Final = "approve:*"
 OPERATOR: Final = Identity("local", frozenset({APPROVE, ANY_ROLE}), "local")
 """The operator of this machine, who has access to the store."""
 LIFETIME_MS: Final = 3_600_000
-"""How long after the request it may be decided, and the approval be used."""
+"""The time after a request in which it must be decided, and the approval used."""
 MAX_TEXT: Final = 262_144
 """The most characters of an approval request. A longer one is refused, because no part may be left out."""
 
@@ -39,15 +39,15 @@ InvalidReason = Literal["expired", "denied", "used", "other_call", "server", "re
 
 
 class Approvers(msgspec.Struct, frozen=True):
-    """What was required of the approver of a call."""
+    """The requirements on approvers that an approval met."""
 
     roles: tuple[str, ...]
     """The permissions that the approver had to have in addition to ``approve``."""
     four_eyes: bool
     """Whether the approver had to be another principal than the requester."""
 
-    def suffice(self, safety: SafetyData) -> bool:
-        """Return whether all was required that ``safety`` requires now."""
+    def satisfy(self, safety: SafetyData) -> bool:
+        """Return whether they include all requirements of ``safety``, the present ones of the tool."""
         return set(self.roles).issuperset(safety.approver_roles) and (self.four_eyes or not safety.four_eyes)
 
 
@@ -98,7 +98,7 @@ class ApprovalService:
         return confirmation_required(approval)
 
     async def check(self, approval_id: str, binding: ApprovalBinding, safety: SafetyData) -> Approval:
-        """Return the approval of this call. The caller checks the subject. Raises :class:`WireError`."""
+        """Return the approval of this call, with an unchecked ``subject_digest``. Raises :class:`WireError`."""
         approval = await self._store.writer.read(lambda tx: self._store.approvals.find(tx, approval_id))
         # An approval of another requester is indistinguishable from an invented one.
         if approval is None or approval.binding.identity != binding.identity:
@@ -117,7 +117,7 @@ class ApprovalService:
         if approval.state == "pending":
             raise confirmation_required(approval)
         # Since the request, the rules may have changed the approvers that they require.
-        if not Approvers(approval.roles, approval.four_eyes).suffice(safety):
+        if not Approvers(approval.roles, approval.four_eyes).satisfy(safety):
             raise invalid_approval("approver")
         # The decision of an approver whose token was removed since, or has lost a permission, does not count.
         permissions = frozenset({APPROVE, *approval.roles})
@@ -183,7 +183,8 @@ class ApprovalService:
 
     def _require_permission(self, approver: Identity) -> Identity:
         """Return the approver with its present rights. Raises :class:`WireError` if it may not decide at all."""
-        if APPROVE not in (current := self._current(approver)).permissions:
+        current = self._current(approver)
+        if APPROVE not in current.permissions:
             message = f"Deciding about approval requests needs the permission {APPROVE}"
             raise WireError("auth_required" if approver.anonymous else "auth_insufficient", message)
         return current
@@ -234,7 +235,7 @@ async def invoke_with_approval(
 
 
 class OperatorApprovals:
-    """The approval requests of a store, for the operator of this machine; with the methods of a client."""
+    """The approval requests of a store, for the operator of this machine; replaces a client of the server."""
 
     def __init__(self, service: ApprovalService) -> None:
         self._service = service

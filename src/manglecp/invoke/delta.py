@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias, cast
 from manglecp.intent import Domain
 from manglecp.invoke.progress import clean
 from manglecp.invoke.run_rules import RuleRows
-from manglecp.mangle import Fact, List, NotPlain, Time, Value, plain, row_accepts
+from manglecp.mangle import Fact, List, NotPlain, Time, Value, plain_json, row_accepts
 from manglecp.wire import PROVENANCE_CATEGORIES, WILDCARD, Category, Fault
 from manglecp.wire.messages import UNSET, Next, StateDelta, SuggestedIntent
 
@@ -61,7 +61,7 @@ def next_of(rows: RuleRows, domain: Domain, max_facts: int = MAX_FACTS) -> Next:
 
 def _suggestion(name: str, params: Value, why: str) -> SuggestedIntent:
     try:
-        json_params = plain(params)
+        json_params = plain_json(params)
     except NotPlain:
         json_params = None
     return SuggestedIntent(

@@ -377,7 +377,9 @@ class RunExecutor:
 
     @property
     def _cancelled(self) -> bool:
-        requested = self._observer.cancelled.is_set() or self._journal.cancel_requested
+        observer = self._observer
+        abandoned = observer.disconnected.is_set() and not self._had_effects
+        requested = abandoned or observer.cancelled.is_set() or self._journal.cancel_requested
         return requested or (self._history is not None and self._history.cancelled)
 
     @property
@@ -544,8 +546,15 @@ class RunExecutor:
         self._cancel_watcher = asyncio.create_task(self._cancel_reads(calls))
 
     async def _cancel_reads(self, calls: Sequence[ActionCall]) -> None:
-        """Cancel reads when the caller cancels the run. Effects are not cancelled once they were sent."""
-        await self._observer.cancelled.wait()
+        """Cancel reads when the run is cancelled. Effects are not cancelled once they were sent."""
+        observer = self._observer
+        events = (observer.cancelled,) if self._had_effects else (observer.cancelled, observer.disconnected)
+        waits = [asyncio.create_task(event.wait()) for event in events]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
         for call in calls:
             self._actions.cancel(call)
 

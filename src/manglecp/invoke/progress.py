@@ -24,14 +24,16 @@ class RunObserver(msgspec.Struct, kw_only=True):
 
     cancelled: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     """Set by the caller, to cancel the run."""
+    disconnected: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    """Set when the caller is gone and cannot repeat the request: cancels the run unless it has had an effect."""
     progress: Callable[[str, int, int], None] = lambda *_: None
     """Called with the action that begins, the number of settled steps, and the number of steps."""
     tool: str | None = None
     """Set by the invoker to the name of the tool, after the checks of the admission."""
     leaving: Callable[[], bool] = lambda: False
-    """Set by the invoker: returns whether to release the run to another process between two rounds."""
+    """Set by the invoker: returns whether to release the run to another process; called between steps."""
     point: Callable[[str], None] = lambda _: None
-    """Set by the invoker: called with a name wherever a crash would matter; tests crash there."""
+    """Set by the invoker: called with the name of each point where tests simulate a crash."""
 
 
 def progress_reporter(on_progress: OnProgress | None) -> Callable[[str, int, int], None]:
@@ -54,8 +56,6 @@ def progress_reporter(on_progress: OnProgress | None) -> Callable[[str, int, int
 
     return report
 
-
-# --- events --------------------------------------------------------------------------------------------------------
 
 MAX_EVENTS: Final = 20
 _MAX_LINE_LENGTH: Final = 400

@@ -145,7 +145,7 @@ class RunRules:
         approvers = self._run.approvers
         return (
             not safety.requires_user_confirmation
-            or (approvers is not None and approvers.suffice(safety))
+            or (approvers is not None and approvers.satisfy(safety))
             or approval_waiver(self._identity, safety) is not None
         )
 

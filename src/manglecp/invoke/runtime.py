@@ -66,13 +66,7 @@ class PackRuntime:
             if on_failure is not None:
                 dispatcher = cast(Dispatcher, _ReportingDispatcher(dispatcher, domain.pack, on_failure))
             runtime = cls.from_domain(
-                domain,
-                dispatcher,
-                options,
-                store,
-                current=current,
-                settings=settings,
-                clock=clock,
+                domain, dispatcher, options, store, current=current, settings=settings, clock=clock
             )
             await stack.enter_async_context(runtime.invoker)
             await stack.enter_async_context(refresh_facts(runtime.invoker, generators, on_stale_facts))

@@ -4,7 +4,7 @@ from ..base.source import (
 )
 from .builtins.calendar import parse_duration as parse_duration, parse_rfc3339 as parse_rfc3339, zone as zone
 from .declarations import (
-    Acceptance as Acceptance,
+    FactAcceptor as FactAcceptor,
     Predicate as Predicate,
     resolve as resolve,
 )
@@ -31,7 +31,7 @@ from .fact_parser import (
 from .facts import (
     Fact as Fact,
     Interval as Interval,
-    holds_somewhere as holds_somewhere,
+    is_nonempty_interval as is_nonempty_interval,
 )
 from .formatter import layout as layout
 from .lexer import CONSTANT as CONSTANT
@@ -51,7 +51,7 @@ from .printer import (
     NotPlain as NotPlain,
     duration_text as duration_text,
     instant_text as instant_text,
-    plain as plain,
+    plain_json as plain_json,
     value_text as value_text,
 )
 from .program import (

@@ -17,24 +17,11 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.source import Source, Span
-from manglecp.mangle import printer
+from manglecp.mangle import printer, syntax
 from manglecp.mangle.builtins import FUNCTIONS, PREDICATES, REDUCERS
-from manglecp.mangle.declarations import Acceptance, Predicate
+from manglecp.mangle.declarations import FactAcceptor, Predicate
 from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.parser import argument_span, parse
-from manglecp.mangle.syntax import (
-    Apply,
-    Atom,
-    Clause,
-    Equality,
-    Key,
-    Literal,
-    Premise,
-    Term,
-    Transform,
-    Variable,
-    bound_variables,
-)
 from manglecp.mangle.types import (
     ANY,
     BOT,
@@ -110,17 +97,17 @@ class Expressions:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
 
-    def type_of(self, term: Term, state: State) -> Type:
+    def type_of(self, term: syntax.Term, state: State) -> Type:
         """Return the type of a term; :data:`EMPTY` for an application that cannot be typed."""
-        if isinstance(term, Variable):
+        if isinstance(term, syntax.Variable):
             return state.get(term.name, ANY)
-        if not isinstance(term, Apply):
+        if not isinstance(term, syntax.Apply):
             return self.vocabulary.constant(term)
         args = [self.type_of(arg, state) for arg in term.args]
         type_ = EMPTY if EMPTY in args else self._application_type(term, args)
         return ANY if is_large(type_) else type_
 
-    def _application_type(self, term: Apply, args: list[Type]) -> Type:
+    def _application_type(self, term: syntax.Apply, args: list[Type]) -> Type:
         name = term.function
         if name == "fn:list":
             return ListType(upper(args))
@@ -148,16 +135,16 @@ class Expressions:
             return EMPTY
         return instantiate(signature((function.result,))[0], binding)
 
-    def _struct_type(self, term: Apply, args: list[Type]) -> Type:
+    def _struct_type(self, term: syntax.Apply, args: list[Type]) -> Type:
         labels = term.args[::2]
         if len(args) % 2:
             return EMPTY
-        if any(isinstance(label, Variable | Apply) for label in labels):
+        if any(isinstance(label, syntax.Variable | syntax.Apply) for label in labels):
             return ANY
         return StructType(tuple(zip(labels, args[1::2], strict=True)))  # type: ignore[arg-type]  # constants only
 
-    def _field_type(self, struct: Type, label: Term) -> Type:
-        if isinstance(label, Variable | Apply):
+    def _field_type(self, struct: Type, label: syntax.Term) -> Type:
+        if isinstance(label, syntax.Variable | syntax.Apply):
             return EMPTY
         members = struct.members if isinstance(struct, Union) else (struct,)
         if not all(isinstance(m, StructType) for m in members):
@@ -175,12 +162,12 @@ class Expressions:
                 return position, param
         return 0, StructType(())  # fn:struct:get, which takes a struct
 
-    def type_or_any(self, term: Term, state: State) -> Type:
+    def type_or_any(self, term: syntax.Term, state: State) -> Type:
         """Return the type of a term, or ``/any`` where a run-time error is sufficient."""
         type_ = self.type_of(term, state)
         return ANY if type_ == EMPTY else type_
 
-    def reducer_type(self, expression: Apply, state: State) -> Type:
+    def reducer_type(self, expression: syntax.Apply, state: State) -> Type:
         name = expression.function
         args = [self.type_or_any(arg, state) for arg in expression.args]
         if name in ("fn:count", "fn:count_distinct"):
@@ -206,7 +193,7 @@ MAX_STATES: Final = 200  # of one rule after a premise; with more, its types are
 
 
 def check_types(
-    predicates: Mapping[Key, Predicate], rules: Sequence[Rule], facts: Sequence[GivenFact]
+    predicates: Mapping[syntax.Key, Predicate], rules: Sequence[Rule], facts: Sequence[GivenFact]
 ) -> list[Diagnostic]:
     """Return the type errors of the rules and facts."""
     checker = _Checker(predicates, rules)
@@ -231,20 +218,20 @@ class _NothingProven(Exception):
 
 
 class _Checker:
-    def __init__(self, predicates: Mapping[Key, Predicate], rules: Sequence[Rule]) -> None:
+    def __init__(self, predicates: Mapping[syntax.Key, Predicate], rules: Sequence[Rule]) -> None:
         self.predicates = predicates
         self.diagnostics: list[Diagnostic] = []
-        self.rules: dict[Key, list[Rule]] = {}
+        self.rules: dict[syntax.Key, list[Rule]] = {}
         for rule in rules:
             self.rules.setdefault(rule.head.key, []).append(rule)
-        self.acceptance = Acceptance(predicates)
+        self.acceptance = FactAcceptor(predicates)
         self.vocabulary = self.acceptance.vocabulary
         self.expressions = Expressions(self.vocabulary)
-        self.observed: dict[Key, dict[Types, None]] = {}  # the rows of types of facts without a declaration
-        self.alternatives: dict[Key, tuple[Types, ...]] = {}  # of predicates whose rules were checked
-        self.unproven: set[Key] = set()  # predicates with unknown alternatives
+        self.observed: dict[syntax.Key, dict[Types, None]] = {}  # the rows of types of facts without a declaration
+        self.alternatives: dict[syntax.Key, tuple[Types, ...]] = {}  # of predicates whose rules were checked
+        self.unproven: set[syntax.Key] = set()  # predicates with unknown alternatives
 
-    def complain(self, clause: Clause, message: str, span: Span | None, fix: str | None = None) -> None:
+    def complain(self, clause: syntax.Clause, message: str, span: Span | None, fix: str | None = None) -> None:
         where = span or clause.span
         self.diagnostics.append(Diagnostic("analysis", message, where, printer.clause(clause), fix))
 
@@ -261,7 +248,7 @@ class _Checker:
         if not self.acceptance.accepts(fact.key, args):
             self.report_misfit(fact.clause, predicate, self.acceptance.types(args))
 
-    def report_misfit(self, clause: Clause, predicate: Predicate, types: Types) -> None:
+    def report_misfit(self, clause: syntax.Clause, predicate: Predicate, types: Types) -> None:
         head = clause.head
         if len(predicate.rows) == 1:
             for position, (type_, expected) in enumerate(zip(types, predicate.rows[0], strict=True)):
@@ -275,7 +262,7 @@ class _Checker:
         expected_rows = " or ".join(map(_row_text, predicate.rows))
         self.complain(clause, f"{predicate.name} takes {expected_rows}, not {_row_text(types)}", head.span)
 
-    def rows(self, key: Key) -> tuple[Types, ...]:
+    def rows(self, key: syntax.Key) -> tuple[Types, ...]:
         """Return the alternatives of a predicate. Raises _NothingProven if they are unknown."""
         predicate = self.predicates[key]
         if predicate.decl is not None:
@@ -285,7 +272,7 @@ class _Checker:
         # In a recursion, before its alternatives are inferred, a predicate may have any types.
         return self.alternatives.get(key, ((ANY,) * predicate.arity,))
 
-    def infer(self, root: Key) -> None:
+    def infer(self, root: syntax.Key) -> None:
         """Check the rules of a predicate after those of the undeclared predicates it reads, depth first."""
         stack = [(root, self._undeclared_premises(root))] if root not in self.alternatives else []
         started = {root}
@@ -299,14 +286,14 @@ class _Checker:
                 started.add(next_key)
                 stack.append((next_key, self._undeclared_premises(next_key)))
 
-    def _undeclared_premises(self, key: Key) -> Iterator[Key]:
+    def _undeclared_premises(self, key: syntax.Key) -> Iterator[syntax.Key]:
         for rule in self.rules.get(key, []):
             for premise in rule.premises:
-                predicate = self.predicates.get(premise.atom.key) if isinstance(premise, Literal) else None
+                predicate = self.predicates.get(premise.atom.key) if isinstance(premise, syntax.Literal) else None
                 if predicate is not None and predicate.decl is None:
                     yield predicate.key
 
-    def _check_rules(self, key: Key) -> tuple[Types, ...]:
+    def _check_rules(self, key: syntax.Key) -> tuple[Types, ...]:
         rows = dict(self.observed.get(key, {}))
         for rule in self.rules.get(key, []):
             try:
@@ -319,7 +306,7 @@ class _Checker:
         return _most_general(rows)
 
 
-def _misfit_message(atom: Atom, position: int, expected: str, actual: Type) -> str:
+def _misfit_message(atom: syntax.Atom, position: int, expected: str, actual: Type) -> str:
     argument = printer.term(atom.args[position])
     return f"argument {position + 1} of {atom.predicate} is {expected}, but {argument} is {describe_type(actual)}"
 
@@ -375,12 +362,12 @@ class _RuleCheck:
             state: State = {}
             for position in inputs:
                 arg = self.clause.head.args[position]
-                if isinstance(arg, Variable) and not isinstance(row[position], TypeVariable):
+                if isinstance(arg, syntax.Variable) and not isinstance(row[position], TypeVariable):
                     state[arg.name] = meet(state.get(arg.name, ANY), row[position])
             states.append(state)
         return states or [{}]
 
-    def _states_after(self, premise: Premise, states: list[State]) -> list[State]:
+    def _states_after(self, premise: syntax.Premise, states: list[State]) -> list[State]:
         new_states: list[State] = []
         failure: _Infeasible | None = None
         for state in states:
@@ -396,8 +383,8 @@ class _RuleCheck:
             raise _NothingProven
         return new_states
 
-    def _match_premise(self, premise: Premise, state: State) -> Iterable[State]:
-        if isinstance(premise, Equality):
+    def _match_premise(self, premise: syntax.Premise, state: State) -> Iterable[State]:
+        if isinstance(premise, syntax.Equality):
             return [self._match_equality(premise, state)]
         name = premise.atom.predicate
         if name in printer.INFIX:
@@ -412,21 +399,21 @@ class _RuleCheck:
             rows = self.checker.rows(premise.atom.key)
         return self._match_rows(premise, rows, state)
 
-    def _match_rows(self, premise: Literal, rows: Sequence[Types], state: State) -> list[State]:
+    def _match_rows(self, premise: syntax.Literal, rows: Sequence[Types], state: State) -> list[State]:
         feasible = [new_state for row in rows for new_state in self._match_row(premise.atom, row, state)]
         if rows and not feasible:
             raise self._explain_infeasible(premise, rows, state)
         if premise.negated:
             feasible = [state]  # it binds nothing
         for time_part, type_ in ((premise.annotation, TIME), (premise.operator, Union((TIME, DURATION)))):
-            for variable in () if time_part is None else bound_variables(time_part.bounds):
+            for variable in () if time_part is None else syntax.bound_variables(time_part.bounds):
                 feasible = [self._narrow(s, variable, type_, premise) for s in feasible]
         return feasible or [state]
 
-    def _explain_infeasible(self, premise: Literal, rows: Sequence[Types], state: State) -> _Infeasible:
+    def _explain_infeasible(self, premise: syntax.Literal, rows: Sequence[Types], state: State) -> _Infeasible:
         atom = premise.atom
         for position, arg in enumerate(atom.args):
-            if isinstance(arg, Apply):
+            if isinstance(arg, syntax.Apply):
                 continue
             actual = self.expressions.type_of(arg, state)
             if all(_narrow_argument(actual, arg, row[position], {}) == EMPTY for row in rows):
@@ -436,7 +423,7 @@ class _RuleCheck:
         expected = " or ".join(map(_row_text, rows))
         return _Infeasible(f"{printer.premise(premise)} can never hold: {expected} never meets {types}", premise.span)
 
-    def _match_row(self, atom: Atom, row: Types, state: State) -> Iterator[State]:
+    def _match_row(self, atom: syntax.Atom, row: Types, state: State) -> Iterator[State]:
         """Yield the states after an atom matched this row."""
         if not has_variables(row):
             alternatives = [state]
@@ -447,23 +434,23 @@ class _RuleCheck:
             if new_state is not None:
                 yield new_state
 
-    def _match_alternative(self, atom: Atom, row: Types, state: State) -> State | None:
+    def _match_alternative(self, atom: syntax.Atom, row: Types, state: State) -> State | None:
         binding: Binding = {}
         new_state = dict(state)
         # Twice, because a later argument may bind a type variable of an earlier one.
         for arg, expected in [*zip(atom.args, row, strict=True)] * (2 if has_variables(row) else 1):
-            if isinstance(arg, Apply):  # its value is compared at run time, but may bind type variables
+            if isinstance(arg, syntax.Apply):  # its value is compared at run time, but may bind type variables
                 match_type(expected, self.expressions.type_of(arg, new_state), binding)
                 continue
             actual = self.expressions.type_of(arg, new_state)
             narrowed = _narrow_argument(actual, arg, expected, binding)
             if narrowed == EMPTY:
                 return None
-            if isinstance(arg, Variable) and not arg.anonymous:
+            if isinstance(arg, syntax.Variable) and not arg.anonymous:
                 new_state[arg.name] = narrowed
         return new_state
 
-    def _narrow(self, state: State, variable: Variable, type_: Type, premise: Premise) -> State:
+    def _narrow(self, state: State, variable: syntax.Variable, type_: Type, premise: syntax.Premise) -> State:
         if variable.anonymous:
             return state
         actual = state.get(variable.name, ANY)
@@ -474,10 +461,10 @@ class _RuleCheck:
             raise _Infeasible(message, variable.span or premise.span)
         return {**state, variable.name: narrowed}
 
-    def _match_equality(self, premise: Equality, state: State) -> State:
+    def _match_equality(self, premise: syntax.Equality, state: State) -> State:
         left = self._body_type(premise.left, state, premise)
         right = self._body_type(premise.right, state, premise)
-        variables = [side for side in (premise.left, premise.right) if isinstance(side, Variable)]
+        variables = [side for side in (premise.left, premise.right) if isinstance(side, syntax.Variable)]
         if not variables and not premise.negated:
             return state
         if premise.negated:  # a value that differs from a constant can still be any other of its kind
@@ -489,18 +476,18 @@ class _RuleCheck:
             raise _Infeasible(message, premise.span)
         return {**state, **{v.name: common for v in variables if not v.anonymous}}
 
-    def _body_type(self, term: Term, state: State, premise: Premise) -> Type:
+    def _body_type(self, term: syntax.Term, state: State, premise: syntax.Premise) -> Type:
         """Return the type of one side; an application that cannot be typed is an error in a body."""
         type_ = self.expressions.type_of(term, state)
         if type_ != EMPTY:
             return type_
-        assert isinstance(term, Apply)
+        assert isinstance(term, syntax.Apply)
         for arg in term.args:
             self._body_type(arg, state, premise)  # the innermost one is to blame
         message, fix = self._explain_untyped(term, [self.expressions.type_of(arg, state) for arg in term.args])
         raise _Infeasible(message, term.span or premise.span, fix)
 
-    def _explain_untyped(self, term: Apply, types: list[Type]) -> tuple[str, str | None]:
+    def _explain_untyped(self, term: syntax.Apply, types: list[Type]) -> tuple[str, str | None]:
         if term.function == "fn:struct:get" and isinstance(types[0], StructType):
             return f"{describe_type(types[0])} has no field {printer.term(term.args[1])}", None
         position, expected = self.expressions.find_misfit(term.function, types)
@@ -512,7 +499,7 @@ class _RuleCheck:
             return message, "a list is folded in a fact, a head or a let"
         return message, None
 
-    def _match_comparison(self, premise: Literal, state: State) -> State:
+    def _match_comparison(self, premise: syntax.Literal, state: State) -> State:
         """Restrict both sides to the orderable kinds that they have in common."""
         types = [self.expressions.type_or_any(arg, state) for arg in premise.atom.args]
         kinds = [kind for kind in ORDERABLE if all(meet(t, kind) != EMPTY for t in types)]
@@ -528,11 +515,11 @@ class _RuleCheck:
         common = union(kinds)
         new_state = dict(state)
         for arg in premise.atom.args:
-            if isinstance(arg, Variable) and not arg.anonymous:
+            if isinstance(arg, syntax.Variable) and not arg.anonymous:
                 new_state[arg.name] = meet(new_state.get(arg.name, ANY), common)
         return new_state
 
-    def _match_entry(self, premise: Literal, state: State) -> State:
+    def _match_entry(self, premise: syntax.Literal, state: State) -> State:
         """Check ``:match_field`` or ``:match_entry``: the value has the type of its field or of the map's values."""
         container, key, value = premise.atom.args
         container_type = self.expressions.type_of(container, state)
@@ -541,11 +528,11 @@ class _RuleCheck:
             noun = "field" if premise.atom.predicate == ":match_field" else "entry"
             message = f"{describe_type(container_type)} has no {noun} {printer.term(key)}"
             raise _Infeasible(message, argument_span(premise.atom, 1))
-        if premise.negated or not isinstance(value, Variable):
+        if premise.negated or not isinstance(value, syntax.Variable):
             return state
         return self._narrow(state, value, type_, premise)
 
-    def _entry_type(self, premise: Literal, container: Type, key: Term, state: State) -> Type | None:
+    def _entry_type(self, premise: syntax.Literal, container: Type, key: syntax.Term, state: State) -> Type | None:
         if container in (ANY, EMPTY) or isinstance(container, TypeVariable):
             return ANY
         if isinstance(container, Union):
@@ -554,7 +541,7 @@ class _RuleCheck:
         if premise.atom.predicate == ":match_field":
             if not isinstance(container, StructType):
                 return None
-            return ANY if isinstance(key, Variable | Apply) else container.field(key)
+            return ANY if isinstance(key, syntax.Variable | syntax.Apply) else container.field(key)
         if not isinstance(container, MapType):
             return None
         key_type = self.expressions.type_of(key, state)
@@ -562,7 +549,7 @@ class _RuleCheck:
             return None
         return container.value
 
-    def _match_prefix(self, premise: Literal, state: State) -> State:
+    def _match_prefix(self, premise: syntax.Literal, state: State) -> State:
         """Restrict X in ``:match_prefix(X, /p)`` to the names below /p, negated to the others."""
         arg, prefix = premise.atom.args
         if not isinstance(prefix, Name):
@@ -580,11 +567,11 @@ class _RuleCheck:
             if not possible:
                 message = f"{printer.premise(premise)} never holds: {printer.term(arg)} is {describe_type(actual)}"
                 raise _Infeasible(message, premise.span)
-        if not isinstance(arg, Variable) or arg.anonymous:
+        if not isinstance(arg, syntax.Variable) or arg.anonymous:
             return state
         return {**state, arg.name: union(possible)}
 
-    def _apply_transform(self, transform: Transform, state: State) -> State:
+    def _apply_transform(self, transform: syntax.Transform, state: State) -> State:
         for let in transform.lets:
             reduces = transform.do is not None and let.expression.function in REDUCERS
             type_of = self.expressions.reducer_type if reduces else self.expressions.type_or_any
@@ -593,18 +580,18 @@ class _RuleCheck:
 
     def _check_head_interval(self, state: State) -> None:
         annotation = self.clause.annotation
-        for variable in () if annotation is None else bound_variables(annotation.bounds):
+        for variable in () if annotation is None else syntax.bound_variables(annotation.bounds):
             actual = state.get(variable.name, ANY)
             if not variable.anonymous and meet(actual, TIME) == EMPTY:
                 message = f"{variable.name} is {describe_type(actual)}, an interval is between times"
                 raise _Infeasible(message, variable.span)
 
 
-def _split_unions(atom: Atom, row: Types, state: State) -> list[State]:
+def _split_unions(atom: syntax.Atom, row: Types, state: State) -> list[State]:
     """Return one state for each alternative of the variables that a type with type variables takes apart."""
     states = [state]
     for arg, expected in zip(atom.args, row, strict=True):
-        if isinstance(arg, Variable) and not isinstance(expected, TypeVariable) and has_variables((expected,)):
+        if isinstance(arg, syntax.Variable) and not isinstance(expected, TypeVariable) and has_variables((expected,)):
             type_ = state.get(arg.name, ANY)
             if isinstance(type_, Union):
                 states = [{**s, arg.name: alternative} for s in states for alternative in type_.members]
@@ -624,8 +611,8 @@ def _below(prefix: str, type_: Type) -> Type:
     return type_ if f"{type_.prefix}/".startswith(prefix) else EMPTY
 
 
-def _narrow_argument(actual: Type, arg: Term, expected: Type, binding: Binding) -> Type:
+def _narrow_argument(actual: Type, arg: syntax.Term, expected: Type, binding: Binding) -> Type:
     """Return the type of an argument after it matched; EMPTY if it cannot match. Binds type variables."""
-    if isinstance(arg, Variable | Apply) or has_variables((expected,)):
+    if isinstance(arg, syntax.Variable | syntax.Apply) or has_variables((expected,)):
         return match_type(expected, actual, binding)
     return Singleton(arg) if member(arg, expected) else EMPTY

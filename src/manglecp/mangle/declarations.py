@@ -58,13 +58,15 @@ class _Resolver:
             return replace(
                 item,
                 atom=self.qualify(item.atom),
-                inclusion=tuple(self.resolve_use(atom, item) for atom in item.inclusion),
+                inclusion=tuple(self.resolve_premise(atom, item) for atom in item.inclusion),
             )
         return replace(
             item,
             head=self.qualify(item.head),
             premises=tuple(
-                replace(premise, atom=self.resolve_use(premise.atom, item)) if isinstance(premise, Literal) else premise
+                replace(premise, atom=self.resolve_premise(premise.atom, item))
+                if isinstance(premise, Literal)
+                else premise
                 for premise in item.premises
             ),
         )
@@ -78,7 +80,7 @@ class _Resolver:
         short_name = atom.predicate.removeprefix(f"{self.package}.")
         return package_of(atom.predicate) == self.package or (short_name, len(atom.args)) in self.members
 
-    def resolve_use(self, atom: Atom, item: Decl | Clause) -> Atom:
+    def resolve_premise(self, atom: Atom, item: Decl | Clause) -> Atom:
         """Return an atom of a premise or inclusion with the full name of its predicate."""
         if atom.key in self.members or atom.predicate.startswith(":"):
             return self.qualify(atom)
@@ -120,7 +122,7 @@ class Predicate:
     external: bool = False  # computed by a Python callable
     extensional: bool = False  # has facts, but no rules
     private: bool = False  # used by its own package only
-    reflects: Name | None = None  # a premise with a bound argument tests whether that is a name below this one
+    reflects: Name | None = None  # p(X) with X bound holds if X is a name below this one
     fundeps: tuple[FunctionalDependency, ...] = ()
     merge: Merge | None = None
     inclusion: tuple[Atom, ...] = ()
@@ -138,7 +140,7 @@ class Predicate:
 
 
 _T = TypeVar("_T")
-# Descriptors that change what clauses mean.
+# Descriptors that change what clauses mean; ``open`` and ``untimed`` apply to facts of clients.
 _CHANGES_MEANING: Final = frozenset(
     {"owner", "reflects", "merge", "fundep", "deferred", "external", "extensional", "open", "untimed"}
 )
@@ -191,7 +193,7 @@ class _DeclReader:
         return predicate
 
     def _each(self, descriptors: Mapping[str, list[Atom]], name: str, read: Callable[[Atom], _T | None]) -> list[_T]:
-        """Return what ``read`` makes of the descriptors of this name, without those that it refused (None)."""
+        """Read the descriptors of this name, without the malformed ones, for which ``read`` returns None."""
         return [item for atom in descriptors.get(name, []) if (item := read(atom)) is not None]
 
     def _modes(self, atoms: list[Atom]) -> str | None:
@@ -391,7 +393,7 @@ def _resolve_merges(predicates: dict[Key, Predicate], diagnostics: list[Diagnost
             message = f"merge predicate {name} with three arguments does not exist"
             fix = f"define {name}(Old, New, Merged)"
         elif 2 in predicates[full_name, 3].inputs():
-            message = f"merge predicate {name} takes its third argument as input, but a merge asks for it"
+            message = f"merge predicate {name} takes its third argument as input, but a merge computes it"
             fix = f'declare {name} with mode("+", "+", "-")'
         if message is not None:
             diagnostics.append(Diagnostic("analysis", message, merge.span, printer.decl(predicate.decl), fix))
@@ -428,7 +430,8 @@ def check_ownership(
                 continue
             reference = "" if owner_span is None else f" (see {_place(owner_span)})"
             message = f"{key[0]} belongs to {owner.label}{reference}, a {_trust(clause).label} source may not add to it"
-            fix = "move the clause to that level, or derive another predicate"
+            is_kernel = owner is Trust.KERNEL  # no pack has rules of that level
+            fix = ("" if is_kernel else "move the clause to that level, or ") + "derive another predicate"
             diagnostics.append(Diagnostic("analysis", message, clause.head.span, printer.clause(clause), fix))
     return diagnostics
 
@@ -441,7 +444,7 @@ def _check_reinterpretation(predicate: Predicate, level: Trust) -> Iterator[Diag
     for descriptor in decl.descr:
         if descriptor.predicate in _CHANGES_MEANING:
             author = decl.span.source.trust.label
-            message = f"{predicate.name} belongs to {level.label}, a {author} Decl may not say {descriptor.predicate}"
+            message = f"{predicate.name} belongs to {level.label}, a {author} Decl may not have {descriptor.predicate}"
             fix = "move the Decl to that level"
             yield Diagnostic("analysis", message, descriptor.span, printer.decl(decl), fix)
 
@@ -460,7 +463,7 @@ def _trust(clause: Clause) -> Trust:
     return Trust.DOMAIN if clause.span is None else clause.span.source.trust
 
 
-class Acceptance:
+class FactAcceptor:
     """Checks facts against the declarations of one program; caches accepted combinations of kinds."""
 
     def __init__(self, predicates: Mapping[Key, Predicate]) -> None:

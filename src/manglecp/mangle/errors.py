@@ -44,7 +44,7 @@ class EvalError(MangleError):
 
 
 class LimitError(EvalError):
-    """A limit of ``limit`` things, named by ``unit``, was exceeded; the evaluation has no result."""
+    """A limit was exceeded: ``consumed`` is more than ``limit``; ``unit`` is a plural noun (``"derived facts"``)."""
 
     def __init__(self, limit: float, consumed: float, unit: str, span: Span | None = None) -> None:
         self.limit = limit

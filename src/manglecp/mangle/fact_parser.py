@@ -11,7 +11,7 @@ from typing import NamedTuple
 from manglecp.base.gc_pause import gc_paused
 from manglecp.base.source import Source
 from manglecp.mangle.errors import ParseError, ValueFault
-from manglecp.mangle.facts import Fact, Interval, holds_somewhere
+from manglecp.mangle.facts import Fact, Interval, is_nonempty_interval
 from manglecp.mangle.matching import evaluate_term, head_interval, mentions_now
 from manglecp.mangle.parser import Parser
 from manglecp.mangle.syntax import Annotation, Clause, Constant, Now, Term, term_variables
@@ -94,6 +94,6 @@ def _interval(annotation: Annotation) -> Interval | None:
     start, end = head_interval(annotation, {}, now=0)  # not used by these bounds
     if (start, end) == (INT_MIN, INT_MAX):
         return None
-    if not holds_somewhere(start, end):
+    if not is_nonempty_interval(start, end):
         raise ValueFault("the interval ends before it starts")
     return start, end

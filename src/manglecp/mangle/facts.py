@@ -28,8 +28,8 @@ def coalesce(intervals: Iterable[Interval]) -> tuple[Interval, ...]:
     return tuple(merged)
 
 
-def holds_somewhere(start: int, end: int) -> bool:
-    """Return whether the interval has an instant. It cannot begin at +∞ nor end at -∞."""
+def is_nonempty_interval(start: int, end: int) -> bool:
+    """Return whether the interval contains an instant. One that starts at +∞ or ends at -∞ contains none."""
     return start <= end and start != INT_MAX and end != INT_MIN
 
 

@@ -203,7 +203,7 @@ def _block(leaf: _Leaf) -> _Block:
 def _attach(comments: list[Span], statements: list[_Statement]) -> list[Span]:
     """Assign every comment to a leaf; return those after the last leaf."""
     leaves: list[_Leaf] = []
-    trailing_from: list[int] = []  # offset after each leaf, or after its full stop: later comments on the line are its
+    trailing_from: list[int] = []  # by leaf: the offset after which a comment on the same line belongs to it
     for statement in statements:
         leaves += statement.leaves
         trailing_from += [leaf.end for leaf in statement.leaves[:-1]] + [statement.end]
@@ -213,7 +213,7 @@ def _attach(comments: list[Span], statements: list[_Statement]) -> list[Span]:
         index = bisect_right(starts, comment.start) - 1
         next_comments = leaves[index + 1].before if index + 1 < len(leaves) else final_comments
         leaf = leaves[index] if index >= 0 else None
-        if leaf is None or next_comments:  # the order is kept: an earlier comment is there already
+        if leaf is None or next_comments:  # after a comment that belongs to the next leaf, so do all
             next_comments.append(comment)
         elif comment.start < leaf.end:
             leaf.before.append(comment)

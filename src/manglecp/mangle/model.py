@@ -11,7 +11,7 @@ from manglecp.base.diagnostic import Diagnostic
 from manglecp.mangle import printer
 from manglecp.mangle.declarations import FunctionalDependency, Predicate
 from manglecp.mangle.errors import AnalysisError, EvalError, LimitError, ValueFault
-from manglecp.mangle.facts import Args, Fact, Interval, TimedArgs, coalesce, holds_somewhere
+from manglecp.mangle.facts import Args, Fact, Interval, TimedArgs, coalesce, is_nonempty_interval
 from manglecp.mangle.matching import Row, head_interval
 from manglecp.mangle.printer import fact_text, value_text
 from manglecp.mangle.program import GivenFact, Program
@@ -144,7 +144,7 @@ def evaluate_given(fact: GivenFact, predicate: Predicate, now: int) -> TimedArgs
     annotation = fact.clause.annotation
     assert annotation is not None  # checked at load
     interval = head_interval(annotation, {}, now)
-    if not holds_somewhere(*interval):
+    if not is_nonempty_interval(*interval):
         clause_text = printer.clause(fact.clause)
         raise EvalError([Diagnostic("eval", "the interval ends before it starts", annotation.span, clause_text)])
     return args, interval

@@ -22,10 +22,10 @@ from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.source import Span
 from manglecp.mangle import printer
 from manglecp.mangle.builtins import PREDICATES
-from manglecp.mangle.declarations import Acceptance, Merge, Predicate
+from manglecp.mangle.declarations import FactAcceptor, Merge, Predicate
 from manglecp.mangle.errors import EvalError, LimitError, ValueFault
 from manglecp.mangle.externals import ExternalCalls, Externals, call_external, check_names
-from manglecp.mangle.facts import Args, Interval, TimedArgs, holds_somewhere
+from manglecp.mangle.facts import Args, Interval, TimedArgs, is_nonempty_interval
 from manglecp.mangle.matching import Matcher, Row, evaluate_term as value_of, head_interval, unify
 from manglecp.mangle.model import MAX_SKIPPED, Limits, Relation, Statistics, check_intervals
 from manglecp.mangle.program import Program, Rule, built_columns, count_parts
@@ -66,8 +66,8 @@ class NaiveEvaluation:
         self.skipped: set[tuple[Key, Args, Interval]] = set()  # derivations that hold at no instant
 
     @cached_property
-    def acceptance(self) -> Acceptance:
-        return Acceptance(self.program.predicates)
+    def acceptance(self) -> FactAcceptor:
+        return FactAcceptor(self.program.predicates)
 
     def relation(self, key: Key) -> Relation:
         return self.relations.setdefault(key, Relation())
@@ -243,7 +243,7 @@ class NaiveEvaluation:
             for row in rows:
                 args = self.head_args(clause, row)
                 interval = self.head_interval(clause, row) if temporal else None
-                if interval is not None and not holds_somewhere(*interval):
+                if interval is not None and not is_nonempty_interval(*interval):
                     if len(self.skipped) < MAX_SKIPPED:
                         self.skipped.add((clause.head.key, args, interval))
                 elif (args, interval) not in derived:

@@ -15,31 +15,10 @@ from typing import Any, Final, NoReturn, TypeVar, cast
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.gc_pause import gc_paused
 from manglecp.base.source import Source, Span, Trust
+from manglecp.mangle import syntax
 from manglecp.mangle.errors import ParseError
 from manglecp.mangle.lexer import GAP, KEYWORDS, Lexer, UnterminatedString
 from manglecp.mangle.printer import INFIX
-from manglecp.mangle.syntax import (
-    NOW,
-    Annotation,
-    Apply,
-    Atom,
-    Clause,
-    Constant,
-    Decl,
-    Equality,
-    Let,
-    Literal,
-    Now,
-    Operator,
-    OperatorKind,
-    Package,
-    Premise,
-    Term,
-    TimeBound,
-    Transform,
-    Unit,
-    Variable,
-)
 from manglecp.mangle.values import INT_MAX, INT_MIN, Bytes, Duration, Float, Name, Time
 
 MAX_NESTING: Final = 100  # open brackets
@@ -63,10 +42,10 @@ _ATOM_START: Final = re.compile(r":?[a-z][A-Za-z0-9:_.]*\(")
 _Node = TypeVar("_Node")
 
 
-class Constants(dict[str, Constant]):
+class Constants(dict[str, syntax.Constant]):
     """Constants by their text as matched by _ARG, memoised. Raises KeyError for a malformed name."""
 
-    def __missing__(self, text: str) -> Constant:
+    def __missing__(self, text: str) -> syntax.Constant:
         first = text[0]
         if first == "/" and ("//" in text or text[-1] == "/"):
             raise KeyError(text)  # a name has no empty parts
@@ -74,13 +53,13 @@ class Constants(dict[str, Constant]):
         return value
 
 
-def parse(source: Source) -> Unit:
+def parse(source: Source) -> syntax.Unit:
     """Parse a source. Raises :class:`ParseError` with all problems."""
     with gc_paused(len(source.text) > LONG_TEXT):
         return Parser(source).unit()
 
 
-def parse_premise(source: Source) -> Premise:
+def parse_premise(source: Source) -> syntax.Premise:
     """Parse one premise, such as a query from a command line; a full stop may follow. Raises :class:`ParseError`."""
     parser = Parser(source)
     parser.refuse_surrogates()
@@ -112,13 +91,13 @@ class Parser:
         self.lex = Lexer(source)
         self.constants = Constants()
         self.errors: list[Diagnostic] = []
-        self.own_package: Package | None = None
-        self.uses: list[Package] = []
+        self.own_package: syntax.Package | None = None
+        self.uses: list[syntax.Package] = []
 
-    def unit(self) -> Unit:
+    def unit(self) -> syntax.Unit:
         """Parse the whole source. Raises :class:`ParseError` with all problems."""
-        items: list[Decl | Clause] = self.statements()
-        return Unit(self.own_package, tuple(self.uses), tuple(items), self.source)
+        items: list[syntax.Decl | syntax.Clause] = self.statements()
+        return syntax.Unit(self.own_package, tuple(self.uses), tuple(items), self.source)
 
     def statements(self) -> list[Any]:
         """Parse the whole source into what :meth:`item` and :meth:`plain_fact` return, which subclasses override."""
@@ -214,13 +193,13 @@ class Parser:
         if position != lex.start:
             self._recover(lambda: lex.read_at(position))
 
-    def plain_fact(self, predicate: str, args: tuple[Constant, ...], start: int, atom_end: int, end: int) -> Any:
+    def plain_fact(self, predicate: str, args: tuple[syntax.Constant, ...], start: int, atom_end: int, end: int) -> Any:
         """Return a fact of the fast path; its atom ends at the offset ``atom_end``, its full stop at ``end``."""
         source, new_tuple = self.source, tuple.__new__  # faster than Span(…)
-        head = Atom(predicate, args, new_tuple(Span, (source, start, atom_end)))
-        return Clause(head, None, (), (), new_tuple(Span, (source, start, end)))
+        head = syntax.Atom(predicate, args, new_tuple(Span, (source, start, atom_end)))
+        return syntax.Clause(head, None, (), (), new_tuple(Span, (source, start, end)))
 
-    def package(self, keyword: str) -> Package:
+    def package(self, keyword: str) -> syntax.Package:
         """Parse ``Package name [attributes]!`` or ``Use name [attributes]!``."""
         start = self.lex.start
         self.expect(keyword)
@@ -232,7 +211,7 @@ class Parser:
             self.lex.fail(f"{name} is not a package name", name_span, "use lower-case letters, digits, '_' and dots")
         attributes = self.atoms() if self.lex.kind == "[" else ()
         self.expect("!")
-        return Package(name, attributes, self.span_from(start))
+        return syntax.Package(name, attributes, self.span_from(start))
 
     def item(self) -> Any:
         """Parse a declaration or a clause."""
@@ -244,18 +223,18 @@ class Parser:
             lex.fail(f"{lex.kind} stands only at the top of a file", fix="move it before the first clause")
         return self.clause()
 
-    def decl(self) -> Decl:
+    def decl(self) -> syntax.Decl:
         """Parse ``Decl p(X, Y) temporal descr […] bound […] inclusion […].``"""
         lex = self.lex
         start = lex.start
         lex.advance()
         atom = self.atom("a declaration")
         for argument in atom.args:
-            if not isinstance(argument, Variable):
+            if not isinstance(argument, syntax.Variable):
                 lex.fail("arguments of a Decl are variables", atom.span, "write Decl p(X, Y) …")
         temporal = self.accept("temporal")
         descr = self.atoms() if self.accept("descr") else ()
-        bounds: list[tuple[Term, ...]] = []
+        bounds: list[tuple[syntax.Term, ...]] = []
         while self.accept("bound"):
             self.open("[")
             bounds.append(self.terms("]"))
@@ -264,16 +243,16 @@ class Parser:
             fix = "the order is: atom, temporal, descr […], bound […], inclusion […]"
             lex.fail(f"{lex.kind} stands in the wrong place", fix=fix)
         self.full_stop()
-        return Decl(atom, temporal, descr, tuple(bounds), inclusion, self.span_from(start))
+        return syntax.Decl(atom, temporal, descr, tuple(bounds), inclusion, self.span_from(start))
 
-    def clause(self) -> Clause:
+    def clause(self) -> syntax.Clause:
         """Parse ``head @[…] :- premises |> transforms.``"""
         lex = self.lex
         start = lex.start
         head = self.atom("a clause")
         annotation = self.annotation() if lex.kind == "@" else None
-        premises: list[Premise] = []
-        transforms: list[Transform] = []
+        premises: list[syntax.Premise] = []
+        transforms: list[syntax.Transform] = []
         if self.accept(":-"):
             premises.append(self.premise())
             while self.accept(","):
@@ -283,19 +262,19 @@ class Parser:
             while lex.kind == "|>":
                 transforms.append(self.transform())
         self.full_stop()
-        return Clause(head, annotation, tuple(premises), tuple(transforms), self.span_from(start))
+        return syntax.Clause(head, annotation, tuple(premises), tuple(transforms), self.span_from(start))
 
-    def transform(self) -> Transform:
+    def transform(self) -> syntax.Transform:
         """Parse ``|> do fn:group_by(…), let X = fn:…``"""
         lex = self.lex
         start = lex.start
         lex.advance()
-        do: Apply | None = None
-        lets: list[Let] = []
+        do: syntax.Apply | None = None
+        lets: list[syntax.Let] = []
         if self.accept("do"):
             function_start = lex.start
             expression = self.term()
-            if not isinstance(expression, Apply):
+            if not isinstance(expression, syntax.Apply):
                 lex.fail("do takes a function", self.span_from(function_start), "write do fn:group_by(X), let …")
             do = expression
         elif lex.kind == "let":
@@ -304,9 +283,9 @@ class Parser:
             lex.fail("a transform starts with do or let", fix="write |> do fn:group_by(X), let N = fn:count()")
         while self.accept(","):
             lets.append(self.let())
-        return Transform(do, tuple(lets), self.span_from(start))
+        return syntax.Transform(do, tuple(lets), self.span_from(start))
 
-    def let(self) -> Let:
+    def let(self) -> syntax.Let:
         lex = self.lex
         start = lex.start
         self.expect("let")
@@ -315,12 +294,12 @@ class Parser:
         variable = self.variable()
         self.expect("=")
         expression = self.term()
-        if not isinstance(expression, Apply):
+        if not isinstance(expression, syntax.Apply):
             fix = "a plain value can be bound in the body with X = …"
             lex.fail("let needs a function application", self.span_from(start), fix)
-        return Let(variable, expression, self.span_from(start))
+        return syntax.Let(variable, expression, self.span_from(start))
 
-    def premise(self) -> Premise:
+    def premise(self) -> syntax.Premise:
         """Parse a literal, an equality or a comparison."""
         lex = self.lex
         start = lex.start
@@ -332,7 +311,7 @@ class Parser:
         annotation = self.annotation() if lex.kind == "@" else None
         symbol = lex.kind
         if not negated and (symbol in COMPARISONS or symbol in ("=", "!=")):
-            if isinstance(left, Atom):
+            if isinstance(left, syntax.Atom):
                 lex.fail(f"{left.predicate}(…) is an atom and has no value to compare", left.span)
             if temporal_operator is not None or annotation is not None:
                 lex.fail("a comparison holds at no particular time", self.span_from(start), "drop the annotation")
@@ -340,41 +319,41 @@ class Parser:
             right = self.term()
             span = self.span_from(start)
             if symbol in COMPARISONS:
-                return Literal(Atom(COMPARISONS[symbol], (left, right), span), span=span)
-            return Equality(left, right, symbol == "!=", span)
-        if not isinstance(left, Atom):
+                return syntax.Literal(syntax.Atom(COMPARISONS[symbol], (left, right), span), span=span)
+            return syntax.Equality(left, right, symbol == "!=", span)
+        if not isinstance(left, syntax.Atom):
             lex.fail("a premise is an atom or a comparison", self.span_from(start))
-        return Literal(left, negated, temporal_operator, annotation, self.span_from(start))
+        return syntax.Literal(left, negated, temporal_operator, annotation, self.span_from(start))
 
     def full_stop(self) -> None:
         fixes = {"dot_type": "leave a space after the full stop", "end": "end the clause with a full stop"}
         self.expect(".", fix=fixes.get(self.lex.kind))
 
-    def atom(self, place: str) -> Atom:
+    def atom(self, place: str) -> syntax.Atom:
         """Parse an atom; ``place`` names the context for messages."""
         start = self.lex.start
         if self.lex.kind != "name":
             fix = f"{self.lex.kind} is a reserved word: choose another name" if self.lex.kind in KEYWORDS else None
             self.lex.fail(f"{place} needs a predicate, found {self.current_token()}", fix=fix)
         term = self.term_or_atom()
-        if not isinstance(term, Atom):
+        if not isinstance(term, syntax.Atom):
             self.lex.fail(f"{place} needs a predicate, not a function", self.span_from(start))
         return term
 
-    def atoms(self) -> tuple[Atom, ...]:
+    def atoms(self) -> tuple[syntax.Atom, ...]:
         """Parse ``[a(), b(X)]``."""
         self.open("[")
         return tuple(self.separated("]", lambda: self.atom("this list")))
 
-    def term(self) -> Term:
+    def term(self) -> syntax.Term:
         """Parse a term; an atom is a syntax error."""
         term = self.term_or_atom()
-        if isinstance(term, Atom):
+        if isinstance(term, syntax.Atom):
             message = f"{term.predicate}(…) is an atom, a value is needed here"
             self.lex.fail(message, term.span, "functions are written fn:name(…)")
         return term
 
-    def term_or_atom(self) -> Term | Atom:
+    def term_or_atom(self) -> syntax.Term | syntax.Atom:
         lex = self.lex
         kind = lex.kind
         if kind == "variable":
@@ -387,7 +366,7 @@ class Parser:
             return self.struct()
         if kind == "dot_type":
             return self.dot_type()
-        value: Constant
+        value: syntax.Constant
         if kind == "constant":
             value = self.constants[lex.text]
         elif kind == "number":
@@ -412,12 +391,12 @@ class Parser:
             fix = f"{kind} is a reserved word"
         self.lex.fail(f"a term is needed here, found {self.current_token()}", fix=fix)
 
-    def variable(self) -> Variable:
-        variable = Variable(self.lex.text, self.lex.span())
+    def variable(self) -> syntax.Variable:
+        variable = syntax.Variable(self.lex.text, self.lex.span())
         self.lex.advance()
         return variable
 
-    def application(self) -> Apply | Atom:
+    def application(self) -> syntax.Apply | syntax.Atom:
         """Parse ``fn:f(…)`` or ``p(…)``."""
         lex = self.lex
         start, name = lex.start, lex.text
@@ -429,11 +408,11 @@ class Parser:
         self.open("(")
         args = self.modes() if name == "mode" and lex.kind in ("+", "-", "?") else self.terms(")")
         span = self.span_from(start)
-        return Apply(name, args, span) if name.startswith("fn:") else Atom(name, args, span)
+        return syntax.Apply(name, args, span) if name.startswith("fn:") else syntax.Atom(name, args, span)
 
-    def modes(self) -> tuple[Term, ...]:
+    def modes(self) -> tuple[syntax.Term, ...]:
         """Parse ``mode(+, -)``, which means ``mode("+", "-")``."""
-        modes: list[Term] = []
+        modes: list[syntax.Term] = []
         while self.lex.kind in ("+", "-", "?"):
             modes.append(self.lex.kind)
             self.lex.advance()
@@ -458,30 +437,30 @@ class Parser:
         elif self.lex.kind != closing:
             self.lex.fail(f"'{closing}' or ',' is needed here, found {self.current_token()}")
 
-    def terms(self, closing: str) -> tuple[Term, ...]:
+    def terms(self, closing: str) -> tuple[syntax.Term, ...]:
         return tuple(self.separated(closing, self.term))
 
-    def bracketed(self) -> Apply:
+    def bracketed(self) -> syntax.Apply:
         """Parse a list, or a map if a colon follows the first element."""
         start = self.lex.start
         self.open("[")
         if self._only_comma("]") or self.lex.kind == "]":
-            return Apply("fn:list", self.terms("]"), self.span_from(start))
+            return syntax.Apply("fn:list", self.terms("]"), self.span_from(start))
         first = self.term()
         if self._at_colon():
             self.colon()
             entry = (first, self.term())
             self.comma("]")
-            return Apply("fn:map", entry + self.entries("]"), self.span_from(start))
+            return syntax.Apply("fn:map", entry + self.entries("]"), self.span_from(start))
         self.comma("]")
-        return Apply("fn:list", (first, *self.terms("]")), self.span_from(start))
+        return syntax.Apply("fn:list", (first, *self.terms("]")), self.span_from(start))
 
-    def struct(self) -> Apply:
+    def struct(self) -> syntax.Apply:
         """Parse ``{/a: 1}`` as a function application."""
         start = self.lex.start
         self.open("{")
         self._only_comma("}")
-        return Apply("fn:struct", self.entries("}"), self.span_from(start))
+        return syntax.Apply("fn:struct", self.entries("}"), self.span_from(start))
 
     def _only_comma(self, closing: str) -> bool:
         """Consume the comma of an empty ``[,]`` or ``{,}``; return whether there was one."""
@@ -491,16 +470,16 @@ class Parser:
             self.lex.fail(f"a term is needed before ',', found {self.current_token()}")
         return True
 
-    def entries(self, closing: str) -> tuple[Term, ...]:
+    def entries(self, closing: str) -> tuple[syntax.Term, ...]:
         """Parse keys and values up to the closing bracket; return them flat: key, value, key, value, …"""
         return tuple(chain.from_iterable(self.separated(closing, self.entry)))
 
-    def entry(self) -> tuple[Term, Term]:
+    def entry(self) -> tuple[syntax.Term, syntax.Term]:
         key = self.term()
         self.colon()
         return key, self.term()
 
-    def dot_type(self) -> Apply:
+    def dot_type(self) -> syntax.Apply:
         """Parse ``.Struct</a : /number, opt /b : /string>`` as ``fn:Struct(/a, /number, fn:opt(/b, /string))``."""
         lex = self.lex
         start, name = lex.start, lex.text[1:]
@@ -511,58 +490,58 @@ class Parser:
             lex.fail(message, span, "after a full stop leave a space")
         self.open("<")
         args = tuple(chain.from_iterable(self.separated(">", self._type_argument)))
-        return Apply(f"fn:{name}", args, self.span_from(start))
+        return syntax.Apply(f"fn:{name}", args, self.span_from(start))
 
-    def _type_argument(self) -> tuple[Term, ...]:
+    def _type_argument(self) -> tuple[syntax.Term, ...]:
         """Parse a type, or a label and its type; ``opt`` makes one term of both."""
         start = self.lex.start
         if self.accept("opt"):
-            return (Apply("fn:opt", self.entry(), self.span_from(start)),)
+            return (syntax.Apply("fn:opt", self.entry(), self.span_from(start)),)
         first = self.term()
         if not self._at_colon():
             return (first,)
         self.colon()
         return first, self.term()
 
-    def annotation(self) -> Annotation:
+    def annotation(self) -> syntax.Annotation:
         """Parse ``@[…]``."""
         start = self.lex.start
         self.expect("@")
-        return Annotation(self.time_bounds(), self.span_from(start))
+        return syntax.Annotation(self.time_bounds(), self.span_from(start))
 
-    def operator(self) -> Operator:
+    def operator(self) -> syntax.Operator:
         """Parse ``<-[…]``, ``[-[…]``, ``<+[…]`` or ``[+[…]``."""
         start = self.lex.start
-        kind = cast(OperatorKind, self.lex.kind)
+        kind = cast(syntax.OperatorKind, self.lex.kind)
         self.lex.advance()
-        return Operator(kind, self.time_bounds(), self.span_from(start))
+        return syntax.Operator(kind, self.time_bounds(), self.span_from(start))
 
-    def time_bounds(self) -> tuple[TimeBound, ...]:
+    def time_bounds(self) -> tuple[syntax.TimeBound, ...]:
         self.expect("[")
         first = self.time_bound()
         bounds = (first, self.time_bound()) if self.accept(",") else (first,)
         self.expect("]")
         return bounds
 
-    def time_bound(self) -> TimeBound:
+    def time_bound(self) -> syntax.TimeBound:
         lex = self.lex
         kind, text, span = lex.kind, lex.text, lex.span()
-        value: Time | Duration | Variable | Now
+        value: Time | Duration | syntax.Variable | syntax.Now
         if kind == "timestamp":
             value = self.timestamp(text)
         elif kind == "duration":
             value = self.duration(text)
         elif kind == "now":
-            value = NOW
+            value = syntax.NOW
         elif kind == "variable":
-            value = Variable(text, span)
+            value = syntax.Variable(text, span)
         else:
             fix = "write a timestamp such as 2026-01-31T12:00:00Z, a duration such as 5m, a variable, now, or _"
             lex.fail(f"{self.current_token()} is not a time", fix=fix)
         lex.advance()
         if kind == "timestamp" and lex.kind in ("+", "-", "number") and lex.start == span.end:
             lex.fail("a timestamp has no zone offset", fix="write it in UTC")
-        return TimeBound(value, text, span)
+        return syntax.TimeBound(value, text, span)
 
     def timestamp(self, text: str) -> Time:
         """Parse a timestamp in UTC; raises a syntax error beyond 64 bits of nanoseconds."""
@@ -637,10 +616,10 @@ class _TooManyErrors(Exception):
     pass
 
 
-def argument_span(atom: Atom, index: int) -> Span | None:
+def argument_span(atom: syntax.Atom, index: int) -> Span | None:
     """Return the span of argument ``index`` of an atom; the span of the atom if the argument cannot be located."""
     argument = atom.args[index]
-    if isinstance(argument, Variable | Apply) and argument.span is not None:
+    if isinstance(argument, syntax.Variable | syntax.Apply) and argument.span is not None:
         return argument.span
     if atom.span is None or not _ATOM_START.match(atom.span.text):
         return atom.span  # written as a comparison, or without a source

@@ -9,40 +9,8 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from manglecp.mangle import syntax, values
 from manglecp.mangle.lexer import CONSTANT
-from manglecp.mangle.syntax import (
-    Annotation,
-    Apply,
-    Atom,
-    Clause,
-    Decl,
-    Equality,
-    Let,
-    Operator,
-    Package,
-    Premise,
-    Term,
-    TimeBound,
-    Transform,
-    Unit,
-    Variable,
-)
-from manglecp.mangle.values import (
-    FALSE,
-    INT_MAX,
-    INT_MIN,
-    TRUE,
-    Bytes,
-    Duration,
-    Float,
-    List,
-    Map,
-    Name,
-    Pair,
-    Struct,
-    Time,
-    Value,
-)
 
 _STRING_ESCAPES: Final = {ord('"'): '\\"', ord("\\"): "\\\\", ord("\n"): "\\n", ord("\t"): "\\t"} | {
     code: f"\\x{code:02x}" for code in (*range(0x20), 0x7F) if chr(code) not in "\n\t"
@@ -117,15 +85,15 @@ class _Raw(str):
 _ATOMIC_WRITERS: Final[dict[type, Callable[[Any], str]]] = {
     int: str,
     str: string_text,
-    Name: lambda v: v.text,
-    Float: lambda v: float_text(v.value),
-    Bytes: lambda v: bytes_text(v.data),
-    Time: lambda v: f'fn:time:parse_rfc3339("{instant_text(v.ns)}")',
-    Duration: lambda v: f'fn:duration:parse("{duration_text(v.ns)}")',
+    values.Name: lambda v: v.text,
+    values.Float: lambda v: float_text(v.value),
+    values.Bytes: lambda v: bytes_text(v.data),
+    values.Time: lambda v: f'fn:time:parse_rfc3339("{instant_text(v.ns)}")',
+    values.Duration: lambda v: f'fn:duration:parse("{duration_text(v.ns)}")',
 }
 
 
-def value_text(value: Value) -> str:
+def value_text(value: values.Value) -> str:
     """Return the canonical text of one value, without recursion."""
     write = _ATOMIC_WRITERS.get(type(value))
     if write is not None:
@@ -139,16 +107,16 @@ def value_text(value: Value) -> str:
             texts.append(v)
         elif kind in _ATOMIC_WRITERS:
             texts.append(_ATOMIC_WRITERS[kind](v))
-        elif kind is Pair:
+        elif kind is values.Pair:
             stack += [_Raw(")"), v.second, _Raw(", "), v.first, _Raw("fn:pair(")]
-        elif kind is List:
+        elif kind is values.List:
             stack.append(_Raw("]"))
             _push_joined(stack, [(item,) for item in v.items])
             stack.append(_Raw("["))
-        elif kind is Map and not v.entries:
+        elif kind is values.Map and not v.entries:
             texts.append("fn:map()")
         else:
-            opening, closing = ("[", "]") if kind is Map else ("{", "}")
+            opening, closing = ("[", "]") if kind is values.Map else ("{", "}")
             stack.append(_Raw(closing))
             _push_joined(stack, [(key, _Raw(" : "), entry) for key, entry in v.entries])
             stack.append(_Raw(opening))
@@ -163,7 +131,7 @@ def _push_joined(stack: list[Any], groups: list[tuple[Any, ...]]) -> None:
             stack.append(_Raw(", "))
 
 
-def fact_text(predicate: str, args: Iterable[Value], interval: tuple[int, int] | None = None) -> str:
+def fact_text(predicate: str, args: Iterable[values.Value], interval: tuple[int, int] | None = None) -> str:
     """Return ``p(1,/a)`` and, for a temporal fact, its ``@[start, end]``."""
     text = f"{predicate}({','.join([value_text(arg) for arg in args])})"
     return text if interval is None else text + interval_text(interval)
@@ -174,8 +142,8 @@ def interval_text(interval: tuple[int, int]) -> str:
     start, end = interval
     if start == end:
         return f"@[{instant_text(start)}]"
-    left = "_" if start == INT_MIN else instant_text(start)
-    right = "_" if end == INT_MAX else instant_text(end)
+    left = "_" if start == values.INT_MIN else instant_text(start)
+    right = "_" if end == values.INT_MAX else instant_text(end)
     return f"@[{left}, {right}]"
 
 
@@ -188,41 +156,41 @@ class NotPlain(ValueError):
     """A value without a plain JSON form."""
 
 
-def plain(value: Value, depth: int = 0) -> Any:
+def plain_json(value: values.Value, depth: int = 0) -> Any:
     """Convert a value to plain JSON; members keep the order of the value. Raises :class:`NotPlain`."""
     if isinstance(value, (int, str)):
         return value
-    if value is TRUE or value is FALSE:
-        return value is TRUE
-    if isinstance(value, Name):
+    if value is values.TRUE or value is values.FALSE:
+        return value is values.TRUE
+    if isinstance(value, values.Name):
         return value.text
-    if isinstance(value, Float):
+    if isinstance(value, values.Float):
         if not math.isfinite(value.value):
             raise NotPlain(f"{value.value} is not a number in JSON")
         return value.value
-    if isinstance(value, Time):
+    if isinstance(value, values.Time):
         return instant_text(value.ns)
-    if isinstance(value, Duration):
+    if isinstance(value, values.Duration):
         return duration_text(value.ns)
-    if isinstance(value, Bytes):
+    if isinstance(value, values.Bytes):
         return base64.b64encode(value.data).decode()
     if depth >= _MAX_DEPTH:
         raise NotPlain(f"it is nested more than {_MAX_DEPTH} deep")
-    if isinstance(value, Pair):
-        return [plain(value.first, depth + 1), plain(value.second, depth + 1)]
-    if isinstance(value, List):
-        return [plain(item, depth + 1) for item in value.items]
+    if isinstance(value, values.Pair):
+        return [plain_json(value.first, depth + 1), plain_json(value.second, depth + 1)]
+    if isinstance(value, values.List):
+        return [plain_json(item, depth + 1) for item in value.items]
     members: dict[str, Any] = {}
     for key, entry in value.entries:
-        if isinstance(key, Name):
-            name = key.text[1:] if isinstance(value, Struct) else key.text
+        if isinstance(key, values.Name):
+            name = key.text[1:] if isinstance(value, values.Struct) else key.text
         elif isinstance(key, str):
             name = key
         else:
             raise NotPlain("an object in JSON has keys that are text")
         if name in members:
             raise NotPlain(f"two keys are both written {name!r} in JSON")
-        members[name] = plain(entry, depth + 1)
+        members[name] = plain_json(entry, depth + 1)
     return members
 
 
@@ -230,11 +198,11 @@ _ENDS_IN_NAME: Final = re.compile(CONSTANT + r"\Z")
 INFIX: Final = {":lt": "<", ":le": "<=", ":gt": ">", ":ge": ">="}
 
 
-def term(node: Term) -> str:
+def term(node: syntax.Term) -> str:
     """Format a term with the short forms of lists, maps and structs."""
-    if isinstance(node, Variable):
+    if isinstance(node, syntax.Variable):
         return node.name
-    if not isinstance(node, Apply):
+    if not isinstance(node, syntax.Apply):
         return value_text(node)
     args = [term(arg) for arg in node.args]
     if node.function == "fn:list":
@@ -252,32 +220,32 @@ def _entries(args: list[str]) -> str:
     return ", ".join(f"{key} : {value}" for key, value in zip(args[::2], args[1::2], strict=True))
 
 
-def atom(node: Atom) -> str:
+def atom(node: syntax.Atom) -> str:
     return f"{node.predicate}({', '.join(term(arg) for arg in node.args)})"
 
 
-def atoms(nodes: tuple[Atom, ...]) -> str:
+def atoms(nodes: tuple[syntax.Atom, ...]) -> str:
     """Return ``[p(X), q(Y)]``."""
     return f"[{', '.join(atom(node) for node in nodes)}]"
 
 
-def _bounds(bounds: tuple[TimeBound, ...]) -> str:
+def _bounds(bounds: tuple[syntax.TimeBound, ...]) -> str:
     return f"[{', '.join(bound.text for bound in bounds)}]"
 
 
-def annotation(node: Annotation | None) -> str:
+def annotation(node: syntax.Annotation | None) -> str:
     """Return ``@[start, end]``, or an empty text."""
     return "" if node is None else f"@{_bounds(node.bounds)}"
 
 
-def operator(node: Operator | None) -> str:
+def operator(node: syntax.Operator | None) -> str:
     """Return ``<-[a, b]`` and a space, or an empty text."""
     return "" if node is None else f"{node.kind}{_bounds(node.bounds)} "
 
 
-def premise(node: Premise, write: Callable[[Term], str] = term) -> str:
+def premise(node: syntax.Premise, write: Callable[[syntax.Term], str] = term) -> str:
     """Format one premise. ``write`` formats its terms, for example with values in place of variables."""
-    if isinstance(node, Equality):
+    if isinstance(node, syntax.Equality):
         return f"{write(node.left)} {'!=' if node.negated else '='} {write(node.right)}"
     symbol = INFIX.get(node.atom.predicate)
     if symbol is not None and len(node.atom.args) == 2 and not node.negated and not node.timed:
@@ -288,18 +256,18 @@ def premise(node: Premise, write: Callable[[Term], str] = term) -> str:
     return f"{negation}{operator(node.operator)}{node.atom.predicate}({args}){annotation(node.annotation)}"
 
 
-def transform(node: Transform) -> str:
+def transform(node: syntax.Transform) -> str:
     """Return ``|> do fn:group_by(…), let X = fn:…``."""
     parts = [] if node.do is None else [f"do {term(node.do)}"]
     parts += map(let, node.lets)
     return "|> " + ", ".join(parts)
 
 
-def let(node: Let) -> str:
+def let(node: syntax.Let) -> str:
     return f"let {node.variable.name} = {term(node.expression)}"
 
 
-def clause(node: Clause) -> str:
+def clause(node: syntax.Clause) -> str:
     """Format a rule or a fact on one line."""
     text = atom(node.head) + annotation(node.annotation)
     if node.premises:
@@ -314,7 +282,7 @@ def end_clause(text: str) -> str:
     return text + (" ." if _ENDS_IN_NAME.search(text) else ".")
 
 
-def decl(node: Decl) -> str:
+def decl(node: syntax.Decl) -> str:
     parts = [f"Decl {atom(node.atom)}"]
     if node.temporal:
         parts.append("temporal")
@@ -326,22 +294,22 @@ def decl(node: Decl) -> str:
     return " ".join(parts) + "."
 
 
-def row(types: tuple[Term, ...]) -> str:
+def row(types: tuple[syntax.Term, ...]) -> str:
     """Return ``[type, type]``, as after ``bound``."""
     return f"[{', '.join(map(term, types))}]"
 
 
-def package(keyword: str, node: Package) -> str:
+def package(keyword: str, node: syntax.Package) -> str:
     """Return the line of ``keyword``: ``Package name!`` or ``Use name!``."""
     attributes = f" {atoms(node.attributes)}" if node.attributes else ""
     return f"{keyword} {node.name}{attributes}!"
 
 
-def item(node: Decl | Clause) -> str:
-    return decl(node) if isinstance(node, Decl) else clause(node)
+def item(node: syntax.Decl | syntax.Clause) -> str:
+    return decl(node) if isinstance(node, syntax.Decl) else clause(node)
 
 
-def unit(node: Unit) -> str:
+def unit(node: syntax.Unit) -> str:
     lines = [] if node.package is None else [package("Package", node.package)]
     lines += [package("Use", use) for use in node.uses]
     lines += [item(i) for i in node.items]

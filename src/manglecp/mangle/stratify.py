@@ -39,9 +39,9 @@ class Dependency:
 
     @property
     def retracts(self) -> bool:
-        """Whether more facts of the body can make the head hold less often.
+        """Whether more facts of the body can remove facts of the head.
 
-        By negation, aggregation, merges, and intervals that grow where a variable takes their ends.
+        By negation, aggregation, merges, or a variable for the end of an interval, which grows with more facts.
         """
         if self.strict or self.premise is None or self.premise.annotation is None:
             return self.strict
@@ -92,7 +92,9 @@ class Dependencies:
         diagnostics = []
         for component in self.components:
             seen: set[frozenset[Key]] = set()
-            cycles: dict[Clause | Decl, list[Dependency]] = {}  # the shortest cycle per clause; [] if reported
+            cycles: dict[
+                Clause | Decl, list[Dependency]
+            ] = {}  # the shortest cycle per clause; empty if the clause is reported already
             strict_dependencies = sorted((d for d in self.inside(component) if d.strict), key=_distrust, reverse=True)
             for strict in strict_dependencies[:_MAX_CYCLES]:
                 cycle = self._cycle(strict, component)
@@ -225,7 +227,7 @@ def strongly_connected(neighbours: Mapping[Key, Sequence[Key]]) -> Iterator[list
                     low[parent] = min(low[parent], low[node])
                 if low[node] == index:
                     members: list[Key] = []
-                    while node not in members[-1:]:  # up to and including the node
+                    while node not in members[-1:]:  # pop up to and including the node
                         members.append(stack.pop())
                     low.update(dict.fromkeys(members, sys.maxsize))
                     yield members

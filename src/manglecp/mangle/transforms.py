@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from manglecp.mangle.builtins import FUNCTIONS, REDUCERS
 from manglecp.mangle.errors import ValueFault
-from manglecp.mangle.facts import holds_somewhere
+from manglecp.mangle.facts import is_nonempty_interval
 from manglecp.mangle.matching import Row, head_interval
 from manglecp.mangle.program import Rule
 from manglecp.mangle.syntax import Apply, Term, Transform, Variable, premise_variables
@@ -72,7 +72,7 @@ class Aggregation:
         skipped: list[RowTuple] = []
         for row in rows:
             interval = head_interval(self.annotation, dict(zip(self.names, row, strict=True)), now)
-            destination = facts if holds_somewhere(*interval) else skipped
+            destination = facts if is_nonempty_interval(*interval) else skipped
             destination.append((*[compiled_arg(row, now) for compiled_arg in self.head], *interval))
         return facts, skipped
 

@@ -1,7 +1,7 @@
 """Bounded reads of the files of a pack, and the digest of the folder.
 
-Names are relative to the folder, with slashes. Hidden files and backups (``~``) are not part of the pack, but the host
-processes of its Python files can read them, so the digest covers them. Hidden folders, ``__pycache__`` and
+Names are relative to the folder, with slashes. Hidden files and backups (``~``) are not part of the pack, but its
+actions can read them, so the digest covers them. Hidden folders, ``__pycache__`` and
 ``node_modules`` are ignored; no host imports from them. Links must lead to a file of the folder. A file is hashed when
 it is read, so that the digest covers the bytes that were used.
 """
@@ -129,7 +129,7 @@ class Folder:
         return self._digests[name].hex()
 
     def digest(self, pack_name: str, governance_digest: str, params: Mapping[str, str]) -> str:
-        """Return the SHA-256 over name, policies, params and files of the pack; read files that were not read yet."""
+        """Return the SHA-256 over name, governance, params and files of the pack; read files that were not read yet."""
         parts = [_DIGEST_FORMAT, b"pack", pack_name.encode(), b"governance", governance_digest.encode()]
         for name in self._all_names:
             if name not in self._digests and name not in self._unreadable:

@@ -8,21 +8,7 @@ from typing import Final
 from manglecp.pack.diagnostics import PackError, Problems
 from manglecp.pack.folder import Folder
 from manglecp.pack.settings import FILE, MAX_SETTINGS_BYTES, Settings, read_settings
-from manglecp.wire.messages import (
-    TIME_FORMATS,
-    UNSET,
-    Auth as AuthDescription,
-    Capabilities,
-    Domain,
-    Endpoints,
-    FactsProfile,
-    IntentDescription,
-    Manifest,
-    ManifestPayload,
-    Protocol,
-    ServerLimits,
-    Status,
-)
+from manglecp.wire import messages
 
 CONFORMANCE_LEVEL: Final = 3  # of the protocol
 
@@ -40,28 +26,29 @@ def read_outline(folder: Path) -> Settings:
 
 
 def outline_manifest(
-    settings: Settings, status: Status, endpoints: Endpoints | None, auth: AuthDescription
-) -> Manifest:
+    settings: Settings, status: messages.Status, endpoints: messages.Endpoints | None, auth: messages.Auth
+) -> messages.Manifest:
     """Return a manifest of the settings alone: name, intents, limits."""
     limits = settings.limits
-    return Manifest(
-        payload=ManifestPayload(
+    return messages.Manifest(
+        payload=messages.ManifestPayload(
             server_name=settings.name,
             server_version=settings.version,
-            protocol=Protocol(conformance_level=CONFORMANCE_LEVEL),
+            protocol=messages.Protocol(conformance_level=CONFORMANCE_LEVEL),
             status=status,
-            domain=Domain(
+            domain=messages.Domain(
                 id=settings.domain.id,
                 description=settings.domain.description or settings.description or settings.name,
-                categories=settings.domain.categories or UNSET,
+                categories=settings.domain.categories or messages.UNSET,
             ),
-            endpoints=endpoints or UNSET,
+            endpoints=endpoints or messages.UNSET,
             intents=tuple(
-                IntentDescription(name=intent.name, description=intent.description) for intent in settings.intents
+                messages.IntentDescription(name=intent.name, description=intent.description)
+                for intent in settings.intents
             ),
-            facts_profile=FactsProfile(time_formats=TIME_FORMATS),
-            capabilities=Capabilities(temporal=True),
-            limits=ServerLimits(
+            facts_profile=messages.FactsProfile(time_formats=messages.TIME_FORMATS),
+            capabilities=messages.Capabilities(temporal=True),
+            limits=messages.ServerLimits(
                 max_message_bytes=limits.max_message_bytes,
                 max_facts_per_request=limits.max_facts_per_request,
                 max_derived_facts=limits.max_derived_facts,

@@ -1,9 +1,6 @@
 from .auth.token_editor import TokenEditor as TokenEditor
 from .auth.tokens import TokensError as TokensError
-from .auth_config import (
-    AuthConfig as AuthConfig,
-    describe_auth as describe_auth,
-)
+from .auth_config import AuthConfig as AuthConfig, describe_auth as describe_auth
 from .binding import (
     ListenOptions as ListenOptions,
     ServeError as ServeError,

@@ -278,7 +278,7 @@ async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
 async def _cancel_on_disconnect(receive: Receive, session: Session) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-    session.cancel_all()
+    session.disconnect()
 
 
 class Disconnected(Exception):

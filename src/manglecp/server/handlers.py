@@ -13,15 +13,7 @@ from manglecp.intent import Identity
 from manglecp.invoke import ApprovalService, OnProgress, progress_reporter
 from manglecp.server.pending import PendingRequest, Reply, failure, success
 from manglecp.store import Busy, StoreError
-from manglecp.wire import WireError, malformed
-from manglecp.wire.messages import (
-    ApprovalPayload,
-    ApprovalResult,
-    IntentRequest,
-    IntentResponse,
-    InvokeRequest,
-    InvokeResponse,
-)
+from manglecp.wire import WireError, malformed, messages
 
 if TYPE_CHECKING:
     from manglecp.server.core import Core
@@ -35,7 +27,7 @@ async def respond(core: Core, session: str, pending: PendingRequest, progress: O
     """Handle the request and return the reply; ``session`` is its name, for logs. Raises only CancelledError."""
     message, log_fields = pending.message, {"session": session, "request_id": pending.id}
     try:
-        if isinstance(message, IntentRequest):
+        if isinstance(message, messages.IntentRequest):
             return success(await _evaluate(core, pending, message))
         return success(await _invoke(core, pending, message, progress))
     except WireError as error:
@@ -50,7 +42,7 @@ async def respond(core: Core, session: str, pending: PendingRequest, progress: O
     return failure(internal_error(), pending.id)
 
 
-async def _evaluate(core: Core, pending: PendingRequest, message: IntentRequest) -> IntentResponse:
+async def _evaluate(core: Core, pending: PendingRequest, message: messages.IntentRequest) -> messages.IntentResponse:
     if pending.refusal is not None:
         raise pending.refusal
     handle = core.revisions.acquire()
@@ -69,8 +61,8 @@ async def _evaluate(core: Core, pending: PendingRequest, message: IntentRequest)
 
 
 async def _invoke(
-    core: Core, pending: PendingRequest, message: InvokeRequest, progress: OnProgress | None
-) -> InvokeResponse:
+    core: Core, pending: PendingRequest, message: messages.InvokeRequest, progress: OnProgress | None
+) -> messages.InvokeResponse:
     with core.revisions.use() as revision:
         core.admission.begin_invocation()
         try:
@@ -81,11 +73,13 @@ async def _invoke(
             core.admission.end_invocation()
 
 
-def handle_approval(approvals: ApprovalService, approver: Identity, payload: ApprovalPayload) -> ApprovalResult:
+def handle_approval(
+    approvals: ApprovalService, approver: Identity, payload: messages.ApprovalPayload
+) -> messages.ApprovalResult:
     """List, show, approve or deny approval requests, and return them. Blocks. Raises WireError."""
     if payload.operation == "list":
         pending = approvals.pending(approver)
-        return ApprovalResult(approvals=tuple(approvals.view(request, text=False) for request in pending))
+        return messages.ApprovalResult(approvals=tuple(approvals.view(request, text=False) for request in pending))
     if payload.approval is None:
         raise malformed("approval is missing: the id of the request", "$.payload.approval")
     if payload.operation == "show":
@@ -93,7 +87,7 @@ def handle_approval(approvals: ApprovalService, approver: Identity, payload: App
     else:
         decision: Literal["approved", "denied"] = "approved" if payload.operation == "approve" else "denied"
         request = approvals.decide(approver, payload.approval, decision)
-    return ApprovalResult(approvals=(approvals.view(request),))
+    return messages.ApprovalResult(approvals=(approvals.view(request),))
 
 
 def internal_error() -> WireError:

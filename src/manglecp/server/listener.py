@@ -21,12 +21,10 @@ PING_SECONDS: Final = 20.0
 """Idle connections need a ping at least every 30 seconds (TRANS-09)."""
 _KEEP_ALIVE_SECONDS: Final = 75
 """The time until an idle connection is closed: longer than proxies wait, so that none uses a closing connection."""
-_MAX_HEADER_BYTES: Final = 64 << 10
-"""The limit of what is kept of an incomplete header section, trailer or chunk extension."""
-_WATCH_SECONDS: Final = 1.0  # between two looks at all connections
+_MAX_HEADER_BYTES: Final = 64 << 10  # buffered of an incomplete header section, trailer or chunk extension
+_WATCH_SECONDS: Final = 1.0  # between two checks of all connections
 _MAX_BUFFER_BYTES: Final = 64 << 20  # unsent bytes of a connection
-_LINGER_SECONDS: Final = 10
-"""The time limit for connections to close after the last reply."""
+_LINGER_SECONDS: Final = 10  # time limit for connections to close after the last reply
 _HANDSHAKE_REFUSAL: Final = (
     b"HTTP/1.1 426 Upgrade Required\r\nupgrade: websocket\r\nconnection: upgrade, close\r\ncontent-length: 0\r\n\r\n"
 )
@@ -76,12 +74,12 @@ class Listener:
         logging.getLogger("uvicorn.error").addFilter(_is_server_error)
         self._server = _Server(config)
         self._task: asyncio.Task[None] | None = None
-        self._watching: asyncio.Task[None] | None = None
+        self._watch_task: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
         """Start the server, and return when it accepts connections."""
         self._task = asyncio.create_task(self._server.serve(sockets=[self._socket]))
-        self._watching = asyncio.create_task(self._watch_connections())
+        self._watch_task = asyncio.create_task(self._watch_connections())
         while not self._server.started:
             if self._task.done():
                 self._task.result()
@@ -94,8 +92,8 @@ class Listener:
         self._server.should_exit = True
         if self._task is not None:
             await self._task
-        if self._watching is not None:
-            self._watching.cancel()
+        if self._watch_task is not None:
+            self._watch_task.cancel()
         return drained
 
     async def _watch_connections(self) -> None:
@@ -104,7 +102,9 @@ class Listener:
             await asyncio.sleep(_WATCH_SECONDS)
             for connection in tuple(self._server.server_state.connections):
                 transport: asyncio.WriteTransport = connection.transport
-                handshake = getattr(connection, "conn", None)  # refused if it has a body or long headers
+                handshake = getattr(
+                    connection, "conn", None
+                )  # of a WebSocket; uvicorn refuses one with a body or long headers
                 if transport.get_write_buffer_size() > _MAX_BUFFER_BYTES:
                     transport.abort()
                 elif isinstance(handshake, ServerProtocol) and handshake.handshake_exc and not transport.is_closing():

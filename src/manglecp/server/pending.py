@@ -34,7 +34,7 @@ def failure(error: WireError, request_id: str | None = None) -> Reply:
     """Return the error message for a request; ``request_id`` is None if its id is not known."""
     error.__traceback__ = error.__context__ = None  # its frames would keep the message alive
     retry_after_ms = error.retry_after_ms if error.row.recoverable else None
-    return Reply(encode(error.answering(request_id)), error.row.status, error.code, retry_after_ms)
+    return Reply(encode(error.to_message(request_id)), error.row.status, error.code, retry_after_ms)
 
 
 class PendingRequest:
@@ -77,6 +77,13 @@ class PendingRequest:
             self.observer.cancelled.set()
         else:
             self.abandon(WireError("cancelled", "The request was cancelled"))
+
+    def disconnect(self) -> None:
+        """Cancel a request that a lost client cannot repeat with a key. A run that had an effect continues."""
+        if self.observer is None:
+            self.cancel()
+        elif not self.has_idempotency_key:
+            self.observer.disconnected.set()
 
     def abandon(self, refusal: WireError) -> None:
         """Reply to an evaluation with this error at once. Has no effect on runs."""

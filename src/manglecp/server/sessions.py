@@ -23,20 +23,7 @@ from manglecp.server.handlers import handle_approval, internal_error, respond
 from manglecp.server.outbox import Outbox, Send
 from manglecp.server.pending import PendingRequest, Reply, failure, success
 from manglecp.store import StoreError
-from manglecp.wire import WireError, invalid_type, malformed, receive
-from manglecp.wire.messages import (
-    UNSET,
-    ApprovalMessage,
-    ApprovalResponse,
-    Authenticate,
-    Authenticated,
-    AuthenticateResponse,
-    Cancel,
-    ClientMessage,
-    IntentRequest,
-    InvokeRequest,
-    ProgressPayload,
-)
+from manglecp.wire import WireError, invalid_type, malformed, messages, receive
 
 if TYPE_CHECKING:
     from manglecp.server.core import Core
@@ -68,8 +55,8 @@ class Session:
         self._manifest_etag: str | None = None
         """The ETag of the manifest that was sent last."""
         self._pending: dict[str, PendingRequest] = {}
-        self._all_cancelled = False
-        """Whether all requests are cancelled, including those that are not registered yet."""
+        self._disconnected = False
+        """Whether the client is gone, which also cancels requests that are not registered yet."""
         self._credential: Credential | None = None
         self._recheck_at = 0.0  # by the core's clock; 0.0: with the next request
         if not core.auth.required:
@@ -108,20 +95,17 @@ class Session:
             await self._outbox.flushed()
 
     async def close(self) -> None:
-        """Close the session of a client that is gone. Evaluations are cancelled; runs continue."""
+        """Close the session of a client that is gone."""
         self._core.sessions.discard(self)
-        for pending in tuple(self._pending.values()):
-            if isinstance(pending.message, IntentRequest):
-                pending.cancel()
+        self.disconnect()
         if self._outbox is not None:
             self._outbox.abort()
 
-    def cancel_all(self) -> None:
-        """Cancel all requests without an idempotency key: the HTTP client closed the connection (TRANS-40)."""
-        self._all_cancelled = True
+    def disconnect(self) -> None:
+        """Cancel evaluations, and runs without an idempotency key that had no effect yet: the client is gone."""
+        self._disconnected = True
         for pending in tuple(self._pending.values()):
-            if not pending.has_idempotency_key:
-                pending.cancel()
+            pending.disconnect()
 
     def present(self, scheme: str, token: str) -> None:
         """Set the credential of the connection. It is checked with the first request."""
@@ -169,21 +153,21 @@ class Session:
             raise WireError("auth_invalid", "The credential is not valid, or no longer valid")
         return identity
 
-    async def _authenticate(self, message: Authenticate) -> Reply:
+    async def _authenticate(self, message: messages.Authenticate) -> Reply:
         if self._core.revisions.status == "draining":
             raise self._core.revisions.not_ready()
         credential = Credential(message.payload.scheme, message.payload.token)
         identity = await self._check_credential(credential)
         self._credential = credential
         self._set_identity(identity)
-        payload = Authenticated(
+        payload = messages.Authenticated(
             status="authenticated",
             identity=identity.name,
             permissions=tuple(sorted(identity.permissions)),
             trust_level=identity.trust,
-            auto_confirm_effects=identity.auto_confirm_effects or UNSET,
+            auto_confirm_effects=identity.auto_confirm_effects or messages.UNSET,
         )
-        return success(AuthenticateResponse(id=message.id, payload=payload))
+        return success(messages.AuthenticateResponse(id=message.id, payload=payload))
 
     async def handle(self, data: bytes, types: Collection[str] | None = None) -> Reply | None:
         """Handle a message in the calling task, and return the reply; None for a message without a reply.
@@ -217,24 +201,24 @@ class Session:
     async def _admit(self, data: bytes, types: Collection[str] | None) -> Reply | PendingRequest | None:
         """Check a message. Returns the registered request, the reply to any other message, or None for a ``cancel``."""
         began_ns = time.time_ns()
-        message: ClientMessage | None = None
+        message: messages.ClientMessage | None = None
         try:
             message = await self._decode(data)
             self._check_type(message, types)
-            if isinstance(message, Cancel):
+            if isinstance(message, messages.Cancel):
                 await self._cancel(message)
                 return None
             self._core.admission.charge_peer(self.peer)
             self._check_id(message)
-            if isinstance(message, Authenticate):
+            if isinstance(message, messages.Authenticate):
                 reply = await self._authenticate(message)
-            elif isinstance(message, ApprovalMessage):
+            elif isinstance(message, messages.ApprovalMessage):
                 reply = await self._handle_approval(message)
             else:
                 return await self._register(message, began_ns)
         except WireError as error:
             # A decoding error has the id that the decoder found, if any. A cancel message has no id.
-            request_id = error.id if message is None or isinstance(message, Cancel) else message.id
+            request_id = error.id if message is None or isinstance(message, messages.Cancel) else message.id
             # The client would take an error with the id of a pending request for the reply to that request.
             reply = failure(error, None if request_id in self._pending else request_id)
         except Exception:
@@ -243,7 +227,7 @@ class Session:
         self._core.report_handled(self, message, began_ns, reply)
         return reply
 
-    async def _decode(self, data: bytes) -> ClientMessage:
+    async def _decode(self, data: bytes) -> messages.ClientMessage:
         core = self._core
         limit = core.max_message_bytes
         decode = partial(receive, data, limit, structured_facts=core.structured_facts)
@@ -260,20 +244,24 @@ class Session:
                 raise rate_error from None
             raise
 
-    def _check_type(self, message: ClientMessage, types: Collection[str] | None) -> None:
+    def _check_type(self, message: messages.ClientMessage, types: Collection[str] | None) -> None:
         if types is None:
             types = _REQUEST_TYPES if self.transport == "http" else _ALL_TYPES
         type_ = str(message.__struct_config__.tag)
-        if isinstance(message, Cancel) and message.payload.request_key is not None and "invoke_request" in types:
+        if (
+            isinstance(message, messages.Cancel)
+            and message.payload.request_key is not None
+            and "invoke_request" in types
+        ):
             return  # a key identifies the run without a session
         if type_ not in types:
             raise invalid_type(type_, types, "is not accepted here")
 
-    def _check_id(self, message: ClientMessage) -> None:
+    def _check_id(self, message: messages.ClientMessage) -> None:
         if message.id in self._pending:
             raise malformed("The id is that of a pending request", "$.id", "Use a different id for every request.")
 
-    async def _cancel(self, message: Cancel) -> None:
+    async def _cancel(self, message: messages.Cancel) -> None:
         """Cancel a pending request or, by its key, a run; ignore an id or key that is unknown or has ended (OPEN-59).
 
         Every replica can find a run by its key, so that a client can cancel after it has lost its connection.
@@ -301,7 +289,7 @@ class Session:
         core.admission.charge(identity)
         return identity
 
-    async def _handle_approval(self, message: ApprovalMessage) -> Reply:
+    async def _handle_approval(self, message: messages.ApprovalMessage) -> Reply:
         identity = await self._charge_identity()
         try:
             with self._core.revisions.use() as revision:
@@ -310,16 +298,18 @@ class Session:
         except StoreError as error:
             self._core.revisions.store_failed(error, {"session": self.name})
             raise internal_error() from None
-        return success(ApprovalResponse(id=message.id, payload=result))
+        return success(messages.ApprovalResponse(id=message.id, payload=result))
 
-    async def _register(self, message: IntentRequest | InvokeRequest, began_ns: int) -> PendingRequest:
+    async def _register(
+        self, message: messages.IntentRequest | messages.InvokeRequest, began_ns: int
+    ) -> PendingRequest:
         core, identity = self._core, await self._charge_identity()
         if len(self._pending) >= core.settings.pending:
             text = f"More than {core.settings.pending} requests of this session are pending"
             raise WireError("rate_limited", text, retry_after_ms=core.settings.retry_after_ms)
         self._check_id(message)  # again: a request with this id may have been registered during the await
         pending = PendingRequest(message, identity, began_ns)
-        if self._all_cancelled and not pending.has_idempotency_key:
+        if self._disconnected and not pending.has_idempotency_key:
             raise WireError("cancelled", "The request was cancelled")
         self._pending[pending.id] = pending
         core.pending.add(pending)
@@ -331,8 +321,7 @@ class Session:
         try:
             reply = await respond(self._core, self.name, pending, progress)
         except BaseException:  # this task was cancelled; a run with a key continues without it
-            if not pending.has_idempotency_key:
-                pending.cancel()
+            pending.disconnect()
             self._unregister(pending)
             pending.reply.cancel()
             raise
@@ -347,7 +336,7 @@ class Session:
         del self._pending[pending.id]
         self._core.pending.discard(pending)
 
-    def _send_progress(self, pending: PendingRequest, payload: ProgressPayload) -> None:
+    def _send_progress(self, pending: PendingRequest, payload: messages.ProgressPayload) -> None:
         """Send progress with the request's id (PROG-05), in a persistent session (PROG-04)."""
         data = pending.progress(payload)
         if data is not None and self._outbox is not None:

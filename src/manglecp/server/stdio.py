@@ -1,8 +1,8 @@
 """Standard streams: one message per line (TRANS-23), for the parent process.
 
-The manifest is written before any input is read (TRANS-25). A client may send messages at once; they are handled when
-the pack is loaded. After the end of the input, replies to pending requests are still written (TRANS-27). If the input
-ends before the pack is loaded and has no message, nothing more is written.
+The manifest is written before any input is read (TRANS-25). Until the pack is loaded, requests are refused with
+``server_not_ready``; a manifest with another status follows. After the end of the input, replies to pending requests
+are still written (TRANS-27), unless the client has closed the output, too: then its requests are cancelled.
 
 Threads do the blocking reads and writes: an event loop would make the streams non-blocking for every process that
 shares them.
@@ -28,6 +28,8 @@ __all__ = ["serve_stdio"]
 _CHUNK_BYTES: Final = 65_536
 _MAX_CHUNKS: Final = 16
 """The number of chunks that are read ahead."""
+_POLL_SECONDS: Final = 0.1
+"""The pause between two checks whether the client has closed the output."""
 _READ_FACTOR: Final = 4
 """A line is truncated at this multiple of the size limit of messages: it is still refused as too long."""
 
@@ -61,9 +63,11 @@ async def serve_stdio(
                 task.cancel()
             if reading in done:
                 reading.result()  # raises the exception of the task, if any
-                await session.drain()
+                await _drain(session, streams.sink)
             else:
                 reading.cancel()
+                if session.lost.is_set():
+                    session.disconnect()
                 await core.drain()
                 if not session.lost.is_set():
                     await session.drain()
@@ -72,28 +76,35 @@ async def serve_stdio(
 
 
 async def _receive_all(core: Core, session: Session, source: int) -> None:
-    """Pass the messages of the input to the session, until the input ends."""
-    stream = _Input(source)
+    """Pass the messages of the input to the session, until the input ends. Raises PackError from the loading."""
 
-    async def wait_for_empty_input() -> None:
-        """Return when the input ends without a message; with one, never."""
-        await stream.ended.wait()
-        core.sessions.discard(session)  # no further manifests are sent
-        if not stream.is_empty:
-            await asyncio.Event().wait()  # forever
-
-    loaded, empty = asyncio.create_task(core.revisions.ready()), asyncio.create_task(wait_for_empty_input())
-    try:
-        await asyncio.wait((loaded, empty), return_when=asyncio.FIRST_COMPLETED)
-        if not loaded.done():  # the input was empty
-            return
-        loaded.result()  # raises PackError if the pack cannot be loaded
+    async def read() -> None:
         with contextlib.suppress(ConnectionResetError):
-            async for line in _lines(stream, _READ_FACTOR * core.max_message_bytes):
+            async for line in _lines(_Input(source), _READ_FACTOR * core.max_message_bytes):
                 await session.receive(line)
+        core.sessions.discard(session)  # no further manifests are sent
+
+    loaded, reading = asyncio.create_task(core.revisions.ready()), asyncio.create_task(read())
+    try:
+        await asyncio.wait((loaded, reading), return_when=asyncio.FIRST_COMPLETED)
+        if loaded.done():
+            loaded.result()
+        await reading
     finally:
         loaded.cancel()
-        empty.cancel()
+        reading.cancel()
+
+
+async def _drain(session: Session, sink: int) -> None:
+    """Wait for the replies to pending requests, which the client may still read (TRANS-27) unless it is gone."""
+    draining = asyncio.create_task(session.drain())
+    poll = select.poll()
+    poll.register(sink, 0)  # the reader's end is closed: POLLERR or POLLHUP
+    while not draining.done():
+        if poll.poll(0):
+            session.disconnect()
+        await asyncio.wait((draining,), timeout=_POLL_SECONDS)
+    draining.result()
 
 
 async def _lines(stream: _Input, max_length: int) -> AsyncIterator[bytes]:
@@ -115,9 +126,6 @@ class _Input:
     """The chunks of a stream, read ahead by a daemon thread: a blocking read cannot be interrupted."""
 
     def __init__(self, source: int) -> None:
-        self.ended = asyncio.Event()
-        """Set when the end was read; chunks may still be queued."""
-        self.is_empty = True  # nothing was read yet
         self._source = source
         self._queue: asyncio.Queue[bytes] = asyncio.Queue()  # an empty chunk is the end
         self._loop = asyncio.get_running_loop()
@@ -142,13 +150,6 @@ class _Input:
             except OSError:
                 data = b""
             try:
-                self._loop.call_soon_threadsafe(self._put, data)
+                self._loop.call_soon_threadsafe(self._queue.put_nowait, data)
             except RuntimeError:  # the loop is closed
                 return
-
-    def _put(self, data: bytes) -> None:
-        self._queue.put_nowait(data)
-        if data:
-            self.is_empty = False
-        else:
-            self.ended.set()

@@ -1,13 +1,5 @@
-from .approvals import (
-    Approval as Approval,
-    ApprovalBinding as ApprovalBinding,
-    TooManyPending as TooManyPending,
-)
-from .database import (
-    PATIENCE as PATIENCE,
-    Database as Database,
-    Transaction as Transaction,
-)
+from .approvals import Approval as Approval, ApprovalBinding as ApprovalBinding, TooManyPending as TooManyPending
+from .database import PATIENCE as PATIENCE, Database as Database, Transaction as Transaction
 from .errors import (
     Busy as Busy,
     ChangeRefused as ChangeRefused,
@@ -45,10 +37,7 @@ from .run_model import (
     Verdict as Verdict,
 )
 from .run_store import pauses as pauses
-from .schema import (
-    SchemaPart as SchemaPart,
-    append_only as append_only,
-)
+from .schema import SchemaPart as SchemaPart, append_only as append_only
 from .store import (
     Store as Store,
     open_database as open_database,

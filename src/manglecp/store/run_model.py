@@ -42,8 +42,7 @@ class StepState(StrEnum):
     DONE = "done"
     FAILED = "failed"
     SKIPPED = "skipped"
-    UNKNOWN = "unknown"
-    """Started, and the outcome cannot be determined."""
+    UNKNOWN = "unknown"  # started, and the outcome cannot be determined
 
 
 class Values(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +50,7 @@ class Values(msgspec.Struct, frozen=True, kw_only=True):
 
     plan: bytes | None = None
     args: bytes | None = None
-    slots: bytes | None = None  # the state that is passed from call to call
+    slots: bytes | None = None  # the state that each call passes to the next
 
 
 class NewRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,8 +66,7 @@ class NewRun(msgspec.Struct, frozen=True, kw_only=True):
     admission: bytes
     """The admission record. It holds digests only, so it is neither sealed nor deleted when the run ends."""
     values: Values
-    owner: str
-    """Unique per process start: a restarted process is another owner."""
+    owner: str  # unique per process start: a restarted process is another owner
     claim_ms: int  # how long the ownership lasts without a heartbeat
 
 
@@ -82,20 +80,16 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     request_key: str | None
     request_digest: str
     state: RunState
-    code: str | None
-    """Why the run needs a decision, or was ended by one."""
-    step: int | None
-    """The number of the step that needs a decision; ``kind`` belongs to it."""
+    code: str | None  # why the run needs a decision, or was ended by one
+    step: int | None  # the number of the step that needs a decision; ``kind`` belongs to it
     kind: StepKind | None
-    fence: int
-    """The fencing token: a takeover and a decision increment it."""
+    fence: int  # the fencing token: a takeover and a decision increment it
     owner: str | None
     claim_until_ms: int
     takeovers: int
     """Number of takeovers since a step was last done; a takeover after the owner released the run does not count."""
-    cancel: bool  # a client requested the cancellation
-    revision: int
-    """Grows with every recorded change, so that processes that poll detect changes."""
+    cancel: bool  # whether a client requested the cancellation
+    revision: int  # grows with every recorded change, so that processes that poll detect changes
     created_ms: int
     touched_ms: int
     ended_ms: int | None
@@ -110,10 +104,8 @@ class StepStart(msgspec.Struct, frozen=True, kw_only=True):
     call_id: str
     action: str
     tier: int
-    repeatable: bool
-    """The action is idempotent: an unknown outcome allows another attempt."""
-    input: bytes | None
-    """None if the input holds a secret."""
+    repeatable: bool  # whether the action is idempotent: an unknown outcome then allows another attempt
+    input: bytes | None  # None if the input holds a secret
     input_digest: str
     witness: str | None = None  # the id of the turn that allowed the call
 
@@ -128,8 +120,7 @@ class StepEnd(msgspec.Struct, frozen=True, kw_only=True):
     output: bytes | None = None
     output_digest: str | None = None
     code: str | None = None
-    note: bytes | None = None
-    """Further data of the caller: a reason, a duration."""
+    note: bytes | None = None  # further data of the caller: a reason, a duration
 
 
 class SettledStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,8 +156,7 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True):
     output_digest: str | None
     code: str | None
     witness: str | None
-    decided_by: str | None
-    """The identity of the person who decided whether the step happened."""
+    decided_by: str | None  # the identity of the person who decided whether the step happened
     started_ms: int
     ended_ms: int | None
     input: bytes | None = None
@@ -179,8 +169,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
 
     run: Run
     admission: bytes
-    steps: tuple[StepRecord, ...]
-    """In the order in which they were recorded."""
+    steps: tuple[StepRecord, ...]  # in the order in which they were recorded
 
 
 class OwnedRun(RunView, frozen=True, kw_only=True):
@@ -198,8 +187,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     output: bytes | None = None
     """With ``happened``: the output of the action, if the person knows it."""
     output_digest: str | None = None
-    answer: bytes | None = None
-    """With ``abort``: the answer that clients of the run get."""
+    answer: bytes | None = None  # with ``abort``: the answer that clients of the run get
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,7 +1,4 @@
-from .pack import (
-    Pack as Pack,
-    load_pack as load_pack,
-)
+from .pack import Pack as Pack, load_pack as load_pack
 from .results import (
     Answer as Answer,
     Delta as Delta,

@@ -17,7 +17,7 @@ from manglecp.mangle.explain import rule_ref
 
 @dataclass(slots=True)
 class RuleRecord:
-    """Whether a rule ever fired. ``missing`` is the smallest set of predicates that an evaluation lacked for it."""
+    """Whether a rule ever fired; ``missing`` are the predicates without a match, in the evaluation with the fewest."""
 
     place: str  # file and line
     text: str
@@ -78,7 +78,7 @@ class PackCoverage:
 
 
 def with_coverage(domain: Domain, coverage: PackCoverage) -> Domain:
-    """Return the domain in a form that records every evaluation in ``coverage``."""
+    """Return a copy of the domain that records every evaluation in ``coverage``."""
     for rule in domain.program.rules:
         if trust_of(rule.clause) is not Trust.KERNEL:
             ref = rule_ref(rule.clause)

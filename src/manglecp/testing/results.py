@@ -18,20 +18,7 @@ from manglecp.base.text import escape_invisible
 from manglecp.intent import Definition, Flaw, Resource
 from manglecp.mangle import instant_text
 from manglecp.testing.stage import ActionCall
-from manglecp.wire import WireError, derivation_lines, error_lines, fact_text, read_instant, why_not_lines
-from manglecp.wire.messages import (
-    UNSET,
-    Derivation,
-    Event,
-    IntentRequest,
-    IntentResult,
-    InvokeResult,
-    Level,
-    ProofTree,
-    StateDelta,
-    SuggestedIntent,
-    WhyNot,
-)
+from manglecp.wire import WireError, derivation_lines, error_lines, fact_text, messages, read_instant, why_not_lines
 
 if TYPE_CHECKING:
     from manglecp.testing.pack import Pack
@@ -121,7 +108,7 @@ class Run:
 
     pack: Pack = field(repr=False)
     tool: str
-    answer: InvokeResult
+    answer: messages.InvokeResult
     calls: tuple[ActionCall, ...] = ()
     now: int = 0  # the time of the invocation
 
@@ -131,7 +118,7 @@ class Run:
 
     @property
     def delta(self) -> Delta:
-        delta: StateDelta = self.answer.state_delta
+        delta: messages.StateDelta = self.answer.state_delta
         return Delta(delta.asserts, delta.retract)
 
     @property
@@ -139,19 +126,19 @@ class Run:
         return self.answer.observability.summary
 
     @property
-    def events(self) -> tuple[Event, ...]:
+    def events(self) -> tuple[messages.Event, ...]:
         return self.answer.observability.events
 
     @property
     def continuation_facts(self) -> tuple[FactObject, ...]:
         return self.answer.next.continuation_facts
 
-    def suggests(self, intent: str, **params: Any) -> SuggestedIntent:
+    def suggests(self, intent: str, **params: Any) -> messages.SuggestedIntent:
         """Return the suggestion of this intent whose parameters include these."""
         __tracebackhide__ = True
         others = []
         for suggested in self.answer.next.suggested_intents:
-            suggested_params = {} if suggested.params is UNSET else suggested.params
+            suggested_params = {} if suggested.params is messages.UNSET else suggested.params
             if suggested.name == intent and {**suggested_params, **params} == suggested_params:
                 return suggested
             others.append(f"  {suggested.name} {suggested_params or ''}")
@@ -163,7 +150,7 @@ class Run:
         """Evaluate a suggested intent with the continuation facts and ``facts``, by default at the time of the run."""
         __tracebackhide__ = True
         suggested = self.suggests(intent)
-        params = None if suggested.params is UNSET else suggested.params
+        params = None if suggested.params is messages.UNSET else suggested.params
         now = instant_text(self.now) if now is None else now
         return self.pack.intent(intent, facts=[*self.continuation_facts, *facts], params=params, now=now)
 
@@ -179,7 +166,7 @@ class OfferedTool:
     """A proven tool with all of its definition, even if the client is shown less."""
 
     definition: Definition
-    level: Level  # how much of the tool the client is shown
+    level: messages.Level  # how much of the tool the client is shown
     name: str
     description: str
     score: int  # from 0 to 100
@@ -196,7 +183,7 @@ class OfferedTool:
     expires_at: str | None
 
     @classmethod
-    def of(cls, definition: Definition, level: Level) -> OfferedTool:
+    def of(cls, definition: Definition, level: messages.Level) -> OfferedTool:
         safety = definition.safety
         return cls(
             definition,
@@ -226,7 +213,7 @@ class Proof:
     """The derivation of a tool. Its text is what ``manglecp intent --why`` prints."""
 
     tool: str
-    derivation: Derivation
+    derivation: messages.Derivation
 
     @property
     def rules(self) -> tuple[str, ...]:
@@ -238,9 +225,9 @@ class Proof:
         return tuple(map(fact_text, self.derivation.supporting_facts))
 
     @property
-    def tree(self) -> ProofTree | None:
+    def tree(self) -> messages.ProofTree | None:
         """The proof as a tree; None where it is not disclosed."""
-        return None if self.derivation.tree is UNSET else self.derivation.tree
+        return None if self.derivation.tree is messages.UNSET else self.derivation.tree
 
     def uses(self, fact: str) -> bool:
         """Assert that a fact with this text, or a fact or rule of this predicate, is part of the proof."""
@@ -261,9 +248,9 @@ class Answer:
     """
 
     pack: Pack = field(repr=False)
-    request: IntentRequest = field(repr=False)
+    request: messages.IntentRequest = field(repr=False)
     now: int
-    result: IntentResult = field(repr=False)
+    result: messages.IntentResult = field(repr=False)
     definitions: tuple[Definition, ...] = field(repr=False)
     flaws: tuple[Flaw, ...] = field(default=(), repr=False)
 
@@ -314,7 +301,7 @@ class Answer:
         reason = f"the intent {self.intent} does not offer {name}, but {offered}"
         raise AssertionError(join_lines([reason, *self._why_not_lines(name)]))
 
-    def lacks(self, name: str, because: str | None = None) -> WhyNot:
+    def lacks(self, name: str, because: str | None = None) -> messages.WhyNot:
         """Assert that the tool is not offered; with ``because``, also that one of the reasons contains this text."""
         __tracebackhide__ = True
         if name in self:
@@ -334,17 +321,17 @@ class Answer:
         __tracebackhide__ = True
         tool = self.tool(name)
         hints = self.pack.explain(self, include_proof_hints=True).proof_hints
-        assert hints is not UNSET
+        assert hints is not messages.UNSET
         for derivation in hints.derivations:
             if derivation.macro_id == tool.definition.macro_id:
                 return Proof(name, derivation)
         raise AssertionError(f"{name} is offered only to callers without the permission explain_policy")
 
-    def why_not(self, name: str) -> WhyNot:
+    def why_not(self, name: str) -> messages.WhyNot:
         """Return what blocks the tool, and which facts would unlock it."""
         hints = self.pack.explain(self, why_not=(name,)).proof_hints
-        assert hints is not UNSET
-        assert hints.why_not is not UNSET
+        assert hints is not messages.UNSET
+        assert hints.why_not is not messages.UNSET
         return hints.why_not[0]
 
     def _why_not_lines(self, name: str) -> Iterable[str]:

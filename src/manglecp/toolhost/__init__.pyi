@@ -21,11 +21,7 @@ from .external_hosts import serve_externals as serve_externals
 from .generator import Part as Part, Progress as Progress, facts as facts
 from .generator_hosts import serve_facts as serve_facts
 from .hints import Limits as Limits
-from .passes import (
-    FactGenerators as FactGenerators,
-    PassError as PassError,
-    PassProgress as PassProgress,
-)
+from .passes import FactGenerators as FactGenerators, PassError as PassError, PassProgress as PassProgress
 from .state import (
     Artifact as Artifact,
     Slots as Slots,

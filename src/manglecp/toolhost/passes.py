@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from manglecp.base.background_loop import wait_for
-from manglecp.mangle import Acceptance, Fact, Key, Predicate, Value
+from manglecp.mangle import Fact, FactAcceptor, Key, Predicate, Value
 from manglecp.pack import GeneratorDescription, Pack, PackError, pack_problem
 from manglecp.toolhost.dispatch import ActionResult, Dispatcher, DispatchError, PoolLimits, ServedPlugin
 from manglecp.wire import Fault, Schema, Schemas, read_fact, to_value
@@ -123,7 +123,7 @@ class FactRows:
         declared = {key: predicate for key, predicate in predicates.items() if key[0] in self._names}
         self._schemas = Schemas(declared)
         self._by_key: dict[Key, Schema] = {key: self._schemas.find(*key) for key in declared}
-        self._accepts = Acceptance(declared).accepts
+        self._accepts = FactAcceptor(declared).accepts
 
     def read(self, rows: Iterable[Any]) -> list[Fact]:
         """Return the facts; raises :class:`Fault` at the first invalid row."""

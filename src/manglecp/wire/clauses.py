@@ -84,8 +84,8 @@ def read_clause(data: JSON) -> Clause:
     return Clause(head, premises=tuple(map(Literal, body)))
 
 
-class AsClause(dict[str, Any]):
-    """An ordinary fact object that the client wrote as a clause."""
+class ClauseFact(dict[str, Any]):
+    """A fact object that the client wrote as a clause."""
 
 
 class RefusedClause(NamedTuple):
@@ -95,8 +95,8 @@ class RefusedClause(NamedTuple):
     fault: Fault
 
 
-def fact_object(data: JSON) -> AsClause:
-    """Return the ordinary fact object of a clause without a body, with its time and source. Raises :class:`Fault`."""
+def fact_object(data: JSON) -> ClauseFact:
+    """Return the fact object of a clause without a body, with its time and source. Raises :class:`Fault`."""
     clause = _convert(data)
     members = data if type(data) is dict else {}
     for name in ("pred", "args", "named_args"):
@@ -104,8 +104,8 @@ def fact_object(data: JSON) -> AsClause:
             raise Fault(f"a fact has either head or {name}", "leave one of them out").inside(name)
     if clause.body:
         raise Fault("rules are not accepted from clients", "leave the body out").inside("body")
-    fact = AsClause(pred=clause.head.predicate, args=[])
-    if _PREDICATE.fullmatch(clause.head.predicate) is None:  # the profile reports unknown predicates
+    fact = ClauseFact(pred=clause.head.predicate, args=[])
+    if _PREDICATE.fullmatch(clause.head.predicate) is None:  # the fact checker reports it as unknown
         return fact
     for position, arg in enumerate(_read_atom(clause.head, "head").args):
         with faults_at("head", "args", position):
@@ -116,10 +116,10 @@ def fact_object(data: JSON) -> AsClause:
 
 def ordinary_facts(facts: list[Any]) -> list[Any]:
     """Return the facts of an intent request; clauses become fact objects, or :class:`RefusedClause` if invalid."""
-    return [_ordinary(fact) if type(fact) is dict and fact.get("head") is not None else fact for fact in facts]
+    return [_convert_fact(fact) if type(fact) is dict and fact.get("head") is not None else fact for fact in facts]
 
 
-def _ordinary(fact: dict[str, Any]) -> AsClause | RefusedClause:
+def _convert_fact(fact: dict[str, Any]) -> ClauseFact | RefusedClause:
     try:
         return fact_object(fact)
     except Fault as fault:

@@ -119,7 +119,7 @@ class WireError(Exception):
             retry_after_ms=self.retry_after_ms if self.row.recoverable else None,
         )
 
-    def answering(self, request_id: str | None) -> ErrorMessage:
+    def to_message(self, request_id: str | None) -> ErrorMessage:
         """Return the error message that answers the request ``request_id``, None if that id is unknown."""
         return ErrorMessage(id=request_id, payload=self.payload())
 

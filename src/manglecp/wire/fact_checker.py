@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from manglecp.base.text import quote, truncate
 from manglecp.mangle import Fact, Float, Interval, Key, Value
-from manglecp.wire.clauses import AsClause, RefusedClause
+from manglecp.wire.clauses import ClauseFact, RefusedClause
 from manglecp.wire.errors import Violation, did_you_mean
 from manglecp.wire.facts import InvalidFact, argument_path, check_category, check_source, interval, match_arguments
 from manglecp.wire.messages import ArgType
@@ -259,7 +259,7 @@ class FactChecker:
 
 def _path_of(entry: PublishedPredicate, position: int, fault: Fault, fact: dict[str, Any]) -> str:
     """Return the path to the fault as the client wrote the fact; in a clause, only to the argument."""
-    if isinstance(fact, AsClause):
+    if isinstance(fact, ClauseFact):
         return Fault("").inside("head", "args", position).path
     return fault.inside(*argument_path(entry.schema, position, fact.get("named_args") is not None)).path
 

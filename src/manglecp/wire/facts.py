@@ -11,37 +11,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, TypeAlias
 
+from manglecp import mangle
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.source import Source, Span
 from manglecp.base.text import quote
-from manglecp.mangle import (
-    INT_MAX,
-    INT_MIN,
-    Fact,
-    Interval,
-    Name,
-    ParseError,
-    Value,
-    ValueFault,
-    evaluate_term,
-    head_interval,
-    holds_somewhere,
-    instant_text,
-    parse,
-)
 from manglecp.mangle.syntax import Clause, Term, Variable, term_variables
 from manglecp.wire.errors import malformed
 from manglecp.wire.predicates import Schema, Schemas
 from manglecp.wire.strict_json import JSON, Fault, faults_at
 from manglecp.wire.values import instant_of_milliseconds, read_instant, to_json, to_value
 
-WILDCARD: Final = Name("/_")  # in a retraction: matches any value, null in JSON
+WILDCARD: Final = mangle.Name("/_")  # in a retraction: matches any value, null in JSON
 UNBOUNDED: Final = "_"  # the start or end of an unbounded interval
 NOW: Final = "now"
 _TIME_MEMBERS: Final = ("at", "start", "end")
 
 
-def read_fact(data: JSON, schemas: Schemas, *, now: int | None = None, check: bool = True) -> Fact:
+def read_fact(data: JSON, schemas: Schemas, *, now: int | None = None, check: bool = True) -> mangle.Fact:
     """Return the fact, checked against the declared bounds if ``check``. Raises :class:`Fault`.
 
     ``now`` is the evaluation time; without it, the time ``"now"`` is not allowed.
@@ -55,7 +41,7 @@ def read_fact(data: JSON, schemas: Schemas, *, now: int | None = None, check: bo
         by_arity = schemas.named(name)
     schema, items = match_arguments(name, data, by_arity)
     by_name = data.get("named_args") is not None
-    args: list[Value] = []
+    args: list[mangle.Value] = []
     try:
         for shape, item in zip(schema.shapes, items, strict=True):
             value = to_value(item, shape)
@@ -65,10 +51,10 @@ def read_fact(data: JSON, schemas: Schemas, *, now: int | None = None, check: bo
     except Fault as fault:
         raise fault.inside(*argument_path(schema, len(args), by_name)) from None
     with faults_at("t"):
-        return Fact(name, tuple(args), interval(data.get("t"), schema, now))
+        return mangle.Fact(name, tuple(args), interval(data.get("t"), schema, now))
 
 
-def write_fact(fact: Fact, schemas: Schemas, *, wildcards: bool = False) -> dict[str, Any]:
+def write_fact(fact: mangle.Fact, schemas: Schemas, *, wildcards: bool = False) -> dict[str, Any]:
     """Return the fact object, which :func:`read_fact` reads back; ``wildcards`` writes ``WILDCARD`` as null."""
     schema = schemas.find(fact.predicate, len(fact.args))
     args = [
@@ -76,9 +62,9 @@ def write_fact(fact: Fact, schemas: Schemas, *, wildcards: bool = False) -> dict
         for arg, shape in zip(fact.args, schema.shapes, strict=True)
     ]
     fact_object: dict[str, Any] = {"pred": fact.predicate, "args": args}
-    validity = fact.interval or (INT_MIN, INT_MAX)
+    validity = fact.interval or (mangle.INT_MIN, mangle.INT_MAX)
     # Without ``t``, a fact of an ``untimed_now`` predicate would hold at ``now`` only; a retraction matches any time.
-    if validity != (INT_MIN, INT_MAX) or (schema.untimed_now and not wildcards):
+    if validity != (mangle.INT_MIN, mangle.INT_MAX) or (schema.untimed_now and not wildcards):
         fact_object["t"] = _write_interval(validity)
     return fact_object
 
@@ -134,7 +120,7 @@ def _shorten(texts: list[str], count: int = 5) -> str:
     return ", ".join(texts[:count]) + (f" and {len(texts) - count} more" if len(texts) > count else "")
 
 
-def interval(t: Any, schema: Schema, now: int | None = None) -> Interval | None:
+def interval(t: Any, schema: Schema, now: int | None = None) -> mangle.Interval | None:
     """Return the interval of the member ``t``; None for a fact that always holds. Raises :class:`Fault`.
 
     If the schema is ``untimed_now``, a fact without ``t`` holds at ``now`` only, and one that has begun ends at ``now``
@@ -153,22 +139,22 @@ def interval(t: Any, schema: Schema, now: int | None = None) -> Interval | None:
         raise Fault(f"{missing} is missing", f'write "{UNBOUNDED}" if there is none').inside(missing)
     else:
         with faults_at("start"):
-            start = INT_MIN if times["start"] == UNBOUNDED else instant(times["start"], now)
+            start = mangle.INT_MIN if times["start"] == UNBOUNDED else instant(times["start"], now)
         with faults_at("end"):
-            end = INT_MAX if times["end"] == UNBOUNDED else instant(times["end"], now)
+            end = mangle.INT_MAX if times["end"] == UNBOUNDED else instant(times["end"], now)
     if schema.untimed_now and now is not None and start <= now:
         end = min(end, now)
-        start = end if start == INT_MIN else start  # an unbounded start states nothing about the past
-    if (start, end) == (INT_MIN, INT_MAX):
+        start = end if start == mangle.INT_MIN else start  # an unbounded start states nothing about the past
+    if (start, end) == (mangle.INT_MIN, mangle.INT_MAX):
         return None
     return checked_interval(start, end, schema)
 
 
-def checked_interval(start: int, end: int, schema: Schema) -> Interval:
+def checked_interval(start: int, end: int, schema: Schema) -> mangle.Interval:
     """Return the interval. Raises :class:`Fault` if it is empty or the predicate is not temporal."""
     if not schema.temporal:
         raise Fault(f"{schema.predicate} is not temporal", "leave the time out, or add temporal to its Decl")
-    if not holds_somewhere(start, end):
+    if not mangle.is_nonempty_interval(start, end):
         raise Fault("the interval ends before it starts")
     return start, end
 
@@ -194,18 +180,18 @@ def read_eval_time(eval_time: Any, clock: Callable[[], int]) -> int:
         now = instant(eval_time)
     except Fault as fault:
         raise malformed(f"eval_time: {fault.message}", "$.payload.eval_time", fault.fix) from None
-    if not INT_MIN < now < INT_MAX:
+    if not mangle.INT_MIN < now < mangle.INT_MAX:
         raise malformed("eval_time is out of range", "$.payload.eval_time")
     return now
 
 
-def _write_interval(validity: Interval) -> dict[str, str]:
+def _write_interval(validity: mangle.Interval) -> dict[str, str]:
     start, end = validity
     if start == end:
-        return {"at": instant_text(start)}
+        return {"at": mangle.instant_text(start)}
     return {
-        "start": UNBOUNDED if start == INT_MIN else instant_text(start),
-        "end": UNBOUNDED if end == INT_MAX else instant_text(end),
+        "start": UNBOUNDED if start == mangle.INT_MIN else mangle.instant_text(start),
+        "end": UNBOUNDED if end == mangle.INT_MAX else mangle.instant_text(end),
     }
 
 
@@ -250,7 +236,7 @@ def parse_fact_objects(source: Source, now: int, *, wildcards: bool = False) -> 
     ``now`` is the evaluation time. With ``wildcards``, the argument ``_`` becomes null, which matches any value, as in
     the facts that a delta retracts. The facts are not checked against a profile.
     """
-    unit = parse(source)
+    unit = mangle.parse(source)
     if (declaration := next(iter(unit.decls), None)) is not None:
         raise _parse_error("facts have no declarations", declaration.span)
     return [_clause_to_json(clause, now, wildcards) for clause in unit.clauses]
@@ -268,17 +254,17 @@ def _clause_to_json(clause: Clause, now: int, wildcards: bool) -> dict[str, Any]
         args = [None if wildcards and arg == _ANY else _term_to_json(arg, now) for arg in clause.head.args]
         fact: dict[str, Any] = {"pred": clause.head.predicate, "args": args}
         if clause.annotation is not None:
-            fact["t"] = _write_interval(head_interval(clause.annotation, {}, now))
-    except ValueFault as fault:
+            fact["t"] = _write_interval(mangle.head_interval(clause.annotation, {}, now))
+    except mangle.ValueFault as fault:
         raise _parse_error(str(fault), clause.span) from None
     return fact
 
 
 def _term_to_json(term: Term, now: int) -> Any:
     if (variable := next(iter(term_variables(term)), None)) is not None:
-        raise ValueFault(f"a fact has no variables, found {variable.name}")
-    return to_json(evaluate_term(term, {}, now))
+        raise mangle.ValueFault(f"a fact has no variables, found {variable.name}")
+    return to_json(mangle.evaluate_term(term, {}, now))
 
 
-def _parse_error(message: str, span: Span | None) -> ParseError:
-    return ParseError([Diagnostic("parse", message, span)])
+def _parse_error(message: str, span: Span | None) -> mangle.ParseError:
+    return mangle.ParseError([Diagnostic("parse", message, span)])

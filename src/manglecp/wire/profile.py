@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from manglecp.base.gc_pause import gc_paused
-from manglecp.mangle import Acceptance, Fact, Key, Predicate
+from manglecp.mangle import Fact, FactAcceptor, Key, Predicate
 from manglecp.mangle.types import STRING
 from manglecp.wire.clauses import RefusedClause
 from manglecp.wire.errors import Violation, refused_facts, too_many_facts
@@ -32,7 +32,7 @@ class Profile:
 
     def __init__(self, predicates: Mapping[Key, Predicate], entries: Iterable[PublishedPredicate]) -> None:
         self._schemas = Schemas(predicates)
-        self.acceptance = Acceptance(predicates)
+        self.acceptance = FactAcceptor(predicates)
         self._published = tuple(entries)
         self._vocabulary: dict[str, dict[int, PublishedPredicate]] = {UPGRADE: {1: _UPGRADE}}
         for entry in self._published:

@@ -91,8 +91,8 @@ class Shape:
         return {label: _join(type_ for s in structs if (type_ := s.field(label)) is not None) for label in labels}
 
     @cached_property
-    def by_kind(self) -> bool:
-        """Whether the kind of a value alone decides if it conforms."""
+    def admits_whole_kinds(self) -> bool:
+        """Whether every value of an admitted kind (string, number, …) conforms."""
         return all(isinstance(member, Base | TypeVariable) or member == NAME for member in self.members)
 
     def accepts(self, value: Value) -> bool:

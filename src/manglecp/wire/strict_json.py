@@ -104,7 +104,7 @@ def brackets(data: bytes) -> bytes:
 
 
 def is_deeper_than(limit: int, outline: bytes) -> bool:
-    """Return whether the :func:`brackets` of a text are nested deeper than ``limit``, which is at least eight."""
+    """Return whether the :func:`brackets` of a text are nested deeper than ``limit`` (at least ``_PEELED_LEVELS``)."""
     for _ in range(_PEELED_LEVELS):
         outline = outline.replace(b"[]", b"")
     return max(accumulate(array("b", outline.translate(_BRACKETS_TO_STEPS))), default=0) + _PEELED_LEVELS > limit
@@ -143,7 +143,7 @@ def _find_duplicate(data: bytes) -> DuplicateKey | None:
         iterators.append(_containers(value))
         path.append("")
         while iterators:
-            path[-1], value = next(iterators[-1], ("", None))
+            path[-1], value = next(iterators[-1], ("", None))  # None: no container is left at this level
             if value is not None:
                 break
             iterators.pop()

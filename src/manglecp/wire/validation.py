@@ -20,23 +20,14 @@ import msgspec
 from manglecp.base.diagnostic import Diagnostic, JsonPath
 from manglecp.base.text import quote
 from manglecp.mangle import INT_MAX, instant_text
+from manglecp.wire import messages
 from manglecp.wire.errors import WireError, did_you_mean, malformed
-from manglecp.wire.messages import (
-    INFORMATIONAL,
-    LEVEL_MEMBERS,
-    UNSET,
-    IntentResponse,
-    MacroTool,
-    Manifest,
-    Message,
-    ServerMessage,
-)
 from manglecp.wire.values import NS_PER_MS
 
 MAX_DIAGNOSTICS: Final = 50
 
 S = TypeVar("S", bound=msgspec.Struct)
-M = TypeVar("M", bound=Message)
+M = TypeVar("M", bound=messages.Message)
 _CODE: Final = "malformed_message"
 # Patterns for the messages of msgspec's ValidationError.
 _MESSAGE: Final = re.compile(r"(?P<what>.*?)(?: - at `\$(?P<path>[^`]*)`)?", re.DOTALL)
@@ -88,23 +79,23 @@ def _readable(data: Any, type_: Any, informational: bool = False) -> Any:
     if type(data) is int and _is_instant(type_) and abs(data) <= INT_MAX // NS_PER_MS:
         return instant_text(data * NS_PER_MS)
     struct = struct_of(type_)
-    informational = informational or struct in INFORMATIONAL
+    informational = informational or struct in messages.INFORMATIONAL
     if isinstance(data, dict) and struct is not None:
         members = _members(struct)
         parts = {name: _readable(data[name], members[name].type, informational) for name in data if name in members}
-        readable = {name: part for name, part in parts.items() if part is not UNSET}
+        readable = {name: part for name, part in parts.items() if part is not messages.UNSET}
         tag = struct.__struct_config__.tag_field
         if tag is not None and tag in data:
             readable[tag] = data[tag]
         is_complete = all(name in readable for name, member in members.items() if member.required)
-        return readable if is_complete or not informational else UNSET
+        return readable if is_complete or not informational else messages.UNSET
     if isinstance(data, list) and (item := item_of(type_)) is not None:
-        return [part for value in data if (part := _readable(value, item, informational)) is not UNSET]
+        return [part for value in data if (part := _readable(value, item, informational)) is not messages.UNSET]
     if informational:
         try:
             msgspec.convert(data, type_)
         except msgspec.ValidationError:
-            return UNSET
+            return messages.UNSET
     return data
 
 
@@ -134,7 +125,7 @@ def split_error(error: msgspec.ValidationError) -> tuple[str, tuple[str | int, .
     return match["what"], tuple(int(index) if index else name for name, index in _STEP.findall(path))
 
 
-def _walk(value: Any, type_: Any, message: type[Message], path: tuple[str | int, ...]) -> Iterator[Diagnostic]:
+def _walk(value: Any, type_: Any, message: type[messages.Message], path: tuple[str | int, ...]) -> Iterator[Diagnostic]:
     """Yield the errors of the part at ``path`` of a message, whose declared type is ``type_``."""
     if isinstance(value, dict) and (struct := struct_of(type_)) is not None:
         for name, member in _members(struct).items():
@@ -158,7 +149,7 @@ def _walk(value: Any, type_: Any, message: type[Message], path: tuple[str | int,
 
 
 def _diagnose(
-    error: msgspec.ValidationError, message: type[Message], base: tuple[str | int, ...], value: Any
+    error: msgspec.ValidationError, message: type[messages.Message], base: tuple[str | int, ...], value: Any
 ) -> Diagnostic:
     """Return the diagnostic of an error that msgspec raised for the value at the path ``base`` of a message."""
     what, steps = split_error(error)
@@ -189,7 +180,7 @@ def _in_words(what: str) -> str:
     return words[:1].lower() + words[1:]
 
 
-def check_conditions(message: ServerMessage) -> None:
+def check_conditions(message: messages.ServerMessage) -> None:
     """Raise a :class:`WireError` if members of a server's message contradict each other.
 
     Structs cannot express these conditions. ``json_schemas`` has the same ones; a test compares them.
@@ -199,27 +190,27 @@ def check_conditions(message: ServerMessage) -> None:
         raise _malformed_message(diagnostics)
 
 
-def _contradictions(message: ServerMessage) -> Iterator[Diagnostic]:
-    if isinstance(message, Manifest):
+def _contradictions(message: messages.ServerMessage) -> Iterator[Diagnostic]:
+    if isinstance(message, messages.Manifest):
         payload = message.payload
         if "rfc3339" not in payload.facts_profile.time_formats:
             path = ("payload", "facts_profile", "time_formats")
             yield _diagnostic(path, ": rfc3339 is missing, which every server takes")
-        if payload.auth.required and (payload.auth.schemes is UNSET or not payload.auth.schemes):
+        if payload.auth.required and (payload.auth.schemes is messages.UNSET or not payload.auth.schemes):
             path = ("payload", "auth", "schemes")
             yield _diagnostic(path, ": where authentication is required, its schemes are needed too")
-    elif isinstance(message, IntentResponse):
+    elif isinstance(message, messages.IntentResponse):
         for position, tool in enumerate(message.payload.macro_tools):
             yield from _level_contradictions(tool, ("payload", "macro_tools", position))
 
 
-def _level_contradictions(tool: MacroTool, path: tuple[str | int, ...]) -> Iterator[Diagnostic]:
+def _level_contradictions(tool: messages.MacroTool, path: tuple[str | int, ...]) -> Iterator[Diagnostic]:
     level = tool.disclosure_level
-    for member in sorted(LEVEL_MEMBERS[level].required):
-        if getattr(tool, member) is UNSET:
+    for member in sorted(messages.LEVEL_MEMBERS[level].required):
+        if getattr(tool, member) is messages.UNSET:
             yield _diagnostic((*path, member), f": {member} is missing, which a {level} tool has")
-    for member in sorted(LEVEL_MEMBERS[level].forbidden):
-        if getattr(tool, member) is not UNSET:
+    for member in sorted(messages.LEVEL_MEMBERS[level].forbidden):
+        if getattr(tool, member) is not messages.UNSET:
             yield _diagnostic((*path, member), f": {member} is there, which a {level} tool does not have")
 
 

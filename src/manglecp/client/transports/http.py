@@ -1,8 +1,7 @@
 """The HTTP transport: the manifest is fetched from its well-known address, each request is one POST.
 
 The size of a response is limited while it arrives, and no response is decompressed. Closing the connection cancels a
-request, except a run with a request key, which survives a lost connection: a message cancels it, if the server supports
-that.
+request. A run with a request key survives a lost connection, so a message cancels it, if the server supports that.
 """
 
 from __future__ import annotations
@@ -17,31 +16,8 @@ from urllib.parse import urljoin, urlsplit
 import httpx
 
 from manglecp.client.errors import ClientError, ConnectionLost, InvalidResponse, RequestRefused, ServerError
-from manglecp.client.transports.session import (
-    MAX_RESPONSE_BYTES,
-    OnManifest,
-    OnProgress,
-    Request,
-    cancel_message,
-    check_address,
-    decode_message,
-    display_address,
-    require_response,
-    resolve_address,
-    unreachable_message,
-)
-from manglecp.wire import MANIFEST_PATH
-from manglecp.wire.messages import (
-    UNSET,
-    ApprovalMessage,
-    ErrorMessage,
-    ErrorPayload,
-    IntentRequest,
-    InvokeRequest,
-    Manifest,
-    Message,
-    ServerMessage,
-)
+from manglecp.client.transports import session
+from manglecp.wire import MANIFEST_PATH, messages
 
 _SCHEMES: Final = frozenset({"http", "https"})
 _MAX_REDIRECTS: Final = 3
@@ -64,14 +40,14 @@ class HttpTransport:
         self,
         url: str,
         *,
-        max_response_bytes: int = MAX_RESPONSE_BYTES,
+        max_response_bytes: int = session.MAX_RESPONSE_BYTES,
         connect_seconds: float = 30.0,
         hosts: Collection[str] = (),
         insecure: bool = False,
         tls: ssl.SSLContext | None = None,
         network: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        check_address(url, _SCHEMES, insecure=insecure)
+        session.check_address(url, _SCHEMES, insecure=insecure)
         self._url = url if urlsplit(url).path.endswith("/manifest.json") else urljoin(url, MANIFEST_PATH)
         self._max_bytes = max_response_bytes
         self._hosts = frozenset(hosts)
@@ -80,16 +56,16 @@ class HttpTransport:
         self._tls = tls
         self._network = network
         self._client: httpx.AsyncClient | None = None
-        self._manifest: Manifest | None = None
+        self._manifest: messages.Manifest | None = None
         self._etag: str | None = None
-        self._endpoints: dict[type[Message], str] | None = None
+        self._endpoints: dict[type[messages.Message], str] | None = None
         self._cancel_tasks: set[asyncio.Task[None]] = set()
 
     @property
     def connected(self) -> bool:
         return self._client is not None and self._endpoints is not None
 
-    async def connect(self, on_manifest: OnManifest) -> Manifest:  # noqa: ARG002 - HTTP has no updates
+    async def connect(self, on_manifest: session.OnManifest) -> messages.Manifest:  # noqa: ARG002 - HTTP has no updates
         """Return the manifest; a cached one is fetched again only if it has changed."""
         if self._client is None:
             self._client = httpx.AsyncClient(
@@ -105,35 +81,36 @@ class HttpTransport:
         if response.status_code == 304 and self._manifest is not None:
             return self._manifest
         if response.status_code == 404:
-            why = f"there is no manifest at {display_address(self._url)}: not a MangleCP server, or at another address"
+            address = session.display_address(self._url)
+            why = f"there is no manifest at {address}: not a MangleCP server, or at another address"
             raise RequestRefused("not_manglecp", why)
         message = self._decode_response(response, data)
-        if isinstance(message, ErrorMessage):
+        if isinstance(message, messages.ErrorMessage):
             raise ServerError.of(message.payload)
-        if not isinstance(message, Manifest):
+        if not isinstance(message, messages.Manifest):
             raise InvalidResponse("the server sent another message instead of its manifest")
         endpoints = message.payload.endpoints
-        if endpoints is UNSET:
+        if endpoints is messages.UNSET:
             raise InvalidResponse("the manifest has no endpoints")
         self._endpoints = {
-            IntentRequest: self._resolve(url, endpoints.intent_eval),
-            InvokeRequest: self._resolve(url, endpoints.macro_invoke),
+            messages.IntentRequest: self._resolve(url, endpoints.intent_eval),
+            messages.InvokeRequest: self._resolve(url, endpoints.macro_invoke),
         }
-        if endpoints.approvals is not UNSET:
-            self._endpoints[ApprovalMessage] = self._resolve(url, endpoints.approvals)
+        if endpoints.approvals is not messages.UNSET:
+            self._endpoints[messages.ApprovalMessage] = self._resolve(url, endpoints.approvals)
         self._manifest, self._etag = message, response.headers.get("etag")
         return message
 
     def _resolve(self, base: str, address: str) -> str:
-        return resolve_address(base, address, _SCHEMES, hosts=self._hosts, insecure=self._insecure)
+        return session.resolve_address(base, address, _SCHEMES, hosts=self._hosts, insecure=self._insecure)
 
     async def request(
         self,
-        message: Request,
+        message: session.Request,
         data: bytes,
         headers: dict[str, str],
-        on_progress: OnProgress | None = None,  # noqa: ARG002 - HTTP has no progress
-    ) -> ServerMessage:
+        on_progress: session.OnProgress | None = None,  # noqa: ARG002 - HTTP has no progress
+    ) -> messages.ServerMessage:
         if self._endpoints is None:
             raise ConnectionLost("there is no manifest yet")
         url = self._endpoints.get(type(message))
@@ -143,23 +120,23 @@ class HttpTransport:
         try:
             response, body, _ = await self._fetch("POST", url, headers=headers, content=data)
         except asyncio.CancelledError:
-            request_key = message.payload.request_key if isinstance(message, InvokeRequest) else None
+            request_key = message.payload.request_key if isinstance(message, messages.InvokeRequest) else None
             if request_key is not None and self._supports_cancel():
-                cancel = cancel_message(message.id, request_key)
+                cancel = session.cancel_message(message.id, request_key)
                 task = asyncio.create_task(self._send_quietly(url, headers, cancel))
                 self._cancel_tasks.add(task)
                 task.add_done_callback(self._cancel_tasks.discard)
             raise
         reply = self._decode_response(response, body)
-        if isinstance(reply, ErrorMessage) and reply.id is None:  # the server could not read the id
+        if isinstance(reply, messages.ErrorMessage) and reply.id is None:  # the server could not read the id
             return reply
         if reply.id != message.id:
             raise InvalidResponse("the response has the id of another request")
-        return require_response(message, reply)
+        return session.require_response(message, reply)
 
     def _supports_cancel(self) -> bool:
-        extensions = UNSET if self._manifest is None else self._manifest.payload.extensions
-        extension = None if extensions is UNSET else extensions.get("x-request_key")
+        extensions = messages.UNSET if self._manifest is None else self._manifest.payload.extensions
+        extension = None if extensions is messages.UNSET else extensions.get("x-request_key")
         return isinstance(extension, dict) and "cancel" in extension
 
     async def _send_quietly(self, url: str, headers: dict[str, str], data: bytes) -> None:
@@ -189,7 +166,7 @@ class HttpTransport:
             except httpx.TimeoutException:
                 raise ConnectionLost(f"no connection within {self._connect_seconds:g} seconds") from None
             except httpx.ConnectError as error:
-                raise ConnectionLost(unreachable_message(url, error)) from None
+                raise ConnectionLost(session.unreachable_message(url, error)) from None
             except (httpx.TransportError, httpx.StreamError) as error:
                 raise ConnectionLost(f"the connection failed: {type(error).__name__}") from None
             except (httpx.InvalidURL, UnicodeError):
@@ -215,19 +192,21 @@ class HttpTransport:
             parts.append(part)
         return b"".join(parts)
 
-    def _decode_response(self, response: httpx.Response, data: bytes) -> ServerMessage:
+    def _decode_response(self, response: httpx.Response, data: bytes) -> messages.ServerMessage:
         """Return the message, also that of an HTTP error. A response of a proxy may have none."""
         status = response.status_code
         if response.headers.get("content-type", "").split(";")[0].strip().lower() == _JSON:
             if status == 200:
-                return decode_message(data, self._max_bytes)
+                return session.decode_message(data, self._max_bytes)
             with suppress(ClientError):
-                return decode_message(data, self._max_bytes)
+                return session.decode_message(data, self._max_bytes)
         if status == 429:
             seconds = response.headers.get("retry-after", "")
             delay_ms = int(seconds) * 1_000 if seconds.isdecimal() and len(seconds) < 10 else None
-            payload = ErrorPayload(code="rate_limited", message="HTTP 429", recoverable=True, retry_after_ms=delay_ms)
-            return ErrorMessage(id=None, payload=payload)
+            payload = messages.ErrorPayload(
+                code="rate_limited", message="HTTP 429", recoverable=True, retry_after_ms=delay_ms
+            )
+            return messages.ErrorMessage(id=None, payload=payload)
         if status in _PROXY_ERRORS:
             raise ConnectionLost(f"HTTP {status} without a message: a proxy could not reach the server")
         raise InvalidResponse(f"HTTP {status} without a message")

@@ -20,35 +20,17 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 
 from manglecp.base.text import truncate
 from manglecp.client.errors import ClientError, ConnectionLost, InvalidResponse, RequestRefused, ServerError
-from manglecp.wire import WireError, encode, receive_from_server
-from manglecp.wire.messages import (
-    ApprovalMessage,
-    ApprovalResponse,
-    Authenticate,
-    AuthenticateResponse,
-    Cancel,
-    CancelPayload,
-    ErrorMessage,
-    IntentRequest,
-    IntentResponse,
-    InvokeRequest,
-    InvokeResponse,
-    Manifest,
-    Message,
-    ProgressMessage,
-    ProgressPayload,
-    ServerMessage,
-)
+from manglecp.wire import WireError, encode, messages, receive_from_server
 
-Request: TypeAlias = IntentRequest | InvokeRequest | Authenticate | ApprovalMessage
-_RESPONSES: Final[Mapping[type[Message], type[Message]]] = {
-    IntentRequest: IntentResponse,
-    InvokeRequest: InvokeResponse,
-    Authenticate: AuthenticateResponse,
-    ApprovalMessage: ApprovalResponse,
+Request: TypeAlias = messages.IntentRequest | messages.InvokeRequest | messages.Authenticate | messages.ApprovalMessage
+_RESPONSES: Final[Mapping[type[messages.Message], type[messages.Message]]] = {
+    messages.IntentRequest: messages.IntentResponse,
+    messages.InvokeRequest: messages.InvokeResponse,
+    messages.Authenticate: messages.AuthenticateResponse,
+    messages.ApprovalMessage: messages.ApprovalResponse,
 }
-OnProgress: TypeAlias = Callable[[ProgressPayload], object]
-OnManifest: TypeAlias = Callable[[Manifest], None]
+OnProgress: TypeAlias = Callable[[messages.ProgressPayload], object]
+OnManifest: TypeAlias = Callable[[messages.Manifest], None]
 MAX_RESPONSE_BYTES: Final = 1 << 24
 
 
@@ -63,12 +45,12 @@ class Transport(Protocol):
     def connected(self) -> bool:
         """Whether a request can be sent now."""
 
-    async def connect(self, on_manifest: OnManifest) -> Manifest:
+    async def connect(self, on_manifest: OnManifest) -> messages.Manifest:
         """Connect and return the first manifest; ``on_manifest`` is called with each later one."""
 
     async def request(
         self, message: Request, data: bytes, headers: dict[str, str], on_progress: OnProgress | None = None
-    ) -> ServerMessage:
+    ) -> messages.ServerMessage:
         """Send a request and return its response, which may be an error. Cancelling the task cancels the request.
 
         ``data`` is the encoded ``message``. ``headers`` have the credential if there is no session.
@@ -81,7 +63,7 @@ class Transport(Protocol):
 _log = logging.getLogger(__name__)
 
 
-def decode_message(data: bytes, max_bytes: int) -> ServerMessage:
+def decode_message(data: bytes, max_bytes: int) -> messages.ServerMessage:
     """Return the message. Raises :class:`InvalidResponse`."""
     try:
         return receive_from_server(data, max_bytes)
@@ -89,23 +71,23 @@ def decode_message(data: bytes, max_bytes: int) -> ServerMessage:
         raise InvalidResponse(f"the message of the server cannot be decoded: {error.message}") from None
 
 
-def require_response(message: Request, response: ServerMessage) -> ServerMessage:
+def require_response(message: Request, response: messages.ServerMessage) -> messages.ServerMessage:
     """Return the response if its type fits the request. Raises :class:`InvalidResponse`."""
-    if not isinstance(response, (_RESPONSES[type(message)], ErrorMessage)):
+    if not isinstance(response, (_RESPONSES[type(message)], messages.ErrorMessage)):
         raise InvalidResponse("the server responded with a message of another type")
     return response
 
 
 def cancel_message(request_id: str, request_key: str | None = None) -> bytes:
     """Return the encoded message that cancels a request; with the request key, a run in another replica, too."""
-    return encode(Cancel(payload=CancelPayload(request_id=request_id, request_key=request_key)))
+    return encode(messages.Cancel(payload=messages.CancelPayload(request_id=request_id, request_key=request_key)))
 
 
 _CANCEL_SECONDS: Final = 5.0  # time limit for sending a cancel message
 
 
 class _PendingRequest(NamedTuple):
-    response: asyncio.Future[ServerMessage]
+    response: asyncio.Future[messages.ServerMessage]
     on_progress: OnProgress | None
 
 
@@ -118,7 +100,7 @@ class SessionTransport(ABC):
         self.max_response_bytes = max_response_bytes
         self._connect_seconds = connect_seconds
         self._on_manifest: OnManifest | None = None
-        self._first_manifest: asyncio.Future[Manifest] | None = None  # no request is sent before it
+        self._first_manifest: asyncio.Future[messages.Manifest] | None = None  # no request is sent before it
         self._end_reason: ClientError | None = ConnectionLost("there is no connection")  # None while connected
         self._pending: dict[str, _PendingRequest] = {}  # by request id
         self._reader: asyncio.Task[None] | None = None
@@ -143,7 +125,7 @@ class SessionTransport(ABC):
     def connected(self) -> bool:
         return self._end_reason is None
 
-    async def connect(self, on_manifest: OnManifest) -> Manifest:
+    async def connect(self, on_manifest: OnManifest) -> messages.Manifest:
         await self.close()
         try:
             async with asyncio.timeout(self._connect_seconds):
@@ -166,10 +148,10 @@ class SessionTransport(ABC):
         data: bytes,
         headers: dict[str, str],  # noqa: ARG002 - the session is authenticated
         on_progress: OnProgress | None = None,
-    ) -> ServerMessage:
+    ) -> messages.ServerMessage:
         if self._end_reason is not None:
             raise ConnectionLost(str(self._end_reason))
-        response: asyncio.Future[ServerMessage] = asyncio.get_running_loop().create_future()
+        response: asyncio.Future[messages.ServerMessage] = asyncio.get_running_loop().create_future()
         self._pending[message.id] = _PendingRequest(response, on_progress)
         try:
             await self._write(data)
@@ -205,12 +187,12 @@ class SessionTransport(ABC):
         assert self._on_manifest is not None
         message = decode_message(data, self.max_response_bytes)
         if not self._first_manifest.done():
-            if not isinstance(message, Manifest):
+            if not isinstance(message, messages.Manifest):
                 raise InvalidResponse("the first message of the server is not its manifest")
             self._first_manifest.set_result(message)
-        elif isinstance(message, Manifest):
+        elif isinstance(message, messages.Manifest):
             self._on_manifest(message)
-        elif isinstance(message, ProgressMessage):
+        elif isinstance(message, messages.ProgressMessage):
             pending = self._pending.get(message.id)
             if pending is not None and pending.on_progress is not None:
                 try:
@@ -218,7 +200,7 @@ class SessionTransport(ABC):
                 except Exception:
                     _log.exception("the progress callback failed")
         elif message.id is None:
-            assert isinstance(message, ErrorMessage)
+            assert isinstance(message, messages.ErrorMessage)
             _log.warning("the server sent an error without a request id: %s", ServerError.of(message.payload))
         else:
             pending = self._pending.pop(message.id, None)

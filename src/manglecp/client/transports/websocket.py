@@ -13,14 +13,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
 from manglecp.client.errors import ClientError, ConnectionLost, InvalidResponse, RequestRefused, ServerError
-from manglecp.client.transports.session import (
-    MAX_RESPONSE_BYTES,
-    SessionTransport,
-    check_address,
-    decode_message,
-    display_address,
-    unreachable_message,
-)
+from manglecp.client.transports import session
 from manglecp.wire.messages import ErrorMessage
 
 _SCHEMES: Final = frozenset({"ws", "wss"})
@@ -36,20 +29,20 @@ class _ConnectWithoutRedirects(connect):
         return exc
 
 
-class WebSocketTransport(SessionTransport):
+class WebSocketTransport(session.SessionTransport):
     """A transport to ``url``. ``insecure`` allows networks without TLS."""
 
     def __init__(
         self,
         url: str,
         *,
-        max_response_bytes: int = MAX_RESPONSE_BYTES,
+        max_response_bytes: int = session.MAX_RESPONSE_BYTES,
         connect_seconds: float = 30.0,
         insecure: bool = False,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         super().__init__(max_response_bytes=max_response_bytes, connect_seconds=connect_seconds)
-        self._url = check_address(url, _SCHEMES, insecure=insecure)
+        self._url = session.check_address(url, _SCHEMES, insecure=insecure)
         self._tls = tls
         self._socket: ClientConnection | None = None
 
@@ -101,11 +94,12 @@ def _handshake_error(url: str, error: Exception) -> ClientError:
     if isinstance(error, InvalidStatus):
         status, body = error.response.status_code, error.response.body
         with suppress(ClientError):
-            message = decode_message(bytes(body or b""), MAX_RESPONSE_BYTES)
+            message = session.decode_message(bytes(body or b""), session.MAX_RESPONSE_BYTES)
             if isinstance(message, ErrorMessage):
                 return ServerError.of(message.payload)
         if status < 500 and status not in (408, 429):
             return RequestRefused(
-                "not_manglecp", f"there is no WebSocket at {display_address(url)}: HTTP {status}; the usual path is /ws"
+                "not_manglecp",
+                f"there is no WebSocket at {session.display_address(url)}: HTTP {status}; the usual path is /ws",
             )
-    return ConnectionLost(unreachable_message(url, error))
+    return ConnectionLost(session.unreachable_message(url, error))

@@ -16,14 +16,7 @@ from dataclasses import replace
 from typing import Final
 
 from manglecp.harness.classes import CLASSES, Finding, row_pointer
-from manglecp.harness.constraints import (
-    CLAIM_ID,
-    STAGES,
-    TIERS,
-    TRACE_MODES,
-    GovernanceConstraints,
-    GovernanceProfile,
-)
+from manglecp.harness.constraints import CLAIM_ID, STAGES, TIERS, TRACE_MODES, GovernanceConstraints, GovernanceProfile
 from manglecp.harness.evidence import GuardrailDecision
 from manglecp.harness.turn import Turn
 

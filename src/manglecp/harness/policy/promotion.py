@@ -41,7 +41,7 @@ from manglecp.harness.policy.shapes import (
 from manglecp.harness.states import MutationReady, TurnBlocked, WrongMutation, redeem, replay_turn
 
 ACTION: Final = "policy.promote"
-_GATES: Final = {
+_DIGEST_FIELDS: Final = {
     "mutation": "mutationPolicyDigest",
     "eval-gate": "evalGatePolicyDigest",
     "red-team": "redTeamPolicyDigest",
@@ -136,11 +136,11 @@ class Pin:
         call_spec, intent = evidence["callSpec"], evidence["mutation"]
         if call_spec["governancePolicyDigest"] != self.digest:
             raise WrongMutation("the promotion was made under another package than the one that is pinned")
-        for kind, field in _GATES.items():
+        for kind, field in _DIGEST_FIELDS.items():
             if kind in self.package.digests and call_spec.get(field) != self.package.digests[kind]:
                 raise WrongMutation(f"the promotion was made under another {kind} document than the pinned one")
         if candidate_ref(package) not in intent["inputRefs"]:
-            raise WrongMutation(f"the promotion is not one of {package.ref} {package.digest}")
+            raise WrongMutation(f"the promotion is for another package than {package.ref} {package.digest}")
         judgement = redeem(ready, "governance_policy", ACTION)
         row = {
             "act": "promote",
@@ -290,13 +290,12 @@ _EVIDENCE_SHAPES: Final[dict[str, Shape]] = {  # by ``evidenceKind``
             "evidenceKind": text,
             "automated": flag,
             "selfEvolution": table(
-                optional={"maxAttempts": integer(1), "terminalEscalation": text, "rollbackRef": text},
+                optional={"maxAttempts": integer(1), "terminalEscalation": text, "rollbackRef": text}
             ),
         },
     ),
     "approval": table(
-        {"packageDigest": text, "tier": one_of(TIERS), "approvedBy": text},
-        optional={"evidenceKind": text},
+        {"packageDigest": text, "tier": one_of(TIERS), "approvedBy": text}, optional={"evidenceKind": text}
     ),
 }
 
@@ -429,7 +428,7 @@ _AGENT_DOCUMENTS: Final = (
     *("sandbox", "compaction", "scope", "handoff", "stop", "protocol"),
 )
 """Documents about the tools, context and handoffs of agents, which do not apply to a promotion turn."""
-_OMITTED_MEMBERS: Final = {  # of the call spec and the constraints: what these documents supply
+_OMITTED_MEMBERS: Final = {  # members of the call spec and the constraints that come from these documents
     *(
         name
         for kind in _AGENT_DOCUMENTS
@@ -518,6 +517,7 @@ class _PromotionTurn:
         return fields
 
     def terms(self) -> dict[str, Any]:
+        """Return the constraints and policy documents of the turn."""
         active = self.active.terms(pinned=self.pin.digest)
         terms = {name: value for name, value in active.items() if name not in _OMITTED_MEMBERS}
         terms.get("contextConstraints", {}).pop("expectedScopeDigest", None)

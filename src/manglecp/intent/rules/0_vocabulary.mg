@@ -20,7 +20,7 @@ Decl action_effect(Action, Effect)
   descr [doc("An effect that the action declares.")]
   bound [/string, /string].
 Decl action_tier(Action, Tier)
-  descr [doc("The lease that the action needs, 0 to 3.")]
+  descr [doc("How dangerous the action is, from 0 (no effects) to 3.")]
   bound [/string, /number].
 Decl action_param(Action, Name, Required)
   descr [doc("A parameter of the action; Required is /true or /false.")]
@@ -220,34 +220,42 @@ Decl offered(Tool) descr [doc("The tool is offered, with any score.")] bound [/s
 
 # --- derived by the kernel: intermediate results ---------------------------------------------------------------------
 
-Decl core(Tool) descr [doc("The tool is mandatory.")] bound [/string].
-Decl named(Tool) descr [doc("The tool is a candidate or a dependency of one.")] bound [/string].
-Decl barred_by(Tool, Kind, Reason)
+Decl kernel.core(Tool) descr [doc("The tool is mandatory.")] bound [/string].
+Decl kernel.named(Tool)
+  descr [doc("The tool is a candidate or a dependency of one.")]
+  bound [/string].
+Decl kernel.barred_by(Tool, Kind, Reason)
   descr [
     doc("The reason why a named tool is not offered; Kind is policy, capability or undefined."),
   ]
   bound [/string, /string, /string].
-Decl barred(Tool) descr [doc("The tool has a barred_by fact.")] bound [/string].
-Decl broken(Tool)
+Decl kernel.barred(Tool) descr [doc("The tool has a kernel.barred_by fact.")] bound [/string].
+Decl kernel.broken(Tool)
   descr [doc("The tool requires a barred tool, directly or indirectly.")]
   bound [/string].
-Decl able(Tool) descr [doc("The candidate is neither barred nor broken.")] bound [/string].
-Decl pulled(Tool) descr [doc("An able candidate requires the tool.")] bound [/string].
-Decl weight(Tool, Score) descr [doc("A score of a tool in conflicts.")] bound [/string, /number].
-Decl strength(Tool, Score) descr [doc("The highest weight of a tool.")] bound [/string, /number].
-Decl rivals(Tool, Rival)
+Decl kernel.able(Tool) descr [doc("The candidate is neither barred nor broken.")] bound [/string].
+Decl kernel.pulled(Tool) descr [doc("An able candidate requires the tool.")] bound [/string].
+Decl kernel.weight(Tool, Score)
+  descr [doc("A score of a tool in conflicts.")]
+  bound [/string, /number].
+Decl kernel.strength(Tool, Score)
+  descr [doc("The highest weight of a tool.")]
+  bound [/string, /number].
+Decl kernel.rivals(Tool, Rival)
   descr [doc("The two tools are in conflict, in either order.")]
   bound [/string, /string].
-Decl loses_to(Tool, Other)
+Decl kernel.loses_to(Tool, Other)
   descr [doc("The other tool wins the conflict.")]
   bound [/string, /string].
-Decl gone(Tool)
+Decl kernel.gone(Tool)
   descr [doc("The tool lost a conflict, or requires a tool that lost.")]
   bound [/string].
-Decl may_run(Tool, Action)
+Decl kernel.may_run(Tool, Action)
   descr [doc("The action is a step of the tool, or undoes one.")]
   bound [/string, /string].
-Decl kept(Tool) descr [doc("The tool is chosen.")] bound [/string].
-Decl needed(Tool) descr [doc("A chosen tool requires the tool.")] bound [/string].
-Decl worth(Tool, Score) descr [doc("A score of an offered tool.")] bound [/string, /number].
-Decl worth_most(Tool, Score) descr [doc("The highest worth of a tool.")] bound [/string, /number].
+Decl kernel.kept(Tool) descr [doc("The tool is chosen.")] bound [/string].
+Decl kernel.needed(Tool) descr [doc("A chosen tool requires the tool.")] bound [/string].
+Decl kernel.worth(Tool, Score) descr [doc("A score of an offered tool.")] bound [/string, /number].
+Decl kernel.worth_most(Tool, Score)
+  descr [doc("The highest worth of a tool.")]
+  bound [/string, /number].

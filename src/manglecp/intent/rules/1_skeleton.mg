@@ -1,5 +1,5 @@
-# Phase 1: the mandatory tools of the intent. Contract 1: each returned tool serves the intent.
+# Phase 1: the mandatory tools of the intent.
 
 candidate(Tool, 100, "skeleton") :- mandatory(Tool).
 
-core(Tool) :- mandatory(Tool).
+kernel.core(Tool) :- mandatory(Tool).

@@ -1,5 +1,5 @@
-# Phase 5: the dependencies of the chosen tools are added, and no other tool. Contract 4.
+# Phase 5: the dependencies of the chosen tools are added, and no other tool.
 
-kept(Tool) :- chosen(Tool, _, _).
-needed(Tool) :- kept(Other), requires(Other, Tool).
-needed(Tool) :- needed(Other), requires(Other, Tool).
+kernel.kept(Tool) :- chosen(Tool, _, _).
+kernel.needed(Tool) :- kernel.kept(Other), requires(Other, Tool).
+kernel.needed(Tool) :- kernel.needed(Other), requires(Other, Tool).

@@ -1,35 +1,45 @@
 # Phase 6: the offered tools, and the reasons for the excluded ones.
 
-worth(Tool, Score) :- chosen(Tool, Score, _).
-worth(Tool, 80) :- needed(Tool).
-worth_most(Tool, Score) :- worth(Tool, Worth) |> do fn:group_by(Tool), let Score = fn:max(Worth).
+kernel.worth(Tool, Score) :- chosen(Tool, Score, _).
+kernel.worth(Tool, 80) :- kernel.needed(Tool).
+kernel.worth_most(Tool, Score) :-
+  kernel.worth(Tool, Worth)
+  |> do fn:group_by(Tool), let Score = fn:max(Worth).
 
-final_selected(Tool, Score, "skeleton") :- worth_most(Tool, Score), kept(Tool), core(Tool).
-final_selected(Tool, Score, "flesh") :- worth_most(Tool, Score), kept(Tool), !core(Tool).
-final_selected(Tool, Score, "dependency") :- worth_most(Tool, Score), !kept(Tool).
+final_selected(Tool, Score, "skeleton") :-
+  kernel.worth_most(Tool, Score),
+  kernel.kept(Tool),
+  kernel.core(Tool).
+final_selected(Tool, Score, "flesh") :-
+  kernel.worth_most(Tool, Score),
+  kernel.kept(Tool),
+  !kernel.core(Tool).
+final_selected(Tool, Score, "dependency") :- kernel.worth_most(Tool, Score), !kernel.kept(Tool).
 
 offered(Tool) :- final_selected(Tool, _, _).
 
-excluded(Tool, "exclusion", Reason) :- barred_by(Tool, _, Reason).
+excluded(Tool, "exclusion", Reason) :- kernel.barred_by(Tool, _, Reason).
 excluded(Tool, "conflict", Reason) :-
-  loses_to(Tool, Other),
+  kernel.loses_to(Tool, Other),
   offered(Other)
   |> let Reason = fn:string:concat("yields to ", Other).
-excluded(Tool, "conflict", "yields to a better one") :- loses_to(Tool, Other), !offered(Other).
+excluded(Tool, "conflict", "yields to a better one") :-
+  kernel.loses_to(Tool, Other),
+  !offered(Other).
 excluded(Tool, "dependency", Reason) :-
-  named(Tool),
-  !barred(Tool),
+  kernel.named(Tool),
+  !kernel.barred(Tool),
   requires(Tool, Needed),
-  barred(Needed)
+  kernel.barred(Needed)
   |> let Reason = fn:string:concat("needs ", Needed, ", which is excluded").
 excluded(Tool, "dependency", Reason) :-
-  named(Tool),
-  !barred(Tool),
+  kernel.named(Tool),
+  !kernel.barred(Tool),
   requires(Tool, Needed),
-  broken(Needed)
+  kernel.broken(Needed)
   |> let Reason = fn:string:concat("needs ", Needed, ", which is excluded").
 excluded(Tool, "dependency", Reason) :-
-  strength(Tool, _),
+  kernel.strength(Tool, _),
   requires(Tool, Needed),
-  gone(Needed)
+  kernel.gone(Needed)
   |> let Reason = fn:string:concat("needs ", Needed, ", which lost to another tool").

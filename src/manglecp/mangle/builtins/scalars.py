@@ -96,14 +96,21 @@ _F: Final = "/float64"
 _NUMERIC: Final = "fn:Union(/number, /float64)"
 
 NUMBERS: Final[tuple[Function, ...]] = (
-    pure("fn:plus", (), _N, _plus, "The sum; 0 of nothing.", rest=_N),
-    pure("fn:minus", (_N,), _N, _minus, "The first less the others; of one number, its negation.", rest=_N),
-    pure("fn:mult", (), _N, _mult, "The product; 1 of nothing.", rest=_N),
-    pure("fn:div", (_N,), _N, _div, "The first divided by the others, cut toward zero; 0 or 1 of one.", rest=_N),
+    pure("fn:plus", (), _N, _plus, "The sum; 0 without arguments.", rest=_N),
+    pure("fn:minus", (_N,), _N, _minus, "The first minus the others; the negation of a single number.", rest=_N),
+    pure("fn:mult", (), _N, _mult, "The product; 1 without arguments.", rest=_N),
+    pure(
+        "fn:div",
+        (_N,),
+        _N,
+        _div,
+        "The first divided by the others, cut toward zero; of 1 alone 1, else 0.",
+        rest=_N,
+    ),
     pure("fn:mod", (_N, _N), _N, _mod, "The remainder of a division, with the sign of the dividend."),
-    pure("fn:float:plus", (), _F, _float_plus, "The sum, added one by one; 0.0 of nothing.", rest=_F),
-    pure("fn:float:mult", (), _F, _float_mult, "The product; 1.0 of nothing.", rest=_F),
-    pure("fn:float:div", (_F,), _F, _float_div, "The first divided by the others; of one, 1/x.", rest=_F),
+    pure("fn:float:plus", (), _F, _float_plus, "The sum, from left to right; 0.0 without arguments.", rest=_F),
+    pure("fn:float:mult", (), _F, _float_mult, "The product; 1.0 without arguments.", rest=_F),
+    pure("fn:float:div", (_F,), _F, _float_div, "The first divided by the others; 1/x of a single x.", rest=_F),
     pure("fn:sqrt", (_NUMERIC,), _F, _sqrt, "The square root; NaN of a negative number."),
 )
 

@@ -68,12 +68,7 @@ class Base:
         return cls(compiled, evaluation.freeze(), externals or {})
 
     def evaluate(
-        self,
-        facts: Iterable[Fact] = (),
-        *,
-        now: int | None = None,
-        check: bool = True,
-        limits: Limits | None = None,
+        self, facts: Iterable[Fact] = (), *, now: int | None = None, check: bool = True, limits: Limits | None = None
     ) -> Result:
         """Evaluate a request, as if all facts had been evaluated together at the instant ``now``.
 
@@ -89,12 +84,7 @@ class Base:
         return _run(evaluation, given)
 
     def with_facts(
-        self,
-        add: Iterable[Fact] = (),
-        remove: Iterable[Fact] = (),
-        *,
-        check: bool = True,
-        limits: Limits | None = None,
+        self, add: Iterable[Fact] = (), remove: Iterable[Fact] = (), *, check: bool = True, limits: Limits | None = None
     ) -> Base:
         """Return another base with facts added and removed. Only given facts can be removed; others are ignored."""
         intake = self.compiled.intake

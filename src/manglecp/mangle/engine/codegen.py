@@ -29,7 +29,7 @@ from manglecp.mangle.engine.plan import (
 )
 from manglecp.mangle.engine.views import View
 from manglecp.mangle.errors import ValueFault
-from manglecp.mangle.facts import clamp, holds_somewhere
+from manglecp.mangle.facts import clamp, is_nonempty_interval
 from manglecp.mangle.printer import INFIX
 from manglecp.mangle.syntax import (
     Apply,
@@ -87,7 +87,7 @@ _RUNTIME: Final[Mapping[str, Any]] = {  # names in generated source
     "clamp": clamp,
     "instant": instant,
     "window_end": window_end,
-    "holds_somewhere": holds_somewhere,
+    "is_nonempty_interval": is_nonempty_interval,
 }
 
 
@@ -666,7 +666,7 @@ class Generator(Code):
         assert annotation is not None
         self.write(f"start = {self._head_bound(annotation.start, INT_MIN)}")
         self.write(f"end = {self._head_bound(annotation.end, INT_MAX)}")
-        self.write("if not holds_somewhere(start, end):")
+        self.write("if not is_nonempty_interval(start, end):")
         if skip is not None:
             self.write(f"    {skip}")
         self.write(f"    {'continue' if self.open_loops else 'return'}")

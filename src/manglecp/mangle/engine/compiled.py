@@ -10,13 +10,13 @@ from typing import Any, Final, TypeAlias
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.suggestions import closest_match
 from manglecp.mangle import printer
-from manglecp.mangle.declarations import Acceptance, Predicate, is_text
+from manglecp.mangle.declarations import FactAcceptor, Predicate, is_text
 from manglecp.mangle.engine.codegen import CompiledFunction, Generator, NotCompiled
 from manglecp.mangle.engine.maintenance import MaintainedRule, maintainable
 from manglecp.mangle.engine.plan import RuleSteps, relation_premises, split_rule
 from manglecp.mangle.engine.views import FactTuple, GroupedView, View
 from manglecp.mangle.errors import AnalysisError, EvalError, Stage
-from manglecp.mangle.facts import Fact, holds_somewhere
+from manglecp.mangle.facts import Fact, is_nonempty_interval
 from manglecp.mangle.matching import mentions_now
 from manglecp.mangle.printer import fact_text
 from manglecp.mangle.program import GivenFact, Program, Rule, built_columns
@@ -35,7 +35,7 @@ class Intake:
     def __init__(self, predicates: Mapping[Key, Predicate], ids: Mapping[Key, int]) -> None:
         self.predicates = predicates
         self.ids = ids
-        self.acceptance = Acceptance(predicates)
+        self.acceptance = FactAcceptor(predicates)
 
     def by_predicate(self, facts: Iterable[Fact], check: bool) -> dict[int, set[FactTuple]]:
         """Return the facts by predicate number; temporal ones with their interval as two more columns.
@@ -66,7 +66,7 @@ class Intake:
                 if interval is not None and not _is_interval(interval):
                     raise AnalysisError([_problem(None, f"the interval of a fact of {name} is not a pair of integers")])
                 start, end = interval or _ALWAYS
-                if holds_somewhere(start, end):
+                if is_nonempty_interval(start, end):
                     given[i].add((*args, start, end))
                 else:
                     eval_problems.append(_problem(fact, "the interval ends before it starts", stage="eval"))

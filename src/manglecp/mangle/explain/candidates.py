@@ -11,7 +11,7 @@ from typing import Final
 from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.explain.instances import demand, free_ends
 from manglecp.mangle.explain.proof import Prover
-from manglecp.mangle.facts import Args, Fact, Interval, holds_somewhere
+from manglecp.mangle.facts import Args, Fact, Interval, is_nonempty_interval
 from manglecp.mangle.matching import Row, evaluate_term, window
 from manglecp.mangle.program import Rule
 from manglecp.mangle.syntax import Apply, Equality, Key, Literal, Premise, Term, Variable, subterms
@@ -307,4 +307,4 @@ def intervals_for(premise: Literal, row: Row, candidates: Candidates) -> list[In
             choices.append((start, end))
     if free_names[0] is not None and free_names[0] == free_names[1]:
         choices = [(start, end) for start, end in choices if start == end]
-    return [interval for interval in dict.fromkeys(choices) if holds_somewhere(*interval)]
+    return [interval for interval in dict.fromkeys(choices) if is_nonempty_interval(*interval)]

@@ -118,7 +118,7 @@ class Explainer:
         self._prover = Prover(model)
         self._usage = RuleUsage(self._prover.instances)
 
-    def until(self, deadline: float | None) -> None:
+    def set_deadline(self, deadline: float | None) -> None:
         """Set the deadline (on the monotonic clock) after which explanations raise LimitError; None for no deadline."""
         self._prover.solver.deadline = deadline
 

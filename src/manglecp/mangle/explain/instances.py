@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.explain.shape import Shape, premise_text, shapes_of
 from manglecp.mangle.explain.solver import ModelSolver, row_key
-from manglecp.mangle.facts import Args, Fact, Interval, TimedArgs, holds_somewhere
+from manglecp.mangle.facts import Args, Fact, Interval, TimedArgs, is_nonempty_interval
 from manglecp.mangle.matching import Matcher, Row, instant_of, window
 from manglecp.mangle.program import Rule
 from manglecp.mangle.syntax import Key, Literal, Transform, Variable
@@ -241,7 +241,7 @@ class Instances:
         if not self.solver.predicate(rule.head.key).temporal:
             return args, None
         interval = self.solver.head_interval(rule.clause, row)
-        return (args, interval) if holds_somewhere(*interval) else None
+        return (args, interval) if is_nonempty_interval(*interval) else None
 
     def instance(self, shape: Shape, derived: DerivedRow, start: Row) -> Instance:
         """Return the instance of one derived row. The rows of a group have a fixed order."""

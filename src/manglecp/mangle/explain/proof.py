@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final, Literal, TypeAlias
 
-from manglecp.mangle.declarations import Acceptance
+from manglecp.mangle.declarations import FactAcceptor
 from manglecp.mangle.engine.model import EvaluatedModel
 from manglecp.mangle.explain.instances import Absence, Demand, Instance, Instances, Option, all_covers, helpful_facts
 from manglecp.mangle.explain.search import FEW_INSTANCES, LEAF, Choice, Search, TooWide
@@ -127,7 +127,7 @@ class Prover:
         self.model = model
         self.solver = ModelSolver(model)
         self.instances = Instances(self.solver)
-        self.acceptance = Acceptance(model.program.predicates)
+        self.acceptance = FactAcceptor(model.program.predicates)
         self.search = Search(self.solver, self.instances)
         self._nodes: dict[Fact, Node] = {}
 

@@ -13,46 +13,32 @@ from functools import cached_property
 from hashlib import sha256
 from typing import Any
 
-from manglecp.mangle import printer
+from manglecp.mangle import printer, syntax
 from manglecp.mangle.declarations import Predicate
 from manglecp.mangle.engine.plan import relation_premises
 from manglecp.mangle.facts import Args
 from manglecp.mangle.matching import Row, unify
 from manglecp.mangle.printer import value_text
 from manglecp.mangle.program import Program, Rule
-from manglecp.mangle.syntax import (
-    Apply,
-    Atom,
-    Clause,
-    Equality,
-    Key,
-    Literal,
-    Premise,
-    Term,
-    Variable,
-    bound_variables,
-    premise_variables,
-    term_variables,
-)
 from manglecp.mangle.values import Value
 
 
-def filled_in(term: Term, row: Row) -> str:
+def filled_in(term: syntax.Term, row: Row) -> str:
     """Format a term with the values of ``row`` in place of variables; function applications are not evaluated."""
     return printer.term(_substitute(term, row))
 
 
-def _substitute(term: Term, row: Row) -> Any:
-    if isinstance(term, Variable):
-        return row.get(term.name, Variable("_"))
-    if isinstance(term, Apply):
-        return Apply(term.function, tuple(_substitute(arg, row) for arg in term.args))
+def _substitute(term: syntax.Term, row: Row) -> Any:
+    if isinstance(term, syntax.Variable):
+        return row.get(term.name, syntax.Variable("_"))
+    if isinstance(term, syntax.Apply):
+        return syntax.Apply(term.function, tuple(_substitute(arg, row) for arg in term.args))
     return term
 
 
-def premise_text(premise: Premise, row: Row) -> str:
+def premise_text(premise: syntax.Premise, row: Row) -> str:
     """Format a premise with the values of ``row`` in place of variables. Atoms are written like facts."""
-    if isinstance(premise, Equality) or (
+    if isinstance(premise, syntax.Equality) or (
         premise.atom.predicate in printer.INFIX and not premise.negated and not premise.timed
     ):
         return printer.premise(premise, lambda term: filled_in(term, row))
@@ -76,7 +62,7 @@ def with_bindings(text: str, bindings: Mapping[str, Value]) -> str:
 class RuleRef:
     """A rule as named in explanations."""
 
-    clause: Clause = field(repr=False)
+    clause: syntax.Clause = field(repr=False)
     id: str
     head: str  # the predicate of its head
     file: str | None
@@ -98,7 +84,7 @@ class RuleRef:
         return {"id": self.id, "head": self.head, "file": self.file, "line": self.line}
 
 
-def rule_ref(clause: Clause) -> RuleRef:
+def rule_ref(clause: syntax.Clause) -> RuleRef:
     """Return the reference of a rule; its id is a digest of its canonical text."""
     data = printer.clause(clause).encode()
     digest = sha256(b"4:rule\n%d:%s\n" % (len(data), data))  # length-prefixed: no other object has this digest
@@ -109,7 +95,7 @@ def rule_ref(clause: Clause) -> RuleRef:
 class Shape:
     """What may be fixed in a rule before its body runs, and how its premises were written."""
 
-    def __init__(self, rule: Rule, predicates: Mapping[Key, Predicate]) -> None:
+    def __init__(self, rule: Rule, predicates: Mapping[syntax.Key, Predicate]) -> None:
         self.rule = rule
         self.predicates = predicates
         self.predicate = predicates[rule.head.key]
@@ -132,24 +118,24 @@ class Shape:
             del unmatched[positions[-1]]
         return tuple(positions)
 
-    def _reflects(self, written: Premise, running: Premise) -> bool:
+    def _reflects(self, written: syntax.Premise, running: syntax.Premise) -> bool:
         """Return whether the prefix test ``running`` replaced ``written``, an atom of a ``reflects`` predicate."""
-        if not isinstance(written, Literal) or not isinstance(running, Literal):
+        if not isinstance(written, syntax.Literal) or not isinstance(running, syntax.Literal):
             return False
         if running.atom.predicate != ":match_prefix" or written.negated or len(written.atom.args) != 1:
             return False
         predicate = self.predicates.get(written.atom.key)
         return predicate is not None and running.atom.args == (written.atom.args[0], predicate.reflects)
 
-    def as_written(self, position: int) -> Premise:
+    def as_written(self, position: int) -> syntax.Premise:
         return self.rule.clause.premises[self.clause_positions[position]]
 
     @cached_property
     def variables(self) -> tuple[str, ...]:
         clause = self.rule.clause
-        occurrences = [*term_variables(*clause.head.args)]
-        occurrences += () if clause.annotation is None else bound_variables(clause.annotation.bounds)
-        occurrences += [v for premise in clause.premises for v in premise_variables(premise)]
+        occurrences = [*syntax.term_variables(*clause.head.args)]
+        occurrences += () if clause.annotation is None else syntax.bound_variables(clause.annotation.bounds)
+        occurrences += [v for premise in clause.premises for v in syntax.premise_variables(premise)]
         occurrences += [let.variable for step in clause.transforms for let in step.lets]
         return tuple(dict.fromkeys(v.name for v in occurrences if not v.anonymous))
 
@@ -162,17 +148,17 @@ class Shape:
         return frozenset(
             variable.name
             for premise in self.rule.premises
-            if isinstance(premise, Literal)
+            if isinstance(premise, syntax.Literal)
             for part in (premise.operator, premise.annotation)
             if part is not None
-            for variable in bound_variables(part.bounds)
+            for variable in syntax.bound_variables(part.bounds)
         )
 
     @cached_property
     def _group_keys(self) -> frozenset[str] | None:
         """The variables that every aggregation groups by; None without an aggregation."""
         groups = [
-            frozenset(arg.name for arg in step.do.args if isinstance(arg, Variable))
+            frozenset(arg.name for arg in step.do.args if isinstance(arg, syntax.Variable))
             for step in self.rule.clause.transforms
             if step.do is not None
         ]
@@ -187,12 +173,12 @@ class Shape:
     def worth_fixing(self) -> tuple[int, ...]:
         """The fixable head positions whose value narrows look-ups: inputs, constants, and variables of premises."""
         premises = (premise for premise in relation_premises(self.rule) if not premise.negated)
-        return tuple(self._positions({a.name for p in premises for a in p.atom.args if isinstance(a, Variable)}))
+        return tuple(self._positions({a.name for p in premises for a in p.atom.args if isinstance(a, syntax.Variable)}))
 
     @cached_property
     def fixable(self) -> tuple[int, ...]:
         """Head positions that may be fixed without changing the meaning of the body."""
-        return tuple(self._positions({v.name for p in self.rule.premises for v in premise_variables(p)}))
+        return tuple(self._positions({v.name for p in self.rule.premises for v in syntax.premise_variables(p)}))
 
     def _positions(self, names: set[str]) -> Iterator[int]:
         """Yield the head positions of inputs, of constants, and of those of ``names`` that may be fixed."""
@@ -200,9 +186,9 @@ class Shape:
         if self._group_keys is not None:
             names &= self._group_keys
         for position, arg in enumerate(self.rule.head.args):
-            if isinstance(arg, Apply):
+            if isinstance(arg, syntax.Apply):
                 continue
-            if position in self.inputs or not isinstance(arg, Variable) or arg.name in names:
+            if position in self.inputs or not isinstance(arg, syntax.Variable) or arg.name in names:
                 yield position
 
     def leaves_open(self, positions: tuple[int, ...]) -> bool:
@@ -211,7 +197,7 @@ class Shape:
 
     def fix(self, positions: Iterable[int], values: Iterable[object]) -> Row | None:
         """Return the initial row with these values of the head; None if the head cannot have them."""
-        patterns: list[Term] = [self.rule.head.args[i] for i in positions]
+        patterns: list[syntax.Term] = [self.rule.head.args[i] for i in positions]
         return unify(patterns, tuple(values), row={}, now=0)  # type: ignore[arg-type]
 
     def bound_before(self, start: Iterable[str]) -> list[frozenset[str]]:
@@ -219,21 +205,23 @@ class Shape:
         bound = frozenset(start)
         before = [bound]
         for premise in self.rule.premises:
-            bound |= {v.name for v in premise_variables(premise) if not v.anonymous}
+            bound |= {v.name for v in syntax.premise_variables(premise) if not v.anonymous}
             before.append(bound)
         return before
 
 
-def shapes_of(program: Program) -> Mapping[Key, list[Shape]]:
+def shapes_of(program: Program) -> Mapping[syntax.Key, list[Shape]]:
     if program.shapes is None:  # two threads may both make them; they make the same
-        shapes: dict[Key, list[Shape]] = {}
+        shapes: dict[syntax.Key, list[Shape]] = {}
         for rule in program.rules:
             shapes.setdefault(rule.head.key, []).append(Shape(rule, program.predicates))
         program.shapes = shapes
     return program.shapes
 
 
-def unifies(head: Atom, args: Args) -> bool:
+def unifies(head: syntax.Atom, args: Args) -> bool:
     """Return whether the head may unify with the arguments; function applications are not compared."""
-    comparable = [(term, value) for term, value in zip(head.args, args, strict=True) if not isinstance(term, Apply)]
+    comparable = [
+        (term, value) for term, value in zip(head.args, args, strict=True) if not isinstance(term, syntax.Apply)
+    ]
     return unify([term for term, _ in comparable], tuple(value for _, value in comparable), row={}, now=0) is not None

@@ -13,7 +13,7 @@ from manglecp.base.suggestions import closest_match
 from manglecp.mangle.clauses import ClauseCheck
 from manglecp.mangle.engine.model import EvaluatedModel
 from manglecp.mangle.errors import AnalysisError, EvalError, LimitError, ParseError, ValueFault
-from manglecp.mangle.facts import Args, Fact, Interval, TimedArgs, holds_somewhere
+from manglecp.mangle.facts import Args, Fact, Interval, TimedArgs, is_nonempty_interval
 from manglecp.mangle.matching import Matcher, Row, evaluate_term, head_interval
 from manglecp.mangle.model import Facts, Index, Relation
 from manglecp.mangle.naive import Call, NaiveEvaluation, Solving, distinct_rows
@@ -66,7 +66,7 @@ def read_fact(text: str, program: Program, now: int) -> Fact:
         interval = head_interval(literal.annotation, {}, now)
     except ValueFault as fault:
         refuse(str(fault))
-    if not holds_somewhere(*interval):
+    if not is_nonempty_interval(*interval):
         refuse("the interval ends before it starts", literal.annotation.span)
     return Fact(atom.predicate, args, interval)
 
@@ -156,10 +156,7 @@ class ModelSolver(NaiveEvaluation):
         premise_names = self._names.get(id(premise))
         if premise_names is None:
             names = tuple(arg.name for arg in premise.atom.args if isinstance(arg, Variable))
-            premise_names = self._names[id(premise)] = (
-                premise,
-                names,
-            )  # held, so that its id is not reused
+            premise_names = self._names[id(premise)] = (premise, names)  # held, so that its id is not reused
         cache_key = (id(premise), tuple([name in row for name in premise_names[1]]))
         cached = self._matchers.get(cache_key) if self.raw_key is None else None
         if cached is None:

@@ -16,26 +16,11 @@ from dataclasses import dataclass
 from itertools import islice, repeat
 from typing import Any, Final, Generic, TypeVar
 
+from manglecp import wire
 from manglecp.base.source import Source
 from manglecp.base.text import quote
 from manglecp.mangle import FALSE, INT_MAX, INT_MIN, TRUE, Fact, Interval, Time, Value, ValueFault, read_literal
 from manglecp.pack.factfiles.files import SPLIT_FIX, FileErrors, FileLimits, lines
-from manglecp.wire import (
-    ANYTHING,
-    READERS,
-    UNBOUNDED,
-    Fault,
-    Schema,
-    Schemas,
-    Shape,
-    checked_interval,
-    duration_of_milliseconds,
-    instant_of_milliseconds,
-    read_duration,
-    read_instant,
-    read_name,
-    read_number,
-)
 
 MAX_CACHED: Final = 100_000  # values of a column
 _BOOLEANS: Final = {"true": TRUE, "false": FALSE}
@@ -70,12 +55,12 @@ class StringCache(CellCache[str]):
         return map(self.setdefault, texts, texts)  # each text is the key and the value
 
 
-def cell_reader(shape: Shape) -> Callable[[str], Value]:
+def cell_reader(shape: wire.Shape) -> Callable[[str], Value]:
     """Return the reader of a column by the kinds of value (string, number, …) that its declared bound allows.
 
     If all kinds are allowed, cells are text; if several, Mangle literals.
     """
-    if shape.kinds == ANYTHING.kinds:
+    if shape.kinds == wire.ANYTHING.kinds:
         return str
     if len(shape.kinds) > 1:
         return parse_literal
@@ -87,12 +72,12 @@ def parse_literal(text: str) -> Value:
     try:
         return read_literal(text)
     except ValueFault as fault:
-        raise Fault(str(fault), 'write it as Mangle does: "text", 42, /name, [1, 2]') from None
+        raise wire.Fault(str(fault), 'write it as Mangle does: "text", 42, /name, [1, 2]') from None
 
 
 def parse_instant(text: str) -> int:
     """Return nanoseconds since 1970 for RFC 3339 text or milliseconds."""
-    return instant_of_milliseconds(read_number(text)) if _is_digits(text) else read_instant(text)
+    return wire.instant_of_milliseconds(wire.read_number(text)) if _is_digits(text) else wire.read_instant(text)
 
 
 def _is_digits(text: str) -> bool:
@@ -101,10 +86,12 @@ def _is_digits(text: str) -> bool:
 
 
 _BY_KIND: Final[Mapping[str, Callable[[str], Value]]] = {
-    **READERS,
-    "name": lambda text: _BOOLEANS.get(text) or read_name(text),
+    **wire.READERS,
+    "name": lambda text: _BOOLEANS.get(text) or wire.read_name(text),
     "time": lambda text: Time(parse_instant(text)),
-    "duration": lambda text: duration_of_milliseconds(read_number(text)) if _is_digits(text) else read_duration(text),
+    "duration": lambda text: (
+        wire.duration_of_milliseconds(wire.read_number(text)) if _is_digits(text) else wire.read_duration(text)
+    ),
 }
 
 
@@ -112,14 +99,14 @@ AT: Final = "@at"
 START: Final = "@start"
 END: Final = "@end"
 _TIME_COLUMNS: Final = ((), (AT,), (START, END))  # valid combinations
-_OPEN: Final = (None, "", UNBOUNDED)  # cells of an open end
+_OPEN: Final = (None, "", wire.UNBOUNDED)  # cells of an open end
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
     """The columns of a table that hold the arguments, and those that hold the times."""
 
-    schema: Schema
+    schema: wire.Schema
     header: tuple[str, ...]
     arguments: tuple[int, ...]  # the column of each argument
     times: tuple[int, ...]  # the columns of the interval's ends, or of its instant
@@ -130,72 +117,74 @@ class Layout:
         return map(tuple.__new__, repeat(Fact), zip(repeat(self.schema.predicate), rows, intervals))
 
 
-def find_layout(predicate: str, header: Sequence[str], schemas: Schemas) -> Layout:
+def find_layout(predicate: str, header: Sequence[str], schemas: wire.Schemas) -> Layout:
     """Return the layout of a table. Raises :class:`Fault` if the header does not match the declaration."""
     by_arity = schemas.named(predicate)
     for name in header:
         if header.count(name) > 1:
-            raise Fault(f"two columns are called {quote(name)}", "give each column its own name")
+            raise wire.Fault(f"two columns are called {quote(name)}", "give each column its own name")
     times = tuple(name for name in (AT, START, END) if name in header)
     names = [name for name in header if name not in times]
     schema = _schema(predicate, names, by_arity)
     if times not in _TIME_COLUMNS:
-        raise Fault(f"{', '.join(times)} do not make an interval", f"give {AT}, or both {START} and {END}")
+        raise wire.Fault(f"{', '.join(times)} do not make an interval", f"give {AT}, or both {START} and {END}")
     if times and not schema.temporal:
-        raise Fault(f"{predicate} is not temporal, but has the column {times[0]}", "add temporal to its Decl")
+        raise wire.Fault(f"{predicate} is not temporal, but has the column {times[0]}", "add temporal to its Decl")
     order = names if schema.arg_names is None else schema.arg_names
     index_of = {name: index for index, name in enumerate(header)}
     arguments = tuple(index_of[name] for name in order)
     return Layout(schema, tuple(header), arguments, tuple(index_of[name] for name in times))
 
 
-def _schema(predicate: str, names: list[str], by_arity: Mapping[int, Schema]) -> Schema:
+def _schema(predicate: str, names: list[str], by_arity: Mapping[int, wire.Schema]) -> wire.Schema:
     """Return the schema whose arguments have these names. Raises :class:`Fault` if there is none."""
     schema = by_arity.get(len(names))
     if schema is not None and (schema.arg_names is None or set(names) == set(schema.arg_names)):
         return schema
-    declared = schema or next(iter(by_arity.values()))
+    declared = schema or next(iter(by_arity.values()))  # for the message: any arity, if none has as many columns
     if declared.arg_names is None:
         counts = " or ".join(map(str, sorted(by_arity)))
-        raise Fault(f"{predicate} takes {counts} columns, not {len(names)}")
+        raise wire.Fault(f"{predicate} takes {counts} columns, not {len(names)}")
     fix = f"the first row names the columns: {','.join(declared.arg_names)}"
     missing = [name for name in declared.arg_names if name not in names]
     if missing:
-        raise Fault(f"{predicate} needs the column {', '.join(map(quote, missing))}", fix)
+        raise wire.Fault(f"{predicate} needs the column {', '.join(map(quote, missing))}", fix)
     unknown = [name for name in names if name not in declared.arg_names]
-    raise Fault(f"{predicate} has no argument {', '.join(map(quote, unknown))}", fix)
+    raise wire.Fault(f"{predicate} has no argument {', '.join(map(quote, unknown))}", fix)
 
 
-def read_interval(times: Sequence[Any], read_time: Callable[[Any], int], schema: Schema) -> Interval | None:
+def read_interval(times: Sequence[Any], read_time: Callable[[Any], int], schema: wire.Schema) -> Interval | None:
     """Return the interval of the time cells of a row; None if both ends are open (an empty cell or ``_``)."""
     if len(times) == 1:
         start = end = read_time(times[0])
     else:
         start = INT_MIN if times[0] in _OPEN else read_time(times[0])
         end = INT_MAX if times[1] in _OPEN else read_time(times[1])
-    return None if (start, end) == (INT_MIN, INT_MAX) else checked_interval(start, end, schema)
+    return None if (start, end) == (INT_MIN, INT_MAX) else wire.checked_interval(start, end, schema)
 
 
 _BLOCK: Final = 10_000  # rows: enough to amortise the work per block, few enough for the CPU cache
 _CELL: Final = re.compile(r'"(?:[^"]|"")*"|[^,\r\n]*')
 
 
-def read_csv(source: Source, predicate: str, schemas: Schemas, limits: FileLimits, check: bool) -> list[Fact]:
+def read_csv(
+    source: Source, predicate: str, schemas: wire.Schemas, limits: FileLimits, check_bounds: bool
+) -> list[Fact]:
     """Return the facts. Raises :class:`ParseError` with all diagnostics."""
-    return _Table(source, limits, check).read(predicate, schemas)
+    return _Table(source, limits, check_bounds).read(predicate, schemas)
 
 
 class _Table:
-    def __init__(self, source: Source, limits: FileLimits, check: bool) -> None:
+    def __init__(self, source: Source, limits: FileLimits, check_bounds: bool) -> None:
         self.source = source
         self.limits = limits
-        self.check = check
+        self.check_bounds = check_bounds
         self.problems = FileErrors(source, limits.errors)
         self.rows = csv.reader(lines(source.text), strict=True)
         self.csv_error: str | None = None
         self.instants = CellCache(parse_instant)
 
-    def read(self, predicate: str, schemas: Schemas) -> list[Fact]:
+    def read(self, predicate: str, schemas: wire.Schemas) -> list[Fact]:
         self.layout = self._read_header(predicate, schemas)
         self.caches = [self._cache(position) for position in range(self.layout.schema.arity)]
         facts: list[Fact] = []
@@ -209,22 +198,24 @@ class _Table:
         self.problems.raise_if_any()
         return facts
 
-    def _read_header(self, predicate: str, schemas: Schemas) -> Layout:
+    def _read_header(self, predicate: str, schemas: wire.Schemas) -> Layout:
         while (rows := self._next_rows(1)) and not rows[0]:
             pass  # an empty line
         try:
             if not rows:
-                raise Fault("the file is empty", "the first row names the columns, as the Decl names the arguments")
+                raise wire.Fault(
+                    "the file is empty", "the first row names the columns, as the Decl names the arguments"
+                )
             return find_layout(predicate, [name.strip() for name in rows[0]], schemas)
-        except Fault as fault:
+        except wire.Fault as fault:
             self.problems.add_line(fault.message, max(1, self.rows.line_num), fault.fix)
             self.problems.raise_all()
 
     def _cache(self, position: int) -> CellCache[Any]:
         schema = self.layout.schema
         read = cell_reader(schema.shapes[position])
-        # Readers of one kind return only this kind: a bound that restricts nothing else needs no further check.
-        if self.check and (read is parse_literal or not schema.shapes[position].by_kind):
+        # Only parse_literal returns values of several kinds; for other readers, a bound that admits a kind is met.
+        if self.check_bounds and (read is parse_literal or not schema.shapes[position].admits_whole_kinds):
             return CellCache(lambda text: schema.check(position, read(text)))
         return StringCache() if read is str else CellCache(read)
 
@@ -252,7 +243,7 @@ class _Table:
                 caches_and_columns = zip(self.caches, self.layout.arguments, strict=True)
                 values = [cache.column(columns[index]) for cache, index in caches_and_columns]
                 return list(self.layout.facts(values, self._intervals(block)))
-            except Fault:
+            except wire.Fault:
                 pass  # reported row by row
         return self._row_by_row(block, first_line)
 
@@ -284,17 +275,17 @@ class _Table:
         for cache, index in zip(self.caches, self.layout.arguments, strict=True):
             try:
                 args.append(cache[row[index]])
-            except Fault as fault:
+            except wire.Fault as fault:
                 self._report(fault, line, index)
                 is_valid = False
         try:
             when = self._interval(row) if self.layout.times else None
-        except Fault as fault:
+        except wire.Fault as fault:
             self._report(fault, line, self.layout.times[0])
             is_valid = False
         return Fact(self.layout.schema.predicate, tuple(args), when) if is_valid else None
 
-    def _report(self, fault: Fault, line: int, column: int) -> None:
+    def _report(self, fault: wire.Fault, line: int, column: int) -> None:
         """Report a fault at one cell of the record that begins in a line."""
         start = self.source.line_start(line)
         for _ in range(column):
@@ -304,5 +295,5 @@ class _Table:
 
     def _end_of_cell(self, start: int) -> int:
         cell = _CELL.match(self.source.text, start)
-        assert cell is not None  # it may be empty
+        assert cell is not None  # the pattern also matches an empty cell
         return cell.end()

@@ -64,7 +64,7 @@ def _check_facts(text: FactText, schemas: Schemas, problems: FileErrors, *, chec
         except Fault as fault:
             _report(problems, text, index, fault)
         else:
-            if not check_bounds or all(shape.by_kind for shape in schema.shapes):  # the types decide
+            if not check_bounds or all(shape.admits_whole_kinds for shape in schema.shapes):
                 valid.add(signature)
 
 

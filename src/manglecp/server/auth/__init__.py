@@ -22,7 +22,7 @@ LOCAL: Final = Identity("local", frozenset({"explain_policy"}), "local")
 
 
 class Credential(NamedTuple):
-    """What a client authenticates with: a token, or an API key as ``token``."""
+    """The credential of a request: a token or an API key, and its scheme."""
 
     scheme: str
     """``bearer``, ``oauth2`` or ``api_key``; empty, which no method accepts, if the credential is malformed."""
@@ -45,7 +45,7 @@ class Auth(Protocol):
         """The URL at which clients get tokens, for ``oauth2`` (SEC-11)."""
 
     async def identify(self, scheme: str, credential: str) -> Identity | None:
-        """Return the identity of a valid credential, else None."""
+        """Return the identity of a valid token or API key, else None."""
 
 
 class OpenAuth:
@@ -96,7 +96,7 @@ def credential_of(headers: Mapping[bytes, bytes], auth: Auth) -> Credential | No
     http_scheme, _, token = authorization.decode("latin-1").partition(" ")
     if http_scheme.lower() != "bearer":
         return Credential("", "")
-    # The tokens of both schemes are sent as Bearer, so a method that accepts both gets them as "bearer".
+    # OAuth 2.0 tokens are sent as Bearer, too: they are "oauth2" only if no method accepts "bearer".
     return Credential("bearer" if "bearer" in auth.schemes else "oauth2", token.strip())
 
 

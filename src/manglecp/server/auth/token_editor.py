@@ -72,8 +72,8 @@ class TokenEditor:
                 if len(indices) > 1:
                     raise TokensError(f"several hashes begin with {name}: give more digits")
             if not indices:
-                names = ", ".join(sorted({entry["identity"] for entry in entries})) or "nobody"
-                raise TokensError(f"{self._path.name} has no token of {name}, only of {names}")
+                names = ", ".join(sorted({entry["identity"] for entry in entries}))
+                raise TokensError(f"{self._path.name} has no token of {name}" + (f", only of {names}" if names else ""))
             others = [entry for index, entry in enumerate(entries) if index not in indices]
             self._replace(_remove_entries(text, indices), others)
         return [entries[index] for index in indices]

@@ -43,8 +43,7 @@ class CallOptions(TypedDict, total=False):
     """The options of a call; its other members come from the catalogue."""
 
     inputs: Mapping[str, Any]
-    input_json: str
-    """``inputs`` as JSON text; pass one of the two."""
+    input_json: str  # ``inputs`` as JSON text; pass one of the two
     idempotency_key: str | None
     call_id: str
     timeout: float
@@ -121,7 +120,7 @@ class Dispatcher:
         slots: Mapping[int, Artifact] | None = None,
         **options: Unpack[CallOptions],
     ) -> ActionResult | DispatchError:
-        """Run an action with the state ``slots``; ``identity`` is the caller, who has its own idempotency keys."""
+        """Run an action with the state ``slots``; ``identity`` is the caller, the scope of idempotency keys."""
         if not isinstance(aid, str):
             return failure("", "exception", "aid is not a text")
         if not options.keys() <= _OPTIONS:

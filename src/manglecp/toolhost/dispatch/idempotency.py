@@ -4,7 +4,7 @@ A host caches its answers by key, but a repeated call may reach another host, or
 the pool has a table of keys, per identity and action. What a call gets, by the state of its key:
 
 * another call with the key is running: wait for that call;
-* a success within the last minute: the same answer, with its change applied to the state of this call;
+* a success within the last minute: the same answer, and its state change is applied to the slots of this call;
 * an unknown outcome: ``outcome_unknown``, without expiry; the client verifies the effect and then uses a new key;
 * a call with other input: ``idempotency_conflict``; a failure, or no entry: the call runs.
 """
