@@ -53,9 +53,11 @@ async def test_a_cancellation_reaches_reads_under_way() -> None:
 
     class Observer:
         cancelled = asyncio.Event()
+        disconnected = asyncio.Event()
 
     executor = object.__new__(RunExecutor)
     executor._actions, executor._observer = Actions(), Observer()  # type: ignore[assignment]
+    executor._unknown, executor.outcomes = {}, []
     task = asyncio.create_task(executor._cancel_reads(["one", "other"]))  # type: ignore[list-item]
     await asyncio.sleep(0)
     assert cancelled == []

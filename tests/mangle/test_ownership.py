@@ -169,7 +169,7 @@ def test_other_errors_are_reported_beside_it() -> None:
 def test_a_less_trusted_declaration_cannot_change_what_a_clause_means(descriptor: str) -> None:
     policy = Source("policy.mg", "blocked(/a).", Trust.POLICY)
     domain = Source("domain.mg", f"Decl blocked(X) descr [{descriptor}].", Trust.DOMAIN)
-    with pytest.raises(AnalysisError, match="belongs to policy, a domain Decl may not say"):
+    with pytest.raises(AnalysisError, match="belongs to policy, a domain Decl may not have"):
         Program.load([policy, domain])
 
 

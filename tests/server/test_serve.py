@@ -526,10 +526,9 @@ def test_the_standard_streams_of_a_process(pack: Path, tmp_path: Path) -> None:
         assert p.popen.stdin is not None
         booting = json.loads(p.popen.stdout.readline())  # nothing was said yet
         assert (booting["type"], booting["payload"]["status"]) == ("manifest", "booting")
-        p.popen.stdin.write(encoded(intent("a")) + b"\n")
-        p.popen.stdin.flush()
         ready = json.loads(p.popen.stdout.readline())["payload"]
         assert ready["status"] == "ready"
+        p.popen.stdin.write(encoded(intent("a")) + b"\n")
         p.popen.stdin.close()
         rest = [json.loads(line) for line in p.popen.stdout.read().splitlines()]
         assert [(one["type"], one["id"]) for one in rest] == [("intent_response", "a")]
@@ -556,6 +555,9 @@ def test_streams_may_ask_for_a_credential_too(pack: Path, tmp_path: Path) -> Non
         )
     )
     with process(tmp_path, "serve", str(pack), "--stdio", "--store", ":memory:", "--tokens", str(tokens)) as p:
+        assert p.popen.stdout is not None
+        while json.loads(p.popen.stdout.readline())["payload"]["status"] != "ready":
+            pass
         heard, _ = p.popen.communicate(said, timeout=PATIENCE)
         told = {one["id"]: one for one in map(json.loads, heard.splitlines())}
         assert told["a"]["payload"]["code"] == "auth_required"
