@@ -44,6 +44,11 @@ class Lines:
                     raise RuntimeError(f"{message}")
                 return message
 
+    def wait_ready(self) -> None:
+        """Read manifests until the server has loaded its pack; earlier requests are refused."""
+        while json.loads(self._out.readline())["payload"]["status"] != "ready":
+            pass
+
     def load(self, message: dict[str, Any], times: int, at_once: int) -> LoadResult:
         """Send a message ``times`` times, each with a new id, with ``at_once`` pending requests."""
         text = json.dumps({**message, "id": "<id>"})

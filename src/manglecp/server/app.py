@@ -11,7 +11,8 @@ import asyncio
 import math
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -49,6 +50,7 @@ __all__ = ["App", "Disconnected", "read_body", "trusted_hosts"]
 
 _METRICS_PERMISSION: Final = "read_metrics"
 _BODY_SECONDS: Final = 30.0  # time limit for reading a body
+_WATCH_AFTER_SECONDS: Final = 0.02  # most requests end earlier, and need no task that waits for a disconnect
 _READ_FACTOR: Final = 4
 """A body over the limit is read up to this multiple of it: many clients read no response before they have sent all."""
 _EXPOSED_HEADERS: Final = ("ETag", "Retry-After", "WWW-Authenticate")  # of responses, for CORS
@@ -139,12 +141,8 @@ class App:
             self.core.report_handled(session, None, began_ns, reply)
             await self._reply(request, reply)
             return
-        disconnect_watch = asyncio.create_task(_cancel_on_disconnect(request.receive, session))
-        try:
-            with use_trace_context(request.headers):
-                response = await session.handle(body, (type_,))
-        finally:
-            disconnect_watch.cancel()
+        with _cancel_on_disconnect(request.receive, session), use_trace_context(request.headers):
+            response = await session.handle(body, (type_,))
         if response is None:  # a cancel message: only the request that it cancels gets a reply
             await request.send(204, b"", NOT_CACHED)
         else:
@@ -275,10 +273,24 @@ async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
         await send_error(scope, send, WireError("x-not_found", "There is nothing at this path", row=_NOT_FOUND))
 
 
-async def _cancel_on_disconnect(receive: Receive, session: Session) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    session.disconnect()
+@contextmanager
+def _cancel_on_disconnect(receive: Receive, session: Session) -> Iterator[None]:
+    """Disconnect the session if the client closes the connection. Requests that end at once are not watched."""
+    tasks: list[asyncio.Task[None]] = []
+
+    async def watch() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        session.disconnect()
+
+    loop = asyncio.get_running_loop()
+    timer = loop.call_later(_WATCH_AFTER_SECONDS, lambda: tasks.append(loop.create_task(watch())))
+    try:
+        yield
+    finally:
+        timer.cancel()
+        for task in tasks:
+            task.cancel()
 
 
 class Disconnected(Exception):
