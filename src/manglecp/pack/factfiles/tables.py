@@ -99,7 +99,7 @@ AT: Final = "@at"
 START: Final = "@start"
 END: Final = "@end"
 _TIME_COLUMNS: Final = ((), (AT,), (START, END))  # valid combinations
-_OPEN: Final = (None, "", wire.UNBOUNDED)  # cells of an open end
+_OPEN: Final = ("", wire.UNBOUNDED)  # cells of an open end
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,16 +151,6 @@ def _schema(predicate: str, names: list[str], by_arity: Mapping[int, wire.Schema
         raise wire.Fault(f"{predicate} needs the column {', '.join(map(quote, missing))}", fix)
     unknown = [name for name in names if name not in declared.arg_names]
     raise wire.Fault(f"{predicate} has no argument {', '.join(map(quote, unknown))}", fix)
-
-
-def read_interval(times: Sequence[Any], read_time: Callable[[Any], int], schema: wire.Schema) -> Interval | None:
-    """Return the interval of the time cells of a row; None if both ends are open (an empty cell or ``_``)."""
-    if len(times) == 1:
-        start = end = read_time(times[0])
-    else:
-        start = INT_MIN if times[0] in _OPEN else read_time(times[0])
-        end = INT_MAX if times[1] in _OPEN else read_time(times[1])
-    return None if (start, end) == (INT_MIN, INT_MAX) else wire.checked_interval(start, end, schema)
 
 
 _BLOCK: Final = 10_000  # rows: enough to amortise the work per block, few enough for the CPU cache
@@ -253,7 +243,14 @@ class _Table:
         return (self._interval(row) for row in block)
 
     def _interval(self, row: list[str]) -> Interval | None:
-        return read_interval([row[index] for index in self.layout.times], self.instants.__getitem__, self.layout.schema)
+        """Return the interval of the time cells of a row; None if both ends are open (an empty cell or ``_``)."""
+        times = [row[index] for index in self.layout.times]
+        if len(times) == 1:
+            start = end = self.instants[times[0]]
+        else:
+            start = INT_MIN if times[0] in _OPEN else self.instants[times[0]]
+            end = INT_MAX if times[1] in _OPEN else self.instants[times[1]]
+        return None if (start, end) == (INT_MIN, INT_MAX) else wire.checked_interval(start, end, self.layout.schema)
 
     def _row_by_row(self, block: list[list[str]], line: int) -> list[Fact]:
         """Return the facts of the valid rows, and report the others; ``line`` is the number of the first line."""
