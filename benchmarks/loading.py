@@ -45,6 +45,8 @@ def write_files(folder: Path) -> None:
     (folder / "strings.csv").write_text("a,b,c\n" + "".join(f"{a},{b},{c}\n" for a, b, c in strings))
     objects = (json.dumps({"pred": "strings", "args": row}) for row in strings)
     (folder / "strings.jsonl").write_text("\n".join(objects))
+    columns = ("\n".join(f'"{row[i]}"' for row in strings) for i in range(3))
+    (folder / "strings.sc").write_text("\n".join([f"1\nstrings 3 {STRINGS}", *columns]) + "\n")
     tables: list[list[str]] = [["item,group,count"] for _ in range(PREDICATES)]
     with (folder / "million.mg").open("w") as text:
         for i, (item, group, count) in enumerate(rows(MILLION)):
@@ -95,7 +97,7 @@ def main() -> None:
         folder = Path(name)
         write_files(folder)
         tables = [folder / f"p{i}.csv" for i in range(PREDICATES)]
-        strings = [folder / f"strings.{ending}" for ending in ("csv", "jsonl")]
+        strings = [folder / f"strings.{ending}" for ending in ("csv", "jsonl", "sc")]
         table = []
         for path in strings:
             seconds, _ = min(measured(read, path) for _ in range(3))

@@ -13,7 +13,7 @@ from manglecp.mangle import ParseError
 from manglecp.pack.factfiles import FactFile, FileLimits, read_facts
 from tests.effort import examples
 from tests.pack.factfiles.conftest import PROGRAM
-from tests.pack.factfiles.test_reader import CALL
+from tests.pack.factfiles.test_reader import CALL, SIMPLE
 
 SOUND = {
     "calls.csv": b'caller,callee_name,line\na,"b, ""c""",1\n"d\ne",f,2\n',
@@ -21,6 +21,7 @@ SOUND = {
     "nested.csv": b'items,point\n"[1, 2]",{/x : 3}\n',
     "a.jsonl": f'{json.dumps(CALL)}\n{{"pred": "state", "args": ["a", "/up"], "t": {{"at": 5}}}}\n'.encode(),
     "a.mg": b'calls("a", "b", fn:plus(1, 2)). state("a", /up)@[2026-01-01, _].\nnested([1], {/x : 1}).',
+    "a.sc": SIMPLE.encode(),
 }
 ALPHABET = b'",\n\r\\{}[]()/:@._%0123456789abcXY\x00\xff\xc3'
 LIMITS = FileLimits(facts=1_000, bytes=100_000, line=1_000)

@@ -27,7 +27,7 @@ class FileLimits:
 
     bytes: int = 1 << 30  # unpacked
     facts: int = 20_000_000
-    line: int = 1 << 20  # characters of a JSON line
+    line: int = 1 << 20  # characters, in formats with one record per line
     errors: int = 20
 
 

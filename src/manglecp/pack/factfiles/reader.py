@@ -12,11 +12,12 @@ from manglecp.base.gc_pause import gc_paused
 from manglecp.mangle import Fact, ParseError, Program, decode
 from manglecp.pack.factfiles.files import FileLimits, read_bytes, refuse_file
 from manglecp.pack.factfiles.tables import read_csv
-from manglecp.pack.factfiles.text_formats import read_jsonl, read_mangle
+from manglecp.pack.factfiles.text_formats import read_jsonl, read_mangle, read_simplecolumn
 from manglecp.wire import Schemas
 
-SUFFIXES: Final = (".mg", ".jsonl", ".csv")
+SUFFIXES: Final = (".mg", ".jsonl", ".csv", ".sc")
 _GZIP_SUFFIX: Final = ".gz"
+_LINE_FORMATS: Final = {".mg": read_mangle, ".jsonl": read_jsonl, ".sc": read_simplecolumn}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,5 +78,4 @@ def _read(file: FactFile, schemas: Schemas, limits: FileLimits, check: bool) -> 
     source = decode(name, data)
     if file.format == ".csv":
         return read_csv(source, file.table_predicate, schemas, limits, check)
-    read = read_mangle if file.format == ".mg" else read_jsonl
-    return read(source, schemas, limits, check)
+    return _LINE_FORMATS[file.format](source, schemas, limits, check)
