@@ -277,23 +277,6 @@ def test_a_credential_that_may_approve_confirms_with_the_text(
     assert "/api/users" in routes(guarded)
 
 
-def test_the_shell_of_an_approver_confirms_and_that_of_an_agent_does_not(
-    run: Run, guarded: tuple[str, Path], fix: tuple[str, ...]
-) -> None:
-    lines = f"load {FIX}\nintent fix_error\ninvoke apply_fix\n"
-    refused = run("shell", fix[1], "--confirm", "--token", TOKEN, stdin=lines)
-    assert (refused.exit_code, "replace_file" in refused.stderr) == (1, False)
-    approval = approval_of(refused.stderr)
-    assert "  then invoke it again\n" in refused.stderr
-    assert "/api/users" not in routes(guarded)
-    assert run("approvals", "approve", approval, "--yes", "--server", guarded[0], "--token", APPROVER).exit_code == 0
-    assert run("shell", fix[1], "--token", TOKEN, stdin=lines).exit_code == 0, "the same call again"
-    shutil.copytree(INCIDENT / "recorded" / "app", guarded[1] / "app", dirs_exist_ok=True)
-    done = run("shell", fix[1], "--confirm", "--token", BOTH, stdin=lines)
-    assert (done.exit_code, "2. replace_file(" in done.stderr) == (0, True)
-    assert "/api/users" in routes(guarded)
-
-
 def test_text_of_a_server_is_escaped(capsys: pytest.CaptureFixture[str]) -> None:
     challenge = {"approval": "ap-1\x1b[2J", "roles": ["a\u202eb"], "four_eyes": False}
     error = WireError("confirmation_required", "m", {"challenge": challenge})

@@ -104,20 +104,6 @@ def test_a_run_that_nobody_knows(run: Run) -> None:
     assert shown.endswith("there is no run r-1\n  `manglecp runs list` lists the runs\n")
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("intent", "an intent is missing; `help` shows the syntax"),
-        ("drop complaint", "there is no such fact; `facts` lists them"),
-        ("add", "a fact is missing: `add FACT`, and `predicates` lists the predicates"),
-        ("help hlep", "there is no command hlep; `help` lists them"),
-    ],
-)
-@pytest.mark.usefixtures("desk")
-def test_a_slip_in_the_shell(run: Run, line: str, said: str) -> None:
-    assert said in run("shell", "desk", stdin=f"{line}\n").stderr
-
-
 def test_a_server_that_is_not_there_is_told_in_a_few_lines(run: Run) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

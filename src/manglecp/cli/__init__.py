@@ -26,7 +26,6 @@ VERBS: Final = {
     "new": "Create a small example pack.",
     "intent": "Evaluate an intent, and print the tools that are proven for it.",
     "call": "Invoke a tool that is proven for an intent.",
-    "shell": "Use a server or a pack interactively.",
     "serve": "Serve a pack over HTTP and WebSocket, or standard streams.",
     "dev": "Serve a pack on this machine, and reload it after each edit.",
     "approvals": "List, show, approve and deny approval requests.",
@@ -46,7 +45,7 @@ VERBS: Final = {
 # The verbs that --help describes; the others are only named there, so that it fits a screen.
 GROUPS: Final = {
     "Write rules and packs": ("new", "check", "fmt", "eval", "query"),
-    "Evaluate and invoke": ("intent", "call", "approvals", "shell"),
+    "Evaluate and invoke": ("intent", "call", "approvals"),
     "Serve, execute and audit": ("serve", "dev", "runs", "worker", "ledger", "harness"),
 }
 INTERRUPTED: Final = 130  # exit status

@@ -254,13 +254,13 @@ async def reload_on_change(
     on_reload: Callable[[ReloadResult], None] = lambda _: None,
 ) -> None:
     """Reload the pack after every completed edit, until cancelled. ``pause``: seconds between looks at the folder."""
-    # An edit is complete after one more look at the same files, or five if one is missing. The watcher loads nothing.
-    watcher = await asyncio.to_thread(FolderWatcher, folder, lambda _: None, steady=1, gone=5)
+    # An edit is complete after one more look at the same files, or five if one is missing.
+    watcher = await asyncio.to_thread(FolderWatcher, folder, steady=1, gone=5)
     with contextlib.suppress(PackError):  # an edit may repair the pack
         await revisions.ready()
     while revisions.status != "draining":
         await asyncio.sleep(pause)
-        if await asyncio.to_thread(watcher.poll) == "swapped":  # an edit was found
+        if await asyncio.to_thread(watcher.poll):
             on_reload(await revisions.reload())
 
 
