@@ -18,7 +18,7 @@ from manglecp.harness import MutationReady, ToolRequests
 from manglecp.intent import Domain, Identity, OfferService
 from manglecp.invoke.approval import APPROVE
 from manglecp.invoke.invoker import Invoker, InvokeSettings
-from manglecp.invoke.progress import RunObserver, progress_reporter
+from manglecp.invoke.progress import RunObserver
 from manglecp.pack import Pack
 from manglecp.store import Store, open_store
 from manglecp.toolhost import ActionResult, DispatchError, HostCall, PlanPermit, Right, failure
@@ -115,7 +115,7 @@ class Shop:
         asked = invocation(macro_id, args or {}, **payload)
 
         def watched() -> RunObserver:
-            return RunObserver(cancelled=cancel or asyncio.Event(), progress=progress_reporter(progress))
+            return RunObserver(cancelled=cancel or asyncio.Event(), on_progress=progress)
 
         try:
             answer = await self.invoker.invoke(asked, identity, watched())

@@ -9,7 +9,7 @@ from .gate import check_policy_package as check_policy_package
 from .invoker import Invoker as Invoker, InvokeSettings as InvokeSettings, Worker as Worker
 from .pack_loader import PackOptions as PackOptions, load_domain as load_domain
 from .preview import PREVIEW_CALL as PREVIEW_CALL
-from .progress import OnProgress as OnProgress, RunObserver as RunObserver, progress_reporter as progress_reporter
+from .progress import OnProgress as OnProgress, RunObserver as RunObserver
 from .recovery import decide as decide, find_undecided_step as find_undecided_step
 from .results import RunResponse as RunResponse, decode_response as decode_response
 from .runtime import (

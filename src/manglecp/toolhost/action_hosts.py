@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from manglecp.pack import (
     ActionDescription,
@@ -96,7 +96,6 @@ async def serve_actions(
     environ: Mapping[str, str] | None = None,
     sandbox: SandboxPolicy | None = None,
     audit: Audit | None = None,
-    on_event: Callable[[dict[str, Any]], None] | None = None,
 ) -> AsyncIterator[Dispatcher]:
     """Start hosts for the actions of a pack and yield an entered dispatcher.
 
@@ -116,7 +115,7 @@ async def serve_actions(
             message = f"sandbox profile {profile!r} cannot be enforced here: pid_namespace: {reason}"
             raise PackError.at(_FILE, message, fix="change that, or start with --degrade")
     timeout = _longest_timeout(pack)
-    async with Dispatcher(plugins, size=size, timeout=timeout, audit=audit, on_event=on_event) as dispatcher:
+    async with Dispatcher(plugins, size=size, timeout=timeout, audit=audit) as dispatcher:
         yield dispatcher
 
 

@@ -28,7 +28,8 @@ class CodeRow(NamedTuple):
 # Names of members of details, for the rows below.
 _PLACE: Final = ("path", "suggestion")
 _VIOLATIONS: Final = ("violations",)
-_RUN: Final = ("reason", "step", "action", "code", "effects", "state_delta", "events", "run_id")
+_EVENTS: Final = ("events", "x-events_omitted")
+_RUN: Final = ("reason", "step", "action", "code", "cause", "effects", "state_delta", *_EVENTS, "run_id")
 _BUDGET: Final = ("budget", "partial_results_available", "suggestion")
 
 CODES: Final[Mapping[str, CodeRow]] = {

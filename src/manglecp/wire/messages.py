@@ -363,11 +363,13 @@ class Event(Part, frozen=True, kw_only=True):
     detail: str | UnsetType = UNSET
 
 
-class Observability(Part, frozen=True, kw_only=True):
+class Observability(Part, frozen=True, kw_only=True, rename={"events_omitted": "x-events_omitted"}):
     """A summary of the run, for operators and logs."""
 
     summary: str = ""
     events: tuple[Event, ...] = ()
+    events_omitted: Count | UnsetType = UNSET
+    """Number of steps without an event, because there are too many."""
     duration_ms: Count = 0
 
 

@@ -13,9 +13,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable
 from subprocess import SubprocessError
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from manglecp.toolhost.dispatch.launch import HostCommand, PoolLimits
 from manglecp.toolhost.dispatch.messages import CallRefused, ErrorType
@@ -171,17 +170,10 @@ class HostQueue:
 class HostSupervisor:
     """Keeps a host in each slot of ``queue`` from :meth:`start` to :meth:`close`, by one task per slot."""
 
-    def __init__(
-        self,
-        command: HostCommand,
-        queue: HostQueue,
-        limits: PoolLimits,
-        on_event: Callable[[dict[str, Any]], None] | None,
-    ) -> None:
+    def __init__(self, command: HostCommand, queue: HostQueue, limits: PoolLimits) -> None:
         self._command = command
         self._queue = queue
         self._limits = limits
-        self._on_event = on_event
         self._loop = asyncio.get_running_loop()
         self._tasks: list[asyncio.Task[None]] = []
         self._stops: set[asyncio.Task[None]] = set()  # of hosts that were replaced or failed
@@ -227,9 +219,7 @@ class HostSupervisor:
     async def _start(self, slot: HostSlot) -> HostProcess | None:
         """Return a host that has answered a probe, or None with the reason in ``slot.last_start_error``."""
         try:
-            host = HostProcess.start(
-                self._command, on_event=self._on_event, on_end=slot.wake.set, on_late_answer=self._queue.admit
-            )
+            host = HostProcess.start(self._command, on_end=slot.wake.set, on_late_answer=self._queue.admit)
         except FileNotFoundError as error:
             slot.last_start_error = ("not_found", f"the host program is missing: {error.filename}")
             # A retry would fail as well, so the next start_failed() reaches the maximum.

@@ -11,13 +11,15 @@ applied to the state that was sent. For a repeated idempotency key the C++ host 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, Literal, NotRequired, TypedDict, TypeGuard, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NotRequired, TypeAlias, TypedDict, TypeGuard, get_args
 
 import msgspec
 
 from manglecp.base.ids import random_id
 from manglecp.toolhost.actions import DANGEROUS, SAFE
+from manglecp.toolhost.context import ACTION_CODE, MAX_ERROR_DATA, MAX_ERROR_MESSAGE, describe, failure_members
 from manglecp.toolhost.dispatch.launch import MAX_TIMEOUT, is_timeout
 from manglecp.toolhost.state import Artifact, Slots, StateError, apply_state, full_state
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from manglecp.harness import MutationReady, ToolRequests
     from manglecp.toolhost.dispatch.rights import PlanPermit
 
+OnReport: TypeAlias = Callable[[dict[str, Any]], None]
 Status = Literal["OK", "TOOL_ERROR", "INVALID_PICK", "BREAKER_TRIP"]  # how a call ended, as the IPC contract names it
 ErrorType = Literal[
     "timeout",  # no answer before the deadline
@@ -55,6 +58,9 @@ class DispatchError(TypedDict):
     detail: str
     code: NotRequired[ErrorCode]
     status: NotRequired[Status]
+    traceback: NotRequired[str]
+    cause: NotRequired[dict[str, Any]]
+    """``message``, ``code`` and ``data`` of an :class:`ActionError`, the last two if given. Callers may read it."""
 
 
 def failure(
@@ -111,6 +117,7 @@ class HostCall(msgspec.Struct, frozen=True, kw_only=True):
     """The permission; above tier 0 it has to be a ``MutationReady``."""
     not_after: Callable[[], float] | None = None
     """Returns the latest start, on the monotonic clock; called when the lease is issued, since it may change."""
+    on_report: OnReport | None = None
 
     @property
     def exclusive(self) -> bool:
@@ -222,7 +229,27 @@ def _answered_error(aid: str, document: Mapping[str, Any], status: Any, output: 
     if document.get("ok") is False and error == "oversize":  # the host did not send its answer, and stays usable
         return failure(aid, "parse_error", detail, code="oversize")
     code: ErrorCode | None = "bad_output" if document.get("code") == "bad_output" else None
-    return failure(aid, "tool_error", detail, code=code, status=status)
+    result = failure(aid, "tool_error", detail, code=code, status=status)
+    if isinstance(traceback := document.get("traceback"), str):
+        result["traceback"] = traceback
+    if code is None and "action_error" in document:
+        with suppress(ValueError, RecursionError):  # of a host that is not ours, or was tampered with by its plugin
+            cause = msgspec.convert(document["action_error"], _Cause)
+            result["cause"] = {"message": cause.message} | ({"code": cause.code} if cause.code else {})
+            if (data := _decoder.decode(cause.data_json)) is not None:
+                result["cause"]["data"] = data
+    return result
+
+
+class _Cause(msgspec.Struct):
+    message: Annotated[str, msgspec.Meta(pattern=r"\S", max_length=MAX_ERROR_MESSAGE)]
+    code: Annotated[str, msgspec.Meta(pattern=rf"\A{ACTION_CODE}\Z")] | None = None
+    data_json: Annotated[str, msgspec.Meta(max_length=MAX_ERROR_DATA)] = "null"
+
+
+def failure_of(aid: str, error: BaseException) -> DispatchError:
+    """Return the error of an action that raised in this process, as if a host had answered."""
+    return _answered_error(aid, {"ok": True, "error": describe(error), **failure_members(error)}, "TOOL_ERROR", "{}")
 
 
 def _slots_after(before: Mapping[int, Artifact], answered_state: object, *, hit: bool) -> Slots:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,7 +46,7 @@ class Pool:
     """Hosts for one plugin; an async context manager.
 
     ``size`` is the number of hosts, ``timeout`` the seconds that a call may take; both default to the environment's.
-    ``on_event`` gets the reports of the hosts (progress, logs), ``audit`` the lease events.
+    ``audit`` gets the lease events.
     """
 
     def __init__(
@@ -58,14 +57,13 @@ class Pool:
         timeout: float | None = None,
         limits: PoolLimits | None = None,
         breakers: Breakers | None = None,
-        on_event: Callable[[dict[str, Any]], None] | None = None,
         audit: Audit | None = None,
     ) -> None:
         check_settings(size, timeout)
         self._timeout = default_timeout(os.environ) if timeout is None else timeout
         self._limits = limits or PoolLimits()
         self._queue = HostQueue(default_pool_size(os.environ) if size is None else size, self._limits)
-        self._supervisor = HostSupervisor(command, self._queue, self._limits, on_event)
+        self._supervisor = HostSupervisor(command, self._queue, self._limits)
         self._leases = LeaseIssuer(audit, on_pipe=command.issues_leases)
         self._single_use = command.single_use
         self._tasks: dict[str, asyncio.Task[Any]] = {}  # of running calls, by call id
@@ -213,6 +211,7 @@ class Pool:
                     impatient=running.impatient,
                     work_seconds=running.work_seconds,
                     last=self._single_use,
+                    on_report=call.on_report,
                 )
             except HostLost as lost:
                 self._leases.audit_loss(call, token, lost)

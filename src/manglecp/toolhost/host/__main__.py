@@ -35,7 +35,8 @@ def main(argv: list[str]) -> int:
         return 2
     if arguments.parent is not None:
         die_with(arguments.parent)
-    reports = Reports(_move_high(arguments.progress_fd))
+    # A parent that starts hosts issues their leases, and audits them itself.
+    reports = Reports(_move_high(arguments.progress_fd), lease_events=arguments.parent is None)
     try:
         return _execute(arguments, Streams(), reports)
     except PipeLost as lost:

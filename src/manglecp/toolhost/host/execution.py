@@ -18,7 +18,7 @@ from contextvars import Context as Variables, copy_context
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NoReturn
 
-from manglecp.toolhost.context import Context, Reports, describe, trace
+from manglecp.toolhost.context import Context, Reports, describe, failure_members, trace
 from manglecp.toolhost.conversion import ConversionError, encode_value
 from manglecp.toolhost.host.messages import parse
 from manglecp.toolhost.plugin import PluginAction
@@ -100,8 +100,11 @@ class ActionOutcome(NamedTuple):
     output_json: str
     error: str
     slots: Slots
-    bad_output: bool = False
-    """Whether the action returned, but its result cannot be encoded, or its slots are invalid."""
+    failure: Mapping[str, Any] = MappingProxyType({})
+    """More members of the answer to a failed call: see :func:`failure_members`.
+
+    ``code`` is ``bad_output`` if the action returned, but its result cannot be encoded, or its slots are invalid.
+    """
 
 
 class Worker:
@@ -147,8 +150,8 @@ class Worker:
         except BaseException as error:
             if os.getpid() != self._process:
                 _end_child(error)
-            trace(error)
-            outcome = ActionOutcome("TOOL_ERROR", "{}", describe(error), slots, bad_output=returned)
+            failure = {**failure_members(error), **({"code": "bad_output"} if returned else {})}
+            outcome = ActionOutcome("TOOL_ERROR", "{}", describe(error), slots, failure)
         if os.getpid() != self._process:
             _end_child(None)
         if self._signals is not None:

@@ -257,5 +257,5 @@ class HostSession:
             "output_json": outcome.output_json,
             "error": outcome.error,
             "ds_state": state_delta(before, outcome.slots, name_base=client_sends_digests),
-            **({"code": "bad_output"} if outcome.bad_output else {}),
+            **outcome.failure,
         }
