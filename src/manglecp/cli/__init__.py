@@ -39,6 +39,7 @@ VERBS: Final = {
     "policy": "Show, pin, compare and promote policy packages.",
     "conformance": "Test a server against the specification.",
     "schema": "Print the JSON Schemas of the messages.",
+    "run": "Pursue a goal with actions that a policy, rules or you select.",
     "run-log": "Verify and replay the log of a run.",
     "toolhost": "Execute the actions of a plugin in this process.",
     "completion": "Print the completion script of a shell.",
