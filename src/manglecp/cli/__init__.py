@@ -98,7 +98,7 @@ class _Verbs(click.Group):
             formatter.write(f"{heading}:\n")
             for verb in verbs:
                 formatter.write(f"  {verb:<{width}}  {VERBS[verb]}\n")
-        formatter.write(f"Also {', '.join(verb for verb in VERBS if verb not in grouped)}.\n")
+        formatter.write(f"Also {' '.join(verb for verb in VERBS if verb not in grouped)}.\n")
         formatter.write("manglecp COMMAND -h describes a command.\n")
 
     def invoke(self, ctx: click.Context) -> Any:

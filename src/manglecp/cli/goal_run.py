@@ -93,9 +93,9 @@ class GoalRun:
         members = {**header.members(), **result.members(), "inputs": result.inputs, "log": str(file), "head": log.head}
         document = {"ok": result.reason.exit_code == 0, **members, "ds_state": toolhost.full_state(result.state)}
         lines = [f"DS{slot}: {escape_invisible(each.content_json)}" for slot, each in sorted(result.state.items())]
-        lines.append(f"{result.reason} after {count(result.steps, 'step')}")
-        lines.append(f"verify the log with: manglecp run-log verify {shlex.quote(str(file))} --head {log.head}")
-        print_result(document, lines, as_json=self.as_json)
+        end = f"{result.reason} after {count(result.steps, 'step')}"
+        check = f"verify the log with: manglecp run-log verify {shlex.quote(str(file))} --head {log.head}"
+        print_result(document, [*lines, end, check], as_json=self.as_json)
         return result.reason.exit_code
 
     def _selector(self) -> runner.Selector:

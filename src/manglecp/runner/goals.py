@@ -20,6 +20,8 @@ _OF_THE_RUNNER: Final = frozenset({"AID.ASK_SUP.v1", "AID.NOOP.v1"})  # here sel
 
 
 class Goal(msgspec.Struct, frozen=True, kw_only=True):
+    """A goal of a goal pack."""
+
     goal_id: Annotated[str, Meta(pattern=r"^goal\.[A-Z0-9_\-.]+\.v\d+$")]
     dsl_schema: dict[str, Any]  # of the inputs
     candidate_tags: tuple[str, ...]
@@ -42,11 +44,12 @@ class Goal(msgspec.Struct, frozen=True, kw_only=True):
             shown = "; ".join(f"{error.path or '/'}: {error.message}" for error in errors[:5])
             raise RunnerError(f"the inputs do not fit {self.goal_id}: {shown}")
         if missing := sorted({*self.required_tools} - {*aids} - _OF_THE_RUNNER):
-            found = ", ".join(sorted(aids)) or "none"
-            raise RunnerError(f"{self.goal_id} requires {', '.join(missing)}, and the target offers {found}")
+            raise RunnerError(f"{self.goal_id} requires {', '.join(missing)}, and the target offers {', '.join(aids)}")
 
 
 class GoalPack(msgspec.Struct, frozen=True, kw_only=True):
+    """The manifest of a goal pack."""
+
     goalpack_id: Annotated[str, Meta(pattern=r"^goalpack\.[a-z0-9_\-.]+$")]
     goalpack_version: str
     trust_tier: Literal["goal_tier0_builtin", "goal_tier1_signed", "goal_tier2_untrusted"]
@@ -70,7 +73,6 @@ class GoalPack(msgspec.Struct, frozen=True, kw_only=True):
             return self.goals[0]
         found = [goal for goal in self.goals if goal_id is not None and goal_id.startswith(goal.goal_id)]
         if not found:
-            wanted = "several goals" if goal_id is None else f"no goal {goal_id}"
-            ids = ", ".join(goal.goal_id for goal in self.goals)
-            raise RunnerError(f"{self.goalpack_id} has {wanted}: select one of {ids} with --goal-id")
+            wanted, ids = f"no goal {goal_id}" if goal_id else "several goals", [goal.goal_id for goal in self.goals]
+            raise RunnerError(f"{self.goalpack_id} has {wanted}: select one of {', '.join(ids)} with --goal-id")
         return max(found, key=lambda goal: len(goal.goal_id))
