@@ -66,6 +66,7 @@ def test_every_verb_explains_itself(run: Run, verb: str) -> None:
         "conformance": "[URL]",
         "dev": "PACK",
         "new": "PACK",
+        "run": "PACK|PLUGIN|-- CMD [ARG]...",
         "schema": "[TYPE]",
         "serve": "PACK",
         "toolhost": "MODE PLUGIN [AID]",

@@ -38,6 +38,7 @@ VERBS: Final = {
     "policy": "Show, pin, compare and promote policy packages.",
     "conformance": "Test a server against the specification.",
     "schema": "Print the JSON Schemas of the messages.",
+    "run": "Pursue a goal with actions that a policy, rules or you select.",
     "run-log": "Verify and replay the log of a run.",
     "toolhost": "Execute the actions of a plugin in this process.",
     "completion": "Print the completion script of a shell.",
@@ -96,7 +97,7 @@ class _Verbs(click.Group):
             formatter.write(f"{heading}:\n")
             for verb in verbs:
                 formatter.write(f"  {verb:<{width}}  {VERBS[verb]}\n")
-        formatter.write(f"Also {', '.join(verb for verb in VERBS if verb not in grouped)}.\n")
+        formatter.write(f"Also {' '.join(verb for verb in VERBS if verb not in grouped)}.\n")
         formatter.write("manglecp COMMAND -h describes a command.\n")
 
     def invoke(self, ctx: click.Context) -> Any:

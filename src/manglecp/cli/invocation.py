@@ -47,10 +47,10 @@ class CallRequest:
     tool: str
     args: Mapping[str, str]
     confirm: bool
-    approval: str | None  # the id of an approval request that was approved
-    wait_seconds: float
-    request_key: str | None
-    as_json: bool
+    approval: str | None = None  # the id of an approval request that was approved
+    wait_seconds: float = 0.0
+    request_key: str | None = None
+    as_json: bool = False
 
 
 async def call_locally(folder: Path, request: CallRequest, identity: Identity, runtime: RuntimeOptions) -> int:
@@ -62,7 +62,7 @@ async def call_locally(folder: Path, request: CallRequest, identity: Identity, r
         opening = open_packs([runtime.for_pack(folder)], runtime.open_store, clock=clock)
         async with opening as opened:
             progress.doing = "evaluating"
-            session = _LocalSession(request, identity, opened)
+            session = LocalSession(request, identity, opened)
             try:
                 tool = await session.prove()
                 progress_stack.close()  # the progress line would overwrite a prompt
@@ -115,7 +115,7 @@ def exit_status(response: RunResponse) -> int:
     return INTERRUPTED if response.code == "cancelled" else 1
 
 
-class _LocalSession:
+class LocalSession:
     """One invocation of a tool of an open pack, by the owner of this machine in the role of ``identity``."""
 
     def __init__(self, request: CallRequest, identity: Identity, opened: OpenPacks) -> None:
@@ -125,10 +125,13 @@ class _LocalSession:
         self._invoker: Invoker = opened.invokers[0]
         self._approver = Approver(OperatorApprovals(self._invoker.approvals), self._approve)
 
+    async def tools(self) -> tuple[messages.MacroTool, ...]:
+        """Return all tools that are proven for the intent."""
+        return tuple((await self._evaluate({"disclosure_preference": "full"})).payload.macro_tools)
+
     async def prove(self) -> messages.MacroTool:
         """Return the requested tool. Raises :class:`NotProven` with the reasons."""
-        answer = await self._evaluate({"disclosure_preference": "full"})
-        tools = answer.payload.macro_tools
+        tools = await self.tools()
         for tool in tools:
             if tool.name == self._request.tool:
                 return tool

@@ -24,10 +24,13 @@ def command() -> None:
     """Verify and replay the log of a run. No action is executed."""
 
 
+key_option: Final = click.option(
+    "--key-file", metavar="FILE", type=files.FILE, help="A file with the key that seals the log."
+)
 _log_options = files.combine(
     click.argument("file", metavar="FILE", type=files.FILE),
     click.option("--head", metavar="HASH", help="The expected last hash, from a copy stored elsewhere."),
-    click.option("--key-file", metavar="FILE", type=files.FILE, help="A file with the key that sealed the log."),
+    key_option,
     as_json,
 )
 
@@ -45,7 +48,7 @@ def verify(file: str, head: str | None, key_file: str | None, as_json: bool, no_
 
     try:
         with _open_lines(file) as lines, ProgressLine("verifying"):
-            log = verify_log(lines, key=_read_key(key_file), head=head, end_required=not no_end)
+            log = verify_log(lines, key=read_key(key_file), head=head, end_required=not no_end)
     except BrokenLog as error:
         _refuse(file, error.line, error.reason, as_json)
     end = log.records[-1].payload
@@ -69,7 +72,7 @@ def replay(file: str, head: str | None, key_file: str | None, as_json: bool) -> 
 
     try:
         with _open_lines(file) as lines, ProgressLine("replaying"):
-            outcome = asyncio.run(replay_log(lines, key=_read_key(key_file), head=head))
+            outcome = asyncio.run(replay_log(lines, key=read_key(key_file), head=head))
     except BrokenLog as error:
         _refuse(file, error.line, error.reason, as_json)
     if outcome.result is None:
@@ -98,7 +101,7 @@ def _open_lines(file: str) -> Iterator[Iterator[bytes]]:
         yield read(stream)
 
 
-def _read_key(file: str | None) -> bytes | None:
+def read_key(file: str | None) -> bytes | None:
     if file is None:
         return None
     key = files.read(file, _MAX_KEY_BYTES)

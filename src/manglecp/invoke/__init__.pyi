@@ -5,7 +5,17 @@ from .approval import (
     OperatorApprovals as OperatorApprovals,
     invoke_with_approval as invoke_with_approval,
 )
-from .gate import check_policy_package as check_policy_package
+from .calls import ActionCall as ActionCall, StepOutcome as StepOutcome
+from .evidence import (
+    BASE_CLAIM as BASE_CLAIM,
+    ChainTerms as ChainTerms,
+    RunTerms as RunTerms,
+    claim_of as claim_of,
+)
+from .gate import (
+    Turns as Turns,
+    check_policy_package as check_policy_package,
+)
 from .invoker import Invoker as Invoker, InvokeSettings as InvokeSettings, Worker as Worker
 from .pack_loader import PackOptions as PackOptions, load_domain as load_domain
 from .preview import PREVIEW_CALL as PREVIEW_CALL

@@ -6,8 +6,14 @@ from .action_hosts import (
 from .actions import SAFE as SAFE, action as action, external as external
 from .context import ActionError as ActionError, Context as Context
 from .dispatch.breakers import Breaker as Breaker
-from .dispatch.catalogue import Catalogue as Catalogue, read_catalogue as read_catalogue
-from .dispatch.dispatcher import CallOptions as CallOptions, Dispatcher as Dispatcher
+from .dispatch.catalogue import (
+    Catalogue as Catalogue,
+    Listing as Listing,
+    list_plugin as list_plugin,
+    read_catalogue as read_catalogue,
+)
+from .dispatch.dispatcher import CallOptions as CallOptions, Dispatcher as Dispatcher, ServedPlugin as ServedPlugin
+from .dispatch.launch import HostCommand as HostCommand
 from .dispatch.messages import (
     ActionResult as ActionResult,
     CallRefused as CallRefused,
