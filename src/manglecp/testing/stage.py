@@ -114,7 +114,7 @@ class Actions:
             return ActionResult(action.aid, msgspec.json.encode(output).decode(), dict(options["slots"]))
         except TimeoutError:
             code: ErrorCode | None = None if action.idempotent else "outcome_unknown"
-            return failure(action.aid, "timeout", "the function did not return in time", code=code)
+            return failure(action.aid, "timeout", "the function did not return in time", code=code, sent=True)
         except Exception as error:
             return failure(action.aid, "tool_error", f"{type(error).__name__}: {error}", status="TOOL_ERROR")
 

@@ -69,7 +69,8 @@ class IdempotencyTable:
                 async with asyncio.timeout_at(deadline):
                     await earlier.ended.wait()
             except TimeoutError:
-                return failure(call.aid, "timeout", "a call with this key is still running; nothing was sent")
+                detail = "a call with this key is still running; nothing was sent"
+                return failure(call.aid, "timeout", detail, sent=True)
         self._running[key] = _Running(digest, asyncio.Event())
         try:
             result = await run()
@@ -101,6 +102,6 @@ def _effect_happened(call: HostCall, result: DispatchError) -> bool:
 def _repeat_result(call: HostCall, entry: _Entry) -> ActionResult | DispatchError:
     if entry.answer is None:
         detail = "an earlier call with this key was not answered; nothing was sent"
-        return failure(call.aid, "crash", detail, code="outcome_unknown")
+        return failure(call.aid, "crash", detail, code="outcome_unknown", sent=True)
     slots = apply_state(entry.state_change, call.slots)
     return ActionResult(call.aid, entry.answer.output_json, slots, idempotent_hit=True)

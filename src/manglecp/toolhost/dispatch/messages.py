@@ -43,11 +43,16 @@ ErrorCode = Literal[
     "breaker_open",
     "queue_full",
     "lease_refused",  # the call has no authority and was not sent
+    "no_host",  # no host could be started, so the call was not sent
 ]
 
 
 class DispatchError(TypedDict):
-    """The error of a call, returned and never raised. ``code`` refines ``type``."""
+    """The error of a call, returned and never raised. ``code`` refines ``type``.
+
+    ``sent``: bytes of the request, or of an earlier one with its key, may have reached a host, and no answer tells
+    whether the effect happened. Without it, the call had no effect, or failed in the action.
+    """
 
     error: Literal[True]
     aid: str
@@ -55,17 +60,26 @@ class DispatchError(TypedDict):
     detail: str
     code: NotRequired[ErrorCode]
     status: NotRequired[Status]
+    sent: NotRequired[Literal[True]]
 
 
 def failure(
-    aid: str, kind: ErrorType, detail: str, *, code: ErrorCode | None = None, status: Status | None = None
+    aid: str,
+    kind: ErrorType,
+    detail: str,
+    *,
+    code: ErrorCode | None = None,
+    status: Status | None = None,
+    sent: bool = False,
 ) -> DispatchError:
-    """Return the error of a call; ``code`` and ``status`` are omitted if None."""
+    """Return the error of a call; ``code`` and ``status`` are omitted if None, ``sent`` if False."""
     error: DispatchError = {"error": True, "aid": aid, "type": kind, "detail": detail}
     if code is not None:
         error["code"] = code
     if status is not None:
         error["status"] = status
+    if sent:
+        error["sent"] = True
     return error
 
 
@@ -206,7 +220,7 @@ def interpret_answer(call: HostCall, document: Mapping[str, Any]) -> ActionResul
 
 def _unreadable(call: HostCall, detail: str) -> DispatchError:
     """Return the error of a call with an unreadable result. The action ran, so its effect must not be repeated."""
-    return failure(call.aid, "parse_error", detail, code=None if call.idempotent else "outcome_unknown")
+    return failure(call.aid, "parse_error", detail, code=None if call.idempotent else "outcome_unknown", sent=True)
 
 
 def _answered_error(aid: str, document: Mapping[str, Any], status: Any, output: object) -> DispatchError:
@@ -220,7 +234,7 @@ def _answered_error(aid: str, document: Mapping[str, Any], status: Any, output: 
     if is_unknown_action(aid, document):
         return failure(aid, "not_found", detail, status="INVALID_PICK")
     if document.get("ok") is False and error == "oversize":  # the host did not send its answer, and stays usable
-        return failure(aid, "parse_error", detail, code="oversize")
+        return failure(aid, "parse_error", detail, code="oversize", sent=True)
     code: ErrorCode | None = "bad_output" if document.get("code") == "bad_output" else None
     return failure(aid, "tool_error", detail, code=code, status=status)
 
