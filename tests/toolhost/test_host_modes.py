@@ -20,6 +20,11 @@ def ok(output: str, ds_state: Any = EMPTY_DELTA) -> dict[str, Any]:
     return {"ok": True, "status": "OK", "output_json": output, "error": "", "ds_state": ds_state}
 
 
+def refused(error: str, status: str = "TOOL_ERROR") -> bytes:
+    """Every member, also of an answer to no request at all."""
+    return f'{{"ok":false,"status":"{status}","output_json":"{{}}","error":"{error}","ds_state":{{}}}}'.encode()
+
+
 # ------------------------------------------------------------------------------------------------ list
 
 
@@ -139,7 +144,7 @@ def test_run_that_fails_is_still_a_run() -> None:
 @pytest.mark.parametrize("stdin", [b"", b"null", b"[]", b"{", b"{} {}", b"\xff", b'{"a":NaN}', b"\xef\xbb\xbf{}"])
 def test_run_refuses_what_is_no_request(stdin: bytes) -> None:
     done = host("--run", WORKSPACE, ECHO, stdin=stdin)
-    assert (done.returncode, done.stdout) == (5, b'{"ok":false,"error":"invalid JSON request on stdin"}')
+    assert (done.returncode, done.stdout) == (5, refused("invalid JSON request on stdin"))
 
 
 @pytest.mark.req("IPC-37")
@@ -149,7 +154,7 @@ def test_run_refuses_more_than_it_may_read() -> None:
     assert host("--run", WORKSPACE, ECHO, stdin=largest + b"\n").returncode == 0
     assert host("--run", WORKSPACE, ECHO, stdin=largest + b"\n\n").returncode == 5
     done = host("--run", WORKSPACE, ECHO, stdin=largest + b" ")
-    assert (done.returncode, done.stdout) == (5, b'{"ok":false,"error":"stdin exceeds 10MB limit"}')
+    assert (done.returncode, done.stdout) == (5, refused("stdin exceeds 10MB limit"))
 
 
 # ------------------------------------------------------------------------------------------------ serve
@@ -174,12 +179,11 @@ def test_each_line_has_one_answer_in_order() -> None:
         f'{{"aid":"{ECHO}"}}\r'.encode(),
         request("echo", {"text": "\u2028\x00\ud800"}),
     )
-    refused = [{"ok": False, "error": "invalid JSON"}] * 3 + [{"ok": False, "error": "missing aid"}] * 4
-    assert answers[:8] == [ok('"a"'), *refused]
-    assert answers[8:10] == [{"ok": False, "error": "invalid JSON"}] * 2
-    unknown = {"ok": False, "status": "INVALID_PICK"}
-    assert answers[10] == {**unknown, "error": "tool not found: AID.X"}
-    assert answers[11] == {**unknown, "error": "tool not found: _lease.issue"}
+    invalid, missing = json.loads(refused("invalid JSON")), json.loads(refused("missing aid"))
+    assert answers[:8] == [ok('"a"'), *[invalid] * 3, *[missing] * 4]
+    assert answers[8:10] == [invalid] * 2
+    assert answers[10] == json.loads(refused("tool not found: AID.X", "INVALID_PICK"))
+    assert answers[11] == json.loads(refused("tool not found: _lease.issue", "INVALID_PICK"))
     assert answers[12] == ok('""')
     assert json.loads(answers[13]["output_json"]) == "\u2028\x00\ud800"
 
@@ -214,7 +218,7 @@ def test_a_last_line_needs_no_newline_and_an_empty_one_ends() -> None:
 def test_a_line_that_is_too_long_is_refused_and_skipped() -> None:
     largest = request("echo", {"text": "x"}).ljust(MAX)
     answers = serve(largest, largest + b" ", largest * 2, request("echo", {"text": "b"}))
-    too_long = {"ok": False, "error": "stdin exceeds 10MB limit"}
+    too_long = json.loads(refused("stdin exceeds 10MB limit"))
     assert answers == [ok('"x"'), too_long, too_long, ok('"b"')]
 
 

@@ -11,7 +11,7 @@ whose name starts with ``$`` is a test instead:
 ``$keys``               an object with exactly these names
 ``$each``               a non-empty array whose elements are all like this
 ``$ascending``          an array of objects in the order of this member
-``$absent``             the member is not there, or is false
+``$absent``             the member is not there, or is false or an empty object
 ``$not``                anything but this
 ``$at_least``           a number that is not smaller
 ======================= ==============================================================
@@ -86,7 +86,7 @@ def _passes(name: str, wanted: Any, found: object) -> bool:
         case "$ascending":
             return isinstance(found, list) and found == sorted(found, key=lambda element: element[wanted])
         case "$absent":
-            return found is _MISSING or found is False
+            return found is _MISSING or found is False or found == {}
         case "$not":
             return found is not _MISSING and any(differences(wanted, found))
         case "$at_least":

@@ -5,7 +5,7 @@ the state that another run left in a warm host. Our hosts echo ``call_id``.
 
 An answer is interpreted by ``ok`` *and* ``status``: the C++ host sends ``ok: true`` for every action that was started,
 also for failed ones. Members may be missing: no status is ``TOOL_ERROR``, no output is ``{}``. The answered state is
-applied to the state that was sent. For a repeated idempotency key the C++ host sends ``ds_state: {}``: no change.
+applied to the state that was sent; an empty one is no change.
 """
 
 from __future__ import annotations
@@ -211,8 +211,10 @@ def interpret_answer(call: HostCall, document: Mapping[str, Any]) -> ActionResul
     if not isinstance(output, str):
         return _unreadable(call, "output_json is not a string")
     hit = document.get("idempotent_hit") is True
+    answered_state = document.get("ds_state")
     try:
-        slots = _slots_after(call.slots, document.get("ds_state"), hit=hit)
+        # A hit changes no state, and an empty object is no change although it is no delta.
+        slots = dict(call.slots) if hit or answered_state == {} else apply_state(answered_state, call.slots)
     except StateError as error:
         return _unreadable(call, f"ds_state: {error}")
     return ActionResult(call.aid, output, slots, hit)
@@ -237,10 +239,3 @@ def _answered_error(aid: str, document: Mapping[str, Any], status: Any, output: 
         return failure(aid, "parse_error", detail, code="oversize", sent=True)
     code: ErrorCode | None = "bad_output" if document.get("code") == "bad_output" else None
     return failure(aid, "tool_error", detail, code=code, status=status)
-
-
-def _slots_after(before: Mapping[int, Artifact], answered_state: object, *, hit: bool) -> Slots:
-    # An empty object is no change. On an idempotent hit, a full state is that of the first call: only a delta applies.
-    if isinstance(answered_state, dict) and (not answered_state or (hit and answered_state.get("delta") is not True)):
-        return dict(before)
-    return apply_state(answered_state, before)

@@ -144,7 +144,7 @@ def _encode_answer(answer: dict[str, Any], session: HostSession) -> bytes:
         line = encode(answer)
     except Exception as error:
         trace(error)
-        return encode(refusal(describe(error), status="TOOL_ERROR"))
+        return encode(refusal(describe(error)))
     if len(line) <= MAX_ANSWER_BYTES:
         return line
     session.restore_slots()
