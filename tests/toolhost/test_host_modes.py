@@ -259,3 +259,39 @@ def test_a_host_leaves_at_once() -> None:
         assert process.wait(5) == 0
         # 50 ms is what a client of upstream waits; a loaded machine is slow, not wrong.
         assert time.monotonic() - start < 1
+
+
+# --------------------------------------------------------------------------------------------- other clients
+
+
+@pytest.mark.parametrize(
+    ("options", "environ"),
+    [(("--ignore-extra-inputs",), {}), ((), {"MANGLECP_TOOLHOST_IGNORE_EXTRA_INPUTS": "1"})],
+)
+def test_inputs_without_a_parameter_are_dropped_where_that_is_wanted(
+    options: tuple[str, ...], environ: dict[str, str]
+) -> None:
+    lines = [request("echo", {"text": "a", "plugin_relative_path": "x.py"}), request("echo", {"text": 7, "other": 1})]
+    assert [answer["status"] for answer in serve(*lines)] == ["INVALID_PICK", "INVALID_PICK"]
+    dropped, wrong = serve(*lines, options=options, environ=environ)
+    assert (dropped["status"], dropped["output_json"]) == ("OK", '"a"')
+    assert (wrong["status"], "/text: 7 is not a string" in wrong["error"]) == ("INVALID_PICK", True)
+
+
+def tool_exec(*arguments: str, stdin: bytes = b"{}", plugin: str = WORKSPACE) -> tuple[int, bytes]:
+    done = host("tool_exec", *arguments, stdin=stdin, environ={"MANGLECP_TOOLHOST_PLUGIN": plugin})
+    return done.returncode, done.stdout
+
+
+@pytest.mark.req("IPC-08")
+def test_the_command_line_of_upstreams_dispatch() -> None:
+    code, answer = tool_exec(ECHO, stdin=b'{"input_json":"{\\"text\\":\\"a\\"}","ds_state":{"slots":{"5":{}}}}')
+    assert (code, json.loads(answer)["output_json"], set(json.loads(answer)["ds_state"]["slots"])) == (0, '"a"', {"5"})
+    unknown = {"ok": True, "status": "TOOL_ERROR", "output_json": "{}", "error": "MISSING_TOOL: AID.X", "ds_state": {}}
+    code, answer = tool_exec("AID.X")
+    assert (code, json.loads(answer)) == (0, unknown)
+    assert tool_exec(ECHO, stdin=b"{") == (5, refused("invalid JSON on stdin"))
+    assert tool_exec() == (2, refused("missing aid"))
+    assert tool_exec(ECHO, plugin="/no/such.py")[0] == 3
+    without = host("tool_exec", ECHO)
+    assert (without.returncode, b"MANGLECP_TOOLHOST_PLUGIN" in without.stderr, without.stdout) == (2, True, b"")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from manglecp.runner.execution import ActionOutcome, Execute, StepStatus, apply_state_patch, resolve
-from manglecp.runner.log import BrokenLog, RunRecord, same_json, verify
+from manglecp.runner.log import END, BrokenLog, RunRecord, same_json, verify
 from manglecp.runner.loop import START, Budget, EndReason, RunRequest, RunResult, run
 from manglecp.runner.selection import Menu, Selection
 from manglecp.runner.selectors import ControlMode, Situation
@@ -36,24 +36,32 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """``result`` is the result of the run if all records were the same; otherwise None, and ``divergence`` is set."""
+    """``result`` is the result of the run if all records were the same; otherwise None, and ``divergence`` is set.
+
+    Both are None if all records were the same, and the log has no end.
+    """
 
     result: RunResult | None
     divergence: Divergence | None = None
 
 
 async def replay(
-    log: Path | Iterable[bytes], execute: Execute | None = None, *, key: bytes | None = None, head: str | None = None
+    log: Path | Iterable[bytes],
+    execute: Execute | None = None,
+    *,
+    key: bytes | None = None,
+    head: str | None = None,
+    end_required: bool = True,
 ) -> ReplayResult:
-    """Verify the log with ``key`` and ``head`` as :func:`~.log.verify` does, then replay it.
+    """Verify the log as :func:`~.log.verify` does, with the same options, then replay it.
 
     Without ``execute``, all actions return the recorded results, and the replay has no effects. Raises
     :class:`BrokenLog`.
     """
-    verified = verify(log, key=key, head=head)
+    verified = verify(log, key=key, head=head, end_required=end_required)
     start = verified.records[0]
     if start.event != START:
-        raise BrokenLog(1, "the first record is not run_start")
+        raise BrokenLog(1, "the first record is not run_start; a log of the C++ runner cannot be replayed")
     try:
         request, state, budget = _read_start(start.payload, verified.header.request_id)
         recording = _Recording(verified.records, execute)
@@ -70,6 +78,10 @@ async def replay(
         )
     except _ReplayDiverged as diverged:
         return ReplayResult(None, diverged.divergence)
+    except _EndOfLog:
+        if (line := recording.unread_line()) is not None:
+            raise BrokenLog(line, "the record does not follow from those before it") from None
+        return ReplayResult(None)
     except _RecordedException:
         return ReplayResult(recording.result())
     except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -88,6 +100,10 @@ class _ReplayDiverged(Exception):
     def __init__(self, divergence: Divergence) -> None:
         super().__init__(divergence)
         self.divergence = divergence
+
+
+class _EndOfLog(Exception):
+    """The run continues after the last record of a log without end."""
 
 
 class _RecordedException(Exception):
@@ -109,6 +125,7 @@ class _Recording:
         self._execute = execute
         self._step = 0
         end = self._records[-1]
+        self._has_end = end.event == END
         raised = end.payload.get("raised") if end.payload.get("reason") == EndReason.EXCEPTION else None
         self._raised_by = str(raised).partition(":")[0] if raised is not None else None  # "menu" or "goal_done"
         self._end_step = end.step
@@ -118,16 +135,19 @@ class _Recording:
         """Raise :class:`_ReplayDiverged` if the event differs from the next record of the log."""
         line, record = next(self._lines, (0, None))
         if record is None:
-            raise ValueError("the run continues after the end of the log")
+            raise ValueError("the run continues after the end of the log") if self._has_end else _EndOfLog
         replayed = _comparable(event, step, payload)
         recorded = _comparable(record.event, record.step, record.payload)
         if not same_json(replayed, recorded):
             raise _ReplayDiverged(Divergence(line, step, recorded, replayed))
 
+    def unread_line(self) -> int | None:
+        return next((line for line, _ in self._lines), None)
+
     def menu(self, state: Slots) -> Menu:
         self._state = state
-        if not self._menus:  # in the recorded run, ``menu`` raised
-            raise _RecordedException
+        if not self._menus:  # in the recorded run, ``menu`` raised, or the log ends here
+            raise _RecordedException if self._has_end else _EndOfLog
         self._step, menu = self._menus.pop()
         return menu
 
@@ -166,6 +186,8 @@ class _Recording:
         return RunResult(EndReason.EXCEPTION, self._end_step + 1, inputs, self._state)
 
     def _recorded(self, event: str) -> Mapping[str, Any]:
+        if not self._has_end and self._records[-1].step == self._step and (self._step, event) not in self._payloads:
+            raise _EndOfLog
         return self._payloads[self._step, event]
 
 

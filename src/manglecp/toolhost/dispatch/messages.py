@@ -50,7 +50,7 @@ ErrorCode = Literal[
 class DispatchError(TypedDict):
     """The error of a call, returned and never raised. ``code`` refines ``type``.
 
-    ``sent``: bytes of the request, or of an earlier one with its key, may have reached a host, and no answer tells
+    ``sent``: bytes of the request, or of an earlier one with its key, may have reached a host, and no answer states
     whether the effect happened. Without it, the call had no effect, or failed in the action.
     """
 

@@ -219,9 +219,9 @@ class Pool:
                     last=self._single_use,
                 )
             except HostLost as lost:
-                self._leases.audit_loss(call, token, lost)
+                self._leases.audit_loss(call, token, lost, lease_demand)
                 raise
-            self._leases.audit_answer(call, token, document)
+            self._leases.audit_answer(call, token, document, lease_demand)
             if lease_demand is not None or not self._leases.is_required(token, document):
                 return document
             running.sent = False  # the host refused the call without an effect
