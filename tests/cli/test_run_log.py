@@ -103,7 +103,9 @@ def test_a_log_without_an_end_is_taken_if_one_says_so(run: Run, played: Played, 
     document = answer(run, "verify", "run.jsonl", "--no-end")
     assert (document["records"], document["reason"]) == (4, None)
     assert "4 records, head" in run("run-log", "verify", "run.jsonl", "--no-end").stdout
-    assert run("run-log", "verify", "run.jsonl").stderr.endswith("the end of the run is missing; --no-end accepts that\n")
+    assert run("run-log", "verify", "run.jsonl").stderr.endswith(
+        "the end of the run is missing; --no-end (end_required=False) accepts that\n"
+    )
 
 
 def test_a_log_that_was_cut_off_is_replayed_up_to_there(run: Run, played: Played, folder: Path) -> None:
@@ -111,7 +113,7 @@ def test_a_log_that_was_cut_off_is_replayed_up_to_there(run: Run, played: Played
     for count in range(1, len(played.lines)):
         (folder / "cut.jsonl").write_bytes(b"".join(played.lines[:count]))
         refused = answer(run, "replay", "cut.jsonl", status=1)
-        assert refused["error"] == "the end of the run is missing; --no-end accepts that"
+        assert refused["error"] == "the end of the run is missing; --no-end (end_required=False) accepts that"
         assert answer(run, "replay", "cut.jsonl", "--no-end") == {"ok": True, "reason": None}
     assert "the log has no end" in run("run-log", "replay", "cut.jsonl", "--no-end").stdout
     assert answer(run, "replay", "run.jsonl", "--no-end") == {"ok": True, **played.result.members()}

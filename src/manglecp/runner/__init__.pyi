@@ -8,7 +8,6 @@ from .execution import (
 )
 from .log import (
     LONGEST as LONGEST,
-    MISSING_END as MISSING_END,
     BrokenLog as BrokenLog,
     PatchRefused as PatchRefused,
     PolicyRefused as PolicyRefused,

@@ -79,7 +79,7 @@ async def replay(
     except _ReplayDiverged as diverged:
         return ReplayResult(None, diverged.divergence)
     except _EndOfLog:
-        if (line := recording.unread_line()) is not None:
+        for line, _ in recording.unread:
             raise BrokenLog(line, "the record does not follow from those before it") from None
         return ReplayResult(None)
     except _RecordedException:
@@ -116,7 +116,7 @@ class _Recording:
     def __init__(self, records: Iterable[RunRecord], execute: Execute | None) -> None:
         self._records = tuple(records)
         self._payloads = {(record.step, record.event): record.payload for record in self._records}
-        self._lines: Iterator[tuple[int, RunRecord]] = iter(enumerate(self._records, 1))
+        self.unread: Iterator[tuple[int, RunRecord]] = iter(enumerate(self._records, 1))
         self._menus = [  # pairs of step and menu in reverse order, for pop()
             (record.step, Menu.read(record.payload["menu"]))
             for record in reversed(self._records)
@@ -133,16 +133,13 @@ class _Recording:
 
     def write(self, event: str, step: int, payload: Mapping[str, Any]) -> None:
         """Raise :class:`_ReplayDiverged` if the event differs from the next record of the log."""
-        line, record = next(self._lines, (0, None))
+        line, record = next(self.unread, (0, None))
         if record is None:
             raise ValueError("the run continues after the end of the log") if self._has_end else _EndOfLog
         replayed = _comparable(event, step, payload)
         recorded = _comparable(record.event, record.step, record.payload)
         if not same_json(replayed, recorded):
             raise _ReplayDiverged(Divergence(line, step, recorded, replayed))
-
-    def unread_line(self) -> int | None:
-        return next((line for line, _ in self._lines), None)
 
     def menu(self, state: Slots) -> Menu:
         self._state = state
