@@ -14,8 +14,7 @@ from manglecp.cli.files import EXISTING_FILE
 
 @click.command("toolhost", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.argument("arguments", nargs=-1, metavar="MODE PLUGIN [AID] | check PLUGIN -- HOST", type=click.UNPROCESSED)
-@click.pass_context
-def command(ctx: click.Context, arguments: tuple[str, ...]) -> None:
+def command(arguments: tuple[str, ...]) -> None:
     """Execute the actions of a plugin in this process, the host; or check any toolhost (see check --help).
 
     MODE is --list, --run or --serve; only --run takes an AID. PLUGIN is a Python file or an importable module.
@@ -34,7 +33,7 @@ def command(ctx: click.Context, arguments: tuple[str, ...]) -> None:
     mechanisms.
     """
     if arguments[:1] == ("check",):
-        check.invoke(check.make_context("check", list(arguments[1:]), parent=ctx))
+        check.invoke(check.make_context("manglecp toolhost check", list(arguments[1:])))
     # Exec, so that no module of the command line is loaded in the host. -P: modules must not be imported from the
     # working directory, which may be a workspace, before the sandbox is entered.
     os.execv(sys.executable, [sys.executable, "-P", "-m", "manglecp.toolhost.host", *arguments])
