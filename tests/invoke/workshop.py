@@ -33,10 +33,13 @@ Work = Callable[[dict[str, Any]], Any | Awaitable[Any]]
 
 
 class Fails(Exception):
-    """What an action raises to have dispatch answer with this error."""
+    """What an action raises to have dispatch answer with this error; by default, that of a request that was sent."""
 
-    def __init__(self, kind: str = "tool_error", code: str | None = None, status: str | None = None) -> None:
-        self.error: DispatchError = failure("", kind, "it failed", code=code, status=status)  # type: ignore[arg-type]
+    def __init__(
+        self, kind: str = "tool_error", code: str | None = None, status: str | None = None, *, sent: bool = True
+    ) -> None:
+        is_lost = sent and kind in ("timeout", "crash", "parse_error")
+        self.error: DispatchError = failure("", kind, "it failed", code=code, status=status, sent=is_lost)  # type: ignore[arg-type]
 
 
 @dataclass

@@ -313,10 +313,6 @@ async def run_in_thread_if(condition: bool, work: Callable[..., T], *args: Any, 
 
 Permit: TypeAlias = MutationReady | ToolRequests | PlanPermit
 """A closed turn permits effects, an open turn reads, and a plan all calls of a run without effects."""
-_UNKNOWN_CODES: Final = frozenset({"outcome_unknown", "oversize", "empty_output"})
-"""Codes after which an effect may have happened, whatever its action."""
-_LOST_CODES: Final = frozenset({"crash", "timeout", "parse_error"})
-"""Errors of an idempotent call without a response, sent or not. Other calls have ``outcome_unknown`` if sent."""
 _BAD_OUTPUT: Final = "bad_output"
 """The code of an action that succeeded with an output that does not fit its schema."""
 
@@ -380,9 +376,7 @@ def _outcome_of_result(call: ActionCall, result: ActionResult, duration_ms: int)
 
 def _outcome_of_error(call: ActionCall, error: DispatchError, duration_ms: int) -> StepOutcome:
     code = error.get("code") or ("invalid_pick" if error.get("status") == "INVALID_PICK" else error["type"])
-    is_of_host = error["type"] != "exception"  # an error of dispatch, such as a request that is too long to be sent
-    in_doubt = is_of_host and (code in _UNKNOWN_CODES or (call.action.idempotent and code in _LOST_CODES))
-    status: Status = "unknown" if call.is_effect and in_doubt else "failed"
+    status: Status = "unknown" if call.is_effect and error.get("sent") else "failed"
     happened = call.is_effect and code == _BAD_OUTPUT
     return _outcome(call, status, duration_ms, code=code, happened=happened, **error_texts(error))
 

@@ -46,19 +46,20 @@ class PackRuntime:
         settings: InvokeSettings | None = None,
         clock: Callable[[], int] = time.time_ns,
         on_stale_facts: OnStaleFacts | None = None,
+        on_outage: Callable[[str | None], None] = lambda _: None,
     ) -> AsyncIterator[Self]:
         """Open the pack as it is in its folder now, and refresh its generated facts. Raises :class:`PackError`.
 
         ``prepare`` is called in a thread before actions are served, for example to fill caches; its exception ends
-        the opening. ``on_stale_facts`` is called when facts are out of date. The other arguments are those of
-        :class:`Invoker`.
+        the opening. ``on_stale_facts`` is called when facts are out of date; ``on_outage`` with the reason when no
+        host can be started, and with None when that is over. The other arguments are those of :class:`Invoker`.
         """
         async with AsyncExitStack() as stack:
             host_stack = stack.enter_context(ExitStack())
             domain, generators = await asyncio.to_thread(load_domain, options, host_stack)
             if prepare is not None:
                 await asyncio.to_thread(prepare, domain)
-            dispatcher = await stack.enter_async_context(serve_pack_actions(domain.pack, options))
+            dispatcher = await stack.enter_async_context(serve_pack_actions(domain.pack, options, on_outage))
             runtime = cls.from_domain(
                 domain, dispatcher, options, store, current=current, settings=settings, clock=clock
             )
@@ -95,9 +96,13 @@ class PackRuntime:
         return cls(domain, offers, invoker)
 
 
-def serve_pack_actions(pack: Pack, options: PackOptions) -> AbstractAsyncContextManager[Dispatcher]:
+def serve_pack_actions(
+    pack: Pack, options: PackOptions, on_outage: Callable[[str | None], None] = lambda _: None
+) -> AbstractAsyncContextManager[Dispatcher]:
     """Return the dispatcher of the actions of a pack, as a context manager."""
-    return serve_actions(pack, workspace=options.workspace, programs=options.programs, sandbox=options.sandbox)
+    return serve_actions(
+        pack, workspace=options.workspace, programs=options.programs, sandbox=options.sandbox, on_outage=on_outage
+    )
 
 
 @dataclass(frozen=True, slots=True)

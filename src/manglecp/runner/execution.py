@@ -76,6 +76,7 @@ async def resolve(value: T | Awaitable[T]) -> T:
 
 
 MAX_STATE_BYTES: Final = 10 * 1024 * 1024  # a host rejects longer requests
+_MAX_SLOT: Final = 7  # of the operations in a log; hosts accept more
 _SLOT_PATH: Final = re.compile(r"/slots/([0-7])")
 
 
@@ -87,6 +88,8 @@ def check_state(slots: object) -> Slots:
         size = len(canonical(full_state(slots)))
     except (StateError, TypeError, ValueError) as error:
         raise RunnerError(f"the state cannot be encoded: {error}") from None
+    if max(slots, default=0) > _MAX_SLOT:
+        raise RunnerError(f"the state has another slot than 0 to {_MAX_SLOT}")
     if size > MAX_STATE_BYTES:
         raise RunnerError(f"the state has more than {MAX_STATE_BYTES} bytes")
     return dict(slots)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from manglecp.runner.execution import ActionOutcome, StepStatus, apply_state_patch
-from manglecp.runner.log import BrokenLog, RunRecord, same_json, verify
+from manglecp.runner.log import END, BrokenLog, RunRecord, same_json, verify
 from manglecp.runner.loop import START, Budget, RunRequest, RunResult, run
 from manglecp.runner.selection import Menu, Selection
 from manglecp.runner.selectors import ControlMode, Situation
@@ -34,18 +34,23 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """``result`` is the result of the run if all records were the same; otherwise None, and ``divergence`` is set."""
+    """``result`` is the result of the run if all records were the same; otherwise None, and ``divergence`` is set.
+
+    Both are None if all records were the same, and the log has no end.
+    """
 
     result: RunResult | None
     divergence: Divergence | None = None
 
 
-async def replay(log: Path | Iterable[bytes], *, key: bytes | None = None, head: str | None = None) -> ReplayResult:
-    """Verify the log as :func:`~.log.verify` does, then replay it. Raises :class:`BrokenLog`."""
-    verified = verify(log, key=key, head=head)
+async def replay(
+    log: Path | Iterable[bytes], *, key: bytes | None = None, head: str | None = None, end_required: bool = True
+) -> ReplayResult:
+    """Verify the log as :func:`~.log.verify` does, with the same options, then replay it. Raises :class:`BrokenLog`."""
+    verified = verify(log, key=key, head=head, end_required=end_required)
     start = verified.records[0]
     if start.event != START:
-        raise BrokenLog(1, "the first record is not run_start")
+        raise BrokenLog(1, "the first record is not run_start; a log of the C++ runner cannot be replayed")
     try:
         request, state, budget = _read_start(start.payload, verified.header.request_id)
         recording = _Recording(verified.records)
@@ -61,6 +66,10 @@ async def replay(log: Path | Iterable[bytes], *, key: bytes | None = None, head:
         )
     except _ReplayDiverged as diverged:
         return ReplayResult(None, diverged.divergence)
+    except _EndOfLog:
+        for line, _ in recording.unread:
+            raise BrokenLog(line, "the record does not follow from those before it") from None
+        return ReplayResult(None)
     except (LookupError, TypeError, AttributeError, ValueError) as error:
         raise BrokenLog(1, f"not the log of a run: {type(error).__name__} {error}") from None
     return ReplayResult(result)
@@ -79,31 +88,38 @@ class _ReplayDiverged(Exception):
         self.divergence = divergence
 
 
+class _EndOfLog(Exception):
+    """The run continues after the last record of a log without end."""
+
+
 class _Recording:
     """The functions of the caller, as recorded, and the sink that compares the events of the replay with the log."""
 
     def __init__(self, records: Iterable[RunRecord]) -> None:
         self._records = tuple(records)
         self._payloads = {(record.step, record.event): record.payload for record in self._records}
-        self._lines: Iterator[tuple[int, RunRecord]] = iter(enumerate(self._records, 1))
+        self.unread: Iterator[tuple[int, RunRecord]] = iter(enumerate(self._records, 1))
         self._menus = [  # pairs of step and menu in reverse order, for pop()
             (record.step, Menu.read(record.payload["menu"]))
             for record in reversed(self._records)
             if record.event == "menu_built"
         ]
         self._step = 0
+        self._has_end = self._records[-1].event == END
 
     def write(self, event: str, step: int, payload: Mapping[str, Any]) -> None:
         """Raise :class:`_ReplayDiverged` if the event differs from the next record of the log."""
-        line, record = next(self._lines, (0, None))
+        line, record = next(self.unread, (0, None))
         if record is None:
-            raise ValueError("the run continues after the end of the log")
+            raise ValueError("the run continues after the end of the log") if self._has_end else _EndOfLog
         replayed = _comparable(event, step, payload)
         recorded = _comparable(record.event, record.step, record.payload)
         if not same_json(replayed, recorded):
             raise _ReplayDiverged(Divergence(line, step, recorded, replayed))
 
     def menu(self, _: Slots) -> Menu:
+        if not self._menus and not self._has_end:
+            raise _EndOfLog
         self._step, menu = self._menus.pop()
         return menu
 
@@ -123,6 +139,8 @@ class _Recording:
         return (self._step, "goal_done") in self._payloads
 
     def _recorded(self, event: str) -> Mapping[str, Any]:
+        if not self._has_end and self._records[-1].step == self._step and (self._step, event) not in self._payloads:
+            raise _EndOfLog
         return self._payloads[self._step, event]
 
 

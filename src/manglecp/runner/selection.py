@@ -260,8 +260,10 @@ def _find_patch(patch_text: str) -> str | None:
         # Not a regular expression: its time would be quadratic in the number of opening tags.
         _, opening_tag, after = patch_text.partition(f"<{tag}>")
         text, closing_tag, _ = after.partition(f"</{tag}>")
-        if not opening_tag or not closing_tag:
+        if not opening_tag:
             continue
+        if not closing_tag:
+            raise _InvalidPatch(f"the patch has no </{tag}>")
         if tag == "INP64":
             unspaced = "".join(text.split())
             text = _decode_base64(unspaced + "=" * (-len(unspaced) % 4))

@@ -32,7 +32,17 @@ from manglecp.invoke import (
 )
 from manglecp.pack import ActionDescription, Pack
 from manglecp.store import Approval, open_store
-from manglecp.toolhost import ActionResult, CallRefused, Dispatcher, DispatchError, HostCall, Right, failure, failure_of
+from manglecp.toolhost import (
+    ActionResult,
+    CallRefused,
+    Dispatcher,
+    DispatchError,
+    ErrorCode,
+    HostCall,
+    Right,
+    failure,
+    failure_of,
+)
 from manglecp.wire import WireError
 from manglecp.wire.messages import IntentRequest, InvokeRequest, InvokeResult
 
@@ -113,8 +123,8 @@ class Actions:
                 output = await output if inspect.isawaitable(output) else output
             return ActionResult(action.aid, msgspec.json.encode(output).decode(), dict(options["slots"]))
         except TimeoutError:
-            detail, unknown = "the function did not return in time", not action.idempotent
-            return failure(action.aid, "timeout", detail, code="outcome_unknown" if unknown else None)
+            code: ErrorCode | None = None if action.idempotent else "outcome_unknown"
+            return failure(action.aid, "timeout", "the function did not return in time", code=code, sent=True)
         except Exception as error:
             return failure_of(action.aid, error)
 

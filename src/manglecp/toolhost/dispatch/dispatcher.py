@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, Unpack
 
 from manglecp.toolhost.dispatch.breakers import Breakers
 from manglecp.toolhost.dispatch.catalogue import ActionProfile, Catalogue, prepare_call
+from manglecp.toolhost.dispatch.hosts import OnOutage
 from manglecp.toolhost.dispatch.launch import HostCommand, PoolLimits, check_settings
 from manglecp.toolhost.dispatch.messages import ActionResult, DispatchError, HostCall, OnReport, failure
 from manglecp.toolhost.dispatch.pool import Pool
@@ -75,6 +76,7 @@ class Dispatcher:
         limits: PoolLimits | None = None,
         breakers: Breakers | None = None,
         audit: Audit | None = None,
+        on_outage: OnOutage = lambda _: None,
     ) -> None:
         check_settings(size, timeout)
         self._plugins = tuple(plugins)
@@ -84,7 +86,7 @@ class Dispatcher:
                 if aid in self._indexes:
                     raise ValueError(f"{aid} is offered by two plugins")
                 self._indexes[aid] = index
-        self._create_pool = partial(Pool, size=size, timeout=timeout, limits=limits, audit=audit)
+        self._create_pool = partial(Pool, size=size, timeout=timeout, limits=limits, audit=audit, on_outage=on_outage)
         self._breakers = breakers
         self._pools: list[Pool] = []
         self._stack = AsyncExitStack()

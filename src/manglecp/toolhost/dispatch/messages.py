@@ -5,7 +5,7 @@ the state that another run left in a warm host. Our hosts echo ``call_id``.
 
 An answer is interpreted by ``ok`` *and* ``status``: the C++ host sends ``ok: true`` for every action that was started,
 also for failed ones. Members may be missing: no status is ``TOOL_ERROR``, no output is ``{}``. The answered state is
-applied to the state that was sent. For a repeated idempotency key the C++ host sends ``ds_state: {}``: no change.
+applied to the state that was sent; an empty one is no change.
 """
 
 from __future__ import annotations
@@ -46,11 +46,16 @@ ErrorCode = Literal[
     "breaker_open",
     "queue_full",
     "lease_refused",  # the call has no authority and was not sent
+    "no_host",  # no host could be started, so the call was not sent
 ]
 
 
 class DispatchError(TypedDict):
-    """The error of a call, returned and never raised. ``code`` refines ``type``."""
+    """The error of a call, returned and never raised. ``code`` refines ``type``.
+
+    ``sent``: bytes of the request, or of an earlier one with its key, may have reached a host, and no answer states
+    whether the effect happened. Without it, the call had no effect, or failed in the action.
+    """
 
     error: Literal[True]
     aid: str
@@ -61,17 +66,26 @@ class DispatchError(TypedDict):
     traceback: NotRequired[str]
     cause: NotRequired[dict[str, Any]]
     """``message``, ``code`` and ``data`` of an :class:`ActionError`, the last two if given. Callers may read it."""
+    sent: NotRequired[Literal[True]]
 
 
 def failure(
-    aid: str, kind: ErrorType, detail: str, *, code: ErrorCode | None = None, status: Status | None = None
+    aid: str,
+    kind: ErrorType,
+    detail: str,
+    *,
+    code: ErrorCode | None = None,
+    status: Status | None = None,
+    sent: bool = False,
 ) -> DispatchError:
-    """Return the error of a call; ``code`` and ``status`` are omitted if None."""
+    """Return the error of a call; ``code`` and ``status`` are omitted if None, ``sent`` if False."""
     error: DispatchError = {"error": True, "aid": aid, "type": kind, "detail": detail}
     if code is not None:
         error["code"] = code
     if status is not None:
         error["status"] = status
+    if sent:
+        error["sent"] = True
     return error
 
 
@@ -204,8 +218,10 @@ def interpret_answer(call: HostCall, document: Mapping[str, Any]) -> ActionResul
     if not isinstance(output, str):
         return _unreadable(call, "output_json is not a string")
     hit = document.get("idempotent_hit") is True
+    answered_state = document.get("ds_state")
     try:
-        slots = _slots_after(call.slots, document.get("ds_state"), hit=hit)
+        # A hit changes no state, and an empty object is no change although it is no delta.
+        slots = dict(call.slots) if hit or answered_state == {} else apply_state(answered_state, call.slots)
     except StateError as error:
         return _unreadable(call, f"ds_state: {error}")
     return ActionResult(call.aid, output, slots, hit)
@@ -213,7 +229,7 @@ def interpret_answer(call: HostCall, document: Mapping[str, Any]) -> ActionResul
 
 def _unreadable(call: HostCall, detail: str) -> DispatchError:
     """Return the error of a call with an unreadable result. The action ran, so its effect must not be repeated."""
-    return failure(call.aid, "parse_error", detail, code=None if call.idempotent else "outcome_unknown")
+    return failure(call.aid, "parse_error", detail, code=None if call.idempotent else "outcome_unknown", sent=True)
 
 
 def _answered_error(aid: str, document: Mapping[str, Any], status: Any, output: object) -> DispatchError:
@@ -227,7 +243,7 @@ def _answered_error(aid: str, document: Mapping[str, Any], status: Any, output: 
     if is_unknown_action(aid, document):
         return failure(aid, "not_found", detail, status="INVALID_PICK")
     if document.get("ok") is False and error == "oversize":  # the host did not send its answer, and stays usable
-        return failure(aid, "parse_error", detail, code="oversize")
+        return failure(aid, "parse_error", detail, code="oversize", sent=True)
     code: ErrorCode | None = "bad_output" if document.get("code") == "bad_output" else None
     result = failure(aid, "tool_error", detail, code=code, status=status)
     if isinstance(traceback := document.get("traceback"), str):
@@ -250,10 +266,3 @@ class _Cause(msgspec.Struct):
 def failure_of(aid: str, error: BaseException) -> DispatchError:
     """Return the error of an action that raised in this process, as if a host had answered."""
     return _answered_error(aid, {"ok": True, "error": describe(error), **failure_members(error)}, "TOOL_ERROR", "{}")
-
-
-def _slots_after(before: Mapping[int, Artifact], answered_state: object, *, hit: bool) -> Slots:
-    # An empty object is no change. On an idempotent hit, a full state is that of the first call: only a delta applies.
-    if isinstance(answered_state, dict) and (not answered_state or (hit and answered_state.get("delta") is not True)):
-        return dict(before)
-    return apply_state(answered_state, before)

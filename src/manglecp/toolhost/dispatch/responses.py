@@ -238,4 +238,4 @@ def loss_error(call: HostCall, lost: HostLost) -> DispatchError:
     kind, code = _ERRORS[lost.loss]
     if lost.sent and not call.idempotent and code != "oversize":  # an oversize answer proves that the action ran
         code = "outcome_unknown"
-    return failure(call.aid, kind, lost.detail, code=code)
+    return failure(call.aid, kind, lost.detail, code=code, sent=lost.sent)

@@ -111,6 +111,7 @@ class Worker:
     """Runs actions, one after the other. Async ones share one event loop, made for the first.
 
     ``settings`` are those of the pack, ``temporary`` the temporary folder of this host, if it has one.
+    ``ignore_extra_inputs``: inputs that an action has no parameter for are dropped, not refused.
     """
 
     def __init__(
@@ -119,7 +120,10 @@ class Worker:
         signals: Signals | None = None,
         settings: Mapping[str, str] = MappingProxyType({}),
         temporary: str | None = None,
+        *,
+        ignore_extra_inputs: bool = False,
     ) -> None:
+        self._ignore_extra_inputs = ignore_extra_inputs
         self._reports = reports
         self._signals = signals
         self._settings = MappingProxyType(dict(settings))
@@ -131,7 +135,10 @@ class Worker:
     def call(self, tool: PluginAction, input_json: str, slots: Slots, fields: Mapping[str, object]) -> ActionOutcome:
         """Run one call; raises :class:`InvalidInput` if it was not run. All reports of the call have the ``fields``."""
         try:
-            arguments = tool.convert(parse(input_json))
+            inputs = parse(input_json)
+            if self._ignore_extra_inputs and isinstance(inputs, dict):
+                inputs = {name: value for name, value in inputs.items() if name in tool.parameters}
+            arguments = tool.convert(inputs)
         except ConversionError as error:
             raise InvalidInput(f"invalid input: {error}") from error
         except ValueError as error:
