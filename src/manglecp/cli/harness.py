@@ -1,4 +1,4 @@
-"""``manglecp harness``: extract the turns of logs as evidence, and judge them."""
+"""``manglecp harness``: extract the turns of logs as evidence, and judge them; sessions of work."""
 
 from __future__ import annotations
 
@@ -25,7 +25,21 @@ SOURCES: Final = ("anthropic", "openai", "mcp", "otel", "jsonl")
 _Command = TypeVar("_Command", bound=Callable[..., None])
 
 
-@click.group("harness")
+class _Group(click.Group):
+    """Imports the verbs of sessions, which need a store, when they are used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*super().list_commands(ctx), "session", "work"]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in ("session", "work"):
+            from manglecp.cli import session
+
+            return session.command if cmd_name == "session" else session.work
+        return super().get_command(ctx, cmd_name)
+
+
+@click.group("harness", cls=_Group)
 def command() -> None:
     """Judge the turns of an agent: whether each result and change is backed by evidence.
 

@@ -230,7 +230,7 @@ def test_what_is_pinned_already() -> None:
 def test_the_right_is_for_one_promotion_once() -> None:
     ready = ready_to_promote(PIN, CANDIDATE, reports(brought(PIN, CANDIDATE)))
     other = changed(careful(), stop={"maxTurns": 999})
-    with pytest.raises(WrongMutation, match="not one of"):
+    with pytest.raises(WrongMutation, match="for another package than careful"):
         PIN.promoted(other, ready, at=AT)
     with pytest.raises(WrongMutation, match="another package than the one that is pinned"):
         Pin.first(other, at=AT).promoted(CANDIDATE, ready, at=AT)
