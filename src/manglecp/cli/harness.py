@@ -139,6 +139,7 @@ def _lines(judgement: Judgement) -> Iterator[str]:
 
 def _check_log(log: str, source: str, policy: str | None, strict: bool, as_json: bool) -> None:
     verdict_counts = {"accepted": 0, "rejected": 0, "invalid": 0}
+    unhandled: set[str] = set()  # messages about stop reasons
 
     def verdict_lines() -> Iterator[str]:
         for document in _read_turns(log, source, policy, strict):
@@ -152,6 +153,7 @@ def _check_log(log: str, source: str, policy: str | None, strict: bool, as_json:
                 yield json_text({**turn, **error.as_json()}) if as_json else f"{name}: invalid"
                 continue
             verdict_counts[judgement.result] += 1
+            unhandled.update(row.message for row in judgement.findings if row.where == "protocolState")
             if as_json:
                 yield json_text({**turn, **judgement.as_json()})
             else:
@@ -162,6 +164,8 @@ def _check_log(log: str, source: str, policy: str | None, strict: bool, as_json:
     finally:  # also after an error of the log, for the turns before it
         summary = [f"{number} {verdict}" for verdict, number in verdict_counts.items() if number]
         print_stderr(f"{count(sum(verdict_counts.values()), 'turn')}: {', '.join(summary) or 'nothing to check'}")
+        if any("stop reason unrecorded" in message for message in unhandled):
+            print_stderr(f"the log has no stop reasons; --policy {TRANSCRIPT} is for such logs")
     if verdict_counts["invalid"] or verdict_counts["rejected"]:
         raise click.exceptions.Exit(INVALID if verdict_counts["invalid"] else REJECTED)
 

@@ -24,12 +24,7 @@ from manglecp.store import ChangeRefused
 
 _issue = click.argument("issue", metavar="ISSUE")
 _fence = click.option(
-    "--fence",
-    metavar="N",
-    type=int,
-    required=True,
-    envvar="MANGLECP_FENCE",
-    help="The fencing token that `start` printed.",
+    "--fence", metavar="N", type=int, required=True, envvar="MANGLECP_FENCE", help="The fencing token of `start`."
 )
 _policy = click.option(
     "--policy", metavar="PACKAGE", help="A policy package; by default that of the last start, or the built-in `work`."
@@ -48,7 +43,7 @@ def _start(memory: SessionMemory, issues: IssueOptions, issue: str | None, ttl: 
     return session
 
 
-@click.group("session")
+@click.group("session", short_help="Work on an issue in a chain of judged turns.")
 def command() -> None:
     """The work on an issue: a lease, judged turns, features and a handoff, in a hash chain per issue.
 
@@ -153,8 +148,8 @@ def trajectory(mode: str, limit: int | None, issues: IssueOptions) -> None:
         write_lines(map(json_text, memory.trajectory(mode, limit)))
 
 
-@click.command("work")
-@click.argument("work_command", metavar="-- COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.command("work", short_help="Run a command for the next issue, and close it on evidence.")
+@click.argument("work_command", metavar="COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.option("--verify", "verification", metavar="TEXT", help="A command of the shell that checks the work.")
 @_policy
 @options.ttl

@@ -116,10 +116,7 @@ class Session:
         return {"schema": 1, "ledgerKind": kind, "sessionRef": self.id, "updatedAt": updated_at, "features": rows}
 
     def bind(self, document: JsonObject) -> JsonObject:
-        """Return the evidence of the next turn under the policy of the session, which overrides the document's own.
-
-        Raises :class:`.InvalidEvidence`.
-        """
+        """Return the evidence of the next turn under the policy of the session. Raises :class:`.InvalidEvidence`."""
         evidence, documents = _member(document, "evidence"), _member(document, "policyDocuments")
         spec, state = _member(evidence, "callSpec"), _member(evidence, "protocolState")
         number, package = self.turns + 1, self.package
@@ -235,10 +232,8 @@ class SessionMemory(IssueMemory):
     def sessions(self, issue: str | None = None) -> list[Session]:
         """Return the session of an issue, which may have no events, or of all issues that have one."""
         with self._store.read_transaction() as tables:
-            if issue is not None:
-                transitions.get_issue(tables, issue)
-                return [_read(tables, issue)]
-            return [_read(tables, issue) for issue in tables.streams()]
+            issues = tables.streams() if issue is None else [transitions.get_issue(tables, issue).id]
+            return [_read(tables, issue) for issue in issues]
 
     def trajectory(self, mode: str = "latest", limit: int | None = None) -> list[JsonObject]:
         """Return the steps of all sessions, the newest first; ``mode`` is latest, failed or retry-needed."""
@@ -323,7 +318,7 @@ class _Stream(NamedTuple):
         return step | verdict | {"retry": self.session.retry, "changed": changed}
 
     def escalate(self) -> bool:
-        """Carry out the escalation that the last step decided; return whether there is one."""
+        """Execute the escalation that the last step decided; return whether there is one."""
         session, decision = self.session, self.session.retry
         if decision is None or decision["escalation"] is None:
             return False
@@ -355,11 +350,10 @@ class _Stream(NamedTuple):
         model.check_id(name, "feature")
         features, issue = self.session.features, self.session.issue
         given = {key: value for key, value in changes.items() if value not in (None, ())}
-        if "verificationRefs" in given:
-            given["verificationRefs"] = _clean_refs(given["verificationRefs"])
         start = {"featureId": name, "status": "pending", "issueId": issue}
         row = start | features.get(name, {}) | given | {"updatedAt": self.memory._now()}
-        if row["status"] == "completed" and not row.get("verificationRefs"):
+        row["verificationRefs"] = _clean_refs(row.get("verificationRefs", ()))
+        if row["status"] == "completed" and not row["verificationRefs"]:
             raise Invalid("feature", "a completed feature needs a verification reference")
         for other in features.values():
             if row["status"] == other["status"] == "in_progress" and other["featureId"] != name:
