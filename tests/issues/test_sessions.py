@@ -29,14 +29,20 @@ def test_a_lost_lease_closes_nothing_and_is_recorded(bench: Workbench, sessions:
     taken = sessions.start("other", None, 30)
     assert taken is not None
     assert (slow.fence, taken.fence) == (1, 2)
+    unanswered = {
+        "callSpec": {"modelRef": "atlas@7"},
+        "protocolState": {"stopReason": "end_turn"},
+        "toolRequests": [{"toolCallId": "c1", "toolName": "repo.grep"}],
+    }
+    sessions.turn("other", "pump", taken.fence, {"evidence": unanswered}, None)
     with pytest.raises(ChangeRefused) as refused:
         sessions.finish_work("slow", "pump", slow.fence, DONE, None)
     assert refused.value.code == "lease_id_mismatch"
     assert bench.issue("pump").status is Status.IN_PROGRESS
-    (step,) = sessions.trajectory("failed")
-    assert step["resultClass"] == "lease_id_mismatch"
+    failed = {step["resultClass"] for step in sessions.trajectory("failed")}
+    assert failed == {"tool.join_incomplete", "lease_id_mismatch"}
     (session,) = sessions.sessions("pump")
-    assert (session.active, session.failures, session.turns) == (True, 0, 0), "the step is not one of the new holder"
+    assert (session.active, session.failures, session.turns) == (True, 1, 0), "the step is not one of the new holder"
     assert sessions.finish_work("other", "pump", taken.fence, DONE, None)["status"] == "closed"
     assert audit(bench.store).problems == []
 
