@@ -185,9 +185,6 @@ class Shell:
 
     def _intent(self, rest: str) -> Iterator[str]:
         name, params = _parse_words(rest, "an intent")
-        listed = [intent.name for intent in self.client.manifest.intents]
-        if listed and name not in listed:
-            yield f"(the server has no intent {name}, only {', '.join(listed)})"
         values = {key: decode_value(text) for key, text in params.items()}
         self.evaluation = self._wait(self.client.evaluate(name, values, eval_time=self._eval_time()))
         yield from self._tools("")
