@@ -75,8 +75,8 @@ def test_an_unknown_verb_that_resembles_none(run: Run) -> None:
 
 
 def test_an_intent_that_no_rule_is_about(run: Run, desk: Path) -> None:
-    warning = "warning: no rule names the intent 'hepl'; rules name help\n"
-    assert run("intent", "desk", "hepl").stderr == warning
+    error = "error[x-unknown_intent]: No rule of this server can match the intent 'hepl'\n  Did you mean 'help'?\n"
+    assert run("intent", "desk", "hepl").stderr == error
     assert run("intent", "desk", "help").stderr == ""
     (desk / "rules" / "any.mg").write_text('relevant("look_up", 1) :- intent(_).\n')
     assert run("intent", "desk", "hepl").stderr == "", "there is a rule about any"

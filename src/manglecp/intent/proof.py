@@ -7,6 +7,7 @@ rules and server facts, at the server's clock. No earlier verdict and no validit
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -15,10 +16,10 @@ from manglecp.base.digest import digest, digest_bytes
 from manglecp.intent.composition import Composer
 from manglecp.intent.definition import Definition
 from manglecp.intent.domain import Domain
-from manglecp.intent.evaluation import IntentEvaluation, evaluate_at
+from manglecp.intent.evaluation import CLOCK_TOLERANCE_NS, IntentEvaluation, evaluate_at
 from manglecp.intent.identity import Identity
 from manglecp.mangle import Fact
-from manglecp.wire import WireError
+from manglecp.wire import UPGRADE, WireError
 from manglecp.wire.messages import Intent, IntentPayload, IntentRequest
 
 _INVALID_FACTS: Final = frozenset(  # codes of errors: another pack revision does not accept the stored facts
@@ -34,9 +35,16 @@ class ProofInputs(msgspec.Struct, frozen=True, omit_defaults=True):
     """Fact objects with absolute times: ``now`` became the evaluation time, and must not become a later one."""
 
     @classmethod
-    def of(cls, evaluation: IntentEvaluation) -> ProofInputs:
-        write = evaluation.domain.profile.write
-        return cls(evaluation.request.payload.intent, tuple([write(fact) for fact in evaluation.session]))
+    def of(cls, evaluation: IntentEvaluation, now_ns: int) -> ProofInputs:
+        """Return the inputs of an evaluation at the server's time ``now_ns``.
+
+        If the client's clock is ahead, ``now`` in its facts is the server's time: proofs are made by that clock.
+        """
+        payload, profile, session = evaluation.request.payload, evaluation.domain.profile, evaluation.session
+        if 0 < evaluation.now - now_ns <= CLOCK_TOLERANCE_NS:
+            with suppress(WireError):  # an interval may have become empty
+                session = [fact for fact in profile.read(payload.facts, now_ns) if fact.predicate != UPGRADE]
+        return cls(payload.intent, tuple([profile.write(fact) for fact in session]))
 
     def encode(self) -> bytes:
         return msgspec.json.encode(self)

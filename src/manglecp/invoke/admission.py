@@ -163,13 +163,18 @@ class AdmissionService:
         offer = await self.offers.find(invocation.identity.name, payload.macro_id)
         if offer is None:
             raise macro_not_found()
-        _check_validity(offer.definition, self.clock())
+        _check_end(offer.definition, self.clock())
         large = is_large(payload.args)
         if errors := await run_in_thread_if(large, schema_errors, payload.args, offer.definition.input_schema):
             raise refused_arguments(errors)
         facts = await run_in_thread_if(large, self._call_facts, offer.definition, payload.args)
-        proof = await self.offers.prove(offer, invocation.identity, facts)
-        _check_validity(proof.definition, proof.at_ns)
+        try:
+            proof = await self.offers.prove(offer, invocation.identity, facts)
+        except WireError as error:
+            if error.code == "macro_expired":
+                _check_begin(offer.definition, self.clock())
+            raise
+        _check_end(proof.definition, proof.at_ns)
         plan = self._plan(proof.definition)
         checked = CheckedInvocation(proof=proof, inputs=offer.inputs, plan=plan, args=payload.args)
         return await self._check_approval(checked, payload.confirmation_token, invocation)
@@ -320,15 +325,10 @@ class AdmissionService:
 
 
 def approval_waiver(identity: Identity, safety: SafetyData) -> str | None:
-    """Return a reference to the token setting ``auto_confirm_effects`` if it waives the approval of a tool, else None.
-
-    The setting has to list all effects of the tool (requirements SEC-24, OPEN-39). An approval for which rules name a
-    role or require another principal is not waived.
-    """
-    waived = identity.auto_confirm_effects
-    covers_tool = bool(waived) and set(waived).issuperset(safety.side_effects)
-    if not covers_tool or safety.approver_roles or safety.four_eyes:
+    """Return a reference to the token setting ``auto_confirm_effects`` if it waives the approval of a tool."""
+    if not identity.waives_approval(safety):
         return None
+    waived = identity.auto_confirm_effects
     return "auto:" + digest({"identity": identity.name, "credential": identity.credential, "effects": waived})
 
 
@@ -350,13 +350,18 @@ def args_digest(args: Mapping[str, Any]) -> str:
         raise malformed(f"The arguments have no canonical form: {error.reason}", "$.payload.args") from None
 
 
-def _check_validity(definition: Definition, now_ns: int) -> None:
-    """Raise :class:`WireError` outside of the validity, by the server's clock, not the client's (OPEN-27)."""
-    begin, end = definition.not_before, definition.expires_at
+def _check_begin(definition: Definition, now_ns: int) -> None:
+    """Raise :class:`WireError` if the tool, which is not proven now, was offered for a later time (OPEN-28)."""
+    begin = definition.not_before
     if begin is not None and now_ns < begin:
         message = f"The macro-tool is valid from {instant_text(begin)} on"
         wait_ms = -((now_ns - begin) // 1_000_000)  # rounded up
         raise WireError("x-macro_not_yet_valid", message, retry_after_ms=wait_ms)
+
+
+def _check_end(definition: Definition, now_ns: int) -> None:
+    """Raise :class:`WireError` after the validity, by the server's clock, not the client's (OPEN-27)."""
+    end = definition.expires_at
     if end is not None and now_ns >= end:
         message = f"The macro-tool was valid until {instant_text(end)}; evaluate the intent again"
         raise WireError("macro_expired", message)

@@ -121,7 +121,10 @@ class Core:
         endpoints = None
         if http:
             endpoints = Endpoints(
-                intent_eval=f"{base}/evaluate", macro_invoke=f"{base}/invoke", approvals=f"{base}/approvals"
+                intent_eval=f"{base}/evaluate",
+                macro_invoke=f"{base}/invoke",
+                approvals=f"{base}/approvals",
+                skills=f"{base}/skills",
             )
         if revision is None:
             message = outline_manifest(revisions.outline, revisions.status, endpoints, auth)

@@ -153,7 +153,7 @@ def interval(t: Any, schema: Schema, now: int | None = None) -> mangle.Interval 
 def checked_interval(start: int, end: int, schema: Schema) -> mangle.Interval:
     """Return the interval. Raises :class:`Fault` if it is empty or the predicate is not temporal."""
     if not schema.temporal:
-        raise Fault(f"{schema.predicate} is not temporal", "leave the time out, or add temporal to its Decl")
+        raise Fault(f"{schema.predicate} is not temporal", "leave the time out")
     if not mangle.is_nonempty_interval(start, end):
         raise Fault("the interval ends before it starts")
     return start, end

@@ -220,7 +220,7 @@ class ProofTree(Part, frozen=True, kw_only=True):
     """A fact, and the facts that it follows from."""
 
     fact: str
-    type: Annotated[str, standard_words("server", "session", "derived", "external", "absent")]
+    type: Annotated[str, standard_words("server", "session", "derived")]
     children: tuple[ProofTree, ...] = ()
 
 
@@ -451,12 +451,13 @@ class Domain(Part, frozen=True, kw_only=True):
     affinities: dict[str, Affinity] | UnsetType = UNSET
 
 
-class Endpoints(Part, frozen=True, kw_only=True, rename={"approvals": "x-approvals"}):
+class Endpoints(Part, frozen=True, kw_only=True, rename={"approvals": "x-approvals", "skills": "x-skills"}):
     """Required on HTTP, optional on session transports (MANI-11)."""
 
     intent_eval: Address
     macro_invoke: Address
     approvals: Address | UnsetType = UNSET
+    skills: Address | UnsetType = UNSET
 
 
 class IntentDescription(Part, frozen=True, kw_only=True):
@@ -468,7 +469,7 @@ class IntentDescription(Part, frozen=True, kw_only=True):
     optional_facts: tuple[str, ...] | UnsetType = UNSET
 
 
-class PredicateSchema(Part, frozen=True, kw_only=True):
+class PredicateSchema(Part, frozen=True, kw_only=True, rename={"integers": "x-integers"}):
     """A predicate of the facts in requests or responses."""
 
     predicate: str
@@ -478,6 +479,8 @@ class PredicateSchema(Part, frozen=True, kw_only=True):
     temporal: bool = False
     description: str | UnsetType = UNSET
     direction: Direction = "both"
+    integers: tuple[Count, ...] | UnsetType = UNSET
+    """The positions, from 0, of numbers that are integers: a fraction or an exponent is refused there."""
 
 
 class FactsProfile(Part, frozen=True, kw_only=True):
@@ -663,7 +666,33 @@ class ApprovalResponse(Message, frozen=True, kw_only=True, tag="x-approval_respo
     payload: ApprovalResult
 
 
-ClientMessage: TypeAlias = IntentRequest | InvokeRequest | Cancel | Authenticate | ApprovalMessage
+class SkillPayload(Part, frozen=True, kw_only=True):
+    """The skill to read; without `skill_id`, all that the client may read."""
+
+    skill_id: str | None = None
+
+
+class SkillMessage(Message, frozen=True, kw_only=True, tag="x-skill_request"):
+    """A request for skills that tools refer to which are offered to the client now."""
+
+    id: RequestId
+    payload: SkillPayload
+
+
+class SkillResult(Part, frozen=True, kw_only=True):
+    """One skill with its complete text, or all of them with summaries."""
+
+    skills: tuple[Skill, ...]
+
+
+class SkillResponse(Message, frozen=True, kw_only=True, tag="x-skill_response"):
+    """The response to an `x-skill_request`."""
+
+    id: RequestId
+    payload: SkillResult
+
+
+ClientMessage: TypeAlias = IntentRequest | InvokeRequest | Cancel | Authenticate | ApprovalMessage | SkillMessage
 ServerMessage: TypeAlias = (
     Manifest
     | IntentResponse
@@ -672,12 +701,13 @@ ServerMessage: TypeAlias = (
     | ErrorMessage
     | AuthenticateResponse
     | ApprovalResponse
+    | SkillResponse
 )
 
 INFORMATIONAL: Final = frozenset({ProofHints, Diagnostics, Metadata, Observability})
 """Parts of responses on which no client depends (COV-02, EVAL-29): a client skips what it cannot read in them."""
 
-# By type: seven of specification 02, three that other specifications define (OPEN-01), and the two of approvals.
+# By type: seven of specification 02, three that other specifications define (OPEN-01), two of approvals, two of skills.
 CLIENT_TYPES: Final[Mapping[str, type[ClientMessage]]] = {m.__struct_config__.tag: m for m in get_args(ClientMessage)}
 SERVER_TYPES: Final[Mapping[str, type[ServerMessage]]] = {m.__struct_config__.tag: m for m in get_args(ServerMessage)}
 
