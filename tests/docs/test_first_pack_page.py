@@ -41,4 +41,4 @@ def test_the_page_shows_what_happens(tmp_path: Path, monkeypatch: pytest.MonkeyP
         file.parent.mkdir(parents=True, exist_ok=True)
         before = file.read_text("utf-8") + "\n\n" * bool(language) if file.exists() else ""
         file.write_text(before + body, "utf-8")
-    assert statuses == [0, 0, 0, 0, 1, 0, 0, 0, 1]
+    assert statuses == [0, 0, 1, 0, 1, 0, 0, 0, 1]
