@@ -16,6 +16,7 @@ from .definition import (
     Resource as Resource,
     SafetyData as SafetyData,
     Undo as Undo,
+    default_arguments as default_arguments,
 )
 from .domain import Domain as Domain
 from .evaluation import Lookup as Lookup, request_facts as request_facts

@@ -39,7 +39,7 @@ from manglecp.intent.kernel import (
     owners,
 )
 from manglecp.intent.kernel_statements import Statements
-from manglecp.intent.lint import cross_check, find_hidden_texts, find_misspelt, find_untimed
+from manglecp.intent.lint import cross_check, find_call_misuse, find_hidden_texts, find_misspelt, find_untimed
 from manglecp.intent.names import IMPORTED, RuleSet, check_names
 from manglecp.intent.redaction import policy_predicates
 from manglecp.intent.run_facts import RunRuleIndex
@@ -163,7 +163,7 @@ class _Loader:
         self._check_generators(owned)
         facts = self._read_facts(program, owned)
         self._cross_check()
-        self.problems += find_untimed(program)
+        self.problems += [*find_untimed(program), *find_call_misuse(program)]
         base = self._evaluate_base(program, [*facts, *self._generate_facts(program)])
         self._check_names(base)
         self._raise_if_errors()

@@ -41,6 +41,9 @@ EXTENSIONS: Final = {
         "messages": "x-approval_request and x-approval_response, for credentials with the permission approve",
         "option": "confirmation_token of invoke_request: the id of an approved request",
     },
+    "x-decide": {
+        "messages": "x-decide_request and x-decide_response: whether a call is allowed, needs an approval or is denied",
+    },
     "x-request_key": {
         "option": 'payload["x-request_key"] of invoke_request: a text of the client, at most 128 characters',
         "answer": "the same key, tool and arguments lead to one run and its answer, however often they are sent",

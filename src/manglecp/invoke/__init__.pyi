@@ -5,6 +5,7 @@ from .approval import (
     OperatorApprovals as OperatorApprovals,
     invoke_with_approval as invoke_with_approval,
 )
+from .decisions import DecisionService as DecisionService, decide_call as decide_call
 from .gate import check_policy_package as check_policy_package
 from .invoker import Invoker as Invoker, InvokeSettings as InvokeSettings, Worker as Worker
 from .pack_loader import PackOptions as PackOptions, load_domain as load_domain

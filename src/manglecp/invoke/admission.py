@@ -20,13 +20,22 @@ from manglecp.base.cache import LruCache
 from manglecp.base.digest import digest, digest_text
 from manglecp.base.ids import random_id
 from manglecp.base.json import Uncanonical
-from manglecp.intent import Call, Decision, Definition, Identity, OfferService, ProofInputs, approval_waiver
+from manglecp.intent import (
+    Call,
+    Decision,
+    Definition,
+    Identity,
+    OfferService,
+    ProofInputs,
+    approval_waiver,
+    default_arguments,
+)
 from manglecp.invoke.approval import ApprovalService, Approvers, invalid_approval
 from manglecp.invoke.calls import ActionCall, StepOutcome, is_large, run_in_thread_if
 from manglecp.invoke.gate import Resumption
 from manglecp.invoke.journal import Admission, Journal, ReadJournal
 from manglecp.invoke.ownership import OwnershipRegistry
-from manglecp.invoke.plan import Plan, Unplannable, default_arguments
+from manglecp.invoke.plan import Plan, Unplannable
 from manglecp.invoke.preview import ApprovalSubject, PreviewRunner
 from manglecp.mangle import instant_text
 from manglecp.pack import Pack

@@ -121,7 +121,10 @@ class Core:
         endpoints = None
         if http:
             endpoints = Endpoints(
-                intent_eval=f"{base}/evaluate", macro_invoke=f"{base}/invoke", approvals=f"{base}/approvals"
+                intent_eval=f"{base}/evaluate",
+                macro_invoke=f"{base}/invoke",
+                approvals=f"{base}/approvals",
+                decide=f"{base}/decide",
             )
         if revision is None:
             message = outline_manifest(revisions.outline, revisions.status, endpoints, auth)

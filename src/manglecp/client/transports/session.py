@@ -22,12 +22,19 @@ from manglecp.base.text import truncate
 from manglecp.client.errors import ClientError, ConnectionLost, InvalidResponse, RequestRefused, ServerError
 from manglecp.wire import WireError, encode, messages, receive_from_server
 
-Request: TypeAlias = messages.IntentRequest | messages.InvokeRequest | messages.Authenticate | messages.ApprovalMessage
+Request: TypeAlias = (
+    messages.IntentRequest
+    | messages.InvokeRequest
+    | messages.Authenticate
+    | messages.ApprovalMessage
+    | messages.DecideRequest
+)
 _RESPONSES: Final[Mapping[type[messages.Message], type[messages.Message]]] = {
     messages.IntentRequest: messages.IntentResponse,
     messages.InvokeRequest: messages.InvokeResponse,
     messages.Authenticate: messages.AuthenticateResponse,
     messages.ApprovalMessage: messages.ApprovalResponse,
+    messages.DecideRequest: messages.DecideResponse,
 }
 OnProgress: TypeAlias = Callable[[messages.ProgressPayload], object]
 OnManifest: TypeAlias = Callable[[messages.Manifest], None]
