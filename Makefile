@@ -14,7 +14,7 @@ help: ## this list
 .PHONY: setup-run setup-dev setup-bench
 setup-run:
 	@$(SETUP) run
-setup-dev: ## everything but benchmarks into .venv: PostgreSQL, Parquet, the tools of contributors
+setup-dev: ## everything but benchmarks into .venv: PostgreSQL, the tools of contributors
 	@$(SETUP) dev
 setup-bench:
 	@$(SETUP) bench

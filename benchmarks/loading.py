@@ -47,7 +47,6 @@ def write_files(folder: Path) -> None:
     (folder / "strings.jsonl").write_text("\n".join(objects))
     columns = ("\n".join(f'"{row[i]}"' for row in strings) for i in range(3))
     (folder / "strings.sc").write_text("\n".join([f"1\nstrings 3 {STRINGS}", *columns]) + "\n")
-    write_parquet(folder / "strings.parquet", strings)
     tables: list[list[str]] = [["item,group,count"] for _ in range(PREDICATES)]
     with (folder / "million.mg").open("w") as text:
         for i, (item, group, count) in enumerate(rows(MILLION)):
@@ -55,14 +54,6 @@ def write_files(folder: Path) -> None:
             text.write(f'p{i % PREDICATES}("{item}", "{group}", {count}).\n')
     for i, lines in enumerate(tables):
         (folder / f"p{i}.csv").write_text("\n".join(lines) + "\n")
-
-
-def write_parquet(path: Path, strings: list[tuple[str, str, str]]) -> None:
-    import pyarrow
-    import pyarrow.parquet
-
-    columns = zip("abc", zip(*strings, strict=True), strict=True)
-    pyarrow.parquet.write_table(pyarrow.table({name: list(column) for name, column in columns}), path)
 
 
 # --- measurements -----------------------------------------------------------------------------------------------------
@@ -106,7 +97,7 @@ def main() -> None:
         folder = Path(name)
         write_files(folder)
         tables = [folder / f"p{i}.csv" for i in range(PREDICATES)]
-        strings = [folder / f"strings.{ending}" for ending in ("csv", "jsonl", "sc", "parquet")]
+        strings = [folder / f"strings.{ending}" for ending in ("csv", "jsonl", "sc")]
         table = []
         for path in strings:
             seconds, _ = min(measured(read, path) for _ in range(3))

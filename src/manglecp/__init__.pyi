@@ -1,6 +1,7 @@
 from .client import Client as Client
 from .server import Server as Server
 from .toolhost import (
+    ActionError as ActionError,
     Context as Context,
     Limits as Limits,
     Part as Part,

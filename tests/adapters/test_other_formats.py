@@ -40,6 +40,21 @@ def test_another_format_is_refused_by_name(source: str, record: Any, name: str) 
     assert name in error_of(record, source).message
 
 
+@pytest.mark.parametrize("source", ["mcp", "otel", "jsonl"])
+@pytest.mark.parametrize(
+    ("record", "name"),
+    [
+        ([{"task_id": 1, "traj": [USER]}], "tau-bench"),
+        ([{"kind": "request", "parts": []}], "Pydantic AI"),
+        ([{"type": "human", "data": {"content": "go"}}], "LangChain"),
+        ({"eval": {}, "samples": []}, "Inspect"),
+        (COMPLETION, "--from openai"),
+    ],
+)
+def test_no_format_is_read_as_another(source: str, record: Any, name: str) -> None:
+    assert name in error_of(record, source).message
+
+
 def test_a_response_of_another_provider_is_no_empty_reply() -> None:
     error = error_of({"request": {"messages": [USER]}, "response": COMPLETION}, "anthropic")
     assert (error.path, "--from openai" in error.message) == ("$.response", True)

@@ -98,13 +98,12 @@ def test_a_policy_gets_its_arguments_as_they_are(tmp_path: Path, words: list[str
     argv = [sys.executable, "-I", "-S", "-c", program, *words]
     folder = tmp_path / "work"
     folder.mkdir(exist_ok=True)
-    with (tmp_path / "stdin").open("wb+") as stdin, pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        ended = run_child(
-            argv, stdin=stdin, env={}, limits=PolicyLimits(seconds=60, cpu_seconds=60), stop=threading.Event()
-        )
-    assert ended.failure == ""
-    assert json.loads(ended.output) == words
+        limits = PolicyLimits(seconds=60, cpu_seconds=60)
+        output, failure = run_child(argv, env={}, limits=limits, stop=threading.Event())
+    assert failure == ""
+    assert json.loads(output) == words
     assert list(folder.iterdir()) == []
 
 

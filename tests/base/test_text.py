@@ -199,7 +199,8 @@ class TestActions:
 
     @pytest.mark.parametrize("name", ["he\u3164llo", "he\u115fllo", "he\uffa0llo"])
     def test_a_function_has_a_name_that_is_seen(self, name: str) -> None:
-        assert self.told(name=name) == ["a listed function has no name and id"]
+        expected = "he\N{REPLACEMENT CHARACTER}llo: a word of its listing holds an invisible character"
+        assert self.told(name=name) == [expected]
 
     def test_lines_are_seen(self) -> None:
         assert find_invisible_in({"default": "\n", "enum": ["\t"], "description": PROSE[0]}) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shlex
 import shutil
 import signal
 import subprocess
@@ -14,6 +15,8 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from manglecp.cli.intent_request import decode_value
+from manglecp.cli.tool_text import assignment
 from manglecp.store import open_store
 from tests.cli.conftest import Run
 from tests.cli.letters import PATIENCE, manglecp, wait_for, write_pack
@@ -267,3 +270,10 @@ def test_a_pack_is_locked_in_less_only_where_whoever_runs_it_allows_that(run: Ru
     assert (allowed.exit_code, "of whoever runs it" in allowed.stdout) == (0, True)
     refused = run("call", "http://127.0.0.1:1", "t", "--intent", "go", "--allow-weaker")
     assert (refused.exit_code, "leave --allow-weaker out" in refused.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("value", ["a b", "5", "true", "null", '"x"', "[1", "", 5, None, [1, "x"], {"a": "é"}])
+def test_what_is_shown_of_a_parameter_is_what_would_be_typed(value: object) -> None:
+    (typed,) = shlex.split(assignment("n", value))
+    name, _, text = typed.partition("=")
+    assert (name, decode_value(text)) == ("n", value)

@@ -53,7 +53,7 @@ def offered(words: str, number: int, **environment: str) -> list[str]:
 
 def test_verbs_are_offered() -> None:
     assert offered("manglecp ", 1) == [f"plain,{verb}" for verb in VERBS]
-    assert offered("manglecp ru", 1) == ["plain,runs", "plain,run-log"]
+    assert offered("manglecp ru", 1) == ["plain,runs", "plain,run", "plain,run-log"]
     assert "plain,--version" in offered("manglecp --", 1)
 
 

@@ -144,8 +144,10 @@ class TestCheckLog:
     def test_the_policy_for_transcripts(self, run: Run, write: Write) -> None:
         write("log.jsonl", b'[{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]')
         arguments = ("harness", "check", "--log", "log.jsonl", "--from", "openai")
-        assert "protocol.stop_reason_unhandled" in run(*arguments).stdout
-        assert run(*arguments, "--policy", "transcript").exit_code == 0
+        rejected = run(*arguments)
+        assert "protocol.stop_reason_unhandled" in rejected.stdout
+        assert rejected.stderr.endswith("the log has no stop reasons; --policy transcript is for such logs\n")
+        assert run(*arguments, "--policy", "transcript").stderr == "1 turn: 1 accepted\n"
 
     def test_standard_input(self, run: Run) -> None:
         shown = run("harness", "check", "--log", "-", "--from", "anthropic", stdin=Path(GOOD).read_bytes())

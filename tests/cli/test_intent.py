@@ -87,11 +87,12 @@ def test_json_is_the_message_of_the_protocol(intent: Run) -> None:
     assert "proof_hints" not in message["payload"]
 
 
-def test_no_tool_is_an_answer(intent: Run) -> None:
-    shown = intent("sing")
-    assert shown.exit_code == 0
-    assert shown.stdout.startswith("No tool is proven for this intent.\n")
-    assert "the pack has no intent 'sing', only observe, diagnose_error, fix_error" in shown.stderr
+@pytest.mark.req("EVAL-31")
+def test_an_unknown_intent_is_an_error(intent: Run) -> None:
+    shown = intent("observ")
+    assert (shown.exit_code, shown.stdout) == (1, "")
+    told = "error[x-unknown_intent]: No rule of this server can match the intent 'observ'\n  Did you mean 'observe'?\n"
+    assert shown.stderr == told
 
 
 def test_why_tells_reasons_exclusions_and_idle_facts(intent: Run) -> None:

@@ -66,8 +66,8 @@ def test_every_verb_explains_itself(run: Run, verb: str) -> None:
         "conformance": "[URL]",
         "dev": "PACK",
         "new": "PACK",
+        "run": "PACK|PLUGIN|-- CMD [ARG]...",
         "schema": "[TYPE]",
-        "shell": "PACK|URL",
         "serve": "PACK",
         "toolhost": "MODE PLUGIN [AID]",
         "worker": "PACK...",
@@ -217,7 +217,10 @@ PLAIN = {
     "new": "names of files, one a line",
     "schema": "JSON anyway",
     "serve": "logs, and --log-format says how",
-    "shell": "a conversation with a person; call and intent answer as JSON",
+    **{
+        f"harness {verb}": "JSON anyway"
+        for verb in (*(f"session {v}" for v in ("start", "turn", "stop", "show", "feature", "trajectory")), "work")
+    },
     "token new": "the token, and nothing else",
     "token revoke": "one sentence; token list answers as JSON",
     "toolhost": "JSON anyway",
@@ -228,8 +231,13 @@ PLAIN = {
 
 def leaves(name: str, command: click.Command) -> dict[str, click.Command]:
     if isinstance(command, click.Group):
-        inner = (leaves(f"{name} {part}", one) for part, one in command.commands.items())
-        return {leaf: one for found in inner for leaf, one in found.items()}
+        context = click.Context(command)
+        found: dict[str, click.Command] = {}
+        for part in command.list_commands(context):
+            one = command.get_command(context, part)
+            assert one is not None
+            found |= leaves(f"{name} {part}", one)
+        return found
     return {name: command}
 
 

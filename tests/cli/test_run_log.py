@@ -14,6 +14,7 @@ import pytest
 from manglecp.runner import RunHeader, RunLog, verify
 from tests.cli.conftest import Run
 from tests.runner.playing import COUNT, NOOP, ROLL, Played, play
+from tests.runner.test_log import chained
 
 Write = Callable[[str, str | bytes], Path]
 
@@ -102,6 +103,30 @@ def test_a_log_without_an_end_is_taken_if_one_says_so(run: Run, played: Played, 
     document = answer(run, "verify", "run.jsonl", "--no-end")
     assert (document["records"], document["reason"]) == (4, None)
     assert "4 records, head" in run("run-log", "verify", "run.jsonl", "--no-end").stdout
+    assert run("run-log", "verify", "run.jsonl").stderr.endswith(
+        "the end of the run is missing; --no-end (end_required=False) accepts that\n"
+    )
+
+
+def test_a_log_that_was_cut_off_is_replayed_up_to_there(run: Run, played: Played, folder: Path) -> None:
+    """At every record: the run may have been killed anywhere."""
+    for count in range(1, len(played.lines)):
+        (folder / "cut.jsonl").write_bytes(b"".join(played.lines[:count]))
+        refused = answer(run, "replay", "cut.jsonl", status=1)
+        assert refused["error"] == "the end of the run is missing; --no-end (end_required=False) accepts that"
+        assert answer(run, "replay", "cut.jsonl", "--no-end") == {"ok": True, "reason": None}
+    assert "the log has no end" in run("run-log", "replay", "cut.jsonl", "--no-end").stdout
+    assert answer(run, "replay", "run.jsonl", "--no-end") == {"ok": True, **played.result.members()}
+
+
+def test_a_log_that_was_cut_off_and_forged_does_not_replay(run: Run, played: Played, folder: Path) -> None:
+    """A record is removed, and the chain is made anew."""
+    records = ["{" + line.decode()[161:-1] for line in played.lines[:-1]]  # without the two members of the chain
+    for gone in range(1, len(records) - 1):
+        kept = [record for number, record in enumerate(records) if number != gone]
+        (folder / "cut.jsonl").write_bytes(b"".join(chained(*kept)))
+        answer(run, "verify", "cut.jsonl", "--no-end")
+        assert run("run-log", "replay", "cut.jsonl", "--no-end").exit_code == 1, records[gone]
 
 
 def test_an_empty_key_is_none(run: Run, played: Played) -> None:  # noqa: ARG001

@@ -117,7 +117,7 @@ def test_wishes_reach_the_server(run: Run, url: str) -> None:
     message = json.loads(shown.stdout)
     assert message["type"] == "intent_response"
     assert [tool["disclosure_level"] for tool in message["payload"]["macro_tools"]] == ["minimal"]
-    assert message["payload"]["diagnostics"]["rule_coverage"]["rules_fired"] > 0
+    assert "rule_coverage" not in message["payload"]["diagnostics"], "the server has not switched it on"
 
 
 def test_what_a_server_or_the_client_refuses(run: Run, url: str) -> None:
@@ -130,7 +130,8 @@ def test_what_a_server_or_the_client_refuses(run: Run, url: str) -> None:
     shown = run("intent", url, "observe", "--fact", "nonsense(1)")
     assert "nonsense" in shown.stderr
     shown = run("intent", url, "wander")
-    assert "the server has no intent 'wander', only observe, diagnose_error, fix_error" in shown.stderr
+    assert "error[x-unknown_intent]: No rule of this server can match the intent 'wander'" in shown.stderr
+    assert "Did you mean 'observe'?" in run("intent", url, "obsreve").stderr
 
 
 def test_nobody_is_there(run: Run) -> None:
@@ -274,23 +275,6 @@ def test_a_credential_that_may_approve_confirms_with_the_text(
     assert done.exit_code == 0
     assert done.stderr == asked.stderr.partition("error[")[0], "the same text, and nothing else"
     assert "2. replace_file(" in done.stderr
-    assert "/api/users" in routes(guarded)
-
-
-def test_the_shell_of_an_approver_confirms_and_that_of_an_agent_does_not(
-    run: Run, guarded: tuple[str, Path], fix: tuple[str, ...]
-) -> None:
-    lines = f"load {FIX}\nintent fix_error\ninvoke apply_fix\n"
-    refused = run("shell", fix[1], "--confirm", "--token", TOKEN, stdin=lines)
-    assert (refused.exit_code, "replace_file" in refused.stderr) == (1, False)
-    approval = approval_of(refused.stderr)
-    assert "  then invoke it again\n" in refused.stderr
-    assert "/api/users" not in routes(guarded)
-    assert run("approvals", "approve", approval, "--yes", "--server", guarded[0], "--token", APPROVER).exit_code == 0
-    assert run("shell", fix[1], "--token", TOKEN, stdin=lines).exit_code == 0, "the same call again"
-    shutil.copytree(INCIDENT / "recorded" / "app", guarded[1] / "app", dirs_exist_ok=True)
-    done = run("shell", fix[1], "--confirm", "--token", BOTH, stdin=lines)
-    assert (done.exit_code, "2. replace_file(" in done.stderr) == (0, True)
     assert "/api/users" in routes(guarded)
 
 

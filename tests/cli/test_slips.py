@@ -75,8 +75,8 @@ def test_an_unknown_verb_that_resembles_none(run: Run) -> None:
 
 
 def test_an_intent_that_no_rule_is_about(run: Run, desk: Path) -> None:
-    warning = "warning: no rule names the intent 'hepl'; rules name help\n"
-    assert run("intent", "desk", "hepl").stderr == warning
+    error = "error[x-unknown_intent]: No rule of this server can match the intent 'hepl'\n  Did you mean 'help'?\n"
+    assert run("intent", "desk", "hepl").stderr == error
     assert run("intent", "desk", "help").stderr == ""
     (desk / "rules" / "any.mg").write_text('relevant("look_up", 1) :- intent(_).\n')
     assert run("intent", "desk", "hepl").stderr == "", "there is a rule about any"
@@ -102,20 +102,6 @@ def test_a_folder_that_is_missing(run: Run, desk: Path) -> None:
 def test_a_run_that_nobody_knows(run: Run) -> None:
     shown = run("runs", "resume", "r-1", "desk").stderr
     assert shown.endswith("there is no run r-1\n  `manglecp runs list` lists the runs\n")
-
-
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("intent", "an intent is missing; `help` shows the syntax"),
-        ("drop complaint", "there is no such fact; `facts` lists them"),
-        ("add", "a fact is missing: `add FACT`, and `predicates` lists the predicates"),
-        ("help hlep", "there is no command hlep; `help` lists them"),
-    ],
-)
-@pytest.mark.usefixtures("desk")
-def test_a_slip_in_the_shell(run: Run, line: str, said: str) -> None:
-    assert said in run("shell", "desk", stdin=f"{line}\n").stderr
 
 
 def test_a_server_that_is_not_there_is_told_in_a_few_lines(run: Run) -> None:

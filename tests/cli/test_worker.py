@@ -73,7 +73,7 @@ def test_once_says_what_is_left_to_a_decision(run: Run, store: Path, pack: str, 
     shown = run("worker", pack, "--workspace", str(work), "--once")
     assert shown.exit_code == 0
     assert shown.stderr.endswith(f"0 runs resumed\n1 run in needs_decision: {left}\n"), shown.stderr
-    assert "WARNING post: " in shown.stderr
+    assert "WARNING post failed (run " in shown.stderr
     assert state_of(store, left) == RunState.NEEDS_DECISION
 
 

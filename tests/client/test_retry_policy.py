@@ -46,7 +46,8 @@ def test_who_is_told_to_wait_too_long_gives_up() -> None:
 @pytest.mark.parametrize("waiting", [None, 10])
 def test_only_where_waiting_helps_the_same_is_sent_again(code: str, waiting: int | None) -> None:
     error = ServerError(code, "no", recoverable=CODES[code].recoverable, retry_after_ms=waiting)
-    helps = code in ("server_not_ready", "rate_limited") or (code == "x-macro_not_yet_valid" and waiting is not None)
+    told = code in ("x-macro_not_yet_valid", "x-unknown_intent") and waiting is not None
+    helps = code in ("server_not_ready", "rate_limited") or told
     assert is_retryable(error) is helps
 
 

@@ -14,12 +14,21 @@ PAGE = "reference/actions.md"
 
 
 def test_the_example_is_a_plugin(tmp_path: Path) -> None:
-    (code,) = (body for body in fences(PAGE) if "@action" in body)
+    (code,) = (body for body in fences(PAGE) if "def apply_patch" in body)
     plugin = tmp_path / "workspace.py"
     plugin.write_text(code)
     (tool,) = json.loads(host("--list", str(plugin)).stdout)["tools"]
     assert tool["aid"] == "AID.WORKSPACE.APPLY_PATCH.v1"
     assert tool["inputs_schema"]["properties"]["path"]["description"] == "relative to the workspace"
+
+
+def test_the_error_of_the_second_example_is_in_the_answer(tmp_path: Path) -> None:
+    (code,) = (body for body in fences(PAGE) if "def find_order" in body)
+    plugin = tmp_path / "desk.py"
+    plugin.write_text(code)
+    done = host("--run", str(plugin), "AID.DESK.FIND_ORDER.v1", stdin=b'{"inputs":{"order":"A-9"}}')
+    told = {"message": "There is no order A-9; ask the customer", "code": "x-no_order", "data_json": '{"known":1}'}
+    assert json.loads(done.stdout)["action_error"] == told
 
 
 def test_the_tiers_are_the_real_ones() -> None:

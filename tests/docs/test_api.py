@@ -24,7 +24,10 @@ def exports(package: ModuleType) -> Iterable[str]:
 
 ROOMS = ("manglecp", "manglecp.mangle", "manglecp.harness", "manglecp.client", "manglecp.testing", "manglecp.cli")
 NAMES = [(room, name) for room in ROOMS for name in exports(import_module(room))]
-API = ["Client", "Context", "Limits", "Part", "Progress", "Server", "__version__", "action", "external", "facts"]
+API = [
+    *("ActionError", "Client", "Context", "Limits", "Part", "Progress", "Server"),
+    *("__version__", "action", "external", "facts"),
+]
 """What may be imported from the package itself. Whoever changes this changes what others rely on."""
 
 

@@ -13,20 +13,20 @@ import threading
 import tomllib
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
 from manglecp.cli import cli
-from manglecp.conformance import read_plan
+from manglecp.conformance import Toolhost, check_toolhost, read_plan
+from manglecp.conformance.toolhost import Conversation
 from manglecp.server.auth.tokens import TokensFile
 from manglecp.testing import Refused, load_pack
 from manglecp.wire import receive, schema
 from manglecp.wire.clauses import read_clause
 from tests.docs.snippets import ROOT, Block, blocks, commands
 from tests.requirements.register import load
-from tests.toolhost.conversation import HOST, WORKSPACE
-from tests.toolhost.conversations.playing import Host, play
-from tests.toolhost.conversations.script import _conversation, read_cast
+from tests.toolhost.conversation import CASTS, HOST, WORKSPACE
 
 OPEN = 120.0
 """Seconds that a server may take to say that it serves, and to end, on a machine that is busy."""
@@ -240,15 +240,16 @@ def test_casts_of_the_page_are_read_and_its_conversation_is_had(tmp_path: Path) 
     roles, host, own = of("docs/how-to/check-a-toolhost.md", "toml")
     file = tmp_path / "my-cast.toml"
     file.write_text(roles.body + host.body)
-    cast = read_cast(file)
-    casts = ROOT / "tests/toolhost/conversations/casts"
-    ours = [read_cast(one) for one in sorted(casts.glob("*.toml"))]
+    empty = Toolhost(argv=tuple(HOST), plugin=WORKSPACE)
+    cast = empty.with_cast(file)
+    ours = [empty.with_cast(one) for one in sorted(CASTS.glob("*.toml"))]
     assert set(cast.roles) == {"reader", "keeper"}
     for role, members in cast.roles.items():
         assert any(members.keys() == one.roles.get(role, {}).keys() for one in ours), role
     assert cast.lease_options in [one.lease_options for one in ours]
     (shown,) = tomllib.loads(own.body)["conversation"]
-    assert play(_conversation("page", shown), Host(tuple(HOST), WORKSPACE, read_cast(casts / "workspace.toml"))) == []
+    conversation = msgspec.convert(shown, Conversation)
+    assert check_toolhost(conversation, empty.with_cast(CASTS / "workspace.toml")) == []
 
 
 def test_the_row_of_the_page_is_one_of_the_register() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -51,13 +52,13 @@ def test_the_failure_of_the_page(drafts: Path) -> None:
 
 
 @pytest.mark.usefixtures("drafts")
-def test_the_lines_for_the_shell() -> None:
-    (body,) = (body for body in fences(PAGE) if body.startswith("$ manglecp shell"))
-    command, _, lines = body.partition("\n")
-    ended = CliRunner().invoke(cli, command.split()[2:], input=lines, catch_exceptions=False)
-    assert (ended.exit_code, ended.stderr) == (0, "")
-    assert "exclusion: private drafts are not looked at" in ended.stdout
-    assert "sentences: 2" in ended.stdout
+def test_the_commands() -> None:
+    (body,) = (body for body in fences(PAGE) if body.startswith("$ manglecp intent"))
+    commands = [shlex.split(line)[2:] for line in body.splitlines()]
+    intent, call = (CliRunner().invoke(cli, command, catch_exceptions=False) for command in commands)
+    assert "exclusion: private drafts are not looked at" in intent.stdout
+    assert (call.exit_code, call.stderr) == (0, "")
+    assert "sentences: 2" in call.stdout
 
 
 def test_what_the_page_names_is_there() -> None:

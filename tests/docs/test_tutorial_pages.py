@@ -67,6 +67,11 @@ def test_writing_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         pack.intent("diagnose", facts=['failed("test_login")@[now]']).lacks("read_suspect", because="keys are not read")
 
 
+def test_running_a_goal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert follow("docs/how-to/run-a-goal.md") == 6
+
+
 def test_finding_out_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     assert follow("docs/how-to/debug-rules.md") == 4

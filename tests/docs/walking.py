@@ -39,7 +39,7 @@ def comparable(shown: str) -> str:
         (r"\bap-[0-9a-f]{32}", "APPROVAL"),
         (r"r-[0-9a-f]{32}", "RUN"),
         (r"\d{4}-\d\d-\d\d[T ][\d:.,]+Z?", "TIME"),
-        (r"(?:jw1_|sha256:)[0-9a-f…]+", "DIGEST"),
+        (r"(?:jw1_|sha256:|--head )[0-9a-f…]+", "DIGEST"),
         (r"\d+ tokens by \w+", "N tokens"),
         (r"\d+ ms", "N ms"),
         (r"in \d+\.\d+s", "in N s"),

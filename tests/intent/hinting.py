@@ -37,7 +37,7 @@ def tools(*names: str) -> str:
 
 @cache
 def domain(rules: str, policy: str = "", schema: str = SCHEMA) -> Domain:
-    return Domain.load(pack(rules, policy=policy, schema=schema))
+    return Domain.load(pack(rules, policy=policy, schema=schema, intents=("observe", "repair", "neither")))
 
 
 def evaluated(

@@ -99,6 +99,7 @@ def pack(
         ),
         limits=limits or PackLimits(),
         disclosure=disclosure or Disclosure(),
+        rule_coverage=True,
     )
     described = [action(one) if isinstance(one, str) else one for one in actions]
     written = [skill(one) if isinstance(one, str) else one for one in skills]

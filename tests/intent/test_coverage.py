@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 from manglecp.intent.domain import Domain
+from manglecp.intent.manifest_builder import manifest
 from manglecp.intent.proof_hints import rule_coverage
 from manglecp.wire.messages import RuleCoverage
 from tests.intent.answering import asked
@@ -143,6 +145,40 @@ def test_it_is_in_the_diagnostics_if_asked_for_and_only_then() -> None:
     assert "rule_coverage" not in asked(domain(RULES))["diagnostics"]
     found = asked(domain(RULES), options=asking)["diagnostics"]
     assert found["rule_coverage"]["rules_fired"] == found["rules_fired"]
+
+
+@pytest.mark.req("COV-01", "CONF-12")
+def test_without_the_setting_it_is_for_clients_that_may_see_the_rules() -> None:
+    loaded = domain(RULES)
+    off = replace(loaded, pack=replace(loaded.pack, settings=replace(loaded.pack.settings, rule_coverage=False)))
+    asking = {"x-rule_coverage": True}
+    assert "rule_coverage" not in asked(off, options=asking)["diagnostics"]
+    assert "rule_coverage" not in asked(off, options=asking, identity=USER)["diagnostics"]
+    assert "rule_coverage" in asked(off, options=asking, identity=AUDITOR)["diagnostics"]
+    for one, enabled in ((off, False), (loaded, True)):
+        announced = manifest(one).payload.extensions
+        assert isinstance(announced, dict)
+        assert (announced["x-rule_coverage"]["enabled"], announced["x-rule_coverage"]["permission"]) == (
+            enabled,
+            "explain_policy",
+        )
+
+
+@pytest.mark.req("COV-09")
+def test_rules_about_runs_are_inapplicable_to_a_request() -> None:
+    rules = """
+finished(Tool) :- ran(Tool).
+suggests("observe", fn:map(), "again") :- finished(_).
+summary("done") :- ran(_), seen(_).
+both(1) :- seen(_).
+both(2) :- ran(_).
+summary("both") :- both(_).
+"""
+    before, after = coverage(domain(RULES)), coverage(domain(RULES + rules))
+    assert details(after, "finished", "suggests") == []
+    assert details(after, "summary") == [("summary", ("both",), "dead")]
+    assert details(after, "both") == [("both", ("seen",), "dead")]
+    assert changed(before, after) == (0, 2, 4)
 
 
 @pytest.mark.req("COV-02")

@@ -232,7 +232,13 @@ def test_a_constant_that_refers_to_nothing(rules: str, told: str) -> None:
     [
         ('optional_param("see", "pth").', "see has no parameter 'pth' that could be left out"),
         ('conflicts("see", "see").', "see cannot be its own rival"),
-        ('instruction("see", 1, " ").', "the instruction is empty"),
+        ('instruction("see", 1, " ") :- intent("repair").', "the instruction is empty"),
+        ('needs_resource("see", "notes.txt", " ", 1).', "the resource has no relevance"),
+        ('instruction("see", 1, "Mind it.").', "no fact of a request decides about this instruction"),
+        (
+            'instruction(T, 1, "Mind it.") :- macro(T, _), T = "see".',
+            "no fact of a request decides about this instruction",
+        ),
         (
             'conflicts("sea", "see").\nrequires("see", "sea") :- intent("repair").',
             "see requires sea and is in conflict with it, so that it is never offered",
@@ -242,6 +248,23 @@ def test_a_constant_that_refers_to_nothing(rules: str, told: str) -> None:
 def test_a_constant_that_does_nothing_is_doubtful(rules: str, told: str) -> None:
     sea = 'macro("sea", "Sea."). macro_step("sea", 1, "look"). relevant("sea", 9).\n'
     assert warnings(pack(TOOL + sea + rules, intents=["repair"])) == [told]
+
+
+@pytest.mark.req("SKILL-04", "SKILL-14")
+def test_each_skill_is_gated_by_a_fact_of_the_request() -> None:
+    def told(rules: str, *skills: str) -> list[str]:
+        return warnings(
+            pack(TOOL + 'Decl seen(X) descr [direction("input")].\n' + rules, skills=skills, intents=["go"])
+        )
+
+    gated = 'relevant("see", 5) :- intent("go").\n'
+    orphan, constant = "no rule needs this skill", "no fact of a request decides about this needs_skill"
+    assert told(gated + 'needs_skill("see", "care") :- seen(_).', "care") == []
+    assert told(gated + 'needs_skill("see", "care") :- !seen("calm").', "care") == []
+    assert told(gated + 'needs_skill("see", S) :- skill(S), intent("go").', "care", "more") == []
+    assert told(gated + 'needs_skill("see", "care") :- seen(_).', "care", "more") == [orphan]
+    assert told(gated + 'needs_skill("see", "care").', "care") == [constant]
+    assert told(gated + 'needs_skill(T, "care") :- kind(T). kind("see").', "care") == [constant]
 
 
 def test_references_that_may_be_right() -> None:
@@ -255,7 +278,7 @@ def test_references_that_may_be_right() -> None:
     optional_param("see", "file").
     optional_param("see", "depth").
     needs_resource("see", "notes.txt", "They matter.", 1).
-    instruction("see", N, "Mind it.") :- N = 1.
+    instruction("see", N, "Mind it.") :- intent("repair"), N = 1.
     suggests("repair", {}, "Why.") :- ran("see").
     macro("sea", "Sea.").
     macro_step("sea", N, "look") :- intent("repair"), N = 5.
@@ -276,6 +299,7 @@ def test_what_variables_stand_for_is_not_guessed() -> None:
     arg_value(T, 1, "anything", "x") :- skill(T).
     arg_value("see", 1, "anything", "x").
     relevant(T, N) :- skill(T), N = 5.
+    needs_skill(T, T) :- skill(T), intent(_).
     """
     assert Domain.load(pack(rules, skills=["see"])).warnings == ()
 

@@ -55,9 +55,58 @@ def test_the_intent_decides() -> None:
     assert ask(known, "repair").selected == (Selected("mend", 100, "skeleton"),)
 
 
-@pytest.mark.req("EVAL-31", "MANI-13")
-def test_an_intent_that_no_rule_knows_gives_no_tools() -> None:
-    assert ask(None, "dance").selected == ()
+@pytest.mark.req("EVAL-31")
+def test_a_listed_intent_without_tools_gives_no_tools() -> None:
+    assert ask(domain(RULES, intents=["observe", "repair", "dance"]), "dance").selected == ()
+
+
+@pytest.mark.req("EVAL-31")
+def test_an_intent_that_no_rule_can_match_is_an_error_with_the_nearest_listed_name() -> None:
+    """Names that only rules have are for clients that may see the rules."""
+    known = domain(RULES, intents=["observe", "repair"])
+    error = refusal(known, "obsrve")
+    assert (error.code, error.row.status, error.row.recoverable) == ("x-unknown_intent", 400, True)
+    assert error.details == {"path": "$.payload.intent.name", "suggestion": "Did you mean 'observe'?"}
+    assert "'obsrve'" in error.message
+    assert refusal(domain(RULES), "obsrve").details == {
+        "path": "$.payload.intent.name",
+        "suggestion": "The manifest lists the intents of this server.",
+    }
+    auditor = Identity("auditor", frozenset({"explain_policy"}), "user")
+    told = refusal(domain(RULES), "obsrve", identity=auditor).details
+    assert told is not None
+    assert told["suggestion"] == "Did you mean 'observe'?"
+
+
+@pytest.mark.req("MANI-13")
+@pytest.mark.parametrize(
+    ("rule", "accepted"),
+    [
+        ('relevant("see", 50) :- intent("dance").', True),
+        ('relevant("see", 50) :- intent(I), seen(I).', True),
+        ('relevant("see", 50) :- intent(_), seen("red").', True),
+        ('relevant("see", 50) :- intent(I), I = "sing".', False),
+        ('relevant("see", 50) :- !intent("sing"), seen("red").', True),
+        ('relevant("see", 50) :- seen("never").', True),
+        ('relevant("see", 50).', True),
+        ('mandatory("see").', True),
+        ('relevant("see", 50) :- wanted(T). wanted("see") :- intent("dance").', True),
+        ('relevant("see", 50) :- wanted(T). wanted("see") :- intent("sing").', False),
+        ('wanted("see") :- intent("dance").', True),
+        ("counted(N) :- intent(_), N = 1.", True),
+        ('relevant("see", 50) :- intent("sing"), !intent("dance").', False),
+        (
+            'relevant("see", 50) :- near("a"). near(X) :- link(X, Y), near(Y). near(X) :- intent(X). link("a", "b").',
+            True,
+        ),
+    ],
+)
+def test_an_unlisted_intent_is_accepted_if_a_rule_can_match_it(rule: str, accepted: bool) -> None:
+    known = domain(RULES + rule)
+    if accepted:
+        ask(known, "dance")
+    else:
+        assert refusal(known, "dance").code == "x-unknown_intent"
 
 
 @pytest.mark.req("EVAL-03")
@@ -73,17 +122,38 @@ def test_facts_of_the_client_are_session_facts_whatever_they_claim() -> None:
 
 @pytest.mark.req("EVAL-02")
 def test_params_of_the_intent_are_facts_for_rules() -> None:
-    known = domain(RULES + 'relevant("see", 77) :- intent_param("much", 3).\n')
+    known = domain(RULES + 'relevant("see", 77) :- intent_param("much", 3), intent_param(_, _).\n')
     found = ask(known, params={"much": 3, "none": None, "where": {"lines": [1, 2]}})
     assert found.selected[0] == Selected("see", 77, "flesh")
     assert found.result.facts("intent_param") == [
         'intent_param("much",3)',
         'intent_param("where",["lines" : [1, 2]])',
     ]
-    error = refusal(known, params={"much": 2**70})
+    error = refusal(known, params={"many": [{"a": 2**70}]})
     assert error.code == "malformed_message"
+    assert "64 bits" in error.message
     assert error.details is not None
-    assert error.details["path"] == "$.payload.intent.params.much"
+    assert error.details["path"] == "$.payload.intent.params.many[0].a"
+
+
+@pytest.mark.req("EVAL-02")
+def test_rules_see_every_value_of_a_param_exactly() -> None:
+    """A value that a rule could not see would pass policy unseen."""
+    known = domain(RULES + 'relevant("see", 77) :- intent_param("deep", V), :match_field(V, /x, _).\n')
+    deep = {"a": [1, None, {"b": None}], "big": 2**53 + 1, "low": -(2**63), "time": {"_type": "name", "value": "/x"}}
+    (fact,) = ask(known, params={"deep": deep}).result.facts("intent_param")
+    assert fact == (
+        'intent_param("deep",["a" : [1, /null, ["b" : /null]], "big" : 9007199254740993,'
+        ' "low" : -9223372036854775808, "time" : /x])'
+    )
+
+
+@pytest.mark.req("EVAL-02")
+def test_a_param_that_no_rule_reads_is_any_json() -> None:
+    known = domain(RULES + 'relevant("see", 77) :- intent_param("much", 3).\n')
+    found = ask(known, params={"much": 3, "other": [2**80, None, {"_type": "unknown"}]})
+    assert found.result.facts("intent_param") == ['intent_param("much",3)']
+    assert refusal(known, params={"much": 2**80}).code == "malformed_message"
 
 
 def test_the_identity_is_facts_for_rules() -> None:

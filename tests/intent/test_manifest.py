@@ -154,6 +154,7 @@ def test_published_predicates() -> None:
             "temporal": True,
             "description": "How a build ended.",
             "direction": "input",
+            "x-integers": [1],
         },
         {
             "predicate": "incident_open",
@@ -252,6 +253,7 @@ def test_extensions() -> None:
         "x-why_not",
         "x-rule_coverage",
         "x-request_key",
+        "x-skills",
         "x-structured_facts",
         "x-pack_digest",
         "x-degraded",

@@ -12,7 +12,8 @@ from manglecp.invoke.approval import APPROVE, LIFETIME_MS, MAX_TEXT, OPERATOR
 from manglecp.store import Approval
 from manglecp.store.approvals import MAX_PENDING
 from manglecp.wire import WireError
-from tests.intent.packs import NOW
+from manglecp.wire.messages import Safety
+from tests.intent.packs import NOW, request
 from tests.invoke.chains import chain, effect, steps
 from tests.invoke.workshop import APPROVER, ME, Shop, invocation, shop, waiving
 
@@ -338,6 +339,9 @@ async def test_of_two_approvers_one_decides() -> None:
 async def test_approval_is_waived_only_for_every_effect_and_by_a_setting(waived: tuple[str, ...], asked: bool) -> None:
     automated = Identity("me", frozenset(), "automated", auto_confirm_effects=waived)
     async with shop(chain(steps("pay", "wipe"), actions=(PAY, WIPE))) as s:
+        (tool,) = (await s.invoker.offers.evaluate(request("go"), automated)).payload.macro_tools
+        assert isinstance(tool.safety, Safety)
+        assert tool.safety.requires_user_confirmation is asked, "the client is told"
         if asked:
             assert (await s.refused("t", {"n": 1}, identity=automated)).code == "confirmation_required"
             assert s.bench.ran == []

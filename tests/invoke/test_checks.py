@@ -199,11 +199,26 @@ async def test_a_window_ends_by_the_clock_of_the_server() -> None:
     assert "2026-01-15T12:00:10Z" in error.message
 
 
+AHEAD = "2026-01-15T12:00:01.5Z"
+LOGGED = 'Decl logged(X) temporal descr [direction("input"), untimed("now")] bound [/string].'
+RECENT = 'mandatory("t") :- intent("go"), <-[0s, 5m] logged(_).'
+
+
+@pytest.mark.parametrize("more", [{}, {"t": {"at": "now"}}])
+async def test_a_client_whose_clock_is_ahead_need_not_wait(more: dict[str, Any]) -> None:
+    """OPEN-28: the rules prove the tool by the server's clock, where the client's "now" is now."""
+    async with shop(chain(steps("look"), lasting("1h"), when=RECENT, schema=LOGGED), clock=Clock()) as s:
+        fact = {"pred": "logged", "args": ["a"], **more}
+        mine = (await s.tools(facts=[fact], eval_time=AHEAD))["t"]
+        await s.invoke(mine, {"n": 1}, evaluate=False)
+
+
 async def test_a_window_that_has_not_begun() -> None:
     """OPEN-28."""
     clock = Clock()
-    async with shop(chain(steps("look"), lasting("1h")), clock=clock) as s:
-        mine = (await s.tools(eval_time="2026-01-15T12:00:01.5Z"))["t"]
+    async with shop(chain(steps("look"), when=RECENT, schema=LOGGED), clock=clock) as s:
+        fact = {"pred": "logged", "args": ["a"], "t": {"at": AHEAD}}
+        mine = (await s.tools(facts=[fact], eval_time=AHEAD))["t"]
         error = await s.refused(mine, {"n": 1}, evaluate=False)
         assert (status(error), error.retry_after_ms) == (("x-macro_not_yet_valid", 403, True), 1_500)
         nothing_happened(s)

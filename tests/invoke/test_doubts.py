@@ -61,6 +61,17 @@ async def test_an_heir_of_a_cancelled_run_finds_out_what_happened_first() -> Non
     assert error.details["effects"] == [{"step": 1, "action": "put", "status": "undone"}]
 
 
+async def test_an_idempotent_effect_that_was_not_sent_is_not_in_doubt() -> None:
+    def put(_: dict[str, Any]) -> Any:
+        raise Fails("timeout", sent=False)
+
+    async with shop(chain(steps("put", "write"), actions=(PUT,)), {"put": put}) as s:
+        error = await s.refused("t", {"n": 1}, confirm=True)
+        assert names(s) == ["put"]
+    assert error.details is not None
+    assert (error.details["reason"], error.details["effects"]) == ("step_failed", [])
+
+
 async def test_without_time_to_find_out_a_person_has_to_say() -> None:
     async with shop(chain(steps("put", "write"), actions=(PUT,), invocation={"max_execution_ms": 200})) as s:
 

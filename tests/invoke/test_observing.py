@@ -9,7 +9,8 @@ import pytest
 
 from manglecp.invoke.calls import StepOutcome
 from manglecp.invoke.progress import events_of, summary_of
-from manglecp.wire.messages import InvokeResult
+from manglecp.wire import encode
+from manglecp.wire.messages import InvokeResponse, InvokeResult
 from tests.invoke.chains import chain, steps
 from tests.invoke.workshop import Fails, shop
 
@@ -56,8 +57,11 @@ async def test_a_step_that_failed_is_an_event_of_a_run_that_went_on() -> None:
 async def test_the_number_of_events_is_a_setting(limits: Any, most: int) -> None:
     answer = await run(steps(*["look"] * 25), invocation=limits)
     assert len(answer.observability.events) == most
-    assert answer.observability.events[-1].detail == f"{26 - most} more events are not listed"
+    assert {(one.action, one.status) for one in answer.observability.events} == {("look", "success")}
+    assert answer.observability.events_omitted == 25 - most
+    assert b'"x-events_omitted"' in encode(InvokeResponse(id="1", payload=answer))
     answer = await run(steps(*["look"] * most), invocation=limits)
+    assert b"x-events_omitted" not in encode(InvokeResponse(id="1", payload=answer))
     assert [one.action for one in answer.observability.events] == ["look"] * most
 
 
@@ -70,10 +74,10 @@ def test_events_never_exceed_their_number(most: int, failures: tuple[int, ...]) 
     ]
     events = events_of(outcomes, most)
     assert len(events) == min(most, 7)
-    listed = [one.action for one in events if one.action != "…"]
+    listed = [one.action for one in events]
     assert listed == sorted(listed)
     told = [one for one in events if one.status == "failure"]
-    assert len(told) == (len(failures) if most >= 7 else min(max(most - 1, 0), len(failures)))
+    assert len(told) == min(most, len(failures))
 
 
 @pytest.mark.req("OBS-09")
@@ -121,9 +125,21 @@ async def test_an_error_of_an_action_is_told_in_words_of_ours(kind: str, caplog:
     async with shop(chain(steps("look")), {"look": leak}) as s:
         error = await s.refused("t", {"n": 1})
         entries = str(s.ledger())
-    for text in (error.message, str(error.details), entries, caplog.text):
+    for text in (error.message, str(error.details), entries):
         assert "SELECT" not in text
         assert "hunter2" not in text
+    assert "SELECT" in caplog.text  # the operator learns the cause
+    assert "hunter2" not in caplog.text
+
+
+@pytest.mark.req("OBS-07")
+async def test_omitted_events_of_a_failed_run_are_counted() -> None:
+    rules = steps("look", "look", "look", "write")
+    async with shop(chain(rules, invocation={"max_events": 1}), {"write": fail}) as s:
+        error = await s.refused("t", {"n": 1})
+    assert error.details is not None
+    assert [event["action"] for event in error.details["events"]] == ["write"]
+    assert error.details["x-events_omitted"] == 3
 
 
 async def test_a_rule_may_say_which_tool_it_is_about() -> None:

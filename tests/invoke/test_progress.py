@@ -27,10 +27,10 @@ async def test_progress_follows_the_steps() -> None:
     async with shop(chain(steps("look", "look", "write", "look")), {"look": lambda _: {"n": "a secret"}}) as s:
         await s.invoke("t", {"n": 1}, progress=seen.append)
     assert told(seen) == [
-        ("started", "look", 0),
-        ("running", "look", 25),
-        ("running", "write", 50),
-        ("running", "look", 75),
+        ("started", "look: Does look.", 0),
+        ("running", "look: Does look.", 25),
+        ("running", "write: Does write.", 50),
+        ("running", "look: Does look.", 75),
         ("finalizing", None, 100),
     ]
 
@@ -54,7 +54,8 @@ async def test_undoing_goes_no_further_than_everything() -> None:
         ended = len(seen)
         await asyncio.sleep(0)
     percents = [one.percent for one in seen]
-    assert [one.detail for one in seen] == ["write", "write", "look", "erase", "erase", None]
+    actions = [one.detail.partition(":")[0] if one.detail else None for one in seen]
+    assert actions == ["write", "write", "look", "erase", "erase", None]
     assert percents == sorted(percents, key=lambda one: one or 0)
     assert percents[-1] == 100
     assert [one.status for one in seen] == ["started", *["running"] * 4, "finalizing"]

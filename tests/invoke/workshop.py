@@ -18,7 +18,7 @@ from manglecp.harness import MutationReady, ToolRequests
 from manglecp.intent import Domain, Identity, OfferService
 from manglecp.invoke.approval import APPROVE
 from manglecp.invoke.invoker import Invoker, InvokeSettings
-from manglecp.invoke.progress import RunObserver, progress_reporter
+from manglecp.invoke.progress import RunObserver
 from manglecp.pack import Pack
 from manglecp.store import Store, open_store
 from manglecp.toolhost import ActionResult, DispatchError, HostCall, PlanPermit, Right, failure
@@ -33,10 +33,13 @@ Work = Callable[[dict[str, Any]], Any | Awaitable[Any]]
 
 
 class Fails(Exception):
-    """What an action raises to have dispatch answer with this error."""
+    """What an action raises to have dispatch answer with this error; by default, that of a request that was sent."""
 
-    def __init__(self, kind: str = "tool_error", code: str | None = None, status: str | None = None) -> None:
-        self.error: DispatchError = failure("", kind, "it failed", code=code, status=status)  # type: ignore[arg-type]
+    def __init__(
+        self, kind: str = "tool_error", code: str | None = None, status: str | None = None, *, sent: bool = True
+    ) -> None:
+        is_lost = sent and kind in ("timeout", "crash", "parse_error")
+        self.error: DispatchError = failure("", kind, "it failed", code=code, status=status, sent=is_lost)  # type: ignore[arg-type]
 
 
 @dataclass
@@ -115,7 +118,7 @@ class Shop:
         asked = invocation(macro_id, args or {}, **payload)
 
         def watched() -> RunObserver:
-            return RunObserver(cancelled=cancel or asyncio.Event(), progress=progress_reporter(progress))
+            return RunObserver(cancelled=cancel or asyncio.Event(), on_progress=progress)
 
         try:
             answer = await self.invoker.invoke(asked, identity, watched())

@@ -11,7 +11,7 @@ import pytest
 
 from manglecp.issues import Issue, IssueMemory
 from manglecp.issues.model import Add
-from manglecp.issues.tables import ISSUES, StoredIssues
+from manglecp.issues.tables import ISSUES, SESSIONS, StoredIssues
 from manglecp.store.store import open_database
 from tests.store.postgres import postgres_url
 
@@ -36,7 +36,7 @@ class Workbench:
 
     def __init__(self, where: str | Path) -> None:
         self.where = str(where)
-        self.database = open_database(where, parts=[ISSUES])
+        self.database = open_database(where, parts=[ISSUES, SESSIONS])
         self.store = StoredIssues(self.database)
         self.clock = Watch()
         numbers = itertools.count(1)

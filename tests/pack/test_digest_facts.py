@@ -70,7 +70,7 @@ def test_a_link_within_the_pack_still_does(tmp_path: Path) -> None:
     assert Domain.load(read_pack(tmp_path)).base.evaluate([], now=0).query("code(X)") == ['code("en")']
 
 
-@pytest.mark.parametrize("name", ["code.csv.gz", "code.csv", "code.mg", "code.jsonl", "code.parquet", "code.sc"])
+@pytest.mark.parametrize("name", ["code.csv.gz", "code.csv", "code.mg", "code.jsonl", "code.sc"])
 def test_a_damaged_file_is_called_by_its_name_in_the_pack_and_once(tmp_path: Path, name: str) -> None:
     pack = read(tmp_path, {**RULES, f"facts/{name}": b"\xffz"})
     rendered = refused(lambda: Domain.load(pack)).render()

@@ -187,11 +187,14 @@ PluginAction.descriptor = lambda self: {{
 @pytest.mark.parametrize(
     ("tool", "about"),
     [
-        ('"name": "../f"', "a listed function has no name and id"),
-        ('"aid": "f"', "f: a listed function has no name and id"),
-        ('"description": 3', "f: its description is not a text"),
-        ('"side_effects": "none"', "f: its effects are not a list of words"),
-        ('"inputs_schema": []', "f: its inputs_schema is not an object"),
+        ('"name": "../f"', "the listing of a function is invalid: Expected `str` matching regex"),
+        ('"aid": "f"', "the listing of a function is invalid: Expected `str` matching regex"),
+        ('"description": 3', "the listing of a function is invalid: Expected `str`, got `int` - at `$.description`"),
+        ('"side_effects": "none"', "the listing of a function is invalid: Expected `array`, got `str`"),
+        ('"side_effects": ["a\\u200bb"]', "f: a word of its listing holds an invisible character"),
+        ('"tier": -1', "the listing of a function is invalid: Expected `int` >= 0"),
+        ('"idempotent": 1', "the listing of a function is invalid: Expected `bool`, got `int`"),
+        ('"inputs_schema": []', "the listing of a function is invalid: Expected `object`, got `array`"),
         ('"inputs_schema": {"type": "array"}', "f: its inputs_schema does not describe an object"),
         ('"inputs_schema": {"type": "object", "$ref": "http://localhost/x"}', "f: its inputs_schema refers to another"),
         (
@@ -210,7 +213,7 @@ def test_a_forged_listing_is_held_to_its_shape(tmp_path: Path, tool: str, about:
 
 
 def test_what_a_forged_listing_leaves_out_is_taken_carefully(tmp_path: Path) -> None:
-    action = read(tmp_path, {**SMALL, "actions.py": forged('"tier": -1, "idempotent": 1, "timeout": "x"')}).actions["f"]
+    action = read(tmp_path, {**SMALL, "actions.py": forged('"tier": 3')}).actions["f"]
     assert (action.tier, action.mutates, action.reversible, action.idempotent) == (3, True, False, False)
     assert action.timeout is None
 

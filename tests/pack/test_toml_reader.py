@@ -61,11 +61,11 @@ def documents(draw: st.DrawFn) -> tuple[str, dict[KeyPath, int]]:
 def test_every_key_is_found_on_its_line(document: tuple[str, dict[KeyPath, int]]) -> None:
     text, lines = document
     tomllib.loads(text)
-    places = KeyPositions("x.toml", text)
+    places = KeyPositions(text)
     assert {path: places.of(path)[0] for path in lines} == lines
 
 
 def test_what_is_inside_of_a_value_stands_where_the_value_does() -> None:
-    places = KeyPositions("x.toml", "a = 1\nb = { c = { d = [\n1, 2] } }\n")
+    places = KeyPositions("a = 1\nb = { c = { d = [\n1, 2] } }\n")
     assert places.of(("b", "c", "d", 1)) == (2, 1)
     assert places.of(("nothing",)) == (None, None)

@@ -110,8 +110,7 @@ def play(
                 log,
                 menu=menu,
                 execute=execute or World(),
-                fallback=saying(*texts or (NOOP,)),
-                policy=policy,
+                selector=policy or saying(*texts or (NOOP,)),
                 goal_done=goal_done,
                 budget=budget,
             )
@@ -119,8 +118,8 @@ def play(
     return Played(result, list(io.BytesIO(stream.kept)), log.head)
 
 
-def played_again(log: Any, execute: Any = None, *, key: bytes | None = None) -> ReplayResult:
-    return asyncio.run(replay(log, execute, key=key))
+def played_again(log: Any, *, key: bytes | None = None) -> ReplayResult:
+    return asyncio.run(replay(log, key=key))
 
 
 class _Kept(io.BytesIO):

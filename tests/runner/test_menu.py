@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from manglecp.runner import Menu, MenuAction, RunRequest
+from manglecp.runner import Menu, MenuAction, RunRequest, matches_pattern
 from manglecp.runner.log import RunnerError
 from manglecp.runner.selection import MAX_ENTRIES, MenuEntry
 
@@ -28,21 +28,20 @@ def test_the_digest_is_that_of_upstream() -> None:
 
 
 def test_a_filter_does_not_renumber() -> None:
-    menu = Menu.of([READ, NOOP, SHELL])
-    assert [one.sid for one in menu.permitted(blocked=["AID.NOOP.v1"]).entries] == ["SID0001", "SID0003"]
-    assert menu.permitted(blocked=["AID.NOOP.v1"]).get("SID0002") is None
+    menu = Menu.of([READ, NOOP, SHELL]).tagged(["tag.file", "tag.shell"])
+    assert [one.sid for one in menu.entries] == ["SID0001", "SID0003"]
+    assert menu.get("SID0002") is None
 
 
-def test_blocked_beats_allowed_and_no_list_allows_all() -> None:
-    menu = Menu.of([READ, NOOP, SHELL])
-    assert menu.permitted() == menu
-    assert [one.action for one in menu.permitted(["AID.FILE.*", "AID.SHELL.EXEC.v1"], ["AID.SHELL*"]).entries] == [READ]
+def test_a_pattern_is_an_action_id_or_the_beginning_of_some() -> None:
+    patterns = ("AID.FILE.*", "AID.SHELL.EXEC.v1")
+    assert [matches_pattern(each.aid, patterns) for each in (READ, NOOP, SHELL)] == [True, False, True]
+    assert not matches_pattern("AID.SHELL.EXEC.v10", patterns)
+    assert not matches_pattern(READ.aid, ())
 
 
 def test_a_request_names_tags_and_gets_the_meta_actions_too() -> None:
-    menu = RunRequest("goal.x.v1", candidate_tags=("tag.shell",), blocked_tools=("AID.FILE.*",)).menu(
-        [READ, NOOP, SHELL]
-    )
+    menu = RunRequest("goal.x.v1", candidate_tags=("tag.shell",)).menu([MenuAction("AID.A.v1"), NOOP, SHELL])
     assert [one.action for one in menu.entries] == [NOOP, SHELL]
 
 

@@ -17,7 +17,6 @@ from manglecp.runner import (
     ControlMode,
     EndReason,
     ExternalPolicy,
-    Payload,
     PolicyLimits,
     PolicyRefused,
     RunRequest,
@@ -26,7 +25,7 @@ from manglecp.runner import (
     Situation,
 )
 from manglecp.toolhost.dispatch.breakers import Breaker, Permit
-from tests.runner.playing import COUNT, MENU, play
+from tests.runner.playing import MENU, play
 
 SITUATION = Situation("g", "s", ControlMode.POLICY_ONLY, {"a": "é"}, MENU, "req-1")
 PYTHON = [sys.executable, "-I", "-S"]
@@ -55,17 +54,15 @@ def gone(pid: int) -> bool:
 
 
 @pytest.mark.req("IPC-07")
-@pytest.mark.parametrize("payload", Payload)
-def test_a_policy_reads_the_situation_and_picks(payload: Payload) -> None:
-    source = "open(sys.argv[-1], 'rb')" if payload is Payload.FILE else "sys.stdin.buffer"
+def test_a_policy_reads_the_situation_and_picks() -> None:
     code = (
         "import json, sys\n"
-        f"with {source} as f: said = json.loads(f.read())\n"
+        "with open(sys.argv[-1], 'rb') as f: said = json.loads(f.read())\n"
         "assert said['inputs'] == {'a': '\\xe9'} and said['request_id'] == 'req-1', said\n"
         "print('a line of log', file=sys.stderr)\n"
         "print('<PICK><' + said['menu'][1]['sid'] + '><END>')\n"
     )
-    selection = ask(policy(code, payload=payload))
+    selection = ask(policy(code))
     assert (selection.kind, selection.sid, selection.raw) == (SelectionKind.PICK, "SID0002", "<PICK><SID0002><END>\n")
 
 
@@ -262,17 +259,10 @@ def test_each_permit_of_the_breaker_is_handed_back_once(tmp_path: Path) -> None:
     assert breaker.settled == ["succeeded", "failed", "abandoned"]
 
 
-@pytest.mark.parametrize(
-    ("mode", "reason"), [(ControlMode.POLICY_ONLY, EndReason.MAX_INVALID), (ControlMode.BLENDED, EndReason.GOAL_DONE)]
-)
-def test_a_failing_policy_falls_back_only_where_the_mode_says_so(mode: ControlMode, reason: EndReason) -> None:
-    played = play(
-        RunRequest("g", control_mode=mode),
-        COUNT,
-        policy=policy("raise SystemExit(1)"),
-        goal_done=lambda state: 0 in state,
-    )
-    assert played.result.reason is reason
+def test_a_failing_policy_never_falls_back() -> None:
+    request = RunRequest("g", control_mode=ControlMode.POLICY_ONLY)
+    played = play(request, policy=policy("raise SystemExit(1)"), goal_done=lambda state: 0 in state)
+    assert played.result.reason is EndReason.MAX_INVALID
     assert played.payloads("selector_policy_raw")[0]["kind"] == "INVALID"
 
 

@@ -87,8 +87,7 @@ class Workshop:
 
     async def run(
         self,
-        fallback: Selector,
-        policy: Selector | None = None,
+        selector: Selector,
         *,
         mode: ControlMode = ControlMode.FALLBACK_ONLY,
         goal: str | None = None,
@@ -102,13 +101,12 @@ class Workshop:
                 log,
                 menu=lambda _: self.menu,
                 execute=self.execute,
-                fallback=fallback,
-                policy=policy,
+                selector=selector,
                 goal_done=lambda slots: goal is not None and 0 in slots and slots[0].content_json == goal,
             )
 
     async def again(self) -> ReplayResult:
-        return await replay(self.log, self.execute, key=b"k" * 32)
+        return await replay(self.log, key=b"k" * 32)
 
     def told(self, event: str) -> list[Any]:
         return [record.payload for record in verify(self.log).records if record.event == event]

@@ -37,7 +37,7 @@ macro("w", "Writes."). mandatory("w") :- intent("go"). macro_step("w", 1, "write
 """
 
 
-def plain_pack(rules: str = RULES, *, intents: tuple[str, ...] = ("go",), **more: Any) -> Pack:
+def plain_pack(rules: str = RULES, *, intents: tuple[str, ...] = ("go", "slow"), **more: Any) -> Pack:
     number = {"n": {"type": "integer"}}
     write = action("write", params=number, effects=("filesystem",), tier=1, mutates=True)
     return pack(rules, actions=(action("look", params=number), write), intents=intents, **more)

@@ -14,7 +14,6 @@ import pytest
 from manglecp.intent.tokens import counter
 from manglecp.invoke import InvokeSettings, PackOptions, PackRuntime
 from manglecp.pack import FolderWatcher, PackError, SandboxPolicy
-from manglecp.pack.watcher import Change
 from manglecp.server.config import ServerSettings
 from manglecp.server.core import Core
 from manglecp.server.revisions import ReloadResult, RevisionManager
@@ -119,12 +118,12 @@ async def test_a_file_that_an_editor_puts_away_for_a_moment_is_waited_for(
     settings = tmp_path / "pack.toml"
     settings.write_text("first")
 
-    class Editing(FolderWatcher[None]):
+    class Editing(FolderWatcher):
         """Somebody saves: the file is away at two looks."""
 
         looks = 0
 
-        def poll(self) -> Change:
+        def poll(self) -> bool:
             self.looks += 1
             if self.looks == 2:
                 settings.unlink()

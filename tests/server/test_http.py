@@ -6,7 +6,6 @@ import asyncio
 import json
 import ssl
 import warnings
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from manglecp.server.tls import Tls
 from manglecp.wire import CODES
 from tests.invoke.test_request_keys import Held
 from tests.server.certificates import certificate
-from tests.server.desk import PATIENCE, Tokens, cancel, desk, encoded, intent, invoke, plain_pack
+from tests.server.desk import PATIENCE, RULES, Tokens, cancel, desk, encoded, intent, invoke, plain_pack
 from tests.server.house import JSON, House, house
 from tests.server.slow import slow_evaluations
 
@@ -51,7 +50,12 @@ async def test_the_manifest_says_where_to_ask() -> None:
         manifest = answer.json()
         assert (manifest["type"], manifest["id"], manifest["payload"]["status"]) == ("manifest", None, "ready")
         ends = manifest["payload"]["endpoints"]
-        assert ends == {"intent_eval": "/evaluate", "macro_invoke": "/invoke", "x-approvals": "/approvals"}
+        assert ends == {
+            "intent_eval": "/evaluate",
+            "macro_invoke": "/invoke",
+            "x-approvals": "/approvals",
+            "x-skills": "/skills",
+        }
         status, told, _ = await post(h, ends["intent_eval"], intent("a"))
         assert (status, told["type"], told["id"]) == (200, "intent_response", "a")
         [tool] = [one for one in told["payload"]["macro_tools"] if one["name"] == "t"]
@@ -406,10 +410,11 @@ async def test_whoever_asks_too_often_is_told_when_to_come_back() -> None:
 @pytest.mark.req("SKILL-07")
 async def test_skills_are_fetched_by_their_id() -> None:
     skill = SkillText(skill_id="read logs", name="Logs", description="How to read logs", content="# Logs\nRead thém.")
-    served = replace(plain_pack(), skills={skill.skill_id: skill})
+    served = plain_pack(RULES + 'needs_skill("t", "read logs") :- intent("go").', skills=[skill])
     async with house(served, auth=Tokens({"good": USER})) as h:
         assert (await h.http.get("/skills/read%20logs")).status_code == 401
         good = {"authorization": "Bearer good"}
+        await post(h, "/evaluate", intent(), **good)
         answer = await h.http.get("/skills/read%20logs", headers=good)
         assert (answer.status_code, answer.text) == (200, skill.content)
         assert answer.headers["content-type"] == "text/markdown; charset=utf-8"

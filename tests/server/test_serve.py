@@ -335,6 +335,7 @@ def test_limits_come_from_a_file(pack: Path, tmp_path: Path) -> None:
             "macro_invoke": "/api/invoke",
             "x-approvals": "/api/approvals",
             "x-decide": "/api/decide",
+            "x-skills": "/api/skills",
         }
         assert evaluated(url).status_code == 404
         assert 429 in [evaluated(f"{url}/api").status_code for _ in range(20)]
@@ -373,6 +374,37 @@ def test_a_store_that_takes_nothing_degrades_the_server_until_it_does(tmp_path: 
         resource.prlimit(p.popen.pid, resource.RLIMIT_FSIZE, (hard, hard))
         p.until(lambda: status() == "ready")
         assert observed(2) == 200
+        assert p.end() == 0
+
+
+@pytest.mark.req("MANI-30")
+def test_a_server_without_hosts_says_so_and_no_effect_is_in_doubt(pack: Path, tmp_path: Path) -> None:
+    (pack / "actions.py").write_text(
+        'import sys\nfrom manglecp import action\n\nif "--serve" in sys.argv:\n    raise OSError("no licence")\n\n'
+        '@action(effects=["filesystem"], idempotent=True)\ndef again() -> dict:\n    """A."""\n    return {}\n\n'
+        '@action(effects=["filesystem"])\ndef once() -> dict:\n    """B."""\n    return {}\n'
+    )
+    (pack / "rules" / "a.mg").write_text(
+        "".join(
+            f'macro("t_{name}", "T."). mandatory("t_{name}") :- intent("go"). macro_step("t_{name}", 1, "{name}").\n'
+            for name in ("again", "once")
+        )
+    )
+    with process(tmp_path, "serve", str(pack), "--http", "127.0.0.1:0", "--store", ":memory:", "--degrade") as p:
+        url = p.url()
+        with httpx.Client(base_url=url, headers=JSON, timeout=PATIENCE, trust_env=False) as client:
+            tools = evaluated(url).json()["payload"]["macro_tools"]
+            assert {tool["name"] for tool in tools} == {"t_again", "t_once"}
+            for tool in tools:
+                answer = client.post("/invoke", content=encoded(invoke("i", tool["macro_id"], {}))).json()["payload"]
+                assert (answer["code"], answer["recoverable"]) == ("internal_error", False)
+                assert answer["message"] == "The server cannot start its tool hosts"
+            p.until(lambda: client.get("/health").json()["status"] == "degraded")
+            manifest = client.get(MANIFEST).json()["payload"]
+            assert (manifest["status"], list(manifest["extensions"]["x-degraded"])) == ("degraded", ["hosts"])
+            assert "no host can be started" in p.said()
+            assert "no licence" in p.said()
+            assert "no licence" not in json.dumps(manifest)
         assert p.end() == 0
 
 

@@ -170,7 +170,12 @@ async def test_the_manifest_on_http_says_where_to_ask() -> None:
         on_http = json.loads(d.core.manifest(http=True).data)
         in_session = (await client.until(lambda one: one["type"] == "manifest"))[0]
         endpoints = on_http["payload"].pop("endpoints")
-        assert endpoints == {"intent_eval": "/evaluate", "macro_invoke": "/invoke", "x-approvals": "/approvals"}
+        assert endpoints == {
+            "intent_eval": "/evaluate",
+            "macro_invoke": "/invoke",
+            "x-approvals": "/approvals",
+            "x-skills": "/skills",
+        }
         assert on_http == in_session
         assert on_http["id"] is None
         assert on_http["payload"]["auth"] == {"required": False}

@@ -1,4 +1,4 @@
-"""Talk to a host process of ours. What is said to any toolhost is in :mod:`tests.toolhost.conversations`."""
+"""Talk to a host process of ours. Conversations with any toolhost are in :mod:`manglecp.conformance`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 WORKSPACE = str(Path(__file__).parent / "plugins" / "workspace.py")
+CASTS = Path(__file__).parent / "casts"
 HOST = [sys.executable, "-m", "manglecp.toolhost.host"]
 
 # For tests of what a host takes: measuring coverage in it would be part of the answer.

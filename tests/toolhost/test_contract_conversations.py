@@ -7,61 +7,57 @@ from pathlib import Path
 
 import pytest
 
-from tests.toolhost.conversation import HOST, WORKSPACE
-from tests.toolhost.conversations.playing import Host, play
-from tests.toolhost.conversations.script import SCRIPTS, Cast, Conversation, conversations, filled, read_cast
+from manglecp.conformance import Toolhost, check_toolhost, toolhost_conversations
+from manglecp.conformance.toolhost import fill
+from tests.deadlines import patience
+from tests.toolhost.conversation import CASTS, HOST, WORKSPACE
 
 pytestmark = pytest.mark.no_cover
 
-CASTS = SCRIPTS.parent / "casts"
+OUR_CAST = CASTS / "workspace.toml"
 
 
-def _host() -> Host:
+def _host() -> Toolhost:
     foreign = shlex.split(os.environ.get("MANGLECP_TOOLHOST", ""))
     if not foreign:
-        return Host(tuple(HOST), WORKSPACE, read_cast(CASTS / "workspace.toml"))
+        return Toolhost(argv=tuple(HOST), plugin=WORKSPACE, patience=patience(30.0)).with_cast(OUR_CAST)
     cast = os.environ.get("MANGLECP_TOOLHOST_CAST")
-    plugin = os.environ["MANGLECP_TOOLHOST_PLUGIN"]
-    return Host(tuple(foreign), plugin, read_cast(Path(cast)) if cast else Cast())
+    host = Toolhost(argv=tuple(foreign), plugin=os.environ["MANGLECP_TOOLHOST_PLUGIN"], patience=patience(30.0))
+    return host.with_cast(Path(cast)) if cast else host
 
 
 TESTED = _host()
 OURS = tuple(HOST) == TESTED.argv or os.environ.get("MANGLECP_TOOLHOST_OURS") == "1"
+ALL = toolhost_conversations()
 
 
-def _playable() -> list[object]:
-    return [
-        pytest.param(each, id=f"{each.script}: {each.name}", marks=[pytest.mark.req(*each.rows)] if each.rows else [])
-        for each in conversations()
-        if TESTED.cast.plays(each) and (OURS or not each.ours)
-    ]
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.req(*each.rows)] if each.rows else [])
+        for name, each in ALL.items()
+        if not TESTED.missing_roles(each) and (OURS or not each.ours)
+    ],
+)
+def test_the_host_keeps_to_the_script(name: str) -> None:
+    assert check_toolhost(ALL[name], TESTED) == []
 
 
-@pytest.mark.parametrize("conversation", _playable())
-def test_the_host_keeps_to_the_script(conversation: Conversation) -> None:
-    assert play(conversation, TESTED) == []
+def test_our_plugin_has_every_role() -> None:
+    ours = Toolhost(argv=(), plugin="").with_cast(OUR_CAST)
+    assert [name for name, each in ALL.items() if ours.missing_roles(each)] == []
+    assert len(ALL) > 70
 
 
-def test_our_plugin_plays_every_role() -> None:
-    ours = read_cast(CASTS / "workspace.toml")
-    assert [each.name for each in conversations() if not ours.plays(each)] == []
+def test_the_command_line_is_the_same_host() -> None:
+    host = Toolhost(argv=(sys.executable, "-m", "manglecp", "toolhost"), plugin=WORKSPACE).with_cast(OUR_CAST)
+    names = ("2-run: a call that succeeds", "1-command-line: no arguments")
+    for name in (*names, "1-command-line: an unknown mode, once the plugin is loaded"):
+        assert check_toolhost(ALL[name], host) == []
 
 
-def test_every_name_is_used_once() -> None:
-    names = [f"{each.script}: {each.name}" for each in conversations()]
-    assert len(names) == len(set(names)) > 70
-
-
-def test_the_command_line_plays_the_same() -> None:
-    host = Host((sys.executable, "-m", "manglecp", "toolhost"), WORKSPACE, read_cast(CASTS / "workspace.toml"))
-    wanted = {"a call that succeeds", "no arguments", "an unknown mode, once the plugin is loaded"}
-    for conversation in conversations():
-        if conversation.name in wanted:
-            assert play(conversation, host) == []
-
-
-def test_names_are_filled_in() -> None:
+def test_names_are_replaced() -> None:
     names = {"a.b": "x", "c": [1]}
-    assert filled({"<a.b>": ["<a.b>-<a.b>", "<c>", 3]}, names) == {"x": ["x-x", [1], 3]}
+    assert fill({"<a.b>": ["<a.b>-<a.b>", "<c>", 3]}, names) == {"x": ["x-x", [1], 3]}
     with pytest.raises(KeyError):
-        filled("<nobody>", names)
+        fill("<other>", names)

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from manglecp.toolhost.dispatch import ActionResult, Catalogue, DispatchError, HostCall, HostCommand, Pool
 from manglecp.toolhost.dispatch.catalogue import prepare_call, read_catalogue
 from manglecp.toolhost.dispatch.messages import interpret_answer
+from manglecp.toolhost.leases import Audit
 from manglecp.toolhost.state import Artifact
 from tests.toolhost.dispatch.hosts import QUICK, error, nothing_left
 from tests.toolhost.peers import cpp_host
@@ -28,7 +29,13 @@ def catalogue() -> Catalogue:
     return read_catalogue(listing)
 
 
-def with_host(work: Callable[[Pool, Catalogue], Awaitable[None]], *, leases: bool = False, **environ: str) -> None:
+def with_host(
+    work: Callable[[Pool, Catalogue], Awaitable[None]],
+    *,
+    leases: bool = False,
+    audit: Audit | None = None,
+    **environ: str,
+) -> None:
     host = HostCommand(
         argv=(*ARGV, "--serve", sys.executable),
         environ=HostCommand.inherited(os.environ) | environ,
@@ -37,7 +44,7 @@ def with_host(work: Callable[[Pool, Catalogue], Awaitable[None]], *, leases: boo
     actions = catalogue()
 
     async def main() -> None:
-        async with Pool(host, size=1, timeout=20, limits=QUICK) as pool:
+        async with Pool(host, size=1, timeout=20, limits=QUICK, audit=audit) as pool:
             await work(pool, actions)
 
     with nothing_left():
@@ -148,6 +155,8 @@ def test_a_host_that_enforces_leases_is_asked_for_one_per_call() -> None:
 
 @pytest.mark.req("IPC-15", "IPC-24")
 def test_a_host_that_rates_an_action_higher_than_we_do_gets_its_lease() -> None:
+    events: list[tuple[str, object]] = []
+
     async def work(pool: Pool, actions: Catalogue) -> None:
         metrics = prepared(actions, "AID.PROC.SELF_METRICS.v1")
         assert metrics.tier == 0
@@ -163,7 +172,13 @@ def test_a_host_that_rates_an_action_higher_than_we_do_gets_its_lease() -> None:
         ):
             assert error(await pool.call(without)) == ("tool_error", "lease_refused"), "to that host it is an effect"
 
-    with_host(work, leases=True, MACHINA_LEASE_ENFORCE="1")
+    with_host(
+        work,
+        leases=True,
+        audit=lambda event, details: events.append((event, details["tier"])),
+        MACHINA_LEASE_ENFORCE="1",
+    )
+    assert set(events) == {("lease_refused", 2), ("lease_granted", 2), ("lease_used", 2)}
 
 
 @pytest.mark.req("IPC-24")

@@ -20,6 +20,11 @@ def ok(output: str, ds_state: Any = EMPTY_DELTA) -> dict[str, Any]:
     return {"ok": True, "status": "OK", "output_json": output, "error": "", "ds_state": ds_state}
 
 
+def refused(error: str, status: str = "TOOL_ERROR") -> bytes:
+    """Every member, also of an answer to no request at all."""
+    return f'{{"ok":false,"status":"{status}","output_json":"{{}}","error":"{error}","ds_state":{{}}}}'.encode()
+
+
 # ------------------------------------------------------------------------------------------------ list
 
 
@@ -133,13 +138,15 @@ def test_run_answers_with_the_whole_state() -> None:
 def test_run_that_fails_is_still_a_run() -> None:
     done = host("--run", WORKSPACE, "AID.WORKSPACE.FAIL.v1", stdin=b'{"inputs":{"how":"badly"}}')
     expected = {"ok": True, "status": "TOOL_ERROR", "output_json": "{}", "error": "ValueError: badly"}
-    assert (done.returncode, json.loads(done.stdout)) == (0, {**expected, "ds_state": {"slots": {}}})
+    answer = json.loads(done.stdout)
+    assert "raise ValueError" in answer.pop("traceback")
+    assert (done.returncode, answer) == (0, {**expected, "ds_state": {"slots": {}}})
 
 
 @pytest.mark.parametrize("stdin", [b"", b"null", b"[]", b"{", b"{} {}", b"\xff", b'{"a":NaN}', b"\xef\xbb\xbf{}"])
 def test_run_refuses_what_is_no_request(stdin: bytes) -> None:
     done = host("--run", WORKSPACE, ECHO, stdin=stdin)
-    assert (done.returncode, done.stdout) == (5, b'{"ok":false,"error":"invalid JSON request on stdin"}')
+    assert (done.returncode, done.stdout) == (5, refused("invalid JSON request on stdin"))
 
 
 @pytest.mark.req("IPC-37")
@@ -149,7 +156,7 @@ def test_run_refuses_more_than_it_may_read() -> None:
     assert host("--run", WORKSPACE, ECHO, stdin=largest + b"\n").returncode == 0
     assert host("--run", WORKSPACE, ECHO, stdin=largest + b"\n\n").returncode == 5
     done = host("--run", WORKSPACE, ECHO, stdin=largest + b" ")
-    assert (done.returncode, done.stdout) == (5, b'{"ok":false,"error":"stdin exceeds 10MB limit"}')
+    assert (done.returncode, done.stdout) == (5, refused("stdin exceeds 10MB limit"))
 
 
 # ------------------------------------------------------------------------------------------------ serve
@@ -174,12 +181,11 @@ def test_each_line_has_one_answer_in_order() -> None:
         f'{{"aid":"{ECHO}"}}\r'.encode(),
         request("echo", {"text": "\u2028\x00\ud800"}),
     )
-    refused = [{"ok": False, "error": "invalid JSON"}] * 3 + [{"ok": False, "error": "missing aid"}] * 4
-    assert answers[:8] == [ok('"a"'), *refused]
-    assert answers[8:10] == [{"ok": False, "error": "invalid JSON"}] * 2
-    unknown = {"ok": False, "status": "INVALID_PICK"}
-    assert answers[10] == {**unknown, "error": "tool not found: AID.X"}
-    assert answers[11] == {**unknown, "error": "tool not found: _lease.issue"}
+    invalid, missing = json.loads(refused("invalid JSON")), json.loads(refused("missing aid"))
+    assert answers[:8] == [ok('"a"'), *[invalid] * 3, *[missing] * 4]
+    assert answers[8:10] == [invalid] * 2
+    assert answers[10] == json.loads(refused("tool not found: AID.X", "INVALID_PICK"))
+    assert answers[11] == json.loads(refused("tool not found: _lease.issue", "INVALID_PICK"))
     assert answers[12] == ok('""')
     assert json.loads(answers[13]["output_json"]) == "\u2028\x00\ud800"
 
@@ -214,7 +220,7 @@ def test_a_last_line_needs_no_newline_and_an_empty_one_ends() -> None:
 def test_a_line_that_is_too_long_is_refused_and_skipped() -> None:
     largest = request("echo", {"text": "x"}).ljust(MAX)
     answers = serve(largest, largest + b" ", largest * 2, request("echo", {"text": "b"}))
-    too_long = {"ok": False, "error": "stdin exceeds 10MB limit"}
+    too_long = json.loads(refused("stdin exceeds 10MB limit"))
     assert answers == [ok('"x"'), too_long, too_long, ok('"b"')]
 
 
@@ -255,3 +261,39 @@ def test_a_host_leaves_at_once() -> None:
         assert process.wait(5) == 0
         # 50 ms is what a client of upstream waits; a loaded machine is slow, not wrong.
         assert time.monotonic() - start < 1
+
+
+# --------------------------------------------------------------------------------------------- other clients
+
+
+@pytest.mark.parametrize(
+    ("options", "environ"),
+    [(("--ignore-extra-inputs",), {}), ((), {"MANGLECP_TOOLHOST_IGNORE_EXTRA_INPUTS": "1"})],
+)
+def test_inputs_without_a_parameter_are_dropped_where_that_is_wanted(
+    options: tuple[str, ...], environ: dict[str, str]
+) -> None:
+    lines = [request("echo", {"text": "a", "plugin_relative_path": "x.py"}), request("echo", {"text": 7, "other": 1})]
+    assert [answer["status"] for answer in serve(*lines)] == ["INVALID_PICK", "INVALID_PICK"]
+    dropped, wrong = serve(*lines, options=options, environ=environ)
+    assert (dropped["status"], dropped["output_json"]) == ("OK", '"a"')
+    assert (wrong["status"], "/text: 7 is not a string" in wrong["error"]) == ("INVALID_PICK", True)
+
+
+def tool_exec(*arguments: str, stdin: bytes = b"{}", plugin: str = WORKSPACE) -> tuple[int, bytes]:
+    done = host("tool_exec", *arguments, stdin=stdin, environ={"MANGLECP_TOOLHOST_PLUGIN": plugin})
+    return done.returncode, done.stdout
+
+
+@pytest.mark.req("IPC-08")
+def test_the_command_line_of_upstreams_dispatch() -> None:
+    code, answer = tool_exec(ECHO, stdin=b'{"input_json":"{\\"text\\":\\"a\\"}","ds_state":{"slots":{"5":{}}}}')
+    assert (code, json.loads(answer)["output_json"], set(json.loads(answer)["ds_state"]["slots"])) == (0, '"a"', {"5"})
+    unknown = {"ok": True, "status": "TOOL_ERROR", "output_json": "{}", "error": "MISSING_TOOL: AID.X", "ds_state": {}}
+    code, answer = tool_exec("AID.X")
+    assert (code, json.loads(answer)) == (0, unknown)
+    assert tool_exec(ECHO, stdin=b"{") == (5, refused("invalid JSON on stdin"))
+    assert tool_exec() == (2, refused("missing aid"))
+    assert tool_exec(ECHO, plugin="/no/such.py")[0] == 3
+    without = host("tool_exec", ECHO)
+    assert (without.returncode, b"MANGLECP_TOOLHOST_PLUGIN" in without.stderr, without.stdout) == (2, True, b"")

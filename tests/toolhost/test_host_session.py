@@ -11,6 +11,7 @@ from manglecp.toolhost.idempotency import MAX_ENTRIES, AnswerCache
 from manglecp.toolhost.leases import input_digest, mint
 from tests.toolhost.conversation import WORKSPACE, host, request, serve
 
+REFUSED = {"ok": False, "status": "TOOL_ERROR", "output_json": "{}", "ds_state": {}}
 KEY = b"k" * 32
 WRITE = "AID.WORKSPACE.WRITE.v1"
 
@@ -38,7 +39,7 @@ def test_a_failed_action_leaves_nothing() -> None:
 
 
 def test_a_slot_that_is_none_is_the_failure_of_the_action() -> None:
-    failed, after = serve(keep(8, "a"), keep(2, "b"))
+    failed, after = serve(keep(256, "a"), keep(2, "b"))
     assert failed["status"] == "TOOL_ERROR"
     assert after["output_json"] == "[2]"
 
@@ -52,7 +53,7 @@ def test_a_refused_request_changes_nothing() -> None:
         keep(1, "a", ds_state={"delta": True, "base_digest": "0" * 64}),
         keep(2, "b"),
     )
-    assert [("ds_state" in answer) for answer in answers] == [True, False, False, False, True]
+    assert [answer["ds_state"] != {} for answer in answers] == [True, False, False, False, True]
     assert answers[2]["error"].startswith("invalid ds_state: ")
     assert (answers[3]["error"], answers[3]["expected"]) == ("state_drift", "0" * 64)
     assert answers[4]["output_json"] == "[1,2]"
@@ -84,16 +85,13 @@ def test_a_repeated_key_is_answered_from_memory() -> None:
         request("write", {"path": "a"}, idempotency_key="l"),
     )
     assert "idempotent_hit" not in first
-    assert again == {**first, "idempotent_hit": True}
-    assert conflict == {"ok": False, "error": "idempotency_conflict"}
+    assert again == {**first, "ds_state": {}, "idempotent_hit": True}
+    assert conflict == {**REFUSED, "error": "idempotency_conflict"}
     assert other_tool["output_json"] == '"x"'
     assert other_key["output_json"] == "2"
 
 
-def test_a_hit_carries_the_delta_and_a_failure_is_not_kept() -> None:
-    first, again = serve(keep(1, "a", idempotency_key="k"), keep(1, "a", idempotency_key="k"))
-    assert again["ds_state"] == first["ds_state"]
-    assert again["ds_state"]["slots"]["1"]["content_json"] == "a"
+def test_a_failure_is_not_kept() -> None:
     failures = serve(*[keep(1, "a", fail=True, idempotency_key="k")] * 2)
     assert [answer.get("idempotent_hit") for answer in failures] == [None, None]
 
@@ -148,25 +146,17 @@ def test_the_same_input_in_other_words_is_the_same_input() -> None:
     assert first["output_json"] == "1"
 
 
-def test_a_hit_moves_the_state_as_the_call_did() -> None:
-    empty: dict[str, Any] = {"slots": {}}
-    *_, hit, after = serve(
-        keep(0, "a", ds_state=empty, idempotency_key="k"),
-        keep(1, "b", ds_state=empty),
-        keep(0, "a", ds_state=empty, idempotency_key="k"),
-        keep(2, "c", ds_state={"delta": True, "slots": {}, "removed_slots": []}),
+def test_a_hit_changes_no_state() -> None:
+    """Neither by the change of the first call, nor by the state that comes with it."""
+    _, other, hit, after = serve(
+        keep(0, "a", idempotency_key="k"),
+        keep(1, "b", ds_state={"slots": {}}),
+        keep(0, "a", ds_state={"slots": {"5": {"type": "t"}}}, idempotency_key="k"),
+        keep(2, "c"),
     )
-    assert hit["idempotent_hit"] is True
-    assert after["output_json"] == "[0,2]"
-
-
-def test_a_hit_names_the_base_that_its_caller_holds() -> None:
-    first, hit = serve(
-        keep(0, "a", ds_state={"delta": True, "base_digest": state.digest_state({})}, idempotency_key="k"),
-        keep(0, "a", ds_state={"slots": {"3": {"type": "t"}}, "base_digest": "any"}, idempotency_key="k"),
-    )
-    assert first["ds_state"]["base_digest"] == state.digest_state({})
-    assert hit["ds_state"]["base_digest"] == state.digest_state({3: state.Artifact("t")})
+    assert other["output_json"] == "[1]"
+    assert (hit["idempotent_hit"], hit["ds_state"]) == (True, {})
+    assert after["output_json"] == "[1,2]"
 
 
 # ------------------------------------------------------------------------------------------------ leases
@@ -203,7 +193,7 @@ def test_a_host_with_a_key_runs_nothing_without_a_lease() -> None:
         {"_lease_token": good},
     ]
     answers = with_key(*[request("write", {"path": "a"}, call_id="c1", **call) for call in calls])
-    assert answers[0] == {"ok": False, "error": "lease_required", "tier": 1, "aid": WRITE, "call_id": "c1"}
+    assert answers[0] == {**REFUSED, "error": "lease_required", "tier": 1, "aid": WRITE, "call_id": "c1"}
     reasons = ["not_found"] * 2 + ["input_mismatch"] * 2 + ["tool_mismatch", "tier_insufficient", "expired"]
     assert [answer["reason"] for answer in answers[1:8]] == reasons
     assert all(answer["error"] == "lease_rejected" for answer in answers[1:8])
@@ -229,7 +219,7 @@ def test_tier_0_needs_a_lease_from_whoever_has_the_key_and_none_otherwise() -> N
     echo = "AID.WORKSPACE.ECHO.v1"
     lease = token({}, aid=echo, tier=0)
     bare, leased = with_key(request("echo"), request("echo", {}, call_id="c1", _lease_token=lease))
-    assert bare == {"ok": False, "error": "lease_required", "tier": 0, "aid": echo}
+    assert bare == {**REFUSED, "error": "lease_required", "tier": 0, "aid": echo}
     assert leased["status"] == "OK"
     (by_hand,) = serve(request("echo"), environ={"MACHINA_LEASE_ENFORCE": "1"})
     assert by_hand["status"] == "OK"

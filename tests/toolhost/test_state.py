@@ -55,7 +55,7 @@ def test_members_may_be_missing_or_unknown() -> None:
         {"slots": {"6abc": {}}},
         {"slots": {" 2": {}}},
         {"slots": {"02": {}}},
-        {"slots": {"8": {}}},
+        {"slots": {"256": {}}},
         {"slots": {"1": "text"}},
         {"slots": {"1": {"size_bytes": -1}}},
         {"slots": {"1": {"size_bytes": True}}},
@@ -64,7 +64,7 @@ def test_members_may_be_missing_or_unknown() -> None:
         {"delta": True, "removed_slots": ["abc"]},
         {"delta": True, "removed_slots": ["1"]},
         {"delta": True, "removed_slots": [True]},
-        {"delta": True, "removed_slots": [8]},
+        {"delta": True, "removed_slots": [256]},
         {"delta": True, "removed_slots": {}},
     ],
 )
@@ -91,7 +91,7 @@ def echo(**members: Any) -> Artifact:
 
 TEXTS = ("type", "provenance", "content_json")
 ODD: list[Any] = [
-    {8: ECHO},
+    {256: ECHO},
     {-1: ECHO},
     {True: ECHO},
     {"1": ECHO},

@@ -34,6 +34,7 @@ counted(N) :- sized("count", N).
 counted(M) :- counted(N), N < 1000000000, M = fn:plus(N, 1).
 ratio(N) :- sized("divide", M), N = fn:div(1, M).
 lasting(X) :- <-[0s, 1s] logged(X).
+told(V) :- intent_param(_, V).
 """
 POLICY: Final = 'intent_denied("Sign in to repair.") :- intent("repair"), !client_permission("admin").'
 DOMAIN: Final = Domain.load(
@@ -104,7 +105,7 @@ def test_a_request_that_meets_the_code(code: str) -> None:
 
 def test_a_parameter_that_is_no_value_is_found_whatever_it_is_called() -> None:
     request = asking()
-    request["payload"]["intent"]["params"] = {"\x1b\u202e" * 100: {"list": [1, None]}}
+    request["payload"]["intent"]["params"] = {"\x1b\u202e" * 100: {"list": [1, {"_type": "odd"}]}}
     answer = answered(request)
     check(answer, "malformed_message")
     path = answer["payload"]["details"]["path"]

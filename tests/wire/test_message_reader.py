@@ -27,6 +27,7 @@ from manglecp.wire.messages import (
     InvokeRequest,
     Manifest,
     Options,
+    SkillMessage,
     encode,
 )
 from tests.wire.message_strategies import messages
@@ -37,9 +38,10 @@ MINIMAL: dict[str, dict[str, Any]] = {
     "invoke_request": {"macro_id": "m-1", "args": {}},
     "authenticate": {"scheme": "bearer", "token": "t"},
     "x-approval_request": {"operation": "list"},
+    "x-skill_request": {},
     "cancel": {"request_id": "c-1"},
 }
-REQUESTS = ("intent_request", "invoke_request", "authenticate", "x-approval_request")
+REQUESTS = ("intent_request", "invoke_request", "authenticate", "x-approval_request", "x-skill_request")
 
 
 def envelope(type_: str = "intent_request", **changes: Any) -> dict[str, Any]:
@@ -113,7 +115,8 @@ def test_an_unknown_type_that_was_meant_to_be_another() -> None:
     assert answered["payload"]["details"] == {"path": "$.type", "suggestion": "Did you mean 'intent_request'?"}
     known = answer(envelope("ping"))["payload"]["details"]["suggestion"]
     assert known == (
-        "Types sent in this direction: authenticate, cancel, intent_request, invoke_request, x-approval_request."
+        "Types sent in this direction: authenticate, cancel, intent_request, invoke_request, x-approval_request, "
+        "x-skill_request."
     )
 
 
@@ -182,11 +185,12 @@ def test_an_absurd_version_is_not_repeated_whole() -> None:
 
 
 @pytest.mark.req("WIRE-13", "WIRE-14")
-def test_the_registry_has_twelve_types_each_with_its_direction() -> None:
+def test_the_registry_has_fourteen_types_each_with_its_direction() -> None:
     base = {"intent_request", "invoke_request"}, {"manifest", "intent_response", "invoke_response", "progress", "error"}
-    further = {"cancel", "authenticate", "x-approval_request"}, {"authenticate_response", "x-approval_response"}
-    assert set(CLIENT_TYPES) == base[0] | further[0]
-    assert set(SERVER_TYPES) == base[1] | further[1]
+    further = {"cancel", "authenticate"}, {"authenticate_response"}
+    own = {"x-approval_request", "x-skill_request"}, {"x-approval_response", "x-skill_response"}
+    assert set(CLIENT_TYPES) == base[0] | further[0] | own[0]
+    assert set(SERVER_TYPES) == base[1] | further[1] | own[1]
 
 
 @pytest.mark.req("WIRE-13", "WIRE-14")
@@ -198,6 +202,7 @@ def test_the_registry_has_twelve_types_each_with_its_direction() -> None:
         ("cancel", Cancel),
         ("authenticate", Authenticate),
         ("x-approval_request", ApprovalMessage),
+        ("x-skill_request", SkillMessage),
     ],
 )
 def test_each_type_of_a_client_is_received(type_: str, kind: type) -> None:

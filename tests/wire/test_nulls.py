@@ -90,6 +90,7 @@ def test_null_where_something_has_to_be_is_wrong_there(fact: Any, path: str | No
         ("intent_response", ("macro_tools", 0), ["output_schema", "context_injection", "validity", "metadata"]),
         ("authenticate_response", (), ["trust_level", "auto_confirm_effects"]),
         ("x-approval_response", ("approvals", 0), ["text", "approver", "run"]),
+        ("x-skill_response", ("skills", 0), ["content_type", "resources"]),
         ("manifest", (), ["endpoints", "extensions"]),
         ("manifest", ("domain",), ["categories", "affinities"]),
         ("manifest", ("intents", 0), ["required_facts", "optional_facts"]),

@@ -550,6 +550,7 @@ def test_the_schemas_of_the_manifest() -> None:
         "temporal": True,
         "description": "A line of the console.",
         "direction": "input",
+        "x-integers": [3],
     }
     assert schemas["reading"]["arg_types"] == ["string", "number", "boolean", "string", "string", "any"]
     assert schemas["tri"]["arg_types"] == ["any"]

@@ -43,7 +43,11 @@ def _leaves(verb: str) -> list[tuple[str, click.Command]]:
 
 def _below(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
     if isinstance(command, click.Group):
-        for part, inner in command.commands.items():
+        context = click.Context(command)
+        # In the order of the source; those that are imported when they are used come last.
+        for part in dict.fromkeys([*command.commands, *command.list_commands(context)]):
+            inner = command.get_command(context, part)
+            assert inner is not None
             yield from _below(f"{name} {part}", inner)
     else:
         yield name, command

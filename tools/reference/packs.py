@@ -74,6 +74,10 @@ _MEANINGS: Final = {
         "the [sandbox](../explanation/sandbox.md) profile of the hosts. A profile weaker than `strict` is a warning, "
         "and needs permission of the operator: `--allow-weaker`, or `Server(…, allow_weaker=True)`"
     ),
+    "extensions.rule_coverage": (
+        "whether every client may request the rule coverage, not only those with the permission `explain_policy`; "
+        "in the manifest: `x-rule_coverage`"
+    ),
     "extensions.structured_facts": (
         "whether clients may write facts as [clauses without a body](messages.md#structured-clauses); "
         "in the manifest: `x-structured_facts`"

@@ -177,7 +177,7 @@ def inside(*steps: str | int) -> Iterator[None]:
 def require_object(value: JSON, *steps: str | int) -> dict[str, Any]:
     """Return the value if it is an object. Raises :class:`Fault`; ``steps`` is then the path to the value."""
     if type(value) is not dict:
-        raise Fault("an object belongs here").inside(*steps)
+        raise another_format("an object belongs here", value).inside(*steps)
     return value
 
 
@@ -198,7 +198,8 @@ _FORMATS: Final = (  # the members that identify a format, and its name with the
 
 def another_format(expected: str, value: JSON) -> Fault:
     """Return the fault for a record that is not what is ``expected``; it names the format if that is known."""
-    members = value.keys() if type(value) is dict else ()
+    first = value[0] if type(value) is list and value else value
+    members = first.keys() if type(first) is dict else ()
     known = next((name for marks, name in _FORMATS if marks <= set(members)), None)
     return Fault(expected if known is None else f"{expected}; this looks like {known}")
 

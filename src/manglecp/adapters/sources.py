@@ -10,7 +10,7 @@ from manglecp.adapters.mcp import McpLog
 from manglecp.adapters.openai import OpenAILog
 from manglecp.adapters.otel import OtelLog
 from manglecp.adapters.policies import CONSTRAINTS, UNRECORDED, Binding, bind
-from manglecp.adapters.records import LogError, LogLimits, read_records, require_object, text_or_number
+from manglecp.adapters.records import LogError, LogLimits, another_format, read_records, require_object, text_or_number
 from manglecp.adapters.turns import TurnAssembler, without_derived
 from manglecp.base.text import quote
 from manglecp.harness import Evidence
@@ -44,6 +44,8 @@ class NeutralLog:
             yield from self.finish()  # the turns that began before the document
             yield {**record, "turn": {"number": self._turn_count, "line": line}}
             return
+        if "turn" not in record:
+            raise another_format("neither a document with evidence nor a row of a turn", record)
         name = str(text_or_number(record, "turn"))
         turn = self._open_turns.get(name)
         if turn is None:

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Final, NamedTuple
+from typing import Final, NamedTuple
 
 _CHUNK_BYTES: Final = 65_536
 _MAX_STDERR_BYTES: Final = 8_192
@@ -31,21 +31,20 @@ def capture(
     seconds: float,
     limit: int,
     folder: Path | None = None,
-    stdin: IO[bytes] | None = None,
     stop: threading.Event | None = None,
 ) -> ChildOutput:
     """Run a process in ``folder`` until it exits, then kill its process group and return the output.
 
     The process is killed after ``seconds``, as soon as its stdout has more than ``limit`` bytes, or when ``stop`` is
-    set. The capture ends when the process exits, even if a grandchild still holds the streams open. Without ``stdin``
-    there is no input. Raises OSError if the process cannot be started.
+    set. The capture ends when the process exits, even if a grandchild still holds the streams open. There is no input.
+    Raises OSError if the process cannot be started.
     """
     deadline = time.monotonic() + seconds
     process = subprocess.Popen(
         argv,
         cwd=folder,
         env=dict(environ),
-        stdin=subprocess.DEVNULL if stdin is None else stdin,
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,

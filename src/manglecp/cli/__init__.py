@@ -27,7 +27,6 @@ VERBS: Final = {
     "intent": "Evaluate an intent, and print the tools that are proven for it.",
     "decide": "Print whether a call is allowed, needs an approval or is denied.",
     "call": "Invoke a tool that is proven for an intent.",
-    "shell": "Use a server or a pack interactively.",
     "serve": "Serve a pack over HTTP and WebSocket, or standard streams.",
     "dev": "Serve a pack on this machine, and reload it after each edit.",
     "approvals": "List, show, approve and deny approval requests.",
@@ -40,6 +39,7 @@ VERBS: Final = {
     "policy": "Show, pin, compare and promote policy packages.",
     "conformance": "Test a server against the specification.",
     "schema": "Print the JSON Schemas of the messages.",
+    "run": "Pursue a goal with actions that a policy, rules or you select.",
     "run-log": "Verify and replay the log of a run.",
     "toolhost": "Execute the actions of a plugin in this process.",
     "completion": "Print the completion script of a shell.",
@@ -47,7 +47,7 @@ VERBS: Final = {
 # The verbs that --help describes; the others are only named there, so that it fits a screen.
 GROUPS: Final = {
     "Write rules and packs": ("new", "check", "fmt", "eval", "query"),
-    "Evaluate and invoke": ("intent", "decide", "call", "approvals", "shell"),
+    "Evaluate and invoke": ("intent", "decide", "call", "approvals"),
     "Serve, execute and audit": ("serve", "dev", "runs", "worker", "ledger", "harness"),
 }
 INTERRUPTED: Final = 130  # exit status
@@ -98,7 +98,7 @@ class _Verbs(click.Group):
             formatter.write(f"{heading}:\n")
             for verb in verbs:
                 formatter.write(f"  {verb:<{width}}  {VERBS[verb]}\n")
-        formatter.write(f"Also {', '.join(verb for verb in VERBS if verb not in grouped)}.\n")
+        formatter.write(f"Also {' '.join(verb for verb in VERBS if verb not in grouped)}.\n")
         formatter.write("manglecp COMMAND -h describes a command.\n")
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -142,7 +142,7 @@ evaluation_options: Final = group(
         metavar="[NAME=]FILE",
         multiple=True,
         callback=_fact_files,
-        help="A file of facts: .mg, .jsonl, .csv, .parquet or .sc, also with .gz. May be given several times.",
+        help="A file of facts: .mg, .jsonl, .csv or .sc, also with .gz. May be given several times.",
     ),
     click.option(
         "--now",

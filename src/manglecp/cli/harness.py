@@ -1,4 +1,4 @@
-"""``manglecp harness``: extract the turns of logs as evidence, and judge them."""
+"""``manglecp harness``: extract the turns of logs as evidence, and judge them; sessions of work."""
 
 from __future__ import annotations
 
@@ -25,7 +25,21 @@ SOURCES: Final = ("anthropic", "openai", "mcp", "otel", "jsonl")
 _Command = TypeVar("_Command", bound=Callable[..., None])
 
 
-@click.group("harness")
+class _Group(click.Group):
+    """Imports the verbs of sessions, which need a store, when they are used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*super().list_commands(ctx), "session", "work"]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in ("session", "work"):
+            from manglecp.cli import session
+
+            return session.command if cmd_name == "session" else session.work
+        return super().get_command(ctx, cmd_name)
+
+
+@click.group("harness", cls=_Group)
 def command() -> None:
     """Judge the turns of an agent: whether each result and change is backed by evidence.
 
@@ -125,6 +139,7 @@ def _lines(judgement: Judgement) -> Iterator[str]:
 
 def _check_log(log: str, source: str, policy: str | None, strict: bool, as_json: bool) -> None:
     verdict_counts = {"accepted": 0, "rejected": 0, "invalid": 0}
+    unhandled: set[str] = set()  # messages about stop reasons
 
     def verdict_lines() -> Iterator[str]:
         for document in _read_turns(log, source, policy, strict):
@@ -138,6 +153,7 @@ def _check_log(log: str, source: str, policy: str | None, strict: bool, as_json:
                 yield json_text({**turn, **error.as_json()}) if as_json else f"{name}: invalid"
                 continue
             verdict_counts[judgement.result] += 1
+            unhandled.update(row.message for row in judgement.findings if row.where == "protocolState")
             if as_json:
                 yield json_text({**turn, **judgement.as_json()})
             else:
@@ -148,6 +164,8 @@ def _check_log(log: str, source: str, policy: str | None, strict: bool, as_json:
     finally:  # also after an error of the log, for the turns before it
         summary = [f"{number} {verdict}" for verdict, number in verdict_counts.items() if number]
         print_stderr(f"{count(sum(verdict_counts.values()), 'turn')}: {', '.join(summary) or 'nothing to check'}")
+        if any("stop reason unrecorded" in message for message in unhandled):
+            print_stderr(f"the log has no stop reasons; --policy {TRANSCRIPT} is for such logs")
     if verdict_counts["invalid"] or verdict_counts["rejected"]:
         raise click.exceptions.Exit(INVALID if verdict_counts["invalid"] else REJECTED)
 

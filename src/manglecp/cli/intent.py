@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ from manglecp.cli.output import ProgressLine, print_stderr, refuse, write_lines
 from manglecp.cli.servers import ServerOptions, run_with_client, server_options, target_argument
 
 if TYPE_CHECKING:  # the command line is checked before these packages are loaded
-    from manglecp.intent import Domain, Identity
+    from manglecp.intent import Identity
     from manglecp.wire.messages import IntentResponse
 
 
@@ -100,9 +100,6 @@ def _evaluate_at_server(url: str, server: ServerOptions, payload: dict[str, Any]
 
     async def evaluate(client: Client) -> EvaluationResult:
         intent = payload["intent"]
-        announced = [description.name for description in client.manifest.intents]
-        if announced and intent["name"] not in announced and not as_json:
-            print_stderr(f"warning: the server has no intent {intent['name']!r}, only {', '.join(announced)}")
         return await client.evaluate(
             intent["name"],
             intent["params"],
@@ -142,31 +139,7 @@ def _evaluate_locally(
         refuse_request(error, identity, as_json=as_json)
     full_tools = {definition.macro_id: describe_fully(definition) for definition in answer.definitions}
     why = payload["options"]["include_proof_hints"]
-    warnings = _intent_warnings(domain, payload["intent"]["name"])
-    _print(answer.response, warnings, as_json=as_json, by_id=full_tools, why=why, invalid_count=len(answer.flaws))
-
-
-def _intent_warnings(domain: Domain, name: str) -> Iterator[str]:
-    """Yield a warning if the pack does not announce the intent, or announces none and no rule names this one."""
-    announced = [intent.name for intent in domain.pack.settings.intents]
-    if announced and name not in announced:
-        yield f"warning: the pack has no intent {name!r}, only {', '.join(announced)}"
-    if not announced and (rule_intents := _intents_of_rules(domain)) and name not in rule_intents:
-        yield f"warning: no rule names the intent {name!r}; rules name {', '.join(rule_intents)}"
-
-
-def _intents_of_rules(domain: Domain) -> list[str]:
-    """Return the intents that rules of the pack name; none if a rule matches any intent."""
-    from manglecp.mangle.syntax import Literal
-
-    pack_files = {source.name for source in domain.pack.sources}
-    first_args = set()
-    for rule in domain.program.rules:
-        if rule.clause.span is not None and rule.clause.span.source.name in pack_files:
-            atoms = (premise.atom for premise in rule.clause.premises if isinstance(premise, Literal))
-            first_args |= {atom.args[0] for atom in atoms if atom.predicate == "intent"}
-    names = [arg for arg in first_args if isinstance(arg, str)]  # the others are variables
-    return sorted(names) if len(names) == len(first_args) else []
+    _print(answer.response, (), as_json=as_json, by_id=full_tools, why=why, invalid_count=len(answer.flaws))
 
 
 def _print(response: IntentResponse, warnings: Iterable[str], *, as_json: bool, **details: Any) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import re
 import shlex
@@ -27,15 +28,7 @@ from manglecp.cli.output import ProgressLine, print_stderr, write_lines
 from manglecp.cli.servers import Approver, ServerOptions, approval_lines, prompt_for_approval, run_with_client
 from manglecp.client import Client, Tool
 from manglecp.intent import Identity, request_message
-from manglecp.invoke import (
-    Invoker,
-    OpenPacks,
-    OperatorApprovals,
-    RunObserver,
-    RunResponse,
-    open_packs,
-    progress_reporter,
-)
+from manglecp.invoke import Invoker, OpenPacks, OperatorApprovals, RunObserver, RunResponse, open_packs
 from manglecp.store import RunState, StoreError
 from manglecp.wire import WireError, encode, messages, read_instant
 
@@ -54,23 +47,22 @@ class CallRequest:
     tool: str
     args: Mapping[str, str]
     confirm: bool
-    approval: str | None  # the id of an approval request that was approved
-    wait_seconds: float
-    request_key: str | None
-    as_json: bool
+    approval: str | None = None  # the id of an approval request that was approved
+    wait_seconds: float = 0.0
+    request_key: str | None = None
+    as_json: bool = False
 
 
 async def call_locally(folder: Path, request: CallRequest, identity: Identity, runtime: RuntimeOptions) -> int:
     """Invoke a tool of the pack in this process, print the result, and return the exit status."""
-    host_lines: list[str] = []  # may contain secrets: only for the owner of the machine
-    on_failure = append_failures_to(host_lines) if identity.trust == LOCAL else None
     clock = clock_starting_at(request.payload["eval_time"])
-    with ExitStack() as progress_stack:
+    # Logs and failures of actions are only for the owner of the machine.
+    with show_action_log(visible=identity.trust == LOCAL) as host_lines, ExitStack() as progress_stack:
         progress = progress_stack.enter_context(ProgressLine("loading"))
-        opening = open_packs([runtime.for_pack(folder)], runtime.open_store, clock=clock, on_failure=on_failure)
+        opening = open_packs([runtime.for_pack(folder)], runtime.open_store, clock=clock)
         async with opening as opened:
             progress.doing = "evaluating"
-            session = _LocalSession(request, identity, opened)
+            session = LocalSession(request, identity, opened)
             try:
                 tool = await session.prove()
                 progress_stack.close()  # the progress line would overwrite a prompt
@@ -94,13 +86,27 @@ def local_approval_options(runtime: RuntimeOptions, clock: Callable[[], int]) ->
     return "" if runtime.location is None else f" --store {shlex.quote(runtime.location)}"
 
 
-def append_failures_to(lines: list[str]) -> Callable[[str, str], None]:
-    """Return a callback that appends the last lines which a host wrote about a failed call."""
+@contextlib.contextmanager
+def show_action_log(*, visible: bool = True) -> Iterator[list[str]]:
+    """Print what actions log on standard error; yield a list that gets a line for each failed call."""
+    failures: list[str] = []
+    handler = logging.Handler()
 
-    def append(action: str, detail: str) -> None:
-        lines.extend(f"  {action}: {line}" for line in detail.strip().splitlines()[-_MAX_HOST_LINES:])
+    def emit(record: logging.LogRecord) -> None:
+        action, failure = getattr(record, "action", ""), getattr(record, "failure", None)
+        if visible and failure is not None:
+            failures.extend(f"  {action}: {line}" for line in failure.splitlines()[-_MAX_HOST_LINES:])
+        elif visible:
+            print_stderr(f"{record.levelname.lower()}: {record.getMessage()}")
 
-    return append
+    handler.emit = emit  # type: ignore[method-assign]
+    logger = logging.getLogger("manglecp.actions")
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    try:
+        yield failures
+    finally:
+        logger.removeHandler(handler)
 
 
 def exit_status(response: RunResponse) -> int:
@@ -109,7 +115,7 @@ def exit_status(response: RunResponse) -> int:
     return INTERRUPTED if response.code == "cancelled" else 1
 
 
-class _LocalSession:
+class LocalSession:
     """One invocation of a tool of an open pack, by the owner of this machine in the role of ``identity``."""
 
     def __init__(self, request: CallRequest, identity: Identity, opened: OpenPacks) -> None:
@@ -119,10 +125,13 @@ class _LocalSession:
         self._invoker: Invoker = opened.invokers[0]
         self._approver = Approver(OperatorApprovals(self._invoker.approvals), self._approve)
 
+    async def tools(self) -> tuple[messages.MacroTool, ...]:
+        """Return all tools that are proven for the intent."""
+        return tuple((await self._evaluate({"disclosure_preference": "full"})).payload.macro_tools)
+
     async def prove(self) -> messages.MacroTool:
         """Return the requested tool. Raises :class:`NotProven` with the reasons."""
-        answer = await self._evaluate({"disclosure_preference": "full"})
-        tools = answer.payload.macro_tools
+        tools = await self.tools()
         for tool in tools:
             if tool.name == self._request.tool:
                 return tool
@@ -159,7 +168,7 @@ class _LocalSession:
         with ProgressLine("running") as progress, cancel_on_interrupt() as cancel:
             resume_task = asyncio.create_task(self._resume_earlier_run())
             try:
-                observer = RunObserver(cancelled=cancel, progress=progress_reporter(progress_callback(progress)))
+                observer = RunObserver(cancelled=cancel, on_progress=progress_callback(progress))
                 return (await self._invoker.invoke(request, self._identity, observer)).payload
             finally:
                 resume_task.cancel()

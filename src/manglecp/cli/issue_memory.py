@@ -21,7 +21,7 @@ from manglecp.store import parse_location
 
 if TYPE_CHECKING:
     from manglecp.harness import MutationReady
-    from manglecp.issues import Issue, IssueMemory, IssueView, Lease
+    from manglecp.issues import Issue, IssueView, Lease, SessionMemory
 
 database = click.option(
     "--db",
@@ -76,12 +76,12 @@ class IssueOptions(NamedTuple):
                 store.close()
 
     @contextmanager
-    def memory(self, *, create: bool = False) -> Iterator[IssueMemory]:
+    def memory(self, *, create: bool = False) -> Iterator[SessionMemory]:
         """Open the memory, which must exist unless ``create``. A store error ends the process."""
-        from manglecp.issues import IssueMemory
+        from manglecp.issues import SessionMemory
 
         with self.store(create=create) as store:
-            yield IssueMemory(store, clock=system_clock, new_id=_new_id)
+            yield SessionMemory(store, clock=system_clock, new_id=_new_id)
 
     @contextmanager
     def view(self, as_of: int | None = None) -> Iterator[IssueView]:

@@ -32,6 +32,7 @@ from manglecp.harness.policy import (
     read_package,
     read_pin,
     read_reports,
+    work_package,
 )
 
 
@@ -39,9 +40,9 @@ def load_package(name: str) -> PolicyPackage:
     """Read the package in a folder, or the built-in one of that name. Raises :class:`.PolicyError`."""
     folder = Path(name)
     if not folder.is_dir():
-        if name == "observe":
-            return observe_package()
-        raise click.UsageError(f"there is no folder {click.format_filename(name)}; the built-in package is `observe`")
+        if (built_in := {"observe": observe_package, "work": work_package}.get(name)) is not None:
+            return built_in()
+        raise click.UsageError(f"there is no folder {click.format_filename(name)}; built in are `observe` and `work`")
     files = sorted(path for path in folder.iterdir() if path.suffix in ENDINGS)
     return read_package({path.name: read(str(path)) for path in files})
 
@@ -96,8 +97,8 @@ P = ParamSpec("P")
 def command() -> None:
     """Show, pin, compare and promote policy packages.
 
-    PACKAGE is a folder of documents, TOML or JSON, or `observe`, the built-in package. Exit status: 0 success, or no
-    difference; 1 refused, or a difference; 2 a file is not valid.
+    PACKAGE is a folder of documents, TOML or JSON, or a built-in package, `observe` or `work`. Exit status: 0 success,
+    or no difference; 1 refused, or a difference; 2 a file is not valid.
     """
 
 
@@ -111,7 +112,7 @@ _pin = click.option(
 )
 
 
-def _report_invalid_files(verb: Callable[P, None]) -> Callable[P, None]:
+def report_invalid_files(verb: Callable[P, None]) -> Callable[P, None]:
     """Return a verb that prints a ``PolicyError`` and ends with status 2."""
 
     @wraps(verb)
@@ -132,7 +133,7 @@ def _report_invalid_files(verb: Callable[P, None]) -> Callable[P, None]:
 @command.command("show")
 @_package
 @as_json
-@_report_invalid_files
+@report_invalid_files
 def show(package: str, as_json: bool) -> None:
     """Print the digest of PACKAGE and of each of its documents."""
     loaded = load_package(package)
@@ -152,7 +153,7 @@ def show(package: str, as_json: bool) -> None:
 @click.argument("other", metavar="[OTHER]", required=False)
 @_pin
 @as_json
-@_report_invalid_files
+@report_invalid_files
 def diff(package: str, other: str | None, pin_file: Path | None, as_json: bool) -> None:
     """Print each difference between the pinned package and PACKAGE, or between PACKAGE and OTHER."""
     if other is not None and pin_file is not None:
@@ -178,7 +179,7 @@ def diff(package: str, other: str | None, pin_file: Path | None, as_json: bool) 
 @_package
 @_pin
 @as_json
-@_report_invalid_files
+@report_invalid_files
 def pin(package: str, pin_file: Path | None, as_json: bool) -> None:
     """Record the digests of PACKAGE as those in force.
 
@@ -222,7 +223,7 @@ def _refuse_changed(path: Path, pinned: Pin, changed: Sequence[DocumentDifferenc
 )
 @_pin
 @as_json
-@_report_invalid_files
+@report_invalid_files
 def promote_command(
     package: str, evaluation: str, red_team: str, evidence: tuple[str, ...], pin_file: Path | None, as_json: bool
 ) -> None:

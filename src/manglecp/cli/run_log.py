@@ -24,18 +24,21 @@ def command() -> None:
     """Verify and replay the log of a run. No action is executed."""
 
 
+key_option: Final = click.option(
+    "--key-file", metavar="FILE", type=files.FILE, help="A file with the key that seals the log."
+)
 _log_options = files.combine(
     click.argument("file", metavar="FILE", type=files.FILE),
     click.option("--head", metavar="HASH", help="The expected last hash, from a copy stored elsewhere."),
-    click.option("--key-file", metavar="FILE", type=files.FILE, help="A file with the key that sealed the log."),
+    key_option,
+    click.option("--no-end", is_flag=True, help="Accept a log without an end record, such as one of the C++ runner."),
     as_json,
 )
 
 
 @command.command("verify", short_help="Verify the hash chain.")
 @_log_options
-@click.option("--no-end", is_flag=True, help="Accept a log without an end record, such as one of the C++ runner.")
-def verify(file: str, head: str | None, key_file: str | None, as_json: bool, no_end: bool) -> None:
+def verify(file: str, head: str | None, key_file: str | None, no_end: bool, as_json: bool) -> None:
     """Verify the hash chain: report a record that was changed, removed or moved.
 
     A writer of the file can replace the whole chain. Detect that with --key-file, or with --head and a hash that is
@@ -45,7 +48,7 @@ def verify(file: str, head: str | None, key_file: str | None, as_json: bool, no_
 
     try:
         with _open_lines(file) as lines, ProgressLine("verifying"):
-            log = verify_log(lines, key=_read_key(key_file), head=head, end_required=not no_end)
+            log = verify_log(lines, key=read_key(key_file), head=head, end_required=not no_end)
     except BrokenLog as error:
         _refuse(file, error.line, error.reason, as_json)
     end = log.records[-1].payload
@@ -58,7 +61,7 @@ def verify(file: str, head: str | None, key_file: str | None, as_json: bool, no_
 
 @command.command("replay")
 @_log_options
-def replay(file: str, head: str | None, key_file: str | None, as_json: bool) -> None:
+def replay(file: str, head: str | None, key_file: str | None, no_end: bool, as_json: bool) -> None:
     """Verify the log, then replay the run with the recorded responses.
 
     Menus, selections, patches, states and the end must equal the recorded ones.
@@ -69,14 +72,15 @@ def replay(file: str, head: str | None, key_file: str | None, as_json: bool) -> 
 
     try:
         with _open_lines(file) as lines, ProgressLine("replaying"):
-            outcome = asyncio.run(replay_log(lines, key=_read_key(key_file), head=head))
+            outcome = asyncio.run(replay_log(lines, key=read_key(key_file), head=head, end_required=not no_end))
     except BrokenLog as error:
         _refuse(file, error.line, error.reason, as_json)
-    if outcome.result is None:
-        diverged = outcome.divergence
-        assert diverged is not None
+    if (diverged := outcome.divergence) is not None:
         details = {"step": diverged.step, "recorded": diverged.recorded, "replayed": diverged.replayed}
         _refuse(file, diverged.line, "the replay differs from the record", as_json, **details)
+    if outcome.result is None:
+        print_result({"ok": True, "reason": None}, ["ok: up to the last record; the log has no end"], as_json=as_json)
+        return
     line = f"ok: {outcome.result.reason} after {count(outcome.result.steps, 'step')}"
     print_result({"ok": True, **outcome.result.members()}, [line], as_json=as_json)
 
@@ -98,7 +102,7 @@ def _open_lines(file: str) -> Iterator[Iterator[bytes]]:
         yield read(stream)
 
 
-def _read_key(file: str | None) -> bytes | None:
+def read_key(file: str | None) -> bytes | None:
     if file is None:
         return None
     key = files.read(file, _MAX_KEY_BYTES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,19 +60,30 @@ def list_(state: str | None, limit: int, as_json: bool, location: str | None) ->
     print_result([_document(view) for view in views], lines, as_json=as_json)
 
 
-@command.command("show", short_help="Show one run: its steps, and the decision it needs.")
+@command.command("show", short_help="Show one run: its steps, its failures, and the decision it needs.")
 @click.argument("run", metavar="RUN")
 @as_json
 @store_option
-def show(run: str, as_json: bool, location: str | None) -> None:
-    """Show one run: its steps with their outcomes, and the decision it needs."""
-    from manglecp.store import NoRun
+@key_option
+def show(run: str, as_json: bool, location: str | None, store_key: bytes | None) -> None:
+    """Show one run: its steps with their outcomes, why actions failed, and the decision it needs.
 
-    with open_existing_store(location) as store, store.read_transaction() as tx:
+    Of a run without effects, only the failures are stored.
+    """
+    from manglecp.store import NoRun, Unusable
+
+    with open_existing_store(location, store_key) as store, store.read_transaction() as tx:
         view = store.runs.show(tx, run)
-        if view is None:
+        try:
+            failures = (store.runs.failures(tx, run) or b"").decode()
+        except Unusable as error:  # the other values are not sealed
+            failures = str(error)
+        if view is None and not failures:
             raise NoRun(run)
-    print_result(_document(view, with_steps=True), _detail_lines(view), as_json=as_json)
+    document: dict[str, Any] = {"run_id": run} if view is None else _document(view, with_steps=True)
+    lines = [f"run {run}: without effects, so only its failures are stored"] if view is None else _detail_lines(view)
+    failure_lines = map(escape_invisible, ["", *failures.splitlines()] if failures else ())
+    print_result({**document, "failures": failures}, chain(lines, failure_lines), as_json=as_json)
 
 
 @command.command("decide")
@@ -156,14 +168,12 @@ async def _resume(
     """Execute the run, print its result, and return the exit status."""
     import asyncio
 
-    from manglecp.cli.invocation import append_failures_to, cancel_on_interrupt, exit_status, print_response
+    from manglecp.cli.invocation import cancel_on_interrupt, exit_status, print_response, show_action_log
     from manglecp.cli.output import ProgressLine
     from manglecp.invoke import decode_response, open_packs
 
-    host_lines: list[str] = []
-    on_failure = append_failures_to(host_lines)
-    opening = open_packs([runtime.for_pack(folder)], runtime.open_store, current=auth.current, on_failure=on_failure)
-    with ProgressLine("loading") as progress:
+    opening = open_packs([runtime.for_pack(folder)], runtime.open_store, current=auth.current)
+    with show_action_log() as host_lines, ProgressLine("loading") as progress:
         async with opening as opened:
             (invoker,) = opened.invokers
             identity = _prepare_takeover(opened.store, run, invoker.domain.digest, operator)

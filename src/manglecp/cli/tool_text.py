@@ -176,6 +176,8 @@ def answer_lines(answer: InvokeResult) -> Iterator[str]:
         for name, value in answer.result.items():
             yield from _value_lines(name, value)
     yield from _event_lines(msgspec.to_builtins(answer.observability.events))
+    if omitted := answer.observability.events_omitted:
+        yield f"  {omitted} more steps without an event"
     yield from _delta_lines(answer.state_delta.asserts, answer.state_delta.retract)
     following = answer.next
     if following.suggested_intents or following.continuation_facts:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from manglecp.base.text import escape_invisible
 from manglecp.cli.options import PACK, RuntimeOptions, report_pack_errors, runtime_options, tokens_option
 from manglecp.cli.output import ProgressLine, count, print_stderr
 
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from manglecp.store import Store
 
 _MAX_COUNTED_RUNS: Final = 100
-_MAX_DETAIL: Final = 2_000  # characters of a failure's detail, from its end
 
 
 @click.command("worker")
@@ -70,7 +68,7 @@ async def _work(
     async with contextlib.AsyncExitStack() as stack:
         with ProgressLine("loading"):
             packs = list(map(runtime.for_pack, folders))
-            opening = open_packs(packs, runtime.open_store, current=auth.current, on_failure=_log_failure)
+            opening = open_packs(packs, runtime.open_store, current=auth.current)
             opened = await stack.enter_async_context(opening)
         worker = Worker(opened.invokers, at_once=at_once)
         _stop_on_signals(worker.stop)
@@ -87,13 +85,6 @@ async def _work(
         domains = [invoker.domain for invoker in opened.invokers]
         print_stderr(f"waiting for runs of {', '.join(f'{domain.pack.name} {domain.digest}' for domain in domains)}")
         await worker.run()
-
-
-def _log_failure(action: str, detail: str) -> None:
-    """Log the detail of a failed action, which clients do not get."""
-    logging.getLogger("manglecp.worker").warning(
-        "%s: %s", action, escape_invisible(" ".join(detail.split())[-_MAX_DETAIL:])
-    )
 
 
 def _find_undecided(store: Store, runs: Collection[str]) -> set[str]:

@@ -77,6 +77,8 @@ class BlockingClient:
     upgrade = _blocking(Client.upgrade)
     invoke = _blocking(Client.invoke)
     follow = _blocking(Client.follow)
+    skills = _blocking(Client.skills)
+    skill = _blocking(Client.skill)
     approvals = _blocking(Client.approvals)
     approval = _blocking(Client.approval)
     approve = _blocking(Client.approve)

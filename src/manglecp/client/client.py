@@ -333,6 +333,22 @@ class Client(Connection):
         assert isinstance(response, messages.DecideResponse)
         return response.payload
 
+    async def skills(self) -> tuple[messages.Skill, ...]:
+        """Return the skills that the tools refer to which are offered to this client now, without their texts."""
+        return await self._read_skills(None)
+
+    async def skill(self, skill_id: str) -> messages.Skill:
+        """Return a skill with its complete text, while a tool that is offered to this client refers to it."""
+        return (await self._read_skills(skill_id))[0]
+
+    async def _read_skills(self, skill_id: str | None) -> tuple[messages.Skill, ...]:
+        payload = messages.SkillPayload(skill_id=skill_id)
+        response = await self._exchange(
+            lambda id_: messages.SkillMessage(id=id_, payload=payload), may_repeat=lambda: True
+        )
+        assert isinstance(response, messages.SkillResponse)
+        return response.payload.skills
+
     async def approvals(self) -> tuple[messages.ApprovalView, ...]:
         """Return the pending approval requests that this credential may decide, without their texts."""
         return await self._send_approval("list")

@@ -103,6 +103,8 @@ def _violation_texts(details: Mapping[str, Any]) -> Iterator[str]:
         if isinstance(error, Mapping):
             yield f"{error.get('path') or '/'}: {error.get('message', '')}"
     yield from (f"Predicate '{name}' is needed" for name in _list(details, "missing_facts"))
+    if isinstance(advice := details.get("suggestion"), str):
+        yield advice
 
 
 def _list(details: Mapping[str, Any], member: str) -> list[Any] | tuple[Any, ...]:

@@ -40,6 +40,7 @@ _SHAPES: Final[Mapping[ArgType, Shape]] = {
     "boolean": Shape(union((Singleton(TRUE), Singleton(FALSE)))),
     "any": ANYTHING,
 }
+_INTEGER: Final = Shape(NUMBER)
 _MAX_ARITY: Final = 1_024  # predicates of larger arity count as unlisted: a manifest must not exhaust memory
 # The fact by which a client asks for the full definition of a tool; no manifest has to list it.
 _UPGRADE: Final = PublishedPredicate(Schema(UPGRADE, (Shape(STRING),)), "input", ("string",))
@@ -161,7 +162,8 @@ def _published_predicate(listed: PredicateSchema, *, temporal: bool) -> Publishe
     if len(types) != listed.arity:  # the manifest leaves them out, or is inconsistent
         types = ["any"] * listed.arity
     names = None if listed.arg_names is UNSET or len(listed.arg_names) != listed.arity else listed.arg_names
-    shapes = tuple(_SHAPES[type_] for type_ in types)
+    integers = () if listed.integers is UNSET else listed.integers
+    shapes = tuple(_INTEGER if i in integers else _SHAPES[type_] for i, type_ in enumerate(types))
     schema = Schema(listed.predicate, shapes, names, temporal=temporal and listed.temporal)
     return PublishedPredicate(schema, listed.direction, tuple(types))
 

@@ -108,6 +108,11 @@ class InvocationResult:
         return self.response.observability.summary
 
     @property
+    def events_omitted(self) -> int:
+        """The number of steps without an event in ``response.observability.events``, because there were too many."""
+        return self.response.observability.events_omitted or 0
+
+    @property
     def suggestions(self) -> tuple[messages.SuggestedIntent, ...]:
         return self.response.next.suggested_intents
 

@@ -4,7 +4,7 @@ readers, canonical_v1, call_spec, evidence   convert untrusted JSON to typed, no
 constraints                                  constraints, policy documents, and the terms that result from both
 classes, checks, judgement                   42 failure classes; the checks that raise them; digests and verdict
 turn, states, witness                        turns and their builder; the typestate; verifiable records
-sessions, policy                             the turns of an agent loop; policy packages
+policy                                       policy packages
 
 Verdicts are computed from rows; a claim about the turn can make a verdict stricter, never laxer. The package uses no
 clock, files, processes or randomness. In its modules, *upstream* is the reference implementation.

@@ -4,7 +4,6 @@ from .constraints import HANDLED_STOP_REASONS as HANDLED_STOP_REASONS, Constrain
 from .evidence import Evidence as Evidence, Mutation as Mutation
 from .judgement import Judgement as Judgement, judge as judge
 from .readers import InvalidEvidence as InvalidEvidence
-from .sessions import AgentSession as AgentSession, OpenTurn as OpenTurn, StepRefused as StepRefused
 from .states import (
     CallSpec as CallSpec,
     ForgedState as ForgedState,

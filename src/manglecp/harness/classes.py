@@ -383,6 +383,10 @@ _DEFAULT_RULES: Final = {
     RetryKind.TURN: RetryRule(2, "none", Escalation.ISSUE_DISCOVER),
     RetryKind.NEVER: RetryRule(1, "none", Escalation.MARK_BLOCKED),
 }
+RETRY_KINDS: Final = {
+    **{name: failure.retry for name, failure in CLASSES.items()},
+    **dict.fromkeys(("work_failed", "verify_failed"), RetryKind.TURN),  # a command of a worker failed
+}
 _STRICTEST_FIRST: Final = (RetryKind.NEVER, RetryKind.TURN, RetryKind.EVIDENCE)
 _NEXT_STEPS: Final = {RetryKind.EVIDENCE: NextStep.SAME_TURN, RetryKind.TURN: NextStep.NEW_TURN}  # NEVER has none
 
@@ -407,10 +411,10 @@ class RetryPolicy:
     """
 
     def __init__(self, document: Mapping[str, Any] | None = None) -> None:
-        self.rules: Final[dict[str, RetryRule]] = {name: _DEFAULT_RULES[row.retry] for name, row in CLASSES.items()}
+        self.rules: Final = {name: _DEFAULT_RULES[kind] for name, kind in RETRY_KINDS.items()}
         for rule in (document or {"rules": ()})["rules"]:
             for name in rule["classes"]:
-                if CLASSES[name].retry is RetryKind.NEVER and rule["maxAttempts"] > 1:
+                if RETRY_KINDS[name] is RetryKind.NEVER and rule["maxAttempts"] > 1:
                     raise ValueError(f"{name} is never retried")
                 escalation = Escalation(rule["escalationAction"])
                 self.rules[name] = RetryRule(rule["maxAttempts"], rule.get("backoffClass", "none"), escalation)
@@ -419,7 +423,7 @@ class RetryPolicy:
         """Return the step after attempt number ``attempt`` (from 1) failed with these classes."""
         if attempt < 1:
             raise ValueError(f"attempts are counted from 1, not from {attempt}")
-        names = sorted(set(failure_classes), key=lambda name: (_STRICTEST_FIRST.index(CLASSES[name].retry), name))
+        names = sorted(set(failure_classes), key=lambda name: (_STRICTEST_FIRST.index(RETRY_KINDS[name]), name))
         if not names:
             raise ValueError("no failure class was given")
         attempts_left = {name: self.rules[name].max_attempts - attempt for name in names}
@@ -427,6 +431,6 @@ class RetryPolicy:
         if exhausted:
             return RetryDecision(NextStep.STOP, exhausted[0], 0, "none", self.rules[exhausted[0]].escalation)
         strictest = names[0]
-        step = _NEXT_STEPS[CLASSES[strictest].retry]
+        step = _NEXT_STEPS[RETRY_KINDS[strictest]]
         backoff, least_left = self.rules[strictest].backoff, min(attempts_left.values())
         return RetryDecision(step, strictest, least_left, backoff, escalation=None)

@@ -256,14 +256,6 @@ class JoinClosed(_JudgedStage):
 
     __slots__ = ()
 
-    @staticmethod
-    def of(builder: TurnBuilder) -> JoinClosed:
-        """Close a turn from a builder that has all evidence.
-
-        Raises :class:`TurnBlocked` with the first state that the evidence does not reach.
-        """
-        return _close(builder, _SpentCalls())
-
     def authorize(self, mutation: JsonObject | None = None, constraints: JsonObject = _EMPTY) -> MutationReady:
         """Return the right to one mutation: ``mutation``, or the one in the evidence. Spends this state.
 

@@ -242,10 +242,6 @@ class TurnBuilder:
         """Return a constraint object as received, or None."""
         return self._raw_context.get(name)
 
-    def member(self, name: str) -> Any:
-        """Return a member of the evidence as received, or None. Do not mutate it."""
-        return self._raw.get(name)
-
     def _add(self, added: dict[str, Any]) -> TurnBuilder:
         raw, numbered, fields = dict(self._raw), dict(self._numbered), {}
         for name, value in added.items():

@@ -8,6 +8,7 @@ verdict and no validity window replaces it.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -19,10 +20,10 @@ from manglecp.intent.chain import safety
 from manglecp.intent.composition import Composer
 from manglecp.intent.definition import Definition, SafetyData
 from manglecp.intent.domain import Domain
-from manglecp.intent.evaluation import IntentEvaluation, Lookup, check_policy, evaluate_at
+from manglecp.intent.evaluation import CLOCK_TOLERANCE_NS, IntentEvaluation, Lookup, check_policy, evaluate_at
 from manglecp.intent.identity import Identity
 from manglecp.mangle import Fact
-from manglecp.wire import Fault, SchemaError, WireError, refused_arguments, schema_errors
+from manglecp.wire import UPGRADE, Fault, SchemaError, WireError, refused_arguments, schema_errors
 from manglecp.wire.messages import Intent, IntentPayload, IntentRequest
 
 Verdict: TypeAlias = Literal["allow", "ask", "deny"]
@@ -41,9 +42,16 @@ class ProofInputs(msgspec.Struct, frozen=True, omit_defaults=True):
     """Fact objects with absolute times: ``now`` became the evaluation time, and must not become a later one."""
 
     @classmethod
-    def of(cls, evaluation: IntentEvaluation) -> ProofInputs:
-        write = evaluation.domain.profile.write
-        return cls(evaluation.request.payload.intent, tuple([write(fact) for fact in evaluation.session]))
+    def of(cls, evaluation: IntentEvaluation, now_ns: int) -> ProofInputs:
+        """Return the inputs of an evaluation at the server's time ``now_ns``.
+
+        If the client's clock is ahead, ``now`` in its facts is the server's time: decisions are made by that clock.
+        """
+        payload, profile, session = evaluation.request.payload, evaluation.domain.profile, evaluation.session
+        if 0 < evaluation.now - now_ns <= CLOCK_TOLERANCE_NS:
+            with suppress(WireError):  # an interval may have become empty
+                session = [fact for fact in profile.read(payload.facts, now_ns) if fact.predicate != UPGRADE]
+        return cls(payload.intent, tuple([profile.write(fact) for fact in session]))
 
     def encode(self) -> bytes:
         return msgspec.json.encode(self)
@@ -61,14 +69,10 @@ _decoder: Final = msgspec.json.Decoder(ProofInputs)
 
 
 def approval_waiver(identity: Identity, safety: SafetyData) -> str | None:
-    """Return a reference to the token setting ``auto_confirm_effects`` if it waives the approval of a tool, else None.
-
-    The setting has to list all effects of the tool (requirements SEC-24, OPEN-39). An approval for which rules name a
-    role or require another principal is not waived.
-    """
-    waived = identity.auto_confirm_effects
-    if not waived or not set(waived).issuperset(safety.side_effects) or safety.approver_roles or safety.four_eyes:
+    """Return a reference to the token setting ``auto_confirm_effects`` if it waives the approval of a tool."""
+    if not identity.waives_approval(safety):
         return None
+    waived = identity.auto_confirm_effects
     return "auto:" + digest({"identity": identity.name, "credential": identity.credential, "effects": waived})
 
 
@@ -189,7 +193,7 @@ def decide(
         elif offered is None and (errors := schema_errors(call.args, definition.input_schema)):
             raise refused_arguments(errors)
     needs = judgement.safety
-    asks = needs.requires_user_confirmation and approval_waiver(identity, needs) is None
+    asks = needs.requires_user_confirmation and not identity.waives_approval(needs)
     verdict: Verdict = "deny" if reasons else "ask" if asks else "allow"
     return Decision(
         tool=tool,

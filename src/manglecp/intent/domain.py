@@ -28,6 +28,7 @@ from manglecp.intent.fact_sources import (
     generated_facts_message,
     generator_problems,
 )
+from manglecp.intent.intents import matched_intents
 from manglecp.intent.kernel import (
     CLOSED,
     DECIDING,
@@ -39,12 +40,19 @@ from manglecp.intent.kernel import (
     owners,
 )
 from manglecp.intent.kernel_statements import Statements
-from manglecp.intent.lint import cross_check, find_call_misuse, find_hidden_texts, find_misspelt, find_untimed
+from manglecp.intent.lint import (
+    cross_check,
+    find_call_misuse,
+    find_constant_context,
+    find_hidden_texts,
+    find_misspelt,
+    find_untimed,
+)
 from manglecp.intent.names import IMPORTED, RuleSet, check_names
 from manglecp.intent.redaction import policy_predicates
 from manglecp.intent.run_facts import RunRuleIndex
 from manglecp.intent.value_lint import changeable_predicates, check_derived_rows, flawed_tools
-from manglecp.mangle.syntax import Apply, Atom, Unit, Variable
+from manglecp.mangle.syntax import Apply, Atom, Literal, Unit, Variable
 from manglecp.pack import Pack, PackError, pack_problem
 from manglecp.pack.factfiles import FactFile, read_facts
 from manglecp.wire import Profile, direction_problems
@@ -90,6 +98,21 @@ class Domain:
         for head, _ in fired or matching:
             if head.span is not None:
                 yield f"{head.span.source.name}:{head.span.line}"
+
+    @cached_property
+    def intents(self) -> frozenset[str | None]:
+        """The intents that the rules can match; with None, every intent is one."""
+        generated = (name for generator in self.pack.generators.values() for name in generator.predicates)
+        return matched_intents(self.base, {*self.profile.assertable, *generated})
+
+    @cached_property
+    def read_params(self) -> frozenset[str] | None:
+        """The keys of intent parameters that rules read; None if a rule reads parameters with any key."""
+        premises = (premise for rule in self.program.rules for premise in rule.clause.premises)
+        atoms = (premise.atom for premise in premises if isinstance(premise, Literal))
+        keys = {atom.args[0] for atom in atoms if atom.key == ("intent_param", 2)}
+        texts = frozenset(key for key in keys if isinstance(key, str))
+        return texts if len(texts) == len(keys) else None
 
     @classmethod
     def load(
@@ -214,6 +237,7 @@ class _Loader:
             variable = {*assertable, *self.generated_predicates, *self.pack.externals}
             volatile = {key for key, number in base.compiled.ids.items() if number in base.compiled.volatile}
             constant = base.program.predicates.keys() - changeable_predicates(base.program, variable) - volatile
+            self.problems += find_constant_context(self.clauses, constant)
         facts, all_readable = self.facts_by_file, self.all_readable
         rules = RuleSet(self.pack, self.decls, self.clauses, facts, assertable, all_readable, base, constant)
         self.problems += check_names(rules)

@@ -15,9 +15,11 @@ from typing import Final, NamedTuple, TypeAlias, cast
 
 from manglecp import wire
 from manglecp.base.diagnostic import Diagnostic
+from manglecp.base.text import quote
 from manglecp.intent.definition import Phase
 from manglecp.intent.domain import Domain
 from manglecp.intent.identity import Identity
+from manglecp.intent.redaction import EXPLAIN_POLICY
 from manglecp.mangle import Fact, LimitError, Limits, MangleError, Result, Value, order_key
 from manglecp.wire.messages import Diagnostics, Intent, IntentRequest
 
@@ -50,6 +52,7 @@ def _row_order(row: Row) -> list[object]:
     return [order_key(value) for value in row]
 
 
+CLOCK_TOLERANCE_NS: Final = 60_000_000_000  # an evaluation time further from the server's clock is hypothetical
 MAX_WHY_NOT_NAMES: Final = 16  # limit of names in x-why_not
 PHASES: Final = 6  # of the kernel's rules: every evaluation runs all of them
 # What may be a value in a message of the engine: after a quotation mark or bracket, "the KIND VALUE", or a number.
@@ -107,9 +110,24 @@ def evaluate(
     if (count := len(set(payload.options.why_not))) > MAX_WHY_NOT_NAMES:
         message = f"x-why_not names {count} tools, and at most {MAX_WHY_NOT_NAMES} are answered"
         raise wire.malformed(message, "$.payload.options.x-why_not", "ask in several requests")
+    _check_intent(domain, payload.intent.name, identity)
     evaluation = evaluate_at(wire.read_eval_time(payload.eval_time, clock), domain, request, identity)
     check_policy(evaluation)
     return evaluation
+
+
+def _check_intent(domain: Domain, name: str, identity: Identity) -> None:
+    """Raise WireError for an intent that pack.toml does not list and no rule can match.
+
+    Names that only rules have are suggested to clients that may see all rules.
+    """
+    listed = {intent.name for intent in domain.pack.settings.intents}
+    if name in listed or not domain.intents.isdisjoint((name, None)):
+        return
+    known = listed.union(filter(None, domain.intents)) if EXPLAIN_POLICY in identity.permissions else listed
+    suggestion = wire.did_you_mean(name, known) or "The manifest lists the intents of this server."
+    message = f"No rule of this server can match the intent {quote(name)}"
+    raise wire.WireError("x-unknown_intent", message, {"path": "$.payload.intent.name", "suggestion": suggestion})
 
 
 def evaluate_at(
@@ -129,7 +147,7 @@ def evaluate_at(
         required=domain.required.get(payload.intent.name, ()),
     )
     session = [fact for fact in client_facts if fact.predicate != wire.UPGRADE]
-    result = _run(domain, [*session, *request_facts(intent, identity), *call_facts], now, limits)
+    result = _run(domain, [*session, *request_facts(domain, intent, identity), *call_facts], now, limits)
     lookup = Lookup(result)
     rows = lookup.all("final_selected", 3)
     selected = [Selected(*cast("tuple[str, int, Phase]", row)) for row in rows]
@@ -162,15 +180,18 @@ def _stricter(client: int | None, server: int) -> int:
     return server if client is None else min(client, server)
 
 
-def request_facts(intent: Intent | None, identity: Identity) -> Iterator[Fact]:
-    """Yield the facts about the intent and the caller. Raises WireError for a parameter that a fact cannot hold."""
+def request_facts(domain: Domain, intent: Intent | None, identity: Identity) -> Iterator[Fact]:
+    """Yield the facts about the intent and the caller. A parameter that no rule reads is no fact.
+
+    Raises WireError for a parameter that a rule reads and a fact cannot hold.
+    """
     if intent is not None:
         yield Fact("intent", (intent.name,))
     for key, value in ((intent and intent.params) or {}).items():
-        if value is None:
+        if value is None or (domain.read_params is not None and key not in domain.read_params):
             continue  # null counts as absent
         try:
-            yield Fact("intent_param", (key, wire.to_value(value)))
+            yield Fact("intent_param", (key, wire.to_value(wire.wrap_unusual(value))))
         except wire.Fault as fault:
             raise wire.malformed(
                 fault.message, fault.inside("payload", "intent", "params", key).path, fault.fix

@@ -6,7 +6,10 @@ A module of its own without heavy imports: authentication needs it before the en
 from __future__ import annotations
 
 import time
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from manglecp.intent.definition import SafetyData
 
 
 class Identity(NamedTuple):
@@ -30,6 +33,14 @@ class Identity(NamedTuple):
     def revoked(self) -> bool:
         """Whether the credential is not valid any more: whatever the rules derive, the identity has no rights."""
         return self.trust == REVOKED
+
+    def waives_approval(self, safety: SafetyData) -> bool:
+        """Return whether ``auto_confirm_effects`` has all effects of a tool (SEC-24, OPEN-39).
+
+        An approval for which rules name a role or require another principal is not waived.
+        """
+        covers_tool = bool(self.auto_confirm_effects) and set(self.auto_confirm_effects).issuperset(safety.side_effects)
+        return covers_tool and not safety.approver_roles and not safety.four_eyes
 
     def revoke(self) -> Identity:
         """Return this identity without any rights."""

@@ -7,7 +7,7 @@ analysed program is needed, so these problems are reported together with those t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal as LiteralType
 
 from manglecp.base.diagnostic import Diagnostic
@@ -16,12 +16,13 @@ from manglecp.base.text import find_invisible
 from manglecp.intent.chain import ON_ERROR, name_problem
 from manglecp.intent.definition import Flaw
 from manglecp.intent.input_schema import input_schema, result_schema
+from manglecp.intent.intents import intents_of
 from manglecp.intent.kernel import PREDICATES
 from manglecp.intent.kernel_statements import ProblemList, Statement, Statements
 from manglecp.intent.rendering import uri
 from manglecp.intent.value_lint import check_arguments, check_results
 from manglecp.mangle import Duration, Key, NotPlain, Program, Trust, argument_span, closure, plain_json
-from manglecp.mangle.syntax import Apply, Atom, Clause, Decl, Literal, Premise, Term, Unit, Variable, bound_variables
+from manglecp.mangle.syntax import Apply, Atom, Clause, Decl, Literal, Term, Unit, bound_variables
 from manglecp.pack import Pack, pack_problem
 from manglecp.wire import UNTIMED, UNTIMED_MEANINGS, direction_of
 
@@ -114,6 +115,21 @@ def _similar_predicate(name: str) -> str | None:
 
     matches = difflib.get_close_matches(name, sorted(PREDICATES), n=1, cutoff=0.8)
     return matches[0] if matches else None
+
+
+def find_constant_context(clauses: Iterable[Clause], constant: Container[Key]) -> Iterator[Diagnostic]:
+    """Yield a warning for each clause that gives a tool the same skill or instruction in every request (SKILL-14).
+
+    No request changes the predicates in ``constant``.
+    """
+    for clause in clauses:
+        if clause.head.key not in (("needs_skill", 2), ("instruction", 3)):
+            continue
+        atoms = (premise.atom for premise in clause.premises if isinstance(premise, Literal))
+        if all(atom.key in constant or atom.predicate.startswith(":") for atom in atoms):
+            message = f"no fact of a request decides about this {clause.head.predicate}"
+            fix = "add the fact or the intent that makes it necessary, or write it into the description of the tool"
+            yield Diagnostic("analysis", message, clause.head.span, fix=fix, severity="warning")
 
 
 # A client's fact without a time holds for ever, and so in every window of a temporal operator. The declaration has to
@@ -303,6 +319,13 @@ class _CrossCheck:
             if isinstance(address, str) and uri(address) is None:
                 message = f"{address!r} is not a path or URI that clients can open"
                 self._report(statement, 1, message, "write a path or a URI")
+            if isinstance(why := statement.args[2], str) and not why.strip():
+                self._report(statement, 2, "the resource has no relevance", "write why the tool needs it", error=False)
+        needed = {statement.args[1] for statement in self._each("needs_skill", 2)}
+        for skill in sorted(self.pack.skills.keys() - needed if None not in needed else ()):
+            fix = f'write needs_skill(Tool, "{skill}") with the facts that make it necessary'
+            file, message = f"skills/{skill}.md", "no rule needs this skill"
+            self.problems.add(pack_problem(file, message, fix=fix, severity="warning"))
         for statement in self._each("instruction", 3):
             text = statement.args[2]
             if isinstance(text, str) and not text.strip():
@@ -370,7 +393,7 @@ class _CrossCheck:
         """Warn about intents that pack.toml lists and no rule reads."""
         mentioned: set[str] = set()
         for clause in self.clauses:
-            for name in _intents_of(clause):
+            for name in intents_of(clause.premises):
                 if name is None:
                     return  # a rule that reads every intent
                 mentioned.add(name)
@@ -384,23 +407,3 @@ class _CrossCheck:
 
 def _is_score(value: object) -> bool:
     return isinstance(value, int) and 0 <= value <= 100
-
-
-def _intents_of(clause: Clause) -> Iterable[str | None]:
-    """Yield the intents that a clause requires; None if a premise is true for any intent and reads its name."""
-    for premise in clause.premises:
-        if isinstance(premise, Literal) and premise.atom.key == ("intent", 1):
-            (name,) = premise.atom.args
-            if isinstance(name, str):
-                yield name
-            elif not (isinstance(name, Variable) and name.anonymous):
-                yield from _texts_equal_to(name, clause.premises)
-
-
-def _texts_equal_to(term: Term, premises: Iterable[Premise]) -> Iterable[str | None]:
-    """Return the texts that premises such as ``T = "a"`` equate with the term; [None] if there are none."""
-    texts: list[str | None] = []
-    for premise in premises:
-        if not isinstance(premise, Literal) and not premise.negated and term in (premise.left, premise.right):
-            texts += [side for side in (premise.left, premise.right) if isinstance(side, str)]
-    return texts or [None]

@@ -14,7 +14,7 @@ from manglecp.base.diagnostic import Diagnostic
 from manglecp.intent.domain import Domain
 from manglecp.intent.evaluation import MAX_WHY_NOT_NAMES
 from manglecp.intent.fact_sources import FactSource
-from manglecp.intent.redaction import find_disclosed_secrets
+from manglecp.intent.redaction import EXPLAIN_POLICY, find_disclosed_secrets
 from manglecp.pack import (
     ActionDescription,
     ExternalDescription,
@@ -34,6 +34,7 @@ EXTENSIONS: Final = {
         "answer": 'proof_hints["x-why_not"]: what blocks each and which facts would unlock it',
     },
     "x-rule_coverage": {
+        "permission": EXPLAIN_POLICY,  # of clients that may use it where it is not enabled for all
         "option": 'options["x-rule_coverage"]: true',
         "answer": "diagnostics.rule_coverage: which rules fired, lay dormant or did not apply",
     },
@@ -43,6 +44,10 @@ EXTENSIONS: Final = {
     },
     "x-decide": {
         "messages": "x-decide_request and x-decide_response: whether a call is allowed, needs an approval or is denied",
+    },
+    "x-skills": {
+        "messages": "x-skill_request and x-skill_response; at x-skills of endpoints also GET, followed by /ID",
+        "answer": "the text of a skill, while a tool that is offered to the client refers to it",
     },
     "x-request_key": {
         "option": 'payload["x-request_key"] of invoke_request: a text of the client, at most 128 characters',
@@ -113,8 +118,12 @@ def _extensions(domain: Domain, added: dict[str, Any]) -> dict[str, Any]:
     invalid = sorted(key for key in added if not key.startswith("x-"))
     if invalid:
         raise ValueError(f"an extension begins with x-: {', '.join(invalid)}")  # MANI-27
-    structured = {"enabled": domain.pack.settings.structured_facts, "rules": False}
-    return {**EXTENSIONS, "x-structured_facts": structured, "x-pack_digest": domain.digest, **added}
+    settings = domain.pack.settings
+    switched = {
+        "x-rule_coverage": {"enabled": settings.rule_coverage, **EXTENSIONS["x-rule_coverage"]},
+        "x-structured_facts": {"enabled": settings.structured_facts, "rules": False},
+    }
+    return {**EXTENSIONS, **switched, "x-pack_digest": domain.digest, **added}
 
 
 T = TypeVar("T")

@@ -25,14 +25,16 @@ from manglecp.base.digest import digest, digest_bytes
 from manglecp.intent.decision import Call, Decision, ProofInputs, decide
 from manglecp.intent.definition import Definition
 from manglecp.intent.domain import Domain
-from manglecp.intent.evaluation import IntentEvaluation
+from manglecp.intent.evaluation import CLOCK_TOLERANCE_NS, IntentEvaluation
 from manglecp.intent.identity import Identity
 from manglecp.intent.redaction import is_secret_setting, secret_values
+from manglecp.intent.rendering import skill
 from manglecp.intent.responder import respond
 from manglecp.mangle import Fact, part_size
 from manglecp.pack import Pack
 from manglecp.store import Store, StoredOffer, Transaction
-from manglecp.wire.messages import IntentRequest, IntentResponse
+from manglecp.wire import WireError
+from manglecp.wire.messages import IntentRequest, IntentResponse, Skill
 
 _MAX_READ: Final = 4_096  # cached offers that were read, and decoded definitions
 _MAX_STORED: Final = 2_048  # cached offers that were written
@@ -127,6 +129,22 @@ class OfferService:
             self._read_cache.put(key, _ReadOffer(offer, stored.expires_at_ms or drop_ms, read_at + _FRESH_SECONDS))
         return offer
 
+    async def skills(self, identity: str, skill_id: str | None = None) -> tuple[Skill, ...]:
+        """Return the skill with its text, or all skills without; only those that valid offers to this identity need.
+
+        Raises WireError for any other skill, whether it exists or not.
+        """
+        now_ms, registry = self._clock() // 1_000_000, self._store.registry
+        latest_ms = now_ms + CLOCK_TOLERANCE_NS // 1_000_000  # the client's clock may be ahead
+        offered = await self._store.writer.read(lambda tx: registry.skills(tx, identity, now_ms, latest_ms))
+        readable = [text for _, text in sorted(self.domain.pack.skills.items()) if text.skill_id in offered]
+        if skill_id is None:
+            return tuple(map(skill, readable))
+        found = tuple(skill(text, complete=True) for text in readable if text.skill_id == skill_id)
+        if not found:
+            raise WireError("x-skill_not_found", "No tool that is offered to you now refers to a skill with this id")
+        return found
+
     async def decide(self, offer: Offer, call: Call, identity: Identity, facts: Sequence[Fact]) -> Decision:
         """Decide about a call of an offered tool now; ``facts`` are those about the call and its run.
 
@@ -148,7 +166,7 @@ class OfferService:
 
     def _store_offers(self, evaluation: IntentEvaluation, definitions: Sequence[Definition], now_ns: int) -> None:
         now_ms, name = now_ns // 1_000_000, evaluation.identity.name
-        inputs = ProofInputs.of(evaluation).encode()
+        inputs = ProofInputs.of(evaluation, now_ns).encode()
         inputs_digest = digest([name, digest_bytes(inputs)])
         stored_before = self._stored_before(name, inputs_digest, definitions)
         if stored_before is not None and self._are_stored(name, stored_before, now_ms):
@@ -162,6 +180,7 @@ class OfferService:
                 inputs_digest,
                 sealed,
                 *_window(definition),
+                skills=definition.skills,
             )
             for definition in definitions
         ]

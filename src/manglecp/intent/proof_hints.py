@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from manglecp.base.source import Trust
 from manglecp.intent.definition import Definition
 from manglecp.intent.redaction import CUT, SELECTION, Visibility, trust_of
+from manglecp.intent.run_facts import RUN_PREDICATES
 from manglecp.intent.why_not import Exclusions, WhyNots
 from manglecp.mangle import Fact, Key
-from manglecp.mangle.explain import Node, RuleStatus
+from manglecp.mangle.explain import Coverage, Node, RuleStatus
 from manglecp.mangle.syntax import Literal as LiteralPremise
 from manglecp.wire import messages
 
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 # Details are limited to the pack's own rules, and name only predicates.
 def rule_coverage(evaluation: IntentEvaluation) -> messages.RuleCoverage:
     """Return counts of all rules, and details of the dormant ones that the caller may see."""
-    coverage = evaluation.result.explainer.coverage(selector="intent")
+    coverage = _without_run_rules(evaluation.result.explainer.coverage(selector="intent"))
     visibility = Visibility(evaluation.domain, evaluation.identity)
     details = [_dormant_rule(rule, visibility) for rule in coverage.rules if _is_detailed(rule, visibility)]
     return messages.RuleCoverage(
@@ -37,6 +39,20 @@ def rule_coverage(evaluation: IntentEvaluation) -> messages.RuleCoverage:
         rules_dormant=coverage.count("partially_alive", "dead"),
         rules_inapplicable=coverage.count("inapplicable"),
         dormant_details=tuple(sorted(details, key=lambda rule: (rule.rule, rule.status, rule.missing_predicates))),
+    )
+
+
+def _without_run_rules(coverage: Coverage) -> Coverage:
+    """Mark rules about runs as inapplicable: no request has the facts that they read."""
+    about_runs, rules, count = set(RUN_PREDICATES), coverage.rules, 0
+    while count < len(about_runs):
+        count = len(about_runs)
+        is_about_run = [rule.status != "fired" and not about_runs.isdisjoint(rule.missing) for rule in rules]
+        heads = [rule.rule.clause.head.predicate for rule in rules]
+        others = {head for head, is_about in zip(heads, is_about_run, strict=True) if not is_about}
+        about_runs.update(set(heads) - others)  # predicates all whose rules are about runs
+    return Coverage(
+        tuple(replace(r, status="inapplicable") if x else r for r, x in zip(rules, is_about_run, strict=True))
     )
 
 

@@ -159,6 +159,7 @@ class ToolView:
     level: messages.Level
     inline: frozenset[str] = frozenset()  # skills with their text in the tool; others are referenced
     resource_count: int = 0  # how many of its resources are shown, best first
+    waived: bool = False  # whether the client needs no approval, although other clients do
 
     def changed(self, **changes: object) -> ToolView:
         return replace(self, **changes)  # type: ignore[arg-type]  # fields of this class
@@ -186,7 +187,7 @@ def render(tool: ToolView, skills: Skills) -> messages.MacroTool:
         input_schema=dict(definition.input_schema),
         output_schema=messages.UNSET if definition.output_schema is None else dict(definition.output_schema),
         context_injection=_context(tool, skills),
-        safety=_safety(definition),
+        safety=_safety(definition, waived=tool.waived),
         validity=_validity(definition),
         metadata=messages.Metadata(
             selection_phase=definition.phase,
@@ -225,11 +226,11 @@ def _reference(skill_id: str, tool: ToolView, skills: Skills) -> messages.SkillR
     return messages.SkillReference(skill_id=skill_id, inline=False)
 
 
-def _safety(definition: Definition) -> messages.Safety:
+def _safety(definition: Definition, *, waived: bool) -> messages.Safety:
     data = definition.safety
     is_shown = data.reversible or data.idempotent  # clients read both as false where they are absent (TOOL-12)
     return messages.Safety(
-        requires_user_confirmation=data.requires_user_confirmation,
+        requires_user_confirmation=data.requires_user_confirmation and not waived,
         side_effects=data.side_effects,
         reversible=data.reversible if is_shown else messages.UNSET,
         idempotent=data.idempotent if is_shown else messages.UNSET,
@@ -250,13 +251,13 @@ def required_skills(tools: Sequence[ToolView], skills: Skills) -> tuple[messages
     return tuple(skill(skills[skill_id]) for skill_id in sorted({id_ for tool in tools for id_ in tool.referenced}))
 
 
-def skill(text: SkillText) -> messages.Skill:
-    """Render a referenced skill: its description, and a summary instead of its text (SKILL-08)."""
+def skill(text: SkillText, *, complete: bool = False) -> messages.Skill:
+    """Render a skill: its description and, unless ``complete``, a summary instead of its text (SKILL-08)."""
     return messages.Skill(
         skill_id=text.skill_id,
         name=escape_invisible(text.name),
         description=escape_invisible(text.description),
-        content=_summary(text.content),
+        content=_escaped(text.content) if complete else _summary(text.content),
         content_type=messages.UNSET if text.content_type == "text/markdown" else text.content_type,
         resources=tuple(filter(None, map(_skill_resource, text.resources))) or messages.UNSET,
     )

@@ -21,10 +21,11 @@ from manglecp.intent.budget import FittedResponse, cap_tools, fit, initial_views
 from manglecp.intent.composition import Composer
 from manglecp.intent.definition import Definition, Flaw
 from manglecp.intent.domain import Domain
-from manglecp.intent.evaluation import IntentEvaluation, evaluate
+from manglecp.intent.evaluation import CLOCK_TOLERANCE_NS, IntentEvaluation, evaluate
 from manglecp.intent.identity import ANONYMOUS, Identity
 from manglecp.intent.kernel import PREDICATES
 from manglecp.intent.proof_hints import Hints, hints_wanted, rule_coverage
+from manglecp.intent.redaction import EXPLAIN_POLICY
 from manglecp.intent.tokens import counter
 from manglecp.mangle import LimitError, instant_text, zone
 from manglecp.mangle.syntax import Apply, Clause, Equality, Term
@@ -32,7 +33,6 @@ from manglecp.pack import Pack
 from manglecp.wire import WireError, budget_exceeded, encode, invalid_type, messages, receive
 
 _SELECTING: Final = frozenset({"mandatory", "relevant", "requires"})
-_CLOCK_TOLERANCE_NS: Final = 60_000_000_000  # an evaluation time further from the clock is hypothetical
 _log = logging.getLogger(__name__)
 
 
@@ -53,7 +53,7 @@ def respond(
     started = time.perf_counter_ns()
     evaluation = evaluate(domain, request, identity, clock=clock)
     options = request.payload.options
-    deadline = _limit_explanations(evaluation) if hints_wanted(options) or options.rule_coverage else math.inf
+    deadline = _limit_explanations(evaluation) if hints_wanted(options) or _covers(evaluation) else math.inf
     disclosed, flaws = _disclose(evaluation)
     try:
         hints = Hints(evaluation, deadline) if hints_wanted(options) else None
@@ -68,7 +68,7 @@ def respond(
         raise budget_exceeded("evaluation_timeout", milliseconds, milliseconds, "ms", advice) from None
     result = messages.IntentResult(
         eval_time_used=instant_text(evaluation.now),
-        hypothetical=abs(evaluation.now - clock()) > _CLOCK_TOLERANCE_NS or messages.UNSET,
+        hypothetical=abs(evaluation.now - clock()) > CLOCK_TOLERANCE_NS or messages.UNSET,
         eval_duration_ms=(time.perf_counter_ns() - started) // 1_000_000,
         macro_tools=fitted.tools,
         proof_hints=proof_hints,
@@ -76,6 +76,12 @@ def respond(
         diagnostics=diagnostics,
     )
     return ToolSelection(messages.IntentResponse(id=request.id, payload=result), evaluation, definitions, flaws)
+
+
+def _covers(evaluation: IntentEvaluation) -> bool:
+    """Return whether the response has the rule coverage: requested, and permitted to this client (OPEN-50)."""
+    permitted = evaluation.domain.pack.settings.rule_coverage or EXPLAIN_POLICY in evaluation.identity.permissions
+    return evaluation.request.payload.options.rule_coverage and permitted
 
 
 def _limit_explanations(evaluation: IntentEvaluation) -> float:
@@ -120,7 +126,10 @@ def _fit(
         (replace(tool, source_rules=sources[tool.macro_id]) if tool.macro_id in sources else tool, level)
         for tool, level in tools
     ]
-    views = initial_views(explained, pack.skills, token_counter, settings.inline_skill_tokens)
+    views = [
+        view.changed(waived=evaluation.identity.waives_approval(view.definition.safety))
+        for view in initial_views(explained, pack.skills, token_counter, settings.inline_skill_tokens)
+    ]
     budget = evaluation.request.payload.constraints.max_tokens_budget
     return fit(views, pack.skills, token_counter, budget, evaluation.upgrades)
 
@@ -141,7 +150,7 @@ def _diagnostics(evaluation: IntentEvaluation, fitted: FittedResponse) -> messag
         changes["tools_proven"] = len(evaluation.selected)
     if evaluation.domain.facts_version:
         changes["facts_version"] = evaluation.domain.facts_version
-    if evaluation.request.payload.options.rule_coverage:
+    if _covers(evaluation):
         changes["rule_coverage"] = rule_coverage(evaluation)
     return msgspec.structs.replace(evaluation.diagnostics(), **changes)
 
@@ -189,7 +198,9 @@ def warm_up(domain: Domain) -> None:
     if domain.pack.externals:
         return
     started = monotonic()
-    for name in [intent.name for intent in domain.pack.settings.intents] or [_WARM_UP]:
+    for name in [intent.name for intent in domain.pack.settings.intents] or [
+        min(filter(None, domain.intents), default=_WARM_UP)
+    ]:
         if monotonic() - started < MAX_WARM_UP_SECONDS:
             payload = {"intent": {"name": name}, "facts": []}
             request = {"type": "intent_request", "id": _WARM_UP, "manglecp": messages.VERSION, "payload": payload}

@@ -5,12 +5,22 @@ from .approval import (
     OperatorApprovals as OperatorApprovals,
     invoke_with_approval as invoke_with_approval,
 )
+from .calls import ActionCall as ActionCall, StepOutcome as StepOutcome
 from .decisions import DecisionService as DecisionService, decide_call as decide_call
-from .gate import check_policy_package as check_policy_package
+from .evidence import (
+    BASE_CLAIM as BASE_CLAIM,
+    ChainTerms as ChainTerms,
+    RunTerms as RunTerms,
+    claim_of as claim_of,
+)
+from .gate import (
+    Turns as Turns,
+    check_policy_package as check_policy_package,
+)
 from .invoker import Invoker as Invoker, InvokeSettings as InvokeSettings, Worker as Worker
 from .pack_loader import PackOptions as PackOptions, load_domain as load_domain
 from .preview import PREVIEW_CALL as PREVIEW_CALL
-from .progress import OnProgress as OnProgress, RunObserver as RunObserver, progress_reporter as progress_reporter
+from .progress import OnProgress as OnProgress, RunObserver as RunObserver
 from .recovery import decide as decide, find_undecided_step as find_undecided_step
 from .results import RunResponse as RunResponse, decode_response as decode_response
 from .runtime import (

@@ -173,15 +173,17 @@ class AdmissionService:
         offer = await self.offers.find(invocation.identity.name, payload.macro_id)
         if offer is None:
             raise macro_not_found()
-        _check_validity(offer.definition, self.clock())
+        _check_end(offer.definition, self.clock())
         large = is_large(payload.args)
         if errors := await run_in_thread_if(large, schema_errors, payload.args, offer.definition.input_schema):
             raise refused_arguments(errors)
         call = Call(offer.definition.tool, {**default_arguments(offer.definition), **payload.args}, offer.inputs)
         facts = await run_in_thread_if(large, call.facts, self.offers.domain)
         decision = await self.offers.decide(offer, call, invocation.identity, facts)
+        if decision.error is not None and decision.error.code == "macro_expired":
+            _check_begin(offer.definition, self.clock())
         definition = decision.proven()
-        _check_validity(definition, decision.at_ns)
+        _check_end(definition, decision.at_ns)
         plan = self._plan(definition)
         checked = CheckedInvocation(decision=decision, inputs=offer.inputs, plan=plan, args=payload.args)
         return await self._check_approval(checked, payload.confirmation_token, invocation)
@@ -340,13 +342,18 @@ def args_digest(args: Mapping[str, Any]) -> str:
         raise malformed(f"The arguments have no canonical form: {error.reason}", "$.payload.args") from None
 
 
-def _check_validity(definition: Definition, now_ns: int) -> None:
-    """Raise :class:`WireError` outside of the validity, by the server's clock, not the client's (OPEN-27)."""
-    begin, end = definition.not_before, definition.expires_at
+def _check_begin(definition: Definition, now_ns: int) -> None:
+    """Raise :class:`WireError` if the tool, which is not proven now, was offered for a later time (OPEN-28)."""
+    begin = definition.not_before
     if begin is not None and now_ns < begin:
         message = f"The macro-tool is valid from {instant_text(begin)} on"
         wait_ms = -((now_ns - begin) // 1_000_000)  # rounded up
         raise WireError("x-macro_not_yet_valid", message, retry_after_ms=wait_ms)
+
+
+def _check_end(definition: Definition, now_ns: int) -> None:
+    """Raise :class:`WireError` after the validity, by the server's clock, not the client's (OPEN-27)."""
+    end = definition.expires_at
     if end is not None and now_ns >= end:
         message = f"The macro-tool was valid until {instant_text(end)}; evaluate the intent again"
         raise WireError("macro_expired", message)

@@ -20,7 +20,7 @@ from manglecp.harness import MutationReady, ToolRequests
 from manglecp.intent import Argument, ChainStep, Undo
 from manglecp.invoke.ownership import Ownership
 from manglecp.pack import ActionDescription
-from manglecp.toolhost import ActionResult, Dispatcher, DispatchError, PlanPermit, Slots
+from manglecp.toolhost import ActionResult, Dispatcher, DispatchError, OnReport, PlanPermit, Slots
 from manglecp.wire import is_valid, value_size
 
 Status: TypeAlias = Literal["done", "failed", "skipped", "unknown"]
@@ -87,6 +87,10 @@ class StepOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """The toolhost's own code, or ``argument_missing``, ``bad_output``, ``cancelled``, ``operator``."""
     detail: str | None = None
     """For logs and operators; clients get a fixed text for the code."""
+    trace: str | None = None
+    """The traceback of the action's exception, or ``detail``, for logs and operators."""
+    cause: dict[str, Any] | None = None
+    """``message``, and perhaps ``code`` and ``data``, of the action's ``ActionError``, for the client."""
     why: str | None = None
     """The reason of the rule that skipped the step."""
     duration_ms: int = 0
@@ -309,10 +313,6 @@ async def run_in_thread_if(condition: bool, work: Callable[..., T], *args: Any, 
 
 Permit: TypeAlias = MutationReady | ToolRequests | PlanPermit
 """A closed turn permits effects, an open turn reads, and a plan all calls of a run without effects."""
-_UNKNOWN_CODES: Final = frozenset({"outcome_unknown", "oversize", "empty_output"})
-"""Codes after which an effect may have happened, whatever its action."""
-_LOST_CODES: Final = frozenset({"crash", "timeout", "parse_error"})
-"""Errors of an idempotent call without a response, sent or not. Other calls have ``outcome_unknown`` if sent."""
 _BAD_OUTPUT: Final = "bad_output"
 """The code of an action that succeeded with an output that does not fit its schema."""
 
@@ -332,7 +332,9 @@ class ActionRunner:
         self._identity = identity
         self._ownership = ownership
 
-    async def call(self, call: ActionCall, permit: Permit, slots: Slots, seconds: float) -> CallResult:
+    async def call(
+        self, call: ActionCall, permit: Permit, slots: Slots, seconds: float, on_report: OnReport | None = None
+    ) -> CallResult:
         """Run a call within ``seconds``. Raises :class:`Fenced` if this process does not own the run any more."""
         if self._ownership is not None:
             await self._ownership.ensure_owned()
@@ -348,6 +350,7 @@ class ActionRunner:
             not_after=None if self._ownership is None else self._ownership.expires_at,
             # Reads may be repeated, so they need no idempotency key.
             idempotency_key=f"{call.run}/{call.group}" if call.is_effect else None,
+            on_report=on_report,
         )
         duration_ms = round((time.monotonic() - started) * 1_000)
         if isinstance(response, ActionResult):
@@ -373,11 +376,14 @@ def _outcome_of_result(call: ActionCall, result: ActionResult, duration_ms: int)
 
 def _outcome_of_error(call: ActionCall, error: DispatchError, duration_ms: int) -> StepOutcome:
     code = error.get("code") or ("invalid_pick" if error.get("status") == "INVALID_PICK" else error["type"])
-    is_of_host = error["type"] != "exception"  # an error of dispatch, such as a request that is too long to be sent
-    in_doubt = is_of_host and (code in _UNKNOWN_CODES or (call.action.idempotent and code in _LOST_CODES))
-    status: Status = "unknown" if call.is_effect and in_doubt else "failed"
+    status: Status = "unknown" if call.is_effect and error.get("sent") else "failed"
     happened = call.is_effect and code == _BAD_OUTPUT
-    return _outcome(call, status, duration_ms, code=code, detail=error["detail"], happened=happened)
+    return _outcome(call, status, duration_ms, code=code, happened=happened, **error_texts(error))
+
+
+def error_texts(error: DispatchError) -> dict[str, Any]:
+    """Return the members of an outcome that explain an error."""
+    return {"detail": error["detail"], "trace": error.get("traceback"), "cause": error.get("cause")}
 
 
 def _outcome(call: ActionCall, status: Status, duration_ms: int, **fields: Any) -> StepOutcome:

@@ -14,7 +14,7 @@ import msgspec
 from manglecp.invoke.approval import invalid_approval
 from manglecp.invoke.calls import Effect, StepOutcome
 from manglecp.invoke.gate import GateRefused
-from manglecp.wire import SchemaError, WireError
+from manglecp.wire import CODES, SchemaError, WireError
 
 RETRY_AFTER_MS: Final = 1_000
 _BUSY_CODES: Final = frozenset({"breaker_open", "queue_full", "budget_spent"})
@@ -34,6 +34,7 @@ class FailureContext(msgspec.Struct, frozen=True, kw_only=True):
     effects: tuple[Effect, ...] = ()
     state_delta: Mapping[str, Any]
     events: tuple[Mapping[str, Any], ...] = ()
+    events_omitted: int = 0
     effect_sent: bool = False
     """Whether an effect was sent: a failed action may have changed something before its error."""
 
@@ -42,10 +43,13 @@ class FailureContext(msgspec.Struct, frozen=True, kw_only=True):
         details: dict[str, Any] = {"reason": reason}
         if culprit is not None:
             details |= {"step": culprit.number, "action": culprit.action, "code": culprit.code}
+            if culprit.cause is not None:
+                details["cause"] = culprit.cause
         details |= {
             "effects": [{"step": done.step, "action": done.action, "status": done.status} for done in self.effects],
             "state_delta": self.state_delta,
             "events": list(self.events),
+            **({"x-events_omitted": self.events_omitted} if self.events_omitted else {}),
             "run_id": self.run_id,
         }
         return details | members
@@ -68,9 +72,14 @@ def failure_error(culprit: StepOutcome | None, context: FailureContext, reason: 
     if not context.effects and culprit is not None and (error := _error_before_effects(culprit)) is not None:
         return error
     if culprit is not None:
-        # The detail of a missing argument comes from the chain, not from values, so clients may see it.
-        missing = f" ({culprit.detail})" if culprit.code == "argument_missing" and culprit.detail else ""
-        failure = f"Step {culprit.number} ({culprit.action}) failed{missing}"
+        failure = f"Step {culprit.number} ({culprit.action}) failed"
+        if culprit.cause is not None:
+            failure += f": {culprit.cause['message']}"
+            code = culprit.cause.get("code")
+            if code is not None and code not in CODES and not context.effects:
+                return WireError(code, culprit.cause["message"], context.details(reason, culprit))
+        elif culprit.code == "argument_missing" and culprit.detail:
+            failure += f" ({culprit.detail})"  # it comes from the chain, not from values, so clients may see it
     else:
         failure = _MESSAGE_WITHOUT_STEP.get(reason, "The run failed")
     message = f"{failure}; {context.describe_effects()}"

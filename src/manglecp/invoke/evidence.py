@@ -181,7 +181,7 @@ class ChainTerms(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True)
 
     def _constraints(self) -> dict[str, Any]:
         package = self.package
-        constraints = package.constraints(pinned=self.pinned, risk_tier=self.tier, approval_ref=None)
+        constraints = package.constraints(pinned=self.pinned, risk_tier=self.tier)
         governance: dict[str, Any] = constraints.get("governanceConstraints", {})
         tools: dict[str, Any] = {"requireResultProvenance": True}
         if (tool_list := package.contents.get("tools")) is not None:

@@ -40,7 +40,7 @@ from manglecp.invoke.calls import (
 from manglecp.invoke.evidence import BASE_CLAIM, Reads, claim_of
 from manglecp.invoke.gate import GateRefused, Resumption, Turn, Turns
 from manglecp.invoke.preview import ApprovalSubject, PreviewFailed, PreviewRunner
-from manglecp.invoke.progress import RunObserver
+from manglecp.invoke.progress import RunObserver, RunReports
 from manglecp.invoke.run_rules import RunRules
 from manglecp.mangle import MangleError
 from manglecp.toolhost import Slots, apply_state, state_delta
@@ -147,6 +147,7 @@ class RunExecutor:
         current_rules: Callable[[], RunRules],
         previews: PreviewRunner,
         observer: RunObserver,
+        reports: RunReports,
         time_limit: float,
         event_rows: Callable[[Sequence[StepOutcome]], list[dict[str, Any]]],
     ) -> None:
@@ -172,6 +173,7 @@ class RunExecutor:
         self._identity = run.identity.name
         self._subject = run.subject or ApprovalSubject()
         self._observer = observer
+        self.reports = reports
         self._event_rows = event_rows
         self._time_limit = time_limit
         self._deadline = time.monotonic() + time_limit
@@ -529,10 +531,11 @@ class RunExecutor:
         return [result for result in results if not isinstance(result, BaseException)]
 
     async def _dispatch_one(self, call: ActionCall, permit: Permit) -> CallResult:
-        self._observer.progress(call.action.name, len(self.outcomes), len(self._plan.definition.steps))
+        on_report = self.reports.begin(call, len(self.outcomes))
         seconds = max(self._deadline - time.monotonic(), 0.001)
-        outcome, slots = await self._actions.call(call, permit, self._slots, seconds)
-        outcome = self._rules.check_output(outcome)
+        outcome, slots = await self._actions.call(call, permit, self._slots, seconds, on_report)
+        self.reports.end(call)
+        outcome = self._rules.check_output(self.reports.log_failure(outcome))
         self._observer.point(f"answered:{call.group}")
         lasting = call.kind == "undo" or self._plan.step(call.number).lasting
         if outcome.status == "unknown" and not lasting and not _is_repeatable(outcome):

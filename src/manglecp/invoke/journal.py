@@ -134,7 +134,7 @@ class Journal:
         end: EndState,
         witness: Witness | None,
         answer: bytes,
-        outcomes: Sequence[StepOutcome] = (),  # noqa: ARG002 - each has its own entry already
+        outcomes: Sequence[StepOutcome] = (),
         *,
         lasting: bool = True,
     ) -> None:
@@ -144,6 +144,7 @@ class Journal:
         """
 
         def write(tx: Transaction) -> None:
+            self._record_failures(tx, outcomes)
             self._store.runs.end(tx, self._run, self._fence, RunState(end), answer)
             if not lasting:
                 self._store.runs.free_key(tx, self._run)
@@ -157,10 +158,19 @@ class Journal:
         step = culprit.number if culprit.status == "unknown" else None  # None: there is no outcome to decide
         runs, run, fence = self._store.runs, self._run, self._fence
         body = {"state": "needs_decision", "code": code, "step": culprit.number, "kind": culprit.kind}
-        await self._write(
-            lambda tx: runs.park(tx, run, fence, code, step=step, kind=culprit.kind, answer=answer),
-            [*_turn_entries(witness), ("end", body)],
-        )
+
+        def write(tx: Transaction) -> None:
+            self._record_failures(tx, [culprit])
+            runs.park(tx, run, fence, code, step=step, kind=culprit.kind, answer=answer)
+
+        await self._write(write, [*_turn_entries(witness), ("end", body)])
+
+    def _record_failures(self, tx: Transaction, outcomes: Iterable[StepOutcome]) -> None:
+        """Record why calls failed, for operators: values that the ledger must not have."""
+        failed = [step for step in outcomes if step.call is not None and step.trace is not None]
+        if failed:
+            texts = [f"{step.action} failed in call {step.call and step.call.call_id}\n{step.trace}" for step in failed]
+            self._store.runs.record_failures(tx, self._run, "\n\n".join(texts).encode())
 
     async def _write(self, work: Callable[[Transaction], T], entries: Sequence[tuple[EntryKind, Body]] = ()) -> T:
         """Do the work and append the ledger entries, in one transaction."""
@@ -194,13 +204,16 @@ class ReadJournal(Journal):
         }
         if witness is not None:
             body["witness"] = witness.written
-        new_run = self._new_run
-        if new_run is None or not lasting:
+        new_run = self._new_run if lasting else None
+        if new_run is None and all(outcome.trace is None for outcome in outcomes):
             await self._store.writer.append([Note("run", body, self._run, self._identity)])
             return
 
         def write(tx: Transaction) -> None:
             self.earlier_run = None  # a batch that was rolled back may have set it
+            self._record_failures(tx, outcomes)
+            if new_run is None:
+                return
             try:
                 self._store.runs.accept(tx, new_run)
             except KeyTaken as taken:
@@ -274,7 +287,8 @@ def _encode_output(outcome: StepOutcome) -> bytes | None:
 
 def _encode_note(outcome: StepOutcome) -> bytes:
     """Return the fields of an outcome that a resumed run needs and that have no column."""
-    note = {"ms": outcome.duration_ms, "why": outcome.why, "happened": outcome.happened}
+    note: dict[str, Any] = {"ms": outcome.duration_ms, "why": outcome.why, "happened": outcome.happened}
+    note |= {"cause": outcome.cause, "trace": outcome.trace}
     return msgspec.json.encode({name: value for name, value in note.items() if value})
 
 

@@ -22,9 +22,18 @@ from manglecp.base.ids import random_id
 from manglecp.base.json import Uncanonical, canonical
 from manglecp.intent import Argument, ChainStep, make_redactor, secret_values
 from manglecp.invoke.approval_text import render_request
-from manglecp.invoke.calls import ActionCall, ArgumentMissing, SubjectChanged, resolve_inputs
+from manglecp.invoke.calls import (
+    ActionCall,
+    ArgumentMissing,
+    StepOutcome,
+    SubjectChanged,
+    error_texts,
+    resolve_inputs,
+    secret_names,
+)
 from manglecp.invoke.journal import read_kept
 from manglecp.invoke.plan import Plan
+from manglecp.invoke.progress import RunReports
 from manglecp.pack import ActionDescription, Pack
 from manglecp.store import Store
 from manglecp.toolhost import ActionResult, Dispatcher, PlanPermit
@@ -57,7 +66,7 @@ class ApprovalSubject(msgspec.Struct, frozen=True):
 
 
 class PreviewFailed(Exception):
-    """A read-only action failed. The text is the name of the action."""
+    """A read-only action failed. The text is its name, and the message of its ``ActionError``."""
 
 
 class PreviewRunner:
@@ -114,7 +123,11 @@ class PreviewRunner:
             authority=PlanPermit({call_id: action.aid}),
         )
         if not isinstance(response, ActionResult):
-            raise PreviewFailed(action.name)
+            secrets = [str(inputs[name]) for name in secret_names(action.input_schema) if name in inputs]
+            redact = make_redactor([*secret_values(self._pack()), *filter(None, secrets)])
+            failed = StepOutcome(call=None, number=0, action=action.name, status="failed", **error_texts(response))
+            cause = RunReports(call_id, 1, None, redact).log_failure(failed).cause
+            raise PreviewFailed(action.name if cause is None else f"{action.name}: {cause['message']}")
         try:
             result = msgspec.json.decode(response.output_json)
             canonical(result)  # raises if the result has no digest

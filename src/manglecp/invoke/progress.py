@@ -1,18 +1,28 @@
-"""The observer of a run (progress, cancellation, hooks for the server), and the events and summary of its response."""
+"""The observer of a run, the reports of its actions, and the events and summary of its response.
+
+Actions report progress and log lines, and raise. Progress goes to the caller; lines and failures to the log
+``manglecp.actions``, with the run and the action. All of it comes from untrusted processes, which may report without
+end: texts are cleaned, and both are limited in number.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal, TypeAlias
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from textwrap import indent
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from manglecp.base.text import escape_invisible
-from manglecp.intent import scrub
-from manglecp.invoke.calls import EVENT_STATUS, StepOutcome
+from manglecp.intent import make_redactor, scrub, scrub_json, unchanged
+from manglecp.invoke.calls import EVENT_STATUS, ActionCall, StepOutcome
+from manglecp.invoke.plan import Plan
+from manglecp.toolhost import OnReport
 from manglecp.wire.messages import UNSET, Event, ProgressPayload
 
 OnProgress: TypeAlias = Callable[[ProgressPayload], None]
@@ -26,8 +36,7 @@ class RunObserver(msgspec.Struct, kw_only=True):
     """Set by the caller, to cancel the run."""
     disconnected: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     """Set when the caller is gone and cannot repeat the request: cancels the run unless it has had an effect."""
-    progress: Callable[[str, int, int], None] = lambda *_: None
-    """Called with the action that begins, the number of settled steps, and the number of steps."""
+    on_progress: OnProgress | None = None
     tool: str | None = None
     """Set by the invoker to the name of the tool, after the checks of the admission."""
     leaving: Callable[[], bool] = lambda: False
@@ -36,25 +45,145 @@ class RunObserver(msgspec.Struct, kw_only=True):
     """Set by the invoker: called with the name of each point where tests simulate a crash."""
 
 
-def progress_reporter(on_progress: OnProgress | None) -> Callable[[str, int, int], None]:
-    """Return a :attr:`RunObserver.progress` that calls ``on_progress``; an empty action name marks the end."""
-    if on_progress is None:
-        return lambda *_: None
-    has_begun = False
+_PROGRESS_SECONDS: Final = 0.1
+"""The least time between two messages about reports of actions."""
+_MAX_LOG_LINES: Final = 1_000
+"""The log lines of one call; further ones are counted."""
+_MAX_LOGGED_LENGTH: Final = 4_000
+_MAX_COUNT: Final = 1e300  # a larger integer cannot be divided
+_LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
+_MIN_SECRET_LENGTH: Final = 4
+"""A shorter secret also occurs by chance: its redaction everywhere would reveal it."""
+_actions_log = logging.getLogger("manglecp.actions")
 
-    def report(action: str, settled: int, steps: int) -> None:
-        nonlocal has_begun
-        status: Literal["started", "running", "finalizing"]
-        status = "finalizing" if not action else "running" if has_begun else "started"
-        has_begun = True
+
+class RunReports:
+    """Receives the reports of the calls of one run. ``redact`` replaces the secrets of the run in a JSON value."""
+
+    def __init__(
+        self, run_id: str, steps: int, on_progress: OnProgress | None, redact: Callable[[Any], Any] = unchanged
+    ) -> None:
+        self._run_id = run_id
+        self._steps = max(steps, 1)
+        self._on_progress = on_progress
+        self._redact = redact
+        self._has_begun = False
+        self._settled = 0
+        self._shares: dict[str, float] = {}
+        """How much of each call of the current round is done, from 0 to 1, by call id."""
+        self._percent = 0
+        self._pausing = False
+        """Whether the last report was sent less than ``_PROGRESS_SECONDS`` ago."""
+        self._latest: tuple[ActionCall, str] | None = None
+        """The call and the text of the latest report of the pause, which is sent when that ends."""
+        self._log_lines: Counter[str] = Counter()
+        """By call id."""
+
+    def begin(self, call: ActionCall, settled: int) -> OnReport:
+        """Report that a call begins, after ``settled`` steps; return the function for the reports of its action."""
+        if settled > self._settled:
+            self._settled = settled
+            self._shares.clear()
+        self._shares[call.call_id] = 0.0
+        self._send_step(call, call.action.description.strip().partition("\n")[0])
+        return partial(self._receive, call)
+
+    def end(self, call: ActionCall) -> None:
+        self._shares[call.call_id] = 1.0
+        if self._latest is not None and self._latest[0] is call:
+            self._latest = None
+        unlogged = self._log_lines.pop(call.call_id, 0) - _MAX_LOG_LINES
+        if unlogged > 0:
+            self._log(call, logging.WARNING, f"{unlogged:,} more lines are not logged")
+
+    def finalize(self) -> None:
+        """Report that all steps have ended."""
+        self._settled, self._latest = self._steps, None
+        self._send("finalizing", None)
+
+    def log_failure(self, outcome: StepOutcome) -> StepOutcome:
+        """Log a failed call with its traceback; return the outcome with clean texts. Others are returned unchanged."""
+        if outcome.status not in ("failed", "unknown") or outcome.code == "cancelled":
+            return outcome
+        detail = self._clean_lines(outcome.detail or outcome.code or "it failed")
+        trace = self._clean_lines(outcome.trace or "") or detail
+        cause: dict[str, Any] | None = scrub_json(self._redact(outcome.cause))
+        if cause is not None:
+            cause["message"] = clean(cause["message"], _MAX_LOGGED_LENGTH)
+        fields = {"run_id": self._run_id, "action": outcome.action, "failure": detail}
+        text = indent(trace, "  ").lstrip()  # no line of it can look like a record
+        level = logging.WARNING if cause is None else logging.INFO
+        _actions_log.log(level, "%s failed (run %s): %s", outcome.action, self._run_id, text, extra=fields)
+        return msgspec.structs.replace(outcome, detail=detail, trace=trace, cause=cause)
+
+    def _clean_lines(self, text: str) -> str:
+        return "\n".join(map(escape_invisible, scrub(self._redact(text)).splitlines()))[-_MAX_LOGGED_LENGTH:]
+
+    def _receive(self, call: ActionCall, report: Mapping[str, Any]) -> None:
+        message, done, total = report.get("message"), report.get("done"), report.get("total")
+        text = message if isinstance(message, str) else ""  # cleaned when it is used: many reports are not
+        if report.get("event") == "log":
+            self._log_lines[call.call_id] += 1
+            if self._log_lines[call.call_id] <= _MAX_LOG_LINES:
+                self._log(call, _LEVELS.get(str(report.get("level")).lower(), logging.INFO), text)
+            return
+        if isinstance(done, int | float) and isinstance(total, int | float) and abs(done) < _MAX_COUNT > total > 0:
+            self._shares[call.call_id] = min(max(done / total, 0.0), 1.0)
+            text = text or f"{done:g} of {total:g}"
+        self._latest = call, text
+        if not self._pausing:
+            self._send_latest()
+
+    def _send_latest(self) -> None:
+        self._pausing = self._latest is not None
+        if self._latest is not None:
+            asyncio.get_running_loop().call_later(_PROGRESS_SECONDS, self._send_latest)
+            latest, self._latest = self._latest, None
+            self._send_step(*latest)
+
+    def _send_step(self, call: ActionCall, text: str) -> None:
+        if self._on_progress is not None:
+            text = clean(self._redact(text))
+            self._send("running" if self._has_begun else "started", f"{call.action.name}{': ' if text else ''}{text}")
+
+    def _send(self, status: str, detail: str | None) -> None:
+        self._has_begun = True
+        if self._on_progress is None:
+            return
         # Undo steps are settled too, so the count may exceed that of the steps.
-        percent = min(round(100 * settled / max(steps, 1)), 100)
+        share = min((self._settled + sum(self._shares.values())) / self._steps, 1.0)
+        self._percent = max(self._percent, round(100 * share))
         try:
-            on_progress(ProgressPayload(status=status, detail=action or None, percent=percent))
+            self._on_progress(ProgressPayload(status=status, detail=detail, percent=self._percent))
         except Exception:  # an error of the caller's function must not fail the run
             _log.exception("progress could not be reported")
 
-    return report
+    def _log(self, call: ActionCall, level: int, text: str) -> None:
+        action, text = call.action.name, clean(self._redact(text), _MAX_LOGGED_LENGTH)
+        fields = {"run_id": self._run_id, "action": action}
+        _actions_log.log(level, "%s: %s (run %s)", action, text, self._run_id, extra=fields)
+
+
+def run_redactor(plan: Plan, args: Mapping[str, Any], secret_settings: Sequence[str]) -> Callable[[Any], Any]:
+    """Return a function that replaces secret settings and arguments in a JSON value; ``unchanged`` without any."""
+    if not secret_settings and not plan.secrets:
+        return unchanged
+    secret_args = [text for name in plan.secrets for text in _texts(args.get(name))]
+    return make_redactor(text for text in (*secret_settings, *secret_args) if len(text) >= _MIN_SECRET_LENGTH)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield the texts in a JSON value, and its numbers as texts."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        yield str(value)
+    elif isinstance(value, Mapping):
+        for member in value.values():
+            yield from _texts(member)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _texts(item)
 
 
 MAX_EVENTS: Final = 20
@@ -80,28 +209,22 @@ _DETAIL_OF_CODE: Final = {
     "gate_refused": "The evidence did not permit it",
     "rules_failed": "The rules about the run failed",
     "lease_refused": "It was not permitted",
+    "no_host": "Its process could not be started",
     "secret_lost": "A secret argument is not stored, so the worker that resumed the run did not have it",
     "operator": "An operator decided it",
 }
 
 
 def events_of(outcomes: Sequence[StepOutcome], max_events: int = MAX_EVENTS) -> tuple[Event, ...]:
-    """Return one event per outcome, in order, at most ``max_events``.
-
-    If there are more, the last failures have priority, then the first events; the last event counts those left out.
-    """
+    """Return one event per outcome, in order, at most ``max_events``: the last failures, then the first others."""
     events = [_event(outcome) for outcome in outcomes]
     if len(events) <= max_events:
         return tuple(events)
-    if max_events <= 0:
-        return ()
-    room = max_events - 1  # without the event that counts the others
+    room = max(max_events, 0)
     failures = [position for position, event in enumerate(events) if event.status == "failure"]
     last_failures = failures[max(len(failures) - room, 0) :]
     others = [position for position in range(len(events)) if position not in last_failures]
-    listed = [events[position] for position in sorted((*last_failures, *others[: room - len(last_failures)]))]
-    omitted = len(events) - len(listed)
-    return (*listed, Event(action="…", status="skipped", detail=f"{omitted} more events are not listed"))
+    return tuple(events[position] for position in sorted((*last_failures, *others[: room - len(last_failures)])))
 
 
 def event_rows(events: Sequence[Event]) -> list[dict[str, Any]]:
@@ -123,6 +246,8 @@ def _detail(outcome: StepOutcome) -> str | None:
         return f"An operator decided that it happened ({outcome.by})" if outcome.by else None
     if outcome.status == "skipped":
         return clean(outcome.why or "") or None
+    if outcome.cause is not None:
+        return clean(outcome.cause["message"])
     if outcome.code == "outcome_unknown" and outcome.status == "failed":
         return "No answer came"  # a read has no effect that may have happened
     return _DETAIL_OF_CODE.get(outcome.code or "", "It failed")
@@ -139,7 +264,7 @@ def summary_of(summaries: Sequence[str], outcomes: Sequence[StepOutcome], tool: 
     return f"Ran {actions}{also} for {escape_invisible(tool)}."
 
 
-def clean(text: str) -> str:
+def clean(text: str, max_length: int = _MAX_LINE_LENGTH) -> str:
     """Return the text as one line of limited length, without credentials and invisible characters."""
     line = escape_invisible(" ".join(scrub(text).split()))
-    return line if len(line) <= _MAX_LINE_LENGTH else line[: _MAX_LINE_LENGTH - 1] + "…"
+    return line if len(line) <= max_length else line[: max_length - 1] + "…"

@@ -101,6 +101,8 @@ def _outcome(run: str, step: StepRecord, plan: Plan) -> StepOutcome:
         output_digest=step.output_digest or (digest_bytes(step.output or b"null") if is_done else None),
         code=step.code,
         why=note.get("why"),
+        cause=note.get("cause"),
+        trace=note.get("trace"),
         duration_ms=note.get("ms", 0),
         happened=note.get("happened", False),
         by=step.decided_by,

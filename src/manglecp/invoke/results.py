@@ -8,28 +8,26 @@ and secrets are removed. A run's response is stored, so that a repeated request 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from manglecp.base.json import resolve_pointer
-from manglecp.intent import Definition, Domain, make_redactor, scrub_json, unchanged
+from manglecp.intent import Definition, Domain, scrub_json, unchanged
 from manglecp.invoke.calls import StepOutcome
 from manglecp.invoke.delta import next_of, state_delta
 from manglecp.invoke.errors import FailureContext, bad_result_error, cancellation_error, decision_error, failure_error
 from manglecp.invoke.executor import ChainResult
 from manglecp.invoke.plan import Plan
-from manglecp.invoke.progress import event_rows, events_of, summary_of
+from manglecp.invoke.progress import event_rows, events_of, run_redactor, summary_of
 from manglecp.invoke.run_rules import RunRules
 from manglecp.mangle import MangleError
 from manglecp.pack import Invocation
 from manglecp.wire import SchemaError, WireError, schema_errors
 from manglecp.wire.messages import UNSET, ErrorPayload, Event, InvokeResult, Next, Observability, StateDelta
 
-_MIN_SECRET_LENGTH: Final = 4
-"""A shorter secret also occurs by chance: its redaction everywhere would reveal it."""
 RunResponse = InvokeResult | WireError
 P = TypeVar("P", bound=msgspec.Struct)
 _NO_DELTA: Final = StateDelta()
@@ -109,6 +107,7 @@ class ResponseBuilder(msgspec.Struct, frozen=True):
         observability = Observability(
             summary=summary_of(summaries, chain_result.outcomes, definition.tool),
             events=events,
+            events_omitted=len(chain_result.outcomes) - len(events) or UNSET,
             duration_ms=duration_ms,
         )
         redact = self._redact
@@ -152,6 +151,7 @@ class ResponseBuilder(msgspec.Struct, frozen=True):
             effects=chain_result.effects,
             state_delta=self._redact(scrub_json(msgspec.to_builtins(delta))),
             events=tuple(self._redact(event_rows(events))),
+            events_omitted=len(chain_result.outcomes) - len(events),
             effect_sent=any(step.call is not None and step.call.is_effect for step in chain_result.outcomes),
         )
 
@@ -169,26 +169,9 @@ class ResponseBuilder(msgspec.Struct, frozen=True):
     @property
     def _redact(self) -> Callable[[Any], Any]:
         """The function that replaces secret settings and arguments in a JSON value."""
-        if not self.secret_settings and not self.plan.secrets:
-            return unchanged
-        secret_args = [text for name in self.plan.secrets for text in _texts(self.args.get(name))]
-        return make_redactor(text for text in (*self.secret_settings, *secret_args) if len(text) >= _MIN_SECRET_LENGTH)
+        return run_redactor(self.plan, self.args, self.secret_settings)
 
 
 def _transformed(part: P, transform: Callable[[Any], Any]) -> P:
     """Return a part of a message after a transformation of its JSON form."""
     return msgspec.convert(transform(msgspec.to_builtins(part)), type(part))
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """Yield the texts in a JSON value, and its numbers as texts."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        yield str(value)
-    elif isinstance(value, Mapping):
-        for member in value.values():
-            yield from _texts(member)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _texts(item)

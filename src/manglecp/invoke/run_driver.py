@@ -25,7 +25,7 @@ from manglecp.invoke.journal import EndState, Journal
 from manglecp.invoke.ownership import OwnershipRegistry
 from manglecp.invoke.plan import Plan
 from manglecp.invoke.preview import PreviewRunner
-from manglecp.invoke.progress import RunObserver, event_rows, events_of
+from manglecp.invoke.progress import RunObserver, RunReports, event_rows, events_of, run_redactor
 from manglecp.invoke.results import ResponseBuilder, RunResponse, encode_response
 from manglecp.invoke.run_rules import RunRules
 from manglecp.mangle import MangleError
@@ -82,7 +82,7 @@ class RunDriver:
         Raises :class:`Released` if the run was released to another process, and the journal's exceptions.
         """
         started = time.monotonic()
-        steps, journal = len(run.plan.definition.steps), run.journal
+        journal = run.journal
         rules = self._rules(run)
         await rules.prepare()
         executor = self._executor(run, rules, observer)
@@ -97,7 +97,7 @@ class RunDriver:
             _log.exception("the rules of %s failed during run %s", self._offers.domain.pack.name, run.admission.run)
             failure = WireError("evaluation_failed", "The rules of this server failed on this run")
             return await self._end(journal, "failed", None, failure, executor.outcomes)
-        observer.progress("", steps, steps)  # no action: the run has ended
+        executor.reports.finalize()
         builder = self._builder(run, rules)
         events = builder.events(chain_result)
         response = builder.build(chain_result, events, round((time.monotonic() - started) * 1_000))
@@ -149,6 +149,7 @@ class RunDriver:
         index = self._offers.domain.run_rules
         read_by_rules = {*index.extractors, *index.keepers}  # actions whose outputs rules read
         extracted = {step.number for step in run.plan.definition.steps if step.action in read_by_rules}
+        redact = run_redactor(run.plan, run.args, self._secret_settings)
         return RunExecutor(
             run,
             turns=self._turns(run),
@@ -158,6 +159,7 @@ class RunDriver:
             current_rules=lambda: rules if self.successor is None else self.successor._rules(run),
             previews=self._previews,
             observer=observer,
+            reports=RunReports(run.admission.run, len(run.plan.definition.steps), observer.on_progress, redact),
             time_limit=self._limits.max_execution_ms / 1_000,
             event_rows=lambda outcomes: event_rows(events_of(outcomes, self._limits.max_events)),
         )

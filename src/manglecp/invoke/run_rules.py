@@ -178,7 +178,7 @@ class RunRules:
             intervals=limits.max_intervals_per_atom,
             seconds=limits.max_compute_ms / 1_000,
         )
-        caller_facts = request_facts(self._run.inputs.intent, self._identity)
+        caller_facts = request_facts(domain, self._run.inputs.intent, self._identity)
         facts = [*self._session_facts, *caller_facts, *self._run_facts, *more_facts, *self._step_facts(outcomes)]
         return Lookup(domain.base.evaluate(facts, now=self._clock(), check=False, limits=engine_limits))
 

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self, TypeAlias, cast
+from typing import Final, NamedTuple, Self
 
 from manglecp.base.digest import digest
 from manglecp.intent import Domain, Identity, OfferService
@@ -22,10 +22,7 @@ from manglecp.invoke.invoker import Invoker, InvokeSettings
 from manglecp.invoke.pack_loader import PackOptions, load_domain
 from manglecp.pack import Pack
 from manglecp.store import Store, StoreError
-from manglecp.toolhost import ActionResult, Dispatcher, DispatchError, profile_of, serve_actions
-
-OnFailure: TypeAlias = Callable[[str, str], None]
-"""Called with the name of an action, and the detail of its failure."""
+from manglecp.toolhost import Dispatcher, profile_of, serve_actions
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,23 +45,21 @@ class PackRuntime:
         current: Callable[[Identity], Identity] = Identity.current_without_tokens,
         settings: InvokeSettings | None = None,
         clock: Callable[[], int] = time.time_ns,
-        on_failure: OnFailure | None = None,
         on_stale_facts: OnStaleFacts | None = None,
+        on_outage: Callable[[str | None], None] = lambda _: None,
     ) -> AsyncIterator[Self]:
         """Open the pack as it is in its folder now, and refresh its generated facts. Raises :class:`PackError`.
 
         ``prepare`` is called in a thread before actions are served, for example to fill caches; its exception ends
-        the opening. ``on_failure`` gets the detail of each failed call, which clients never see: it may hold secrets.
-        ``on_stale_facts`` is called when facts are out of date. The other arguments are those of :class:`Invoker`.
+        the opening. ``on_stale_facts`` is called when facts are out of date; ``on_outage`` with the reason when no
+        host can be started, and with None when that is over. The other arguments are those of :class:`Invoker`.
         """
         async with AsyncExitStack() as stack:
             host_stack = stack.enter_context(ExitStack())
             domain, generators = await asyncio.to_thread(load_domain, options, host_stack)
             if prepare is not None:
                 await asyncio.to_thread(prepare, domain)
-            dispatcher = await stack.enter_async_context(serve_pack_actions(domain.pack, options))
-            if on_failure is not None:
-                dispatcher = cast(Dispatcher, _ReportingDispatcher(dispatcher, domain.pack, on_failure))
+            dispatcher = await stack.enter_async_context(serve_pack_actions(domain.pack, options, on_outage))
             runtime = cls.from_domain(
                 domain, dispatcher, options, store, current=current, settings=settings, clock=clock
             )
@@ -101,27 +96,13 @@ class PackRuntime:
         return cls(domain, offers, invoker)
 
 
-def serve_pack_actions(pack: Pack, options: PackOptions) -> AbstractAsyncContextManager[Dispatcher]:
+def serve_pack_actions(
+    pack: Pack, options: PackOptions, on_outage: Callable[[str | None], None] = lambda _: None
+) -> AbstractAsyncContextManager[Dispatcher]:
     """Return the dispatcher of the actions of a pack, as a context manager."""
-    return serve_actions(pack, workspace=options.workspace, programs=options.programs, sandbox=options.sandbox)
-
-
-class _ReportingDispatcher:
-    """A dispatcher that reports each failed call."""
-
-    def __init__(self, dispatcher: Dispatcher, pack: Pack, report: OnFailure) -> None:
-        self._dispatcher = dispatcher
-        self._names = {action.aid: action.name for action in pack.actions.values()}
-        self._report = report
-
-    async def call(self, aid: str, **options: Any) -> ActionResult | DispatchError:
-        response = await self._dispatcher.call(aid, **options)
-        if not isinstance(response, ActionResult):
-            self._report(self._names.get(aid, aid), response["detail"])
-        return response
-
-    def cancel(self, call_id: str) -> bool:
-        return self._dispatcher.cancel(call_id)
+    return serve_actions(
+        pack, workspace=options.workspace, programs=options.programs, sandbox=options.sandbox, on_outage=on_outage
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +121,6 @@ async def open_packs(
     current: Callable[[Identity], Identity] = Identity.current_without_tokens,
     settings: InvokeSettings | None = None,
     clock: Callable[[], int] = time.time_ns,
-    on_failure: OnFailure | None = None,
 ) -> AsyncIterator[OpenPacks]:
     """Open packs over one store. The keyword arguments are those of :meth:`PackRuntime.open`.
 
@@ -152,9 +132,7 @@ async def open_packs(
         stack.push_async_callback(_sweep_at_exit, store)
         invokers = []
         for options in packs:
-            opening = PackRuntime.open(
-                options, store, current=current, settings=settings, clock=clock, on_failure=on_failure
-            )
+            opening = PackRuntime.open(options, store, current=current, settings=settings, clock=clock)
             invokers.append((await stack.enter_async_context(opening)).invoker)
         yield OpenPacks(store, tuple(invokers))
 

@@ -9,6 +9,7 @@ model        issues, edges, leases and their limits; changes; events, the rows o
 tables       the log and the state, in a database
 transitions  which change is admissible, and what it needs as authorisation
 memory       operations and queries
+sessions     the work on an issue: its lease, judged turns, features and handoff
 integrity    audit, export and import of the log
 """
 

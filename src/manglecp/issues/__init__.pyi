@@ -26,6 +26,11 @@ from .model import (
     Update as Update,
     system_clock as system_clock,
 )
+from .sessions import (
+    FEATURE_STATUSES as FEATURE_STATUSES,
+    Session as Session,
+    SessionMemory as SessionMemory,
+)
 from .tables import (
     StoredIssues as StoredIssues,
     open_issues as open_issues,

@@ -16,6 +16,7 @@ from manglecp.base.hash_chain import Head
 from manglecp.base.text import quote
 from manglecp.issues.memory import replay
 from manglecp.issues.model import decode_event
+from manglecp.issues.sessions import verify_streams
 from manglecp.issues.tables import IssueTables, LogRow, StoredIssues, scratch_tables
 from manglecp.store import ChangeRefused, StoreError
 
@@ -34,6 +35,7 @@ def audit(store: StoredIssues, earlier_head: Head | None = None) -> AuditResult:
     with store.read_transaction() as tables, scratch_tables() as replayed:
         problems += replay_log(tables.log_rows(), replayed)
         problems += _find_differences(tables, replayed)
+        problems += verify_streams(tables)
         if earlier_head is not None and not any(
             (row.seq, row.row_hash) == earlier_head for row in tables.log_rows(upto=earlier_head.seq)
         ):

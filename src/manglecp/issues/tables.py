@@ -125,6 +125,23 @@ ISSUES: Final = SchemaPart(
     ),
 )
 
+SESSIONS: Final = SchemaPart(
+    "sessions",
+    (
+        """
+    CREATE TABLE session_event (
+        stream   TEXT NOT NULL REFERENCES issue (id),
+        seq      BIGINT NOT NULL CHECK (seq > 0),
+        kind     TEXT NOT NULL,
+        row_hash TEXT NOT NULL UNIQUE,
+        row      TEXT NOT NULL,
+        PRIMARY KEY (stream, seq)
+    ) {strict}
+    """,
+        append_only("session_event", "events of sessions"),
+    ),
+)
+
 _ISSUE_COLUMNS: Final = Issue.__struct_fields__
 _LEASE_FIELDS: Final = Lease.__struct_fields__
 _LEASE_COLUMNS: Final = ("issue_id", *_LEASE_FIELDS[1:])  # the first field is ``issue``
@@ -173,7 +190,7 @@ class StoredIssues:
 
 def open_issues(where: str | Path | None = None, *, patience: float = PATIENCE) -> StoredIssues:
     """Open or create issue memory. The parameters are those of :func:`manglecp.store.open_database`."""
-    return StoredIssues(open_database(where, parts=[ISSUES], patience=patience))
+    return StoredIssues(open_database(where, parts=[ISSUES, SESSIONS], patience=patience))
 
 
 class _Discard(Exception):
@@ -288,6 +305,23 @@ class IssueTables:
     def frontier(self, now: Instant) -> Iterator[Issue]:
         """Return the issues that can be claimed, in the order of priority and then of age."""
         return map(_issue_from_row, self._execute(_SELECT_FRONTIER, (now,)))
+
+    def streams(self) -> list[str]:
+        """Return the issues with a stream of session events."""
+        rows = self._execute("SELECT stream FROM session_event WHERE seq = 1 ORDER BY stream")
+        return [stream for (stream,) in rows]
+
+    def append_to_stream(self, stream: str, seq: int, kind: str, row_hash: str, row: str) -> None:
+        self._execute("INSERT INTO session_event VALUES (?, ?, ?, ?, ?)", (stream, seq, kind, row_hash, row))
+
+    def stream_rows(self, *, stream: str | None = None, kind: str | None = None) -> Iterator[str]:
+        """Return the events of sessions in their order: of all issues or of one, and of all kinds or of one."""
+        filters = {"stream = ?": stream, "kind = ?": kind}
+        filters = {condition: value for condition, value in filters.items() if value is not None}
+        rows = self._execute(
+            f"SELECT row FROM session_event{_where_clause(filters)} ORDER BY stream, seq", [*filters.values()]
+        )
+        return (row for (row,) in rows)
 
 
 def _json(value: Any) -> str:

@@ -377,7 +377,7 @@ def read_evidence(ready: MutationReady) -> MutationEvidence:
 def check_intent(tables: IssueTables, evidence: MutationEvidence, issue_id: str, change: GatedChange) -> None:
     """Raise :class:`ChangeRefused` if the evidence does not authorise this change, or was used for another one."""
     intent = evidence.intent
-    kind, action = _required_intent(change)
+    kind, action = required_intent(change)
     if (intent.kind, intent.action) != (kind, action):
         raise ChangeRefused("mutation_other", f"the evidence does not authorise {action}")
     if tables.is_spent(evidence.witness_id, evidence.call_id):
@@ -407,9 +407,9 @@ def check_intent(tables: IssueTables, evidence: MutationEvidence, issue_id: str,
 def spend_authorisation(ready: MutationReady, change: GatedChange) -> None:
     from manglecp.harness import redeem  # imported late, as in read_evidence()
 
-    redeem(ready, *_required_intent(change))
+    redeem(ready, *required_intent(change))
 
 
-def _required_intent(change: GatedChange) -> tuple[str, str]:
+def required_intent(change: GatedChange) -> tuple[str, str]:
     """Return the kind and the action of an intent that authorises this change."""
     return ("dependency" if isinstance(change, DependencyChange) else "issue"), action_of(change)

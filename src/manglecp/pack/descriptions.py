@@ -6,32 +6,53 @@ texts must not hold invisible characters. Every listed function is called a tool
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator
 from dataclasses import replace
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from manglecp.base.json import Uncanonical, canonical
 from manglecp.base.suggestions import closest_match
-from manglecp.base.text import find_invisible, find_invisible_in
+from manglecp.base.text import find_invisible, find_invisible_in, replace_invisible
 from manglecp.pack.diagnostics import Problems
 from manglecp.pack.model import ActionDescription, ExternalDescription, GeneratorDescription
 
-_AID: Final = re.compile(r"AID\.[A-Z0-9_]+\.[A-Z0-9_]+\.v[1-9][0-9]{0,8}")  # an action id
-_NAME: Final = re.compile(r"[^\W\d]\w{0,127}")  # a Python identifier
 _MAX_SCHEMA: Final = 262_144  # bytes
 _MAX_TOOLS: Final = 10_000
-_MAX_DESCRIPTION: Final = 10_000  # characters
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")  # keywords of JSON Schema
 _TYPES_WITHOUT_MEMBERS: Final = ("string", "array", "integer", "number", "boolean", "null")  # in JSON Schema
-_HIGHEST_TIER: Final = 3  # of actions with dangerous effects
-_MAX_TIMEOUT: Final = 86_400.0  # seconds
+_Word: TypeAlias = Annotated[str, Meta(min_length=1)]
+_Identifier: TypeAlias = Annotated[str, Meta(pattern=r"\A[^\W\d]\w{0,127}\Z")]
 _Description = TypeVar("_Description", ExternalDescription, GeneratorDescription)
 
 
-def read_tools(document: dict[str, Any], file: str, problems: Problems) -> Iterator[ToolListing]:
+class _Capabilities(msgspec.Struct, frozen=True):
+    spawn: tuple[_Word, ...] = ()  # programs that the tool may start
+
+
+class ListedTool(msgspec.Struct, frozen=True, kw_only=True):
+    """One function of a listing. A member that is absent has the most cautious value."""
+
+    name: _Identifier
+    aid: Annotated[str, Meta(pattern=r"\AAID\.[A-Z0-9_]+\.[A-Z0-9_]+\.v[1-9][0-9]{0,8}\Z")]
+    description: Annotated[str, Meta(max_length=10_000)]
+    inputs_schema: dict[str, Any] = {}  # msgspec copies the default
+    outputs_schema: dict[str, Any] = {}
+    side_effects: tuple[_Word, ...] = ()
+    tier: Annotated[int, Meta(ge=0, le=3)] = 3
+    mutates: bool = True
+    reversible: bool = False
+    idempotent: bool = False
+    timeout: Annotated[float, Meta(gt=0, le=86_400)] | None = None  # seconds
+    capabilities: _Capabilities = _Capabilities()
+    preview: _Identifier | None = None
+    external: dict[str, Any] | None = None
+    generator: dict[str, Any] | None = None
+
+
+def read_tools(document: dict[str, Any], file: str, problems: Problems) -> Iterator[ToolReader]:
     """Yield the valid tools of a listing, with distinct names."""
     tools = document.get("tools")
     if not isinstance(tools, list) or len(tools) > _MAX_TOOLS:
@@ -39,102 +60,60 @@ def read_tools(document: dict[str, Any], file: str, problems: Problems) -> Itera
         return
     seen: set[str] = set()
     for tool in tools:
-        # An empty object is reported as a tool without a name.
-        listing = ToolListing(tool if isinstance(tool, dict) else {}, file, problems)
-        if not listing.valid:
+        try:
+            reader = ToolReader(msgspec.convert(tool, ListedTool), file, problems)
+        except msgspec.ValidationError as error:
+            problems.add(file, f"the listing of a function is invalid: {error}")
             continue
-        if listing.name in seen:
-            problems.add(file, f"{listing.name}: two functions have that name", fix="rename one of them")
-            continue
-        seen.add(listing.name)
-        yield listing
+        if reader.tool.name in seen:
+            reader.report("two functions have that name", "rename one of them")
+        seen.add(reader.tool.name)
+        if reader.valid:
+            yield reader
 
 
-class ToolListing:
-    """Reads the members of one tool. ``valid`` becomes false when a problem is reported."""
+class ToolReader:
+    """Checks what the type of a tool does not express. ``valid`` becomes false when a problem is reported."""
 
-    def __init__(self, tool: dict[str, Any], file: str, problems: Problems) -> None:
-        self._tool = tool
+    def __init__(self, tool: ListedTool, file: str, problems: Problems) -> None:
+        self.tool = tool
         self._file = file
         self._problems = problems
         self.valid = True
-        name, aid = tool.get("name"), tool.get("aid")
-        self.name: Final = name if isinstance(name, str) and _NAME.fullmatch(name) and not find_invisible(name) else ""
-        self.aid: Final = aid if isinstance(aid, str) and _AID.fullmatch(aid) else ""
-        if not self.name or not self.aid:
-            self.report("a listed function has no name and id")
+        if (hidden := find_invisible(tool.description, running=True)) is not None:
+            self.report(f"its description holds the invisible character {hidden[1]}", "remove it")
+        if any(map(find_invisible, (tool.name, *tool.side_effects, *tool.capabilities.spawn))):
+            self.report("a word of its listing holds an invisible character", "remove it")
 
     def report(self, message: str, fix: str | None = None) -> None:
         self.valid = False
-        self._problems.add(self._file, f"{self.name}: {message}" if self.name else message, fix=fix)
+        self._problems.add(self._file, f"{replace_invisible(self.tool.name)}: {message}", fix=fix)
 
-    def member(self, key: str) -> Any:
-        return self._tool.get(key)
-
-    def description(self) -> str:
-        text = self._tool.get("description")
-        if not isinstance(text, str) or len(text) > _MAX_DESCRIPTION:
-            self.report(f"its description is not a text of at most {_MAX_DESCRIPTION:,} characters")
-            return ""
-        if (hidden := find_invisible(text, running=True)) is not None:
-            self.report(f"its description holds the invisible character {hidden[1]}", "remove it")
-        return text
-
-    def texts(self, value: object, what: str) -> tuple[str, ...]:
-        """Return the words of a list; none, and report a problem, if it is invalid. The message calls them ``what``."""
-        if isinstance(value, list) and all(
-            isinstance(text, str) and text and not find_invisible(text) for text in value
-        ):
-            return tuple(value)
-        self.report(f"its {what} are not a list of words")
-        return ()
-
-    def spawn(self) -> tuple[str, ...]:
-        """Return the programs that the tool may start."""
-        capabilities = self._tool.get("capabilities")
-        return self.texts(capabilities.get("spawn", []) if isinstance(capabilities, dict) else [], "programs")
-
-    def preview(self) -> str | None:
-        name = self._tool.get("preview")
-        if name is None or (isinstance(name, str) and _NAME.fullmatch(name)):
-            return name
-        self.report("its preview is not the name of an action")
-        return None
-
-    def flag(self, key: str, default: bool) -> bool:
-        value = self._tool.get(key)
-        return value if isinstance(value, bool) else default
-
-    def declared(self, key: str, kind: type[_Description], what: str, fix: str) -> _Description | None:
-        """Return the description under ``key``; None, and report a problem, if it is missing or invalid.
+    def declared(
+        self, members: dict[str, Any] | None, kind: type[_Description], what: str, fix: str
+    ) -> _Description | None:
+        """Return the description with these members; None, and report a problem, if they are missing or invalid.
 
         ``what`` names the kind of tool in messages; ``fix`` is the advice for a tool of another kind.
         """
-        if not isinstance(self._tool.get(key), dict):
+        if members is None:
             self.report(f"not {what}", fix)
             return None
-        members = {"name": self.name, "aid": self.aid, "description": self.description(), "spawn": self.spawn()}
+        tool = self.tool
+        common = {"name": tool.name, "aid": tool.aid, "description": tool.description, "spawn": tool.capabilities.spawn}
         try:
-            return msgspec.convert({**self._tool[key], **members}, kind)
+            return msgspec.convert({**members, **common}, kind)
         except msgspec.ValidationError:
             self.report(f"its declaration as {what} is invalid")
             return None
 
-    def schema(self, key: str) -> dict[str, Any]:
-        """Return the JSON Schema under ``key``; an empty one, and report a problem, if it is invalid."""
-        schema = self._tool.get(key)
-        reason = _schema_problem(schema)
-        if reason is None:
-            assert isinstance(schema, dict)
-            return schema
-        self.report(f"its {key} {reason}")
-        return {}
+    def check_schema(self, name: str, schema: dict[str, Any]) -> None:
+        if (reason := _schema_problem(schema)) is not None:
+            self.report(f"its {name} {reason}")
 
 
-def _schema_problem(schema: object) -> str | None:
+def _schema_problem(schema: dict[str, Any]) -> str | None:
     """Return what is wrong with a schema, as the end of a sentence, or None."""
-    if not isinstance(schema, dict):
-        return "is not an object"
     try:
         encoded = canonical(schema)
     except (Uncanonical, RecursionError):
@@ -173,14 +152,14 @@ def _has_reference(schema: object) -> bool:
 def read_actions(document: dict[str, Any], file: str, problems: Problems) -> dict[str, ActionDescription]:
     """Return the actions by name, in the order of the listing."""
     actions = {}
-    for tool in read_tools(document, file, problems):
-        if tool.member("external") is not None:
-            tool.report("an external predicate belongs in externals.py", "move it there")
-        if tool.member("generator") is not None:
-            tool.report("a fact generator belongs in facts.py", "move it there")
-        description = _action(tool)
-        if tool.valid:
-            actions[tool.name] = description
+    for reader in read_tools(document, file, problems):
+        if reader.tool.external is not None:
+            reader.report("an external predicate belongs in externals.py", "move it there")
+        if reader.tool.generator is not None:
+            reader.report("a fact generator belongs in facts.py", "move it there")
+        description = _read_action(reader)
+        if reader.valid:
+            actions[description.name] = description
     return {name: _with_preview(action, actions, file, problems) for name, action in actions.items()}
 
 
@@ -213,42 +192,43 @@ def _with_preview(
     return replace(action, previewed=frozenset(provided))
 
 
-def _action(tool: ToolListing) -> ActionDescription:
-    input_schema = tool.schema("inputs_schema")
-    is_object = input_schema.get("type") == "object" and isinstance(input_schema.get("properties", {}), dict)
-    if input_schema and not is_object:  # an empty schema admits every object, or was reported already
-        tool.report("its inputs_schema does not describe an object")
-    tier, timeout = tool.member("tier"), tool.member("timeout")
+def _read_action(reader: ToolReader) -> ActionDescription:
+    tool = reader.tool
+    reader.check_schema("inputs_schema", tool.inputs_schema)
+    reader.check_schema("outputs_schema", tool.outputs_schema)
+    schema = tool.inputs_schema
+    if schema and not (schema.get("type") == "object" and isinstance(schema.get("properties", {}), dict)):
+        reader.report("its inputs_schema does not describe an object")  # an empty schema admits every object
     return ActionDescription(
         name=tool.name,
         aid=tool.aid,
-        description=tool.description(),
-        input_schema=input_schema,
-        output_schema=tool.schema("outputs_schema"),
-        effects=tool.texts(tool.member("side_effects"), "effects") or ("none",),
-        tier=tier if type(tier) is int and 0 <= tier <= _HIGHEST_TIER else _HIGHEST_TIER,  # invalid: be cautious
-        mutates=tool.flag("mutates", True),
-        reversible=tool.flag("reversible", False),
-        idempotent=tool.flag("idempotent", False),
-        timeout=float(timeout) if type(timeout) in (int, float) and 0 < timeout <= _MAX_TIMEOUT else None,
-        spawn=tool.spawn(),
-        preview=tool.preview(),
+        description=tool.description,
+        input_schema=schema,
+        output_schema=tool.outputs_schema,
+        effects=tool.side_effects or ("none",),
+        tier=tool.tier,
+        mutates=tool.mutates,
+        reversible=tool.reversible,
+        idempotent=tool.idempotent,
+        timeout=tool.timeout,
+        spawn=tool.capabilities.spawn,
+        preview=tool.preview,
     )
 
 
 def read_externals(document: dict[str, Any], file: str, problems: Problems) -> dict[str, ExternalDescription]:
     """Return the external predicates by the predicate's name, in the order of the listing."""
     externals: dict[str, ExternalDescription] = {}
-    for tool in read_tools(document, file, problems):
+    for reader in read_tools(document, file, problems):
         fix = "actions belong in actions.py"
-        external = tool.declared("external", ExternalDescription, "an external predicate", fix)
+        external = reader.declared(reader.tool.external, ExternalDescription, "an external predicate", fix)
         if external is None:
             continue
         if len(external.arguments) != external.arity:
-            tool.report("its mode needs a + or - for each argument")
+            reader.report("its mode needs a + or - for each argument")
         if external.predicate in externals:
-            tool.report(f"{external.predicate} is declared already", "rename one of them")
-        if tool.valid:
+            reader.report(f"{external.predicate} is declared already", "rename one of them")
+        if reader.valid:
             externals[external.predicate] = external
     return externals
 
@@ -259,21 +239,22 @@ def read_generators(
     """Return the generators by name, in the order of the listing. ``params`` are the names of the pack's params."""
     generators: dict[str, GeneratorDescription] = {}
     suppliers: dict[str, str] = {}  # names of generators by predicate
-    for tool in read_tools(document, file, problems):
+    for reader in read_tools(document, file, problems):
         fix = "actions belong in actions.py, external predicates in externals.py"
-        generator = tool.declared("generator", GeneratorDescription, "a fact generator", fix)
+        generator = reader.declared(reader.tool.generator, GeneratorDescription, "a fact generator", fix)
         if generator is None:
             continue
         for predicate in generator.predicates:
             if predicate in suppliers:
-                tool.report(f"{predicate} is supplied by {suppliers[predicate]} already", "remove it from one of them")
+                message = f"{predicate} is supplied by {suppliers[predicate]} already"
+                reader.report(message, "remove it from one of them")
             suppliers[predicate] = generator.name
         for name in generator.settings:
             if name not in params:
                 similar = closest_match(name, params)
                 fix = f"did you mean {similar}?" if similar else f"add [params.{name}] to pack.toml"
-                tool.report(f"it takes {name}, and the pack has no param of that name", fix)
-        if tool.valid:
+                reader.report(f"it takes {name}, and the pack has no param of that name", fix)
+        if reader.valid:
             generators[generator.name] = generator
     if not generators and not problems.has_error(file):
         problems.warn(file, "it declares no fact generator", fix='write @facts("PREDICATE") before one')

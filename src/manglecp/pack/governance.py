@@ -86,7 +86,7 @@ def _position(name: str, text: str, pointer: str) -> tuple[int, int] | tuple[Non
         return None, None
     steps = (step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:])
     path: KeyPath = tuple(int(step) if step.isdecimal() else step for step in steps)
-    return KeyPositions(name, text.replace("\r\n", "\n")).of(path)
+    return KeyPositions(text.replace("\r\n", "\n")).of(path)
 
 
 def _missing_controls(contents: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str, str]]:

@@ -26,7 +26,7 @@ from manglecp.pack.settings import FILE, MAX_SETTINGS_BYTES, SandboxPolicy, fill
 from manglecp.pack.skills import MAX_SKILL_BYTES, read_skill
 
 _TRUST_LEVELS: Final = {"schema": Trust.SCHEMA, "policy": Trust.POLICY, "domain": Trust.DOMAIN}
-_FACT_SUFFIXES: Final = (".mg", ".jsonl", ".csv", ".parquet", ".sc")
+_FACT_SUFFIXES: Final = (".mg", ".jsonl", ".csv", ".sc")
 _TOP_NAMES: Final = (FILE, "rules", "facts", "skills", FOLDER, "actions.py", "externals.py", "facts.py")
 _CONTENT_OF: Final = {"rules": "rules", "facts": "fact files", "skills": "skills", FOLDER: "policy documents"}
 MAX_TEXT_BYTES: Final = 16_777_216  # of a rule or Python file

@@ -155,6 +155,8 @@ class Settings:
     sandbox: Profile = "strict"
     structured_facts: bool = False
     """Whether clients may send facts as clauses, the extension ``x-structured_facts``."""
+    rule_coverage: bool = False
+    """Whether every client may request the rule coverage, the extension ``x-rule_coverage``."""
     governance_digest: str | None = None
     """The pinned digest of the policy package."""
 
@@ -204,6 +206,7 @@ def read_settings(text: str, folder_name: str, problems: Problems) -> Settings:
         params=_params(document.section("params")),
         sandbox=_sandbox(document.section("sandbox"), problems),
         structured_facts=extensions.flag("structured_facts", False),
+        rule_coverage=extensions.flag("rule_coverage", False),
         governance_digest=governance.text(
             "digest", None, pattern=_DIGEST, takes="a digest: sha256: and 64 hexadecimal digits"
         ),

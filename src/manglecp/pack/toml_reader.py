@@ -4,8 +4,8 @@ A caller requests each key with a default. An invalid value is reported and repl
 continues, so that one run finds all errors. A key that was never requested is unknown, and an error. Messages never
 quote values, which may be secrets.
 
-The parser of the standard library has no positions. :class:`KeyPositions` scans text that the parser has accepted, so
-it only has to find where statements begin and end. A key of an inline table has the position of the outermost key.
+The parser of the standard library has no positions. :class:`KeyPositions` parses each statement of a valid text again.
+A key of an inline table has the position of the outermost key.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final, TypeAlias, TypeVar
 
-from manglecp.base.source import Source
 from manglecp.base.suggestions import closest_match, did_you_mean
 from manglecp.base.text import find_invisible, replace_invisible
 from manglecp.pack.diagnostics import Problems
@@ -34,7 +33,7 @@ def read_toml(file: str, text: str, problems: Problems) -> TomlTable:
     """Return the document; an empty one, and report a problem, if the text is not TOML."""
     if has_too_many_parts(text):
         problems.add(file, "a key has too many parts")
-        return TomlTable(file, {}, (), KeyPositions(file, ""), problems)
+        return TomlTable(file, {}, (), KeyPositions(""), problems)
     try:
         document = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # ValueError also for a number with very many digits
@@ -43,8 +42,8 @@ def read_toml(file: str, text: str, problems: Problems) -> TomlTable:
         position = _PARSER_POSITION.search(reason)
         line, column = (int(position[1]), int(position[2])) if position else (None, None)
         problems.add(file, f"not TOML: {_PARSER_POSITION.sub('', reason)[:200]}", line=line, column=column)
-        return TomlTable(file, {}, (), KeyPositions(file, ""), problems)
-    return TomlTable(file, document, (), KeyPositions(file, text.replace("\r\n", "\n")), problems)
+        return TomlTable(file, {}, (), KeyPositions(""), problems)
+    return TomlTable(file, document, (), KeyPositions(text.replace("\r\n", "\n")), problems)
 
 
 def has_too_many_parts(text: str) -> bool:
@@ -195,58 +194,36 @@ def _format_path(path: KeyPath) -> str:
 
 KeyPath: TypeAlias = tuple[str | int, ...]
 
-_BLANK: Final = re.compile(r"(?:[ \t\r\n]+|#[^\n]*)*")
-_SPACE: Final = re.compile(r"[ \t]*")
-_KEY_PART: Final = re.compile(r"""[A-Za-z0-9_-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'""")
-# The tokens of a value, as far as needed to find its end.
-_TOKEN: Final = re.compile(
-    r'"""(?:[^\\]|\\[\s\S])*?"{3,5}(?!")'
-    r"|'''[\s\S]*?'{3,5}(?!')"
-    r"""|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|\#[^\n]*|[\[\]{}\n]|[^"'#\[\]{}\n]+"""
-)
+_MAX_STATEMENT_LINES: Final = 200  # the keys after a longer statement have no position
 
 
 class KeyPositions:
     """The positions of keys by path: names of tables and keys, and indices of array elements."""
 
-    def __init__(self, name: str, text: str) -> None:
-        self._source = Source(name, text)
-        self._offsets: dict[KeyPath, int] = {}
+    def __init__(self, text: str) -> None:
+        self._positions: dict[KeyPath, tuple[int, int]] = {}
         self._lengths: dict[KeyPath, int] = {}  # of arrays of tables, so far
-        self._scan(text)
+        table: KeyPath = ()
+        for line, statement, document in _statements(text):
+            is_header = statement.lstrip().startswith("[")
+            key, value = _key_and_value(document)
+            is_array = is_header and isinstance(value, list)
+            path = self._absolute_path(() if is_header else table, key[:-1] if is_array else key)
+            if is_array:  # [[key]] begins the next element of an array
+                path = (*path, key[-1])
+                self._lengths[path] = self._lengths.get(path, 0) + 1
+                path = (*path, self._lengths[path] - 1)
+            if is_header:
+                table = path
+            for length in range(1, len(path) + 1):  # also of its parents that have none yet
+                self._positions.setdefault(path[:length], (line, len(statement) - len(statement.lstrip()) + 1))
 
     def of(self, path: KeyPath) -> tuple[int, int] | tuple[None, None]:
         """Return line and column of a key, or of the nearest enclosing one."""
         for length in range(len(path), 0, -1):
-            offset = self._offsets.get(path[:length])
-            if offset is not None:
-                return self._source.position(offset)
+            if path[:length] in self._positions:
+                return self._positions[path[:length]]
         return None, None
-
-    def _scan(self, text: str) -> None:
-        table: KeyPath = ()
-        offset = _skip(_BLANK, text, 0)
-        while offset < len(text):
-            start = offset
-            brackets = 2 if text.startswith("[[", offset) else 1 if text[offset] == "[" else 0
-            key, offset = _read_key(text, offset + brackets)
-            if not key:
-                return  # not a statement: no position rather than a wrong one
-            if brackets:
-                table = self._table_path(key, is_array=brackets == 2)
-                self._record(table, start)
-            else:
-                self._record(self._absolute_path(table, key), start)
-            offset = _skip(_BLANK, text, _statement_end(text, offset, brackets))
-
-    def _table_path(self, key: KeyPath, *, is_array: bool) -> KeyPath:
-        """Return the path of the table that a header begins; ``[[key]]`` begins the next element of an array."""
-        if not is_array:
-            return self._absolute_path((), key)
-        path = (*self._absolute_path((), key[:-1]), key[-1])
-        index = self._lengths.get(path, 0)
-        self._lengths[path] = index + 1
-        return (*path, index)
 
     def _absolute_path(self, table: KeyPath, key: KeyPath) -> KeyPath:
         """Return the path of a key in a table; a key of an array of tables means its last element so far."""
@@ -257,47 +234,29 @@ class KeyPositions:
                 path = (*path, self._lengths[path] - 1)
         return path
 
-    def _record(self, path: KeyPath, offset: int) -> None:
-        """Record the offset for the path and for its parents that have none yet."""
-        for length in range(1, len(path) + 1):
-            self._offsets.setdefault(path[:length], offset)
+
+def _statements(text: str) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """Yield line, text and content of each statement of a valid document: the shortest runs of lines that are valid."""
+    lines = text.split("\n")
+    start = 0
+    for end in range(1, len(lines) + 1):
+        statement = "\n".join(lines[start:end])
+        try:
+            document = tomllib.loads(statement)
+        except ValueError:
+            if end - start >= _MAX_STATEMENT_LINES:
+                return
+            continue
+        if document:  # neither a comment nor an empty line
+            yield start + 1, statement, document
+        start = end
 
 
-def _read_key(text: str, offset: int) -> tuple[KeyPath, int]:
-    """Return the parts of the dotted key at an offset, none if it is not a key, and the offset behind it."""
-    parts: list[str] = []
-    while True:
-        offset = _skip(_SPACE, text, offset)
-        match = _KEY_PART.match(text, offset)
-        if match is None:
-            return (), offset
-        part = match[0]
-        is_quoted = part[0] in "\"'"
-        parts.append(next(iter(tomllib.loads(f"{part} = 0"))) if is_quoted else part)  # the parser unquotes it
-        offset = _skip(_SPACE, text, match.end())
-        if not text.startswith(".", offset):
-            return tuple(parts), offset
-        offset += 1
-
-
-def _statement_end(text: str, offset: int, depth: int) -> int:
-    """Return the offset behind the statement; ``depth`` is the number of open brackets."""
-    while offset < len(text):
-        match = _TOKEN.match(text, offset)
-        if match is None:
-            return len(text)
-        token = match[0]
-        offset = match.end()
-        if token in ("[", "{"):
-            depth += 1
-        elif token in ("]", "}"):
-            depth -= 1
-        elif token == "\n" and depth <= 0:
-            return offset
-    return offset
-
-
-def _skip(pattern: re.Pattern[str], text: str, offset: int) -> int:
-    """Return the offset behind the match at ``offset``, or ``offset`` if there is none."""
-    match = pattern.match(text, offset)
-    return offset if match is None else match.end()
+def _key_and_value(document: dict[str, Any]) -> tuple[tuple[str, ...], Any]:
+    """Return the key of a statement, and its value; of a key with an inline table of one key, the inner one."""
+    key: list[str] = []
+    node: Any = document
+    while isinstance(node, dict) and len(node) == 1:
+        ((name, node),) = node.items()
+        key.append(name)
+    return tuple(key), node

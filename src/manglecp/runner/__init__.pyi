@@ -1,3 +1,4 @@
+from .effects import GatedExecutor as GatedExecutor
 from .execution import (
     ActionOutcome as ActionOutcome,
     Authorise as Authorise,
@@ -6,6 +7,7 @@ from .execution import (
     StepStatus as StepStatus,
     read_actions as read_actions,
 )
+from .goals import Goal as Goal, GoalPack as GoalPack
 from .log import (
     LONGEST as LONGEST,
     BrokenLog as BrokenLog,
@@ -18,6 +20,7 @@ from .log import (
     verify as verify,
 )
 from .loop import (
+    META_TAG as META_TAG,
     Budget as Budget,
     EndReason as EndReason,
     RunRequest as RunRequest,
@@ -29,11 +32,13 @@ from .playback import (
     ReplayResult as ReplayResult,
     replay as replay,
 )
+from .rules import RulesSelector as RulesSelector
 from .selection import (
     Menu as Menu,
     MenuAction as MenuAction,
     Selection as Selection,
     SelectionKind as SelectionKind,
+    matches_pattern as matches_pattern,
     merge_patch as merge_patch,
     parse_selection as parse_selection,
 )
@@ -41,7 +46,6 @@ from .selectors import (
     ControlMode as ControlMode,
     ExternalPolicy as ExternalPolicy,
     FirstFit as FirstFit,
-    Payload as Payload,
     PolicyLimits as PolicyLimits,
     Selector as Selector,
     Situation as Situation,

@@ -60,11 +60,7 @@ class ActionOutcome(NamedTuple):
     status: StepStatus
     output: Any  # the JSON result, or a description of the failure
     state: Slots  # the state after the action; used only on success
-    by_action: bool = True
-    """False for a failure that does not follow from the inputs: a deadline, a crash, an open circuit breaker.
-
-    A replay returns such a failure from the log instead of executing the action again.
-    """
+    turn: str = ""  # the id of the witness of the turn that authorised an effect
 
 
 Execute: TypeAlias = Callable[[str, dict[str, Any], Slots], ActionOutcome | Awaitable[ActionOutcome]]
@@ -80,6 +76,7 @@ async def resolve(value: T | Awaitable[T]) -> T:
 
 
 MAX_STATE_BYTES: Final = 10 * 1024 * 1024  # a host rejects longer requests
+_MAX_SLOT: Final = 7  # of the operations in a log; hosts accept more
 _SLOT_PATH: Final = re.compile(r"/slots/([0-7])")
 
 
@@ -91,6 +88,8 @@ def check_state(slots: object) -> Slots:
         size = len(canonical(full_state(slots)))
     except (StateError, TypeError, ValueError) as error:
         raise RunnerError(f"the state cannot be encoded: {error}") from None
+    if max(slots, default=0) > _MAX_SLOT:
+        raise RunnerError(f"the state has another slot than 0 to {_MAX_SLOT}")
     if size > MAX_STATE_BYTES:
         raise RunnerError(f"the state has more than {MAX_STATE_BYTES} bytes")
     return dict(slots)
@@ -161,16 +160,11 @@ class PluginExecutor:
             return ActionOutcome(StepStatus.OK, json.loads(result.output_json), result.slots)
         # Only a failure of the action, of its schema or of its breaker has a status.
         status = StepStatus(result.get("status", StepStatus.TOOL_ERROR))
-        by_action = "status" in result and status is not StepStatus.BREAKER_TRIP
-        return ActionOutcome(status, dict(result), state, by_action)
+        return ActionOutcome(status, dict(result), state)
 
 
 def read_actions(listing: bytes) -> list[MenuAction]:
-    """Return the actions in the output of ``manglecp toolhost --list``, for a menu.
-
-    Only actions of tier 0 count as deterministic, even if others declare it: a replay executes deterministic actions
-    again, and must not have effects.
-    """
+    """Return the actions in the output of ``--list``, for a menu. Those with effects do not count as deterministic."""
     catalogue = read_catalogue(listing)
     actions = []
     for tool in json.loads(listing)["tools"]:

@@ -237,7 +237,7 @@ def verify(
     if header is None:
         raise BrokenLog(1, "the log is empty")
     if records[-1].event != END and (end_required or key is not None):
-        raise BrokenLog(number, "the end of the run is missing")
+        raise BrokenLog(number, "the end of the run is missing; --no-end (end_required=False) accepts that")
     if head is not None and not hmac.compare_digest(head.encode(), prev.encode()):
         raise BrokenLog(number, "the last hash is not the expected head")
     return VerifiedLog(header, tuple(records), prev)

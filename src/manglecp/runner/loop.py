@@ -3,8 +3,8 @@
 Every decision of a run follows from its request and from the return values of the caller's functions, and all of these
 are logged. So a run can be replayed from its log alone (:mod:`.playback`).
 
-If ``menu`` or ``goal_done`` raises, the run ends: the log records the exception, then it propagates. An action works on
-copies; its state and the patched inputs are committed only if it succeeds. Upstream is the Machina runner.
+An action works on copies; its state and the patched inputs are committed only if it succeeds. Upstream is the Machina
+runner.
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any, Final, TypeVar
-
-import msgspec
+from typing import Any, Final
 
 from manglecp.runner.execution import (
     MAX_OUTPUT_BYTES,
@@ -30,7 +28,7 @@ from manglecp.runner.execution import (
 )
 from manglecp.runner.log import END, PatchRefused, RunnerError, Sink, canonical, copy_json
 from manglecp.runner.selection import MAX_INPUTS_BYTES, Menu, MenuAction, Selection, SelectionKind, merge_patch
-from manglecp.runner.selectors import ControlMode, Selector, Situation, choose
+from manglecp.runner.selectors import ControlMode, Selector, Situation, select
 from manglecp.toolhost import Slots, digest_state, digest_state_fast, full_state
 
 
@@ -56,19 +54,13 @@ META_TAG: Final = "tag.meta"  # actions with this tag are on every menu
 
 @dataclass(frozen=True)
 class RunRequest:
-    """Upstream's run request, without its queue.
-
-    The menu has only actions with one of the ``candidate_tags`` and on the list ``allowed_tools``; an empty tuple is no
-    restriction. ``blocked_tools`` are never on it. An unknown control mode is refused; upstream uses the default.
-    """
+    """A run: its menus have only actions with one of the ``candidate_tags``; an empty tuple is no restriction."""
 
     goal_id: str
     inputs: Mapping[str, Any] = field(default_factory=dict)
     candidate_tags: tuple[str, ...] = ()
     control_mode: ControlMode = ControlMode.FALLBACK_ONLY
     request_id: str | None = None
-    allowed_tools: tuple[str, ...] = ()
-    blocked_tools: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.goal_id:
@@ -80,34 +72,12 @@ class RunRequest:
         if size > MAX_INPUTS_BYTES:
             raise RunnerError(f"goal_id and inputs have more than {MAX_INPUTS_BYTES} bytes")
 
-    @classmethod
-    def read(cls, document: Mapping[str, Any]) -> RunRequest:
-        """Parse upstream's JSON object, in which ``_capabilities`` has the lists of tools.
-
-        Unknown members, such as ``_queue``, are ignored. Raises :class:`RunnerError`.
-        """
-        capabilities = document.get("_capabilities", {})
-        if not isinstance(capabilities, dict):
-            raise RunnerError("_capabilities is not an object")
-        if document.get("control_mode", ControlMode.FALLBACK_ONLY) not in list(ControlMode):
-            raise RunnerError(f"control_mode is not one of {', '.join(ControlMode)}")
-        tool_lists = ("allowed_tools", "blocked_tools")
-        members = {name: value for name, value in document.items() if name not in tool_lists}
-        members |= {name: capabilities[name] for name in tool_lists if name in capabilities}
-        try:
-            return msgspec.convert(members, cls)
-        except msgspec.ValidationError as error:
-            raise RunnerError(f"not a run request: {error}") from None
-
     def menu(self, actions: Iterable[MenuAction]) -> Menu:
-        """Return the menu of those ``actions`` that the request allows."""
+        """Return the menu of those ``actions`` that have one of the tags."""
         menu = Menu.of(actions)
-        if self.candidate_tags:
-            menu = menu.tagged((*self.candidate_tags, META_TAG))
-        return menu.permitted(self.allowed_tools, self.blocked_tools)
+        return menu.tagged((*self.candidate_tags, META_TAG)) if self.candidate_tags else menu
 
 
-T = TypeVar("T")
 START = "run_start"
 _MAX_ERROR_LENGTH = 4_000  # characters
 _FLAGGED_SLOTS = (0, 2, 6, 7)  # the goal digest shows which of these slots are in use, as in upstream
@@ -124,8 +94,6 @@ class EndReason(StrEnum):
     MAX_STEPS = "max_steps"
     MAX_INVALID = "max_invalid"
     LOOP_GUARD = "loop_guard"
-    EXCEPTION = "exception"
-    """``menu`` or ``goal_done`` raised; only in logs, because the exception propagates to the caller."""
 
     @property
     def exit_code(self) -> int:
@@ -158,35 +126,18 @@ async def run(
     *,
     menu: Callable[[Slots], Menu],
     execute: Execute,
-    fallback: Selector,
-    policy: Selector | None = None,
+    selector: Selector,
     goal_done: Callable[[Slots], bool] = lambda _: False,
     budget: Budget | None = None,
 ) -> RunResult:
     """Run until the goal is reached, a selector or an action ends the run, or the budget is spent.
 
     ``menu`` is called with the state at the beginning of each step, ``goal_done`` with the state after each successful
-    action. Raises their exceptions, and :class:`RunnerError` if ``state`` is invalid.
+    action. Raises their exceptions, and :class:`RunnerError` if ``state`` is invalid; the log then has no end.
     """
     inputs, initial_state = copy_json(dict(request.inputs)), check_state(state)
-    loop = _Loop(request, log, menu, execute, fallback, policy, goal_done, budget or Budget(), inputs, initial_state)
+    loop = _Loop(request, log, menu, execute, selector, goal_done, budget or Budget(), inputs, initial_state)
     return await loop.run()
-
-
-class _CallbackError(Exception):
-    """The function ``name`` of the caller raised ``error``."""
-
-    def __init__(self, name: str, error: Exception) -> None:
-        super().__init__(name)
-        self.error = error
-        self.log_text = f"{name}: {type(error).__name__}"
-
-
-def _call_back(name: str, callback: Callable[[Slots], T], state: Slots) -> T:
-    try:
-        return callback(state)
-    except Exception as error:
-        raise _CallbackError(name, error) from error
 
 
 @dataclass(slots=True)
@@ -195,8 +146,7 @@ class _Loop:
     log: Sink
     menu: Callable[[Slots], Menu]
     execute: Execute
-    fallback: Selector
-    policy: Selector | None
+    selector: Selector
     goal_done: Callable[[Slots], bool]
     budget: Budget
     inputs: dict[str, Any]
@@ -210,7 +160,6 @@ class _Loop:
             START,
             goal_id=self.request.goal_id,
             control_mode=self.request.control_mode.value,
-            has_policy=self.policy is not None,
             inputs=self.inputs,
             state=full_state(self.state),
             budget=asdict(self.budget),
@@ -219,12 +168,7 @@ class _Loop:
         counts_as_visit = True
         while reason is None and self.step < self.budget.steps:
             invalid_picks_before = self.invalid_picks
-            try:
-                reason = await self._step(counts_as_visit)
-            except _CallbackError as failure:
-                result = RunResult(EndReason.EXCEPTION, self.step + 1, self.inputs, self.state)
-                self._emit(END, **result.members(), raised=failure.log_text)
-                raise failure.error from None
+            reason = await self._step(counts_as_visit)
             counts_as_visit = self.invalid_picks == invalid_picks_before
             self.step += 1
         result = RunResult(reason or EndReason.MAX_STEPS, self.step, self.inputs, self.state)
@@ -233,7 +177,7 @@ class _Loop:
 
     async def _step(self, counts_as_visit: bool) -> EndReason | None:
         """Run one step; return the reason if the run ends with it, otherwise None."""
-        menu = _call_back("menu", self.menu, self.state)
+        menu = self.menu(self.state)
         menu_digest, state_digest = menu.digest, digest_state(self.state)
         self._emit("menu_built", menu=menu.members(), menu_digest=menu_digest, state_digest=state_digest)
         self.visits[menu_digest, state_digest] += int(counts_as_visit)
@@ -248,7 +192,7 @@ class _Loop:
         if selection.kind is SelectionKind.ASK_SUP:
             self._emit("ask_sup")
             return EndReason.ASK_SUP
-        if action is None:  # INVALID: choose() also replaces a PICK whose SID is not on the menu
+        if action is None:  # INVALID: select() also replaces a PICK whose SID is not on the menu
             return self._count_invalid_pick(selection.why)
         inputs = self.inputs
         if selection.input_patch_json is not None:
@@ -262,7 +206,8 @@ class _Loop:
 
     async def _select(self, menu: Menu, menu_digest: str, state_digest: str) -> Selection:
         flags = "".join(f"DS{slot}={int(slot in self.state)};" for slot in _FLAGGED_SLOTS)
-        decision = await choose(
+        selection = await select(
+            self.selector,
             Situation(
                 goal_digest=f"{self.request.goal_id}|{menu_digest}|FLAGS:{flags}",
                 state_digest=state_digest,
@@ -270,16 +215,13 @@ class _Loop:
                 inputs=copy_json(self.inputs),
                 menu=menu,
                 request_id=self.request.request_id,
+                slots=dict(self.state),
             ),
-            self.fallback,
-            self.policy,
         )
-        if decision.policy is not None:
-            self._emit("selector_policy_raw", **decision.policy.members())
-        if decision.fallback is not None:
-            self._emit("selector_fallback_raw", **decision.fallback.members())
-        self._emit("selector_chosen", source=decision.source, **decision.chosen.members())
-        return decision.chosen
+        source = "policy" if self.request.control_mode is ControlMode.POLICY_ONLY else "fallback"
+        self._emit(f"selector_{source}_raw", **selection.members())
+        self._emit("selector_chosen", source=source, **selection.members())
+        return selection
 
     async def _act(self, selection: Selection, action: MenuAction, inputs: dict[str, Any]) -> EndReason | None:
         """Execute the selected action and commit its state; return the reason if the run ends with it."""
@@ -289,15 +231,10 @@ class _Loop:
         started = time.perf_counter()
         outcome = await self._attempt(action.aid, inputs)
         duration_ms = round((time.perf_counter() - started) * 1000)
+        action_members |= {"turn": outcome.turn} if outcome.turn else {}
         if outcome.status is not StepStatus.OK:
-            self._emit(
-                "tool_error",
-                **action_members,
-                status=outcome.status.value,
-                err=outcome.output,
-                by_action=outcome.by_action,
-                duration_ms=duration_ms,
-            )
+            failure = {"status": outcome.status.value, "err": outcome.output, "duration_ms": duration_ms}
+            self._emit("tool_error", **action_members, **failure)
             if outcome.status is StepStatus.INVALID_PICK:
                 return self._count_invalid_pick(f"{action.aid} does not take these inputs")
             if outcome.status is StepStatus.BREAKER_TRIP:
@@ -315,7 +252,7 @@ class _Loop:
             state_digest_fast=digest_state_fast(self.state),
             duration_ms=duration_ms,
         )
-        if _call_back("goal_done", self.goal_done, dict(self.state)):
+        if self.goal_done(dict(self.state)):
             self._emit("goal_done", goal_id=self.request.goal_id)
             return EndReason.GOAL_DONE
         return None
@@ -327,9 +264,7 @@ class _Loop:
             output = copy_json(outcome.output)
             if len(canonical(output)) > MAX_OUTPUT_BYTES:
                 raise ValueError(f"the output has more than {MAX_OUTPUT_BYTES} bytes")
-            return ActionOutcome(
-                StepStatus(outcome.status), output, check_state(outcome.state), bool(outcome.by_action)
-            )
+            return ActionOutcome(StepStatus(outcome.status), output, check_state(outcome.state), str(outcome.turn))
         except Exception as error:
             text = f"{type(error).__name__}: {error}"[:_MAX_ERROR_LENGTH]
             return ActionOutcome(StepStatus.TOOL_ERROR, text.encode("utf-8", "backslashreplace").decode(), self.state)

@@ -123,15 +123,6 @@ class Menu:
         tag_set = frozenset(tags)
         return Menu(tuple(entry for entry in self.entries if entry.action.tags & tag_set))
 
-    def permitted(self, allowed: Iterable[str] = (), blocked: Iterable[str] = ()) -> Menu:
-        """Return the menu of the entries that match ``allowed`` and do not match ``blocked``.
-
-        A pattern is an AID, or the beginning of AIDs followed by ``*``. An empty ``allowed`` allows all.
-        """
-        allow_list, block_list = tuple(allowed), tuple(blocked)
-        entries = [entry for entry in self.entries if not _matches(entry.action.aid, block_list)]
-        return Menu(tuple(entry for entry in entries if not allow_list or _matches(entry.action.aid, allow_list)))
-
     def get(self, sid: str) -> MenuAction | None:
         return next((entry.action for entry in self.entries if entry.sid == sid), None)
 
@@ -145,7 +136,8 @@ class Menu:
         return hashlib.sha256("|".join(parts).encode()).hexdigest()
 
 
-def _matches(aid: str, patterns: tuple[str, ...]) -> bool:
+def matches_pattern(aid: str, patterns: tuple[str, ...]) -> bool:
+    """Return whether a pattern is this AID, or the beginning of it followed by ``*``."""
     return any(aid.startswith(pattern[:-1]) if pattern.endswith("*") else aid == pattern for pattern in patterns)
 
 
@@ -268,8 +260,10 @@ def _find_patch(patch_text: str) -> str | None:
         # Not a regular expression: its time would be quadratic in the number of opening tags.
         _, opening_tag, after = patch_text.partition(f"<{tag}>")
         text, closing_tag, _ = after.partition(f"</{tag}>")
-        if not opening_tag or not closing_tag:
+        if not opening_tag:
             continue
+        if not closing_tag:
+            raise _InvalidPatch(f"the patch has no </{tag}>")
         if tag == "INP64":
             unspaced = "".join(text.split())
             text = _decode_base64(unspaced + "=" * (-len(unspaced) % 4))

@@ -1,7 +1,7 @@
-"""Selectors: a fallback (such as :class:`FirstFit`), an external policy process, and the mode that selects the decider.
+"""Selectors: a fallback (such as :class:`FirstFit`), and an external policy process.
 
 A policy command is a list of arguments and never run through a shell; its executable must be on a list of absolute
-paths. The policy reads the situation as JSON from a private file or stdin and prints a selection. Any failure (start,
+paths. The policy reads the situation as JSON from a private file and prints a selection. Any failure (start,
 time, size, exit code, grammar, a selection id (SID) that is not on the menu) is an INVALID selection. Five failures in
 a row open a circuit breaker for 30 seconds. Upstream is the Machina runner, whose interfaces this package implements.
 """
@@ -21,26 +21,20 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
-from typing import IO, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from manglecp.base.child import capture
 from manglecp.runner.execution import resolve
 from manglecp.runner.log import PolicyRefused, canonical
-from manglecp.runner.selection import Menu, MenuAction, Selection, SelectionKind, parse_selection
-from manglecp.toolhost import Breaker
+from manglecp.runner.selection import Menu, Selection, SelectionKind, parse_selection
+from manglecp.toolhost import Breaker, Slots, full_state
 
 
 class ControlMode(StrEnum):
-    """Which selector decides.
+    """What selects. Upstream has two more modes, in which the fallback replaces or shadows the policy."""
 
-    Only the selectors that a mode needs are called, and a failing policy makes an INVALID selection. Upstream calls
-    both selectors in every mode, and replaces the selection of a failing policy by that of the fallback.
-    """
-
-    FALLBACK_ONLY = "FALLBACK_ONLY"  # the policy is not called
-    SHADOW_POLICY = "SHADOW_POLICY"  # the fallback decides; the selection of the policy is only logged
-    BLENDED = "BLENDED"  # the policy decides; if its selection is INVALID, the fallback
-    POLICY_ONLY = "POLICY_ONLY"  # the policy decides, even if its selection is INVALID
+    FALLBACK_ONLY = "FALLBACK_ONLY"  # a heuristic or the operator
+    POLICY_ONLY = "POLICY_ONLY"  # rules or a policy process, even if the selection is INVALID
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +47,17 @@ class Situation:
     inputs: Mapping[str, Any]
     menu: Menu
     request_id: str | None = None
+    slots: Slots = field(default_factory=dict)
 
     def members(self) -> dict[str, Any]:
-        """Return the JSON object that a policy reads: the keys of upstream, and ``request_id`` if there is one."""
+        """Return the JSON object that a policy reads: the keys of upstream, ``ds_state``, and ``request_id`` if any."""
         members = {
             "goal_digest": self.goal_digest,
             "state_digest": self.state_digest,
             "control_mode": self.control_mode.value,
             "inputs": dict(self.inputs),
             "menu": [entry.describe() for entry in self.menu.entries],
+            "ds_state": full_state(self.slots),
         }
         return members if self.request_id is None else {**members, "request_id": self.request_id}
 
@@ -70,33 +66,11 @@ Selector: TypeAlias = Callable[[Situation], Selection | Awaitable[Selection]]
 """Returns a selection, or an awaitable of one. An exception counts as an INVALID selection."""
 
 
-@dataclass(frozen=True, slots=True)
-class SelectorDecision:
-    """The selection that counts, its source, and the selection of each selector that was called."""
-
-    chosen: Selection
-    source: str  # "fallback" or "policy"
-    fallback: Selection | None = None
-    policy: Selection | None = None
-
-
-async def choose(situation: Situation, fallback: Selector, policy: Selector | None) -> SelectorDecision:
-    """Call the selectors that the mode needs. A missing policy counts as an INVALID selection."""
-    mode = situation.control_mode
-    policy_selection = None if mode is ControlMode.FALLBACK_ONLY else await _select(policy, situation)
-    decisive = policy_selection if mode in (ControlMode.BLENDED, ControlMode.POLICY_ONLY) else None
-    if decisive is None or (mode is ControlMode.BLENDED and decisive.kind is SelectionKind.INVALID):
-        fallback_selection = await _select(fallback, situation)
-        return SelectorDecision(fallback_selection, "fallback", fallback=fallback_selection, policy=policy_selection)
-    return SelectorDecision(decisive, "policy", policy=policy_selection)
-
-
-async def _select(selector: Selector | None, situation: Situation) -> Selection:
-    if selector is None:
-        return Selection.invalid("", "no policy is configured")
+async def select(selector: Selector, situation: Situation) -> Selection:
+    """Return the selection; INVALID if its SID is not on the menu, or if the selector raises."""
     try:
         return (await resolve(selector(situation))).within(situation.menu)
-    except Exception as error:  # counts as an invalid selection; the run continues
+    except Exception as error:  # the run continues
         return Selection.invalid("", f"the selector raised {type(error).__name__}")
 
 
@@ -114,15 +88,12 @@ class FirstFit:
         inputs_digest = sha256(canonical(dict(situation.inputs))).hexdigest()
         for entry in situation.menu.entries:
             attempt = (entry.action.aid, situation.state_digest, inputs_digest)
-            if attempt not in self._tried and _has_required_inputs(situation, entry.action):
+            required = (entry.action.inputs_schema or {}).get("required")
+            fits = not isinstance(required, list) or all(name in situation.inputs for name in required)
+            if fits and attempt not in self._tried:
                 self._tried.add(attempt)
                 return parse_selection(f"<PICK><{entry.sid}><END>")
         return parse_selection("<NOOP><END>")
-
-
-def _has_required_inputs(situation: Situation, action: MenuAction) -> bool:
-    required = (action.inputs_schema or {}).get("required")
-    return not isinstance(required, list) or all(name in situation.inputs for name in required)
 
 
 _INHERITED_VARIABLES: Final = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
@@ -158,38 +129,29 @@ class PolicyLimits:
     open_files: int = 64
 
 
-@dataclass(frozen=True, slots=True)
-class ChildResult:
-    """The stdout of a child. ``failure`` is empty if the child exited with 0 within its limits."""
-
-    output: bytes
-    failure: str = ""
-
-
 def run_child(
-    argv: Sequence[str], *, stdin: IO[bytes], env: Mapping[str, str], limits: PolicyLimits, stop: threading.Event
-) -> ChildResult:
-    """Run a policy process within its limits, or until ``stop`` is set. Its failures are returned, not raised.
+    argv: Sequence[str], *, env: Mapping[str, str], limits: PolicyLimits, stop: threading.Event
+) -> tuple[bytes, str]:
+    """Run a policy process within its limits, or until ``stop`` is set; return its stdout and the failure, if any.
 
     A small launcher sets the resource limits and then executes the program: a ``preexec_fn``, which runs between fork
-    and exec, would be unsafe with threads. ``stdin`` is a file and not a pipe, so that a process that does not read
-    cannot block the writer.
+    and exec, would be unsafe with threads.
     """
     inherited = {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ}
     command = [sys.executable, "-I", "-S", "-c", _LAUNCHER, json.dumps(_resource_limits(limits)), *argv]
     try:
         output, _, code = capture(
-            command, {**inherited, **env}, seconds=limits.seconds, limit=limits.output_bytes, stdin=stdin, stop=stop
+            command, {**inherited, **env}, seconds=limits.seconds, limit=limits.output_bytes, stop=stop
         )
     except (OSError, ValueError) as error:
-        return ChildResult(b"", f"not started: {type(error).__name__}")
+        return b"", f"not started: {type(error).__name__}"
     if len(output) > limits.output_bytes:
-        return ChildResult(b"", f"printed more than {limits.output_bytes} bytes")
+        return b"", f"printed more than {limits.output_bytes} bytes"
     if code is None:  # or ``stop`` was set, but then the result is not used
-        return ChildResult(b"", f"no selection within {limits.seconds:g} s")
+        return b"", f"no selection within {limits.seconds:g} s"
     if code == _NOT_STARTED_CODE and output.startswith(_NOT_STARTED_PREFIX):
-        return ChildResult(b"", output.decode("ascii", "replace"))
-    return ChildResult(output, "" if code == 0 else f"exit code {code}" if code > 0 else f"signal {-code}")
+        return b"", output.decode("ascii", "replace")
+    return output, "" if code == 0 else f"exit code {code}" if code > 0 else f"signal {-code}"
 
 
 def _resource_limits(limits: PolicyLimits) -> list[tuple[int, int]]:
@@ -202,20 +164,12 @@ def _resource_limits(limits: PolicyLimits) -> list[tuple[int, int]]:
     ]
 
 
-class Payload(StrEnum):
-    """How the situation reaches the policy process."""
-
-    FILE = "file"  # in a private file, whose path is added as the last argument
-    STDIN = "stdin"
-
-
 @dataclass(frozen=True)
 class ExternalPolicy:
     """A selector that starts a policy process for each selection. The constructor raises :class:`PolicyRefused`."""
 
     argv: Sequence[str]
     allowed: Collection[str]  # absolute paths of executables; argv[0] must be one of them
-    payload: Payload = Payload.FILE
     compatible: bool = False  # parse the output as upstream does, see parse_selection()
     env: Mapping[str, str] = field(default_factory=dict)  # in addition to _INHERITED_VARIABLES
     limits: PolicyLimits = field(default_factory=PolicyLimits)
@@ -238,30 +192,25 @@ class ExternalPolicy:
         settle = self.breaker.abandoned  # a cancelled call shows neither success nor failure of the policy
         try:
             result = await asyncio.to_thread(self._run, canonical(situation.members()), stop)
-            selection = self._parse(result).within(situation.menu)
+            selection = self._parse(*result).within(situation.menu)
             settle = self.breaker.failed if selection.kind is SelectionKind.INVALID else self.breaker.succeeded
             return selection
         finally:
             stop.set()  # the thread of a cancelled task still waits for the process
             settle(permit)
 
-    def _run(self, situation_json: bytes, stop: threading.Event) -> ChildResult:
-        with tempfile.TemporaryFile() as stdin:
-            if self.payload is Payload.STDIN:
-                stdin.write(situation_json)
-                stdin.seek(0)
-                return run_child(self.argv, stdin=stdin, env=self.env, limits=self.limits, stop=stop)
-            # A private folder, so that no other user can replace the file.
-            with tempfile.TemporaryDirectory(prefix="policy-") as folder:
-                file = Path(folder, "situation.json")
-                file.write_bytes(situation_json)
-                return run_child([*self.argv, str(file)], stdin=stdin, env=self.env, limits=self.limits, stop=stop)
+    def _run(self, situation_json: bytes, stop: threading.Event) -> tuple[bytes, str]:
+        # A private folder, so that no other user can replace the file.
+        with tempfile.TemporaryDirectory(prefix="policy-") as folder:
+            file = Path(folder, "situation.json")
+            file.write_bytes(situation_json)
+            return run_child([*self.argv, str(file)], env=self.env, limits=self.limits, stop=stop)
 
-    def _parse(self, result: ChildResult) -> Selection:
+    def _parse(self, output: bytes, failure: str) -> Selection:
         try:
-            raw = result.output.decode()
+            raw = output.decode()
         except UnicodeDecodeError:
             return Selection.invalid("", "the output of the policy is not UTF-8")
-        if result.failure:
-            return Selection.invalid(raw, f"the policy failed: {result.failure}")
+        if failure:
+            return Selection.invalid(raw, f"the policy failed: {failure}")
         return parse_selection(raw, compatible=self.compatible)

@@ -22,9 +22,11 @@ from starlette.routing import Route, Router, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
+from manglecp.intent import Identity
 from manglecp.server.auth import challenge, credential_of
 from manglecp.server.config import Network
 from manglecp.server.core import Core, strong_etag
+from manglecp.server.handlers import internal_error
 from manglecp.server.middleware import (
     HEADERS,
     JSON,
@@ -40,6 +42,7 @@ from manglecp.server.pending import Reply, failure
 from manglecp.server.sessions import Session
 from manglecp.server.tracing import use_trace_context
 from manglecp.server.websocket import WebSocketEndpoint
+from manglecp.store import StoreError
 from manglecp.wire import MANIFEST_PATH, CodeRow, WireError, malformed, too_large
 
 if TYPE_CHECKING:
@@ -91,6 +94,7 @@ class App:
             self._route(f"{base}/evaluate", partial(self._message, "intent_request"), "POST"),
             self._route(f"{base}/approvals", partial(self._message, "x-approval_request"), "POST"),
             self._route(f"{base}/decide", partial(self._message, "x-decide_request"), "POST"),
+            self._route(f"{base}/skills", partial(self._message, "x-skill_request"), "POST"),
             self._route(MANIFEST_PATH, partial(self._manifest, max_age), *read_methods),
             self._route("/health", partial(self._status, must_be_ready=False), *read_methods),
             self._route("/ready", partial(self._status, must_be_ready=True), *read_methods),
@@ -163,13 +167,14 @@ class App:
             session.present(*credential)
         return session
 
-    async def _authorize(self, request: _Request, permission: str | None = None) -> None:
-        """Check the credential of a request that is not a message. Raises WireError."""
+    async def _authorize(self, request: _Request, permission: str | None = None) -> Identity:
+        """Check the credential of a request that is not a message, and return its identity. Raises WireError."""
         self.core.admission.charge_peer(request.peer)
         identity = await self._session(request).identify()
         # A server without authentication grants every permission: its clients have none of their own.
         if permission is not None and self.core.auth.required and permission not in identity.permissions:
             raise WireError("auth_insufficient", f"The permission {permission} is missing")
+        return identity
 
     async def _require_websocket(self, request: _Request) -> None:
         error = WireError("x-upgrade_required", "Connect with a WebSocket here: ws:// or wss://", row=_UPGRADE_REQUIRED)
@@ -184,13 +189,15 @@ class App:
         await request.send_document(document.data, JSON, document.etag, (b"cache-control", cache_control))
 
     async def _skill(self, request: _Request) -> None:
-        await self._authorize(request)
-        with self.core.revisions.use() as revision:
-            skill = revision.domain.pack.skills.get(request.path_param("skill"))
-        if skill is None:
-            raise WireError("x-not_found", "There is no skill with that id", row=_NOT_FOUND)
-        body = skill.content.encode()
-        content_type = (b"content-type", f"{skill.content_type}; charset=utf-8".encode("latin-1", "replace"))
+        identity = await self._authorize(request)
+        try:
+            with self.core.revisions.use() as revision:
+                (skill,) = await revision.offers.skills(identity.name, request.path_param("skill"))
+        except StoreError as error:
+            self.core.revisions.store_failed(error, {})
+            raise internal_error() from None
+        body, media_type = skill.content.encode(), skill.content_type or "text/markdown"
+        content_type = (b"content-type", f"{media_type}; charset=utf-8".encode("latin-1", "replace"))
         headers = ((b"cache-control", b"private, no-cache"), (b"x-content-type-options", b"nosniff"))
         await request.send_document(body, content_type, strong_etag(body), *headers)
 

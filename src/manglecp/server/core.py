@@ -125,6 +125,7 @@ class Core:
                 macro_invoke=f"{base}/invoke",
                 approvals=f"{base}/approvals",
                 decide=f"{base}/decide",
+                skills=f"{base}/skills",
             )
         if revision is None:
             message = outline_manifest(revisions.outline, revisions.status, endpoints, auth)

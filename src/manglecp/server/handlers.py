@@ -10,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Literal
 
 from manglecp.intent import Identity
-from manglecp.invoke import ApprovalService, OnProgress, progress_reporter
+from manglecp.invoke import ApprovalService, OnProgress
 from manglecp.server.pending import PendingRequest, Reply, failure, success
 from manglecp.store import Busy, StoreError
 from manglecp.wire import WireError, malformed, messages
@@ -71,7 +71,7 @@ async def _invoke(
         core.admission.begin_invocation()
         try:
             assert pending.observer is not None  # the request is an invocation
-            pending.observer.progress = progress_reporter(progress)
+            pending.observer.on_progress = progress
             return await revision.invoker.invoke(message, pending.identity, pending.observer)
         finally:
             core.admission.end_invocation()

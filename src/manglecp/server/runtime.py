@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["open_core", "reload_on_change", "serve_http", "serve_streams", "watch_credentials"]
 
 _log = logging.getLogger(__name__)
+_HOSTS = "hosts"  # the part of the server that is degraded while no host can be started
 
 
 @asynccontextmanager
@@ -75,6 +76,7 @@ async def open_core(
                 settings=InvokeSettings(claim_ms=round(revisions.settings.claim * 1_000)),
                 clock=clock,
                 on_stale_facts=on_stale_facts,
+                on_outage=on_outage,
             ) as revision:
                 profile = profile_of(revision.domain.pack, programs=options.programs, sandbox=options.sandbox)
                 if (reason := await asyncio.to_thread(containment_problem, profile)) is not None:
@@ -82,7 +84,7 @@ async def open_core(
                     revisions.degrade("sandbox", message)
                 yield revision
 
-        failures: Counter[str] = Counter()  # the number of open revisions in which a generator fails
+        failures: Counter[str] = Counter()  # the number of open revisions in which a generator, or a pool, fails
 
         def on_stale_facts(generator: str, error: str | None) -> None:
             # Called in each revision with the first error of a generator, and with None when that is over.
@@ -92,6 +94,15 @@ async def open_core(
                 revisions.degrade(f"facts: {generator}", message)
             else:
                 revisions.restore(f"facts: {generator}")
+
+        def on_outage(reason: str | None) -> None:
+            # Counted like generators: each revision has a pool of hosts for each group of actions.
+            failures[_HOSTS] += -1 if reason is None else 1
+            if reason is not None:
+                _log.error("no host can be started: %s", reason)
+                revisions.degrade(_HOSTS, "The server cannot start its tool hosts; calls of some actions fail")
+            elif not failures[_HOSTS]:
+                revisions.restore(_HOSTS)
 
         def probe() -> None:
             for store in stores:
@@ -254,13 +265,13 @@ async def reload_on_change(
     on_reload: Callable[[ReloadResult], None] = lambda _: None,
 ) -> None:
     """Reload the pack after every completed edit, until cancelled. ``pause``: seconds between looks at the folder."""
-    # An edit is complete after one more look at the same files, or five if one is missing. The watcher loads nothing.
-    watcher = await asyncio.to_thread(FolderWatcher, folder, lambda _: None, steady=1, gone=5)
+    # An edit is complete after one more look at the same files, or five if one is missing.
+    watcher = await asyncio.to_thread(FolderWatcher, folder, steady=1, gone=5)
     with contextlib.suppress(PackError):  # an edit may repair the pack
         await revisions.ready()
     while revisions.status != "draining":
         await asyncio.sleep(pause)
-        if await asyncio.to_thread(watcher.poll) == "swapped":  # an edit was found
+        if await asyncio.to_thread(watcher.poll):
             on_reload(await revisions.reload())
 
 

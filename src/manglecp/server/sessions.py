@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 __all__ = ["Session", "Transport"]
 
 Transport = Literal["http", "websocket", "stdio"]
-_REQUEST_TYPES: Final = frozenset({"intent_request", "invoke_request", "x-approval_request", "x-decide_request"})
+_REQUEST_TYPES: Final = frozenset(
+    {"intent_request", "invoke_request", "x-approval_request", "x-decide_request", "x-skill_request"}
+)
 _ALL_TYPES: Final = _REQUEST_TYPES | {"cancel", "authenticate"}
 _LONG_BYTES: Final = 65_536
 """Longer messages are decoded in a thread, and only for an identified client."""
@@ -212,8 +214,8 @@ class Session:
             self._check_id(message)
             if isinstance(message, messages.Authenticate):
                 reply = await self._authenticate(message)
-            elif isinstance(message, messages.ApprovalMessage):
-                reply = await self._handle_approval(message)
+            elif isinstance(message, messages.ApprovalMessage | messages.SkillMessage):
+                reply = await self._handle_extension(message)
             else:
                 return await self._register(message, began_ns)
         except WireError as error:
@@ -289,10 +291,14 @@ class Session:
         core.admission.charge(identity)
         return identity
 
-    async def _handle_approval(self, message: messages.ApprovalMessage) -> Reply:
+    async def _handle_extension(self, message: messages.ApprovalMessage | messages.SkillMessage) -> Reply:
         identity = await self._charge_identity()
         try:
             with self._core.revisions.use() as revision:
+                if isinstance(message, messages.SkillMessage):
+                    skills = await revision.offers.skills(identity.name, message.payload.skill_id)
+                    payload = messages.SkillResult(skills=skills)
+                    return success(messages.SkillResponse(id=message.id, payload=payload))
                 approvals = revision.invoker.approvals
                 result = await asyncio.to_thread(handle_approval, approvals, identity, message.payload)
         except StoreError as error:

@@ -51,6 +51,13 @@ REGISTRY: Final = SchemaPart(
                 PRIMARY KEY (identity, macro_id)
             ) {clustered}
             """,
+        """
+            CREATE TABLE registry_skill (
+                digest TEXT NOT NULL REFERENCES registry_document (digest) ON DELETE CASCADE, -- of the definition
+                skill  TEXT NOT NULL,
+                PRIMARY KEY (digest, skill)
+            ) {clustered}
+            """,
         "CREATE INDEX registry_drop ON registry (drop_ms)",
         "CREATE INDEX registry_of ON registry (digest)",
         "CREATE INDEX registry_from ON registry (inputs)",
@@ -79,6 +86,10 @@ _SELECT_OFFER: Final = """
     JOIN registry_document AS definition ON definition.digest = registry.digest
     JOIN registry_document AS input ON input.digest = registry.inputs
     WHERE identity = ? AND macro_id = ? AND registry.drop_ms > ?
+"""
+_SELECT_SKILLS: Final = """
+    SELECT DISTINCT skill FROM registry JOIN registry_skill ON registry_skill.digest = registry.digest
+    WHERE identity = ? AND drop_ms > ? AND coalesce(not_before_ms, 0) <= ? AND coalesce(expires_at_ms, drop_ms) > ?
 """
 _SELECT_ENTRIES: Final = (
     "SELECT macro_id, digest, drop_ms, inputs FROM registry WHERE identity = ? AND macro_id IN ({placeholders})"
@@ -123,6 +134,8 @@ class StoredOffer(NamedTuple):
     inputs: bytes
     not_before_ms: int | None
     expires_at_ms: int | None
+    skills: tuple[str, ...] = ()
+    """The ids of the skills of the definition; only read when an offer is stored."""
 
 
 class EntrySummary(NamedTuple):
@@ -160,21 +173,30 @@ class Registry:
     ) -> None:
         """Store offers to this identity, each in place of an earlier one with the same macro id and chain digest."""
         documents: dict[str, bytes] = {}
+        skills: set[tuple[str, str]] = set()
         entries: dict[str, tuple[object, ...]] = {}
         for tool in tools:
             digest = digest_bytes(tool.document)
             drop_ms = max(now_ms, tool.not_before_ms or 0, tool.expires_at_ms or 0) + retention_ms
             documents |= {digest: tool.document, tool.inputs_digest: tool.inputs}
+            skills |= {(digest, skill) for skill in tool.skills}
             ids = (identity, tool.macro_id, tool.chain_digest, digest, tool.inputs_digest)
             entries[tool.macro_id] = (*ids, tool.not_before_ms, tool.expires_at_ms, now_ms, drop_ms)
         # Sorted: one lock order for all writers prevents deadlocks.
         tx.executemany(_PUT_DOCUMENT, [(key, now_ms + CHECK_MS, documents[key]) for key in sorted(documents)])
+        tx.executemany(
+            "INSERT INTO registry_skill (digest, skill) VALUES (?, ?) ON CONFLICT DO NOTHING", sorted(skills)
+        )
         tx.executemany(_PUT_ENTRY, [entries[macro_id] for macro_id in sorted(entries)])
 
     def find(self, tx: Transaction, identity: str, macro_id: str, now_ms: int) -> StoredOffer | None:
         """Return the offer of a tool to this identity, even before or after its validity; None past its retention."""
         row = tx.execute(_SELECT_OFFER, (identity, macro_id, now_ms)).fetchone()
         return None if row is None else StoredOffer(*row)
+
+    def skills(self, tx: Transaction, identity: str, now_ms: int, latest_ms: int) -> set[str]:
+        """Return the skills of offers to this identity that begin until ``latest_ms`` and end after ``now_ms``."""
+        return {skill for (skill,) in tx.execute(_SELECT_SKILLS, (identity, now_ms, latest_ms, now_ms)).fetchall()}
 
     def entries(self, tx: Transaction, identity: str, macro_ids: Sequence[str]) -> dict[str, EntrySummary]:
         """Return the entries of this identity by macro id, without unknown ids."""

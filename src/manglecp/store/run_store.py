@@ -150,6 +150,15 @@ RUNS: Final = SchemaPart(
     ) {strict}
     """,
         ByDialect(sqlite=(), postgresql=("ALTER TABLE run_kept ALTER COLUMN value SET STORAGE EXTERNAL",)),
+        # Why calls failed, also those of runs without effects, which have no row in runs.
+        """
+    CREATE TABLE run_failures (
+        run_id          TEXT PRIMARY KEY,
+        failed_ms       BIGINT NOT NULL,
+        failures        {blob} NOT NULL
+    ) {strict}
+    """,
+        "CREATE INDEX run_failures_by_time ON run_failures (failed_ms)",
     ),
 )
 
@@ -181,6 +190,10 @@ _REQUEST_CANCEL: Final = """
 _PUT_KEPT_VALUE: Final = """
     INSERT INTO run_kept (run_id, name, value) VALUES (?, ?, ?)
     ON CONFLICT (run_id, name) DO UPDATE SET value = excluded.value
+"""
+_PUT_FAILURES: Final = """
+    INSERT INTO run_failures (run_id, failed_ms, failures) VALUES (?, ?, ?)
+    ON CONFLICT (run_id) DO UPDATE SET failed_ms = excluded.failed_ms, failures = excluded.failures
 """
 _SELECT_KEPT_VALUE: Final = """
     SELECT k.value FROM run_kept k JOIN runs r ON r.run_id = k.run_id
@@ -416,6 +429,15 @@ class RunStore:
             tx.execute(_PUT_KEPT_VALUE, (run_id, name, self._seals.seal(value, "run_kept", run_id, name)))
         return ownership.cancel_requested
 
+    def record_failures(self, tx: Transaction, run_id: str, failures: bytes) -> None:
+        """Record why calls of a run failed, for operators; it is kept as long as ended runs are."""
+        tx.execute(_PUT_FAILURES, (run_id, tx.now_ms(), self._seals.seal(failures, "run_failures", run_id)))
+
+    def failures(self, tx: Transaction, run_id: str) -> bytes | None:
+        """Return what was recorded, also of a run that :meth:`show` does not know."""
+        row = tx.execute("SELECT failures FROM run_failures WHERE run_id = ?", (run_id,)).fetchone()
+        return None if row is None else self._seals.unseal(row[0], "run_failures", run_id)
+
     def end(self, tx: Transaction, run_id: str, fence: int, state: RunState, answer: bytes | None) -> None:
         """End the run and delete its values; the answer is kept for repeated requests. Raises :class:`.Fenced`."""
         if state not in FINAL_STATES:
@@ -600,6 +622,7 @@ class RunStore:
         runs = tx.locked(_OLD_RUNS, (now_ms - self._retention.runs_ms, limit)).fetchall()
         for table in ("steps", "run_values", "run_kept", "runs"):
             tx.executemany(f"DELETE FROM {table} WHERE run_id = ?", runs)
+        tx.execute("DELETE FROM run_failures WHERE failed_ms <= ?", (now_ms - self._retention.runs_ms,))
         answers = tx.locked(_OLD_ANSWERS, (now_ms, limit)).fetchall()
         tx.executemany("UPDATE run_values SET answer = NULL WHERE run_id = ?", answers)
         tx.executemany("UPDATE runs SET answer_until_ms = NULL WHERE run_id = ?", answers)

@@ -32,7 +32,17 @@ from manglecp.invoke import (
 )
 from manglecp.pack import ActionDescription, Pack
 from manglecp.store import Approval, open_store
-from manglecp.toolhost import ActionResult, CallRefused, Dispatcher, DispatchError, ErrorCode, HostCall, Right, failure
+from manglecp.toolhost import (
+    ActionResult,
+    CallRefused,
+    Dispatcher,
+    DispatchError,
+    ErrorCode,
+    HostCall,
+    Right,
+    failure,
+    failure_of,
+)
 from manglecp.wire import WireError
 from manglecp.wire.messages import IntentRequest, InvokeRequest, InvokeResult
 
@@ -114,9 +124,9 @@ class Actions:
             return ActionResult(action.aid, msgspec.json.encode(output).decode(), dict(options["slots"]))
         except TimeoutError:
             code: ErrorCode | None = None if action.idempotent else "outcome_unknown"
-            return failure(action.aid, "timeout", "the function did not return in time", code=code)
+            return failure(action.aid, "timeout", "the function did not return in time", code=code, sent=True)
         except Exception as error:
-            return failure(action.aid, "tool_error", f"{type(error).__name__}: {error}", status="TOOL_ERROR")
+            return failure_of(action.aid, error)
 
     def cancel(self, call_id: str) -> bool:
         """Cancel a call of a host; functions are not cancelled."""

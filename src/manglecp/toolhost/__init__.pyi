@@ -4,17 +4,25 @@ from .action_hosts import (
     serve_actions as serve_actions,
 )
 from .actions import SAFE as SAFE, action as action, external as external
-from .context import Context as Context
+from .context import ActionError as ActionError, Context as Context
 from .dispatch.breakers import Breaker as Breaker
-from .dispatch.catalogue import Catalogue as Catalogue, read_catalogue as read_catalogue
-from .dispatch.dispatcher import CallOptions as CallOptions, Dispatcher as Dispatcher
+from .dispatch.catalogue import (
+    Catalogue as Catalogue,
+    Listing as Listing,
+    list_plugin as list_plugin,
+    read_catalogue as read_catalogue,
+)
+from .dispatch.dispatcher import CallOptions as CallOptions, Dispatcher as Dispatcher, ServedPlugin as ServedPlugin
+from .dispatch.launch import HostCommand as HostCommand
 from .dispatch.messages import (
     ActionResult as ActionResult,
     CallRefused as CallRefused,
     DispatchError as DispatchError,
     ErrorCode as ErrorCode,
     HostCall as HostCall,
+    OnReport as OnReport,
     failure as failure,
+    failure_of as failure_of,
 )
 from .dispatch.rights import PlanPermit as PlanPermit, Right as Right
 from .external_hosts import serve_externals as serve_externals

@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from manglecp.pack import (
     ActionDescription,
@@ -96,13 +96,14 @@ async def serve_actions(
     environ: Mapping[str, str] | None = None,
     sandbox: SandboxPolicy | None = None,
     audit: Audit | None = None,
-    on_event: Callable[[dict[str, Any]], None] | None = None,
+    on_outage: Callable[[str | None], None] = lambda _: None,
 ) -> AsyncIterator[Dispatcher]:
     """Start hosts for the actions of a pack and yield an entered dispatcher.
 
     ``workspace`` are the folders that actions may write (an action that starts programs and is declared read-only can
     only read them); the first is their working directory. ``size`` is the number of hosts for each group of actions
-    with the same rights. ``programs`` are those that actions may start, by name or absolute path. Raises
+    with the same rights. ``programs`` are those that actions may start, by name or absolute path. ``on_outage`` is
+    called with the reason when no host of a group can be started, and with None when that is over. Raises
     :class:`PackError` if the pack cannot be served as described.
     """
     plugins: list[ServedPlugin] = []
@@ -116,7 +117,7 @@ async def serve_actions(
             message = f"sandbox profile {profile!r} cannot be enforced here: pid_namespace: {reason}"
             raise PackError.at(_FILE, message, fix="change that, or start with --degrade")
     timeout = _longest_timeout(pack)
-    async with Dispatcher(plugins, size=size, timeout=timeout, audit=audit, on_event=on_event) as dispatcher:
+    async with Dispatcher(plugins, size=size, timeout=timeout, audit=audit, on_outage=on_outage) as dispatcher:
         yield dispatcher
 
 

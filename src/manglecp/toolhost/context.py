@@ -1,4 +1,4 @@
-"""The host's services for a running action: settings, slots, progress and logs.
+"""The host's services for a running action: settings, slots, progress, logs, and errors that callers may read.
 
 An action that needs them has a parameter annotated ``Context``; callers do not see that parameter. Reports (progress,
 logs, lease events) leave the host on a descriptor of their own, one line of JSON each. Progress and logs are advisory:
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Mapping
 from hashlib import sha256
@@ -21,7 +22,28 @@ from typing import Any, Final
 from manglecp.toolhost.state import Slots
 
 _MAX_DESCRIPTION: Final = 4_000  # characters
-_MAX_TRACE: Final = 64_000  # characters
+_MAX_TRACE: Final = 16_000  # characters
+MAX_ERROR_MESSAGE: Final = 2_000  # characters of the message of an ActionError
+MAX_ERROR_DATA: Final = 16_384  # characters of its data, as JSON
+ACTION_CODE: Final = r"x-[a-z0-9][a-z0-9_-]{0,61}"
+
+
+class ActionError(Exception):
+    """A failure that callers and models may read, raised by an action; the text of other exceptions is not sent.
+
+    ``message`` describes the problem and what to do about it. ``code`` becomes the error code of the invocation if the
+    run has had no effect. ``data`` is any value that an action may return.
+    """
+
+    def __init__(self, message: str, *, code: str | None = None, data: object = None) -> None:
+        if not str(message).strip():
+            raise ValueError("an ActionError needs a message")
+        if code is not None and re.fullmatch(ACTION_CODE, code) is None:
+            raise ValueError(f"{code!r} is no code of an action: these are x- and up to 62 of a-z, 0-9, _ and -")
+        super().__init__(message)
+        self.message = str(message)
+        self.code = code
+        self.data = data
 
 
 def describe(error: BaseException) -> str:
@@ -31,19 +53,43 @@ def describe(error: BaseException) -> str:
         text = str(error)
         if isinstance(error, BaseExceptionGroup):
             text = f"{text}: {describe(error.exceptions[0])}"
-        return (f"{name}: {text}" if text else name)[:_MAX_DESCRIPTION]
+        return _encodable(f"{name}: {text}" if text else name)[:_MAX_DESCRIPTION]
     except BaseException:
         return name[:_MAX_DESCRIPTION]
 
 
-def trace(error: BaseException) -> None:
-    """Write a traceback to standard error."""
+def trace(error: BaseException) -> str:
+    """Write a traceback to standard error, and return it."""
     try:
         from traceback import format_exception  # not at the top: its import would slow the start of every host
 
-        sys.stderr.write("".join(format_exception(error))[-_MAX_TRACE:])
-    except BaseException:  # standard error is unusable
-        return
+        text = _encodable("".join(format_exception(error))[-_MAX_TRACE:])
+    except BaseException:  # a method of the exception raised
+        return ""
+    _write_stderr(text)
+    return text
+
+
+def failure_members(error: BaseException) -> dict[str, Any]:
+    """Write a traceback to standard error; return members of the answer to a failed call, for operators and callers."""
+    members: dict[str, Any] = {"traceback": trace(error)}
+    if isinstance(error, ActionError):
+        cause = members["action_error"] = {"message": _encodable(error.message)[:MAX_ERROR_MESSAGE], "code": error.code}
+        try:
+            from manglecp.toolhost.conversion import encode_value  # not at the top: it imports this module
+
+            cause["data_json"] = text = encode_value(error.data)
+            if len(text) > MAX_ERROR_DATA:
+                raise ValueError(f"{len(text)} characters of JSON, and {MAX_ERROR_DATA} are allowed")
+        except Exception as problem:  # the message is sent without the data
+            cause.pop("data_json", None)
+            members["traceback"] += f"its data are not sent: {describe(problem)}\n"
+    return members
+
+
+def _encodable(text: str) -> str:
+    """Return a text without lone surrogates, which some readers of JSON refuse."""
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
 
 
 SETTINGS: Final = "MANGLECP_SETTINGS"  # the environment variable with the settings of the pack: a JSON object of texts
@@ -57,25 +103,23 @@ _encode: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 class Reports:
     """Sends reports on a descriptor.
 
-    Without a descriptor, logs and lease events go to standard error, and progress is dropped. A descriptor of the null
-    device disables all reports.
+    Without a descriptor, logs and lease events go to standard error, and progress is dropped. Without
+    ``lease_events``, these are dropped: the issuer of the leases audits them itself.
     """
 
-    def __init__(self, descriptor: int | None) -> None:
+    def __init__(self, descriptor: int | None, *, lease_events: bool = True) -> None:
         self._descriptor = descriptor
-        self._disabled = False
+        self._lease_events = lease_events
         self._dropped = 0  # since the last report that was sent
         if descriptor is not None:
-            null_device = os.stat(os.devnull).st_rdev  # noqa: PTH116  # a host loads no pathlib
-            self._disabled = os.fstat(descriptor).st_rdev == null_device
             os.set_blocking(descriptor, False)
             os.set_inheritable(descriptor, False)
 
     def send(self, event: str, details: Mapping[str, object]) -> None:
         """Send one report, if there is room for it now."""
-        if self._disabled:
-            return
         is_lease_event = event.startswith("lease_")
+        if is_lease_event and not self._lease_events:
+            return
         if self._descriptor is None:
             if event == "log":
                 _write_stderr(f"{details.get('message')}\n")
@@ -126,10 +170,11 @@ class Context:
         return self._settings
 
     def progress(self, done: float, total: float | None = None, message: str = "") -> None:
-        """Report progress. A value that JSON cannot represent is sent as null."""
+        """Report progress to the caller. A value that JSON cannot represent is sent as null."""
         self._send("progress", {"done": _number(done), "total": _number(total), "message": message[:_MAX_TEXT]})
 
     def log(self, message: str, level: str = "info") -> None:
+        """Write a line to the server's log; ``level`` is debug, info, warning, error or critical."""
         self._send("log", {"level": level[:_MAX_TEXT], "message": message[:_MAX_TEXT]})
 
     def _send(self, event: str, details: dict[str, Any]) -> None:
@@ -150,5 +195,5 @@ def _shorten(value: object) -> object:
 def _write_stderr(text: str) -> None:
     try:
         sys.stderr.write(text)
-    except (AttributeError, OSError, ValueError):  # None, broken or closed
+    except Exception:  # None, broken or closed, or replaced by the plugin
         return

@@ -98,6 +98,7 @@ class PluginAction:
         inputs = ObjectOf(tuple(self._field(name, hints) for name in names if name not in context_names), dict)
         self.convert: Final[Converter] = converter(inputs)
         self._descriptor: Final = self._describe(schema(inputs), schema(shape(returns)))
+        self.parameters: Final = frozenset(self._descriptor["inputs_schema"]["properties"])
         encode_value(self._descriptor)  # raises for values without a JSON form
 
     def _field(self, name: str, hints: dict[str, Any]) -> Field:

@@ -1,9 +1,10 @@
 """The state of a run (``ds_state`` on the wire): the slots that actions read and write.
 
-A state maps slots (0 to 7) to artifacts. On the wire it is *full*, ``{"slots": {"0": {...}}}``, or a *delta*,
-``{"delta": true, "slots": {changed}, "removed_slots": [0]}``: slots are written first, then removed. States that are
-sent have all members. Received ones may lack members or have unknown ones, but values are never coerced: the C++
-toolhost (upstream) reads ``"abc"`` as slot 0, we refuse it. Texts have no NUL and no lone surrogate; sizes fit 63 bits.
+A state maps slots (0 to 255; runs use 0 to 7) to artifacts. On the wire it is *full*, ``{"slots": {"0": {...}}}``, or
+a *delta*, ``{"delta": true, "slots": {changed}, "removed_slots": [0]}``: slots are written first, then removed. States
+that are sent have all members. Received ones may lack members or have unknown ones, but values are never coerced: the
+C++ toolhost (upstream) reads ``"6abc"`` as slot 6, we refuse it. Texts have no NUL and no lone surrogate; sizes fit 63
+bits.
 
 A delta may name its base by digest (``base_digest``); a receiver that holds another base refuses it. A state is a plain
 dict of immutable artifacts, so a copy costs eight pointers. An action works on a copy.
@@ -15,7 +16,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any, Final, NamedTuple, TypeAlias
 
-SLOTS: Final = 8
+SLOTS: Final = 256  # as many as the C++ toolhost accepts
 _SLOT_BY_KEY: Final = {str(slot): slot for slot in range(SLOTS)}
 # The offset basis of FNV-1a without its last decimal digit: an error of upstream that every peer has to copy.
 _FNV_BASIS: Final = 1469598103934665603

@@ -70,6 +70,7 @@ from .values import (
     read_number as read_number,
     to_json as to_json,
     to_value as to_value,
+    wrap_unusual as wrap_unusual,
 )
 from .vocabulary import (
     API_KEY_HEADER as API_KEY_HEADER,

@@ -28,7 +28,8 @@ class CodeRow(NamedTuple):
 # Names of members of details, for the rows below.
 _PLACE: Final = ("path", "suggestion")
 _VIOLATIONS: Final = ("violations",)
-_RUN: Final = ("reason", "step", "action", "code", "effects", "state_delta", "events", "run_id")
+_EVENTS: Final = ("events", "x-events_omitted")
+_RUN: Final = ("reason", "step", "action", "code", "cause", "effects", "state_delta", *_EVENTS, "run_id")
 _BUDGET: Final = ("budget", "partial_results_available", "suggestion")
 
 CODES: Final[Mapping[str, CodeRow]] = {
@@ -70,6 +71,8 @@ CODES: Final[Mapping[str, CodeRow]] = {
     ),
     "x-approval_not_found": CodeRow(404, False, "no approval request has this id"),
     "x-approval_decided": CodeRow(409, False, "the approval request was decided already, or has expired", ("state",)),
+    "x-unknown_intent": CodeRow(400, True, "the manifest does not list the intent, and no rule can match it", _PLACE),
+    "x-skill_not_found": CodeRow(404, False, "no tool that is offered to the client now refers to this skill"),
     "x-request_key_conflict": CodeRow(409, False, "the request key was used with other arguments"),
 }
 """The 28 standard codes, in the order of the specification, and the custom codes of this server."""

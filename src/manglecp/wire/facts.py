@@ -15,7 +15,7 @@ from manglecp import mangle
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.source import Source, Span
 from manglecp.base.text import quote
-from manglecp.mangle.syntax import Clause, Term, Variable, term_variables
+from manglecp.mangle.syntax import Clause, Term, term_variables
 from manglecp.wire.errors import malformed
 from manglecp.wire.predicates import Schema, Schemas
 from manglecp.wire.strict_json import JSON, Fault, faults_at
@@ -153,7 +153,7 @@ def interval(t: Any, schema: Schema, now: int | None = None) -> mangle.Interval 
 def checked_interval(start: int, end: int, schema: Schema) -> mangle.Interval:
     """Return the interval. Raises :class:`Fault` if it is empty or the predicate is not temporal."""
     if not schema.temporal:
-        raise Fault(f"{schema.predicate} is not temporal", "leave the time out, or add temporal to its Decl")
+        raise Fault(f"{schema.predicate} is not temporal", "leave the time out")
     if not mangle.is_nonempty_interval(start, end):
         raise Fault("the interval ends before it starts")
     return start, end
@@ -227,31 +227,27 @@ def check_category(data: Any) -> None:
         raise Fault(f"{shown} is not a category", f"one of {', '.join(PROVENANCE_CATEGORIES)}")
 
 
-_ANY: Final = Variable("_")  # in Mangle, the argument that matches any value
-
-
-def parse_fact_objects(source: Source, now: int, *, wildcards: bool = False) -> list[dict[str, Any]]:
+def parse_fact_objects(source: Source, now: int) -> list[dict[str, Any]]:
     """Return the facts of a Mangle text as fact objects. Raises :class:`manglecp.mangle.ParseError`.
 
-    ``now`` is the evaluation time. With ``wildcards``, the argument ``_`` becomes null, which matches any value, as in
-    the facts that a delta retracts. The facts are not checked against a profile.
+    ``now`` is the evaluation time. The facts are not checked against a profile.
     """
     unit = mangle.parse(source)
     if (declaration := next(iter(unit.decls), None)) is not None:
         raise _parse_error("facts have no declarations", declaration.span)
-    return [_clause_to_json(clause, now, wildcards) for clause in unit.clauses]
+    return [_clause_to_json(clause, now) for clause in unit.clauses]
 
 
-def parse_fact_argument(name: str, text: str, now: int, *, wildcards: bool = False) -> list[dict[str, Any]]:
+def parse_fact_argument(name: str, text: str, now: int) -> list[dict[str, Any]]:
     """Return the facts of a text whose final full stop may be missing; ``name`` is its name in error messages."""
-    return parse_fact_objects(Source(name, text.strip().removesuffix(".") + " ."), now, wildcards=wildcards)
+    return parse_fact_objects(Source(name, text.strip().removesuffix(".") + " ."), now)
 
 
-def _clause_to_json(clause: Clause, now: int, wildcards: bool) -> dict[str, Any]:
+def _clause_to_json(clause: Clause, now: int) -> dict[str, Any]:
     if not clause.is_fact:
         raise _parse_error("this is a rule, and clients state facts", clause.span)
     try:
-        args = [None if wildcards and arg == _ANY else _term_to_json(arg, now) for arg in clause.head.args]
+        args = [_term_to_json(arg, now) for arg in clause.head.args]
         fact: dict[str, Any] = {"pred": clause.head.predicate, "args": args}
         if clause.annotation is not None:
             fact["t"] = _write_interval(mangle.head_interval(clause.annotation, {}, now))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
 
@@ -29,7 +29,6 @@ TYPES: Final[Mapping[str, type[Message]]] = {**CLIENT_TYPES, **SERVER_TYPES}
 
 _DEFS: Final = "#/$defs/"
 _REFERENCE: Final = re.compile(rf'"\$ref": "{re.escape(_DEFS)}(\w+)"')
-_STRUCTURAL: Final = frozenset({"$ref", "properties", "items"})  # keywords of schemas that have members or items
 _NULL: Final = {"type": "null"}
 _BOUND: Final = {
     "type": ["string", "integer"],
@@ -134,18 +133,6 @@ def all_schemas() -> dict[str, Any]:
     return {"$schema": DIALECT, "$id": f"urn:manglecp:{VERSION}", "oneOf": any_message, "$defs": defs}
 
 
-def choices(message: type[Message], path: Sequence[str | int]) -> list[str]:
-    """Return the texts that may be the value at a path such as ``("payload", "options", "x")``; empty if any may."""
-    components = _components()
-    node: Any = components[message.__name__]
-    for step in path:
-        node = _resolved(node, components)
-        node = node.get("items", {}) if isinstance(step, int) else node.get("properties", {}).get(step, {})
-    node = _resolved(node, components)
-    values: list[Any] = node.get("enum") or next((o["enum"] for o in node.get("anyOf", ()) if "enum" in o), [])
-    return [value for value in values if isinstance(value, str)]
-
-
 @cache
 def _components() -> dict[str, dict[str, Any]]:
     """Return the schemas of all structs by name. Callers must copy what they return or change."""
@@ -213,15 +200,3 @@ def _reachable(name: str, components: Mapping[str, Any]) -> set[str]:
             seen.add(current)
             pending += _REFERENCE.findall(json.dumps(components[current]))
     return seen
-
-
-def _resolved(node: dict[str, Any], components: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema that has the members or items: follow references, and such an alternative of ``anyOf``."""
-    while True:
-        if "$ref" in node:
-            node = components[node["$ref"].removeprefix(_DEFS)]
-            continue
-        structural = [option for option in node.get("anyOf", ()) if not _STRUCTURAL.isdisjoint(option)]
-        if not structural:
-            return node
-        node = structural[0]

@@ -220,7 +220,7 @@ class ProofTree(Part, frozen=True, kw_only=True):
     """A fact, and the facts that it follows from."""
 
     fact: str
-    type: Annotated[str, standard_words("server", "session", "derived", "external", "absent")]
+    type: Annotated[str, standard_words("server", "session", "derived")]
     children: tuple[ProofTree, ...] = ()
 
 
@@ -363,11 +363,13 @@ class Event(Part, frozen=True, kw_only=True):
     detail: str | UnsetType = UNSET
 
 
-class Observability(Part, frozen=True, kw_only=True):
+class Observability(Part, frozen=True, kw_only=True, rename={"events_omitted": "x-events_omitted"}):
     """A summary of the run, for operators and logs."""
 
     summary: str = ""
     events: tuple[Event, ...] = ()
+    events_omitted: Count | UnsetType = UNSET
+    """Number of steps without an event, because there are too many."""
     duration_ms: Count = 0
 
 
@@ -449,13 +451,19 @@ class Domain(Part, frozen=True, kw_only=True):
     affinities: dict[str, Affinity] | UnsetType = UNSET
 
 
-class Endpoints(Part, frozen=True, kw_only=True, rename={"approvals": "x-approvals", "decide": "x-decide"}):
+class Endpoints(
+    Part,
+    frozen=True,
+    kw_only=True,
+    rename={"approvals": "x-approvals", "decide": "x-decide", "skills": "x-skills"},
+):
     """Required on HTTP, optional on session transports (MANI-11)."""
 
     intent_eval: Address
     macro_invoke: Address
     approvals: Address | UnsetType = UNSET
     decide: Address | UnsetType = UNSET
+    skills: Address | UnsetType = UNSET
 
 
 class IntentDescription(Part, frozen=True, kw_only=True):
@@ -467,7 +475,7 @@ class IntentDescription(Part, frozen=True, kw_only=True):
     optional_facts: tuple[str, ...] | UnsetType = UNSET
 
 
-class PredicateSchema(Part, frozen=True, kw_only=True):
+class PredicateSchema(Part, frozen=True, kw_only=True, rename={"integers": "x-integers"}):
     """A predicate of the facts in requests or responses."""
 
     predicate: str
@@ -477,6 +485,8 @@ class PredicateSchema(Part, frozen=True, kw_only=True):
     temporal: bool = False
     description: str | UnsetType = UNSET
     direction: Direction = "both"
+    integers: tuple[Count, ...] | UnsetType = UNSET
+    """The positions, from 0, of numbers that are integers: a fraction or an exponent is refused there."""
 
 
 class FactsProfile(Part, frozen=True, kw_only=True):
@@ -694,7 +704,35 @@ class DecideResponse(Message, frozen=True, kw_only=True, tag="x-decide_response"
     payload: DecideResult
 
 
-ClientMessage: TypeAlias = IntentRequest | InvokeRequest | Cancel | Authenticate | ApprovalMessage | DecideRequest
+class SkillPayload(Part, frozen=True, kw_only=True):
+    """The skill to read; without `skill_id`, all that the client may read."""
+
+    skill_id: str | None = None
+
+
+class SkillMessage(Message, frozen=True, kw_only=True, tag="x-skill_request"):
+    """A request for skills that tools refer to which are offered to the client now."""
+
+    id: RequestId
+    payload: SkillPayload
+
+
+class SkillResult(Part, frozen=True, kw_only=True):
+    """One skill with its complete text, or all of them with summaries."""
+
+    skills: tuple[Skill, ...]
+
+
+class SkillResponse(Message, frozen=True, kw_only=True, tag="x-skill_response"):
+    """The response to an `x-skill_request`."""
+
+    id: RequestId
+    payload: SkillResult
+
+
+ClientMessage: TypeAlias = (
+    IntentRequest | InvokeRequest | Cancel | Authenticate | ApprovalMessage | DecideRequest | SkillMessage
+)
 ServerMessage: TypeAlias = (
     Manifest
     | IntentResponse
@@ -704,6 +742,7 @@ ServerMessage: TypeAlias = (
     | AuthenticateResponse
     | ApprovalResponse
     | DecideResponse
+    | SkillResponse
 )
 
 INFORMATIONAL: Final = frozenset({ProofHints, Diagnostics, Metadata, Observability})

@@ -137,6 +137,7 @@ class PublishedPredicate:
             temporal=self.schema.temporal,
             description=self.description or UNSET,
             direction=self.direction,
+            integers=tuple(i for i, shape in enumerate(self.schema.shapes) if shape.kinds == {"number"}) or UNSET,
         )
 
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from itertools import islice
-from typing import Any, Final, TypeVar, get_args, get_origin
+from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 
@@ -59,8 +59,8 @@ def convert_message(envelope: dict[str, Any], message: type[M]) -> M:
     try:
         return convert(envelope, message)
     except msgspec.ValidationError as error:
-        diagnostics = list(islice(_walk(without_nulls(envelope, message), message, message, ()), MAX_DIAGNOSTICS))
-        raise _malformed_message(diagnostics or [_diagnose(error, message, base=(), value=None)]) from None
+        diagnostics = list(islice(_walk(without_nulls(envelope, message), message, ()), MAX_DIAGNOSTICS))
+        raise _malformed_message(diagnostics or [_diagnose(error, message, (), None)]) from None
 
 
 def convert_server_message(envelope: dict[str, Any], message: type[M]) -> M:
@@ -125,47 +125,56 @@ def split_error(error: msgspec.ValidationError) -> tuple[str, tuple[str | int, .
     return match["what"], tuple(int(index) if index else name for name, index in _STEP.findall(path))
 
 
-def _walk(value: Any, type_: Any, message: type[messages.Message], path: tuple[str | int, ...]) -> Iterator[Diagnostic]:
+def _walk(value: Any, type_: Any, path: tuple[str | int, ...]) -> Iterator[Diagnostic]:
     """Yield the errors of the part at ``path`` of a message, whose declared type is ``type_``."""
     if isinstance(value, dict) and (struct := struct_of(type_)) is not None:
         for name, member in _members(struct).items():
             if name in value:
-                yield from _walk(value[name], member.type, message, (*path, name))
+                yield from _walk(value[name], member.type, (*path, name))
             elif member.required:
                 yield _diagnostic((*path, name), " is missing")
     elif isinstance(value, list) and (item := item_of(type_)) is not None:
         for position, part in enumerate(value):
-            yield from _walk(part, item, message, (*path, position))
+            yield from _walk(part, item, (*path, position))
     elif isinstance(value, dict) and (entry := entry_of(type_)) is not None:
         key_type, value_type = entry
         for key, part in value.items():
-            yield from _walk(key, key_type, message, (*path, key))
-            yield from _walk(part, value_type, message, (*path, key))
+            yield from _walk(key, key_type, (*path, key))
+            yield from _walk(part, value_type, (*path, key))
     else:
         try:
             msgspec.convert(value, type_)
         except msgspec.ValidationError as error:
-            yield _diagnose(error, message, path, value)
+            yield _diagnose(error, type_, path, value)
 
 
-def _diagnose(
-    error: msgspec.ValidationError, message: type[messages.Message], base: tuple[str | int, ...], value: Any
-) -> Diagnostic:
+def _diagnose(error: msgspec.ValidationError, type_: Any, base: tuple[str | int, ...], value: Any) -> Diagnostic:
     """Return the diagnostic of an error that msgspec raised for the value at the path ``base`` of a message."""
     what, steps = split_error(error)
     path = (*base, *steps)
     if missing := _MISSING_MEMBER.fullmatch(what):
         return _diagnostic((*path, missing["name"]), " is missing")
     if _UNKNOWN_CHOICE.match(what):
-        from manglecp.wire.json_schemas import choices  # slow to import
-
         text = value if isinstance(value, str) else str(value)
-        options = choices(message, path)
+        options = _choices(type_)
         if not options and _BLANK.fullmatch(text):
             return _diagnostic(path, " is blank")
         suggestion = did_you_mean(text, options) or f"One of: {', '.join(options)}."
         return _diagnostic(path, f" has an unknown value {quote(text)}", suggestion if options else None)
     return _diagnostic(path, f": {_in_words(what)}")
+
+
+def _choices(type_: Any) -> list[str]:
+    """Return the words that a text of this type may be; none if it may be any text."""
+    words: list[str] = []
+    for alternative in (type_, *get_args(type_)):
+        if get_origin(alternative) is Literal:
+            words += sorted(word for word in get_args(alternative) if isinstance(word, str))
+        for meta in getattr(alternative, "__metadata__", ()):
+            schema = (isinstance(meta, msgspec.Meta) and meta.extra_json_schema) or {}
+            for option in (schema, *schema.get("anyOf", ())):
+                words += option.get("enum", ())
+    return words
 
 
 def _diagnostic(path: tuple[str | int, ...], predicate: str, fix: str | None = None) -> Diagnostic:

@@ -72,7 +72,7 @@ def read_name(text: str) -> Name:
 def read_number(text: str) -> int:
     """Parse a 64-bit integer. Raises :class:`Fault`."""
     if _WHOLE.fullmatch(text) is None:
-        raise Fault(f"{quote(text)} is not a whole number", "write digits such as '42', or declare the bound /float64")
+        raise Fault(f"{quote(text)} is not a whole number", "write digits such as '42'")
     if len(text) > _MAX_DIGITS or not INT_MIN <= int(text) <= INT_MAX:
         raise Fault(f"{quote(text)} does not fit into 64 bits", f"numbers lie between {INT_MIN} and {INT_MAX}")
     return int(text)
@@ -222,6 +222,17 @@ def plain_value(data: JSON, depth: int = 0) -> Value:
         raise Fault(str(fault)) from None
 
 
+def wrap_unusual(data: JSON) -> JSON:
+    """Wrap what JSON may have and a fact may not: null within arrays and objects, and integers beyond 2^53 - 1."""
+    if data is None:
+        return _wrap("name", NULL)
+    if type(data) is int and not -SAFE_INTEGER <= data <= SAFE_INTEGER:
+        return _wrap("int64", data) if INT_MIN <= data <= INT_MAX else data
+    if isinstance(data, list):
+        return [wrap_unusual(item) for item in data]
+    return {key: wrap_unusual(item) for key, item in data.items()} if isinstance(data, dict) else data
+
+
 def _plain_part(data: JSON, depth: int, step: str | int) -> Value:
     try:
         return plain_value(data, depth + 1)
@@ -237,7 +248,9 @@ def _read_integer(data: int, shape: Shape, _depth: int) -> Value:
     kind = shape.number
     if kind == "number":
         if not -SAFE_INTEGER <= data <= SAFE_INTEGER:
-            fix = f'write {{"_type": "int64", "value": "{data}"}}' if abs(data) < 1 << 64 else None
+            if not INT_MIN <= data <= INT_MAX:
+                raise Fault("the number does not fit into 64 bits", f"numbers lie between {INT_MIN} and {INT_MAX}")
+            fix = f'write {{"_type": "int64", "value": "{data}"}}'
             raise Fault("a whole number beyond 2^53 - 1 is not exact in JSON", fix)
         return data
     if kind == "float64":

@@ -28,7 +28,8 @@ def row(evidence: dict[str, Any], kind: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("role", ["orchestrator", "specialist", None])
 def test_a_turn_under_every_document(role: str | None) -> None:
-    document = turn(careful(), pinned=careful().digest, role=role)
+    document = turn(careful(), pinned=careful().digest)
+    document["evidence"]["callSpec"]["orchestrationRole"] = role
     assert judge(document).result == "accepted"
     document["evidence"]["mutation"] = MUTATION
     assert judge(document).mutation_ready
@@ -117,7 +118,7 @@ def test_a_tier_that_a_human_approves() -> None:
         "governance.risk_tier_profile_missing"
     ]
     document = turn(careful(), pinned=careful().digest, risk_tier="high")
-    document |= careful().constraints(pinned=careful().digest, risk_tier="high", approval_ref="approval://1")
+    document["governanceProfile"]["riskTier"]["approvalRef"] = "approval://1"
     assert judge(document).result == "accepted"
 
 

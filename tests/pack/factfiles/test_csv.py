@@ -157,10 +157,9 @@ def test_blocks_do_not_show(read: Read) -> None:
 def test_what_is_remembered_is_bounded(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
     """A column of keys repeats nothing; forgetting what was read changes nothing."""
     monkeypatch.setattr(tables, "MAX_CACHED", 10)
-    monkeypatch.setattr(tables, "_BLOCK", 50)
     rows = [f"f{i},g{i % 3},{i}" for i in range(300)]
     facts = read("calls.csv", "\n".join(["caller,callee_name,line", *rows]))
     assert facts == [f'calls("f{i}","g{i % 3}",{i})' for i in range(300)]
     column: tables.CellCache[int] = tables.CellCache(int)
-    assert list(column.column(map(str, range(300)))) == list(range(300))
+    assert [column[str(i)] for i in range(300)] == list(range(300))
     assert len(column) <= 11

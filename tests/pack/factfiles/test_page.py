@@ -64,8 +64,8 @@ def test_the_error_looks_like_that(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_the_tables_are_those_of_the_code() -> None:
-    assert re.findall(r"^\| `(\.\w+)` \|", PAGE, re.MULTILINE) == [".csv", ".parquet", ".jsonl", ".mg", ".sc"]
-    assert set(SUFFIXES) == {".csv", ".parquet", ".jsonl", ".mg", ".sc"}
+    assert re.findall(r"^\| `(\.\w+)` \|", PAGE, re.MULTILINE) == [".csv", ".jsonl", ".mg", ".sc"]
+    assert set(SUFFIXES) == {".csv", ".jsonl", ".mg", ".sc"}
     limits = FileLimits()
     assert limits.bytes == 1 << 30
     for limit in (limits.facts, limits.line, limits.errors):

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,9 +27,12 @@ def in_pool(
     limits: PoolLimits = QUICK,
     host: HostCommand | None = None,
     breakers: Breakers | None = None,
+    on_outage: Callable[[str | None], None] = lambda _: None,
 ) -> None:
     async def main() -> None:
-        async with Pool(host or command(), size=size, timeout=10, limits=limits, breakers=breakers) as pool:
+        async with Pool(
+            host or command(), size=size, timeout=10, limits=limits, breakers=breakers, on_outage=on_outage
+        ) as pool:
             await work(pool)
 
     with nothing_left():
@@ -288,21 +292,60 @@ def test_a_missing_program_is_not_found() -> None:
     async def work(pool: Pool) -> None:
         for _ in range(2):
             result = await pool.call(call())
-            assert error(result) == ("not_found", None)
+            assert error(result) == ("not_found", "no_host")
             assert isinstance(result, dict)
             assert "/no/such/host" in result["detail"]
 
     in_pool(work, host=HostCommand(argv=("/no/such/host",), environ={}), size=2)
 
 
-def test_a_host_that_never_comes_up_is_a_crash_with_its_own_words() -> None:
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_a_host_that_never_comes_up_is_a_crash_with_its_own_words(idempotent: bool) -> None:
     async def work(pool: Pool) -> None:
-        result = await pool.call(call())
-        assert error(result) == ("crash", None)
+        result = await pool.call(call(tier=1, idempotent=idempotent))
+        assert error(result) == ("crash", "no_host")
         assert isinstance(result, dict)
         assert "exited with code 3: no such plugin" in result["detail"]
+        assert "sent" not in result
 
     in_pool(work, host=command(FAULT_TEXT="no such plugin"))
+
+
+def test_a_failed_start_and_no_time_for_another_is_no_host() -> None:
+    slow_to_return = PoolLimits(backoff=60.0, max_backoff=60.0)
+
+    async def work(pool: Pool) -> None:
+        assert error(await pool.call(call(timeout=2.0))) == ("crash", "no_host")
+
+    in_pool(work, host=command(FAULT_TEXT="no such plugin"), limits=slow_to_return)
+
+
+@pytest.mark.parametrize(("idempotent", "code"), [(True, None), (False, "outcome_unknown")])
+def test_a_request_that_was_sent_and_not_answered_says_so(idempotent: bool, code: str | None) -> None:
+    async def work(pool: Pool) -> None:
+        result = await pool.call(call(tier=1, idempotent=idempotent, fault="crash"))
+        assert error(result) == ("crash", code)
+        assert isinstance(result, dict)
+        assert result["sent"] is True
+
+    in_pool(work)
+
+
+def test_an_outage_is_reported_once_and_its_end(tmp_path: Path) -> None:
+    reported: list[str | None] = []
+    program = tmp_path / "host"
+
+    async def work(pool: Pool) -> None:
+        assert error(await pool.call(call())) == ("not_found", "no_host")
+        assert [reason is None for reason in reported] == [False]
+        program.symlink_to(sys.executable)
+        await healthy(pool, 1)
+        assert [reason is None for reason in reported] == [False, True]
+        assert isinstance(await pool.call(call()), ActionResult)
+
+    argv = (str(program), *command().argv[1:])
+    in_pool(work, host=replace(command(), argv=argv), on_outage=reported.append)
+    assert len(reported) == 2
 
 
 @pytest.mark.req("IPC-32")

@@ -76,7 +76,7 @@ def test_a_call_has_the_state_that_it_brings(tmp_path: Path) -> None:
             assert isinstance(answer, ActionResult)
             slots = answer.slots
         assert error(await pool.call(put(7, "lost", slots, fail=True))) == ("tool_error", None)
-        assert error(await pool.call(put(9, "no slot", slots))) == ("tool_error", "bad_output")
+        assert error(await pool.call(put(256, "no slot", slots))) == ("tool_error", "bad_output")
         assert said(await pool.call(look(slots))) == {"0": "0", "1": "1", "2": "2"}
         del slots[1]
         assert said(await pool.call(look(slots))) == {"0": "0", "2": "2"}

@@ -53,9 +53,10 @@ instruction(Tool, 1, Text) :-
 instruction("full_stack_diagnosis", 2, Text) :-
   failing_service(Service, _)
   |> let Text = fn:string:concat("The service ", Service, " logged errors at the same time.").
-instruction("frontend_diagnosis", 2, "There is no backend log: the cause is likely, not proven.").
+instruction("frontend_diagnosis", 2, "There is no backend log: the cause is likely, not proven.") :-
+  !has_backend_log().
 
-needs_skill(Tool, "failed-requests") :- diagnosis(Tool, _).
+needs_skill(Tool, "failed-requests") :- diagnosis(Tool, _), has_failed_request().
 needs_skill("full_stack_diagnosis", "backend-logs") :- has_backend_log().
 
 needs_resource(Tool, Uri, "the recorded requests", 60) :-

@@ -41,7 +41,7 @@ macro_result("apply_fix", "routes", 3, "/routes").
 
 needs_skill(Tool, "small-changes") :- fixing(Tool), intent("fix_error").
 instruction(Tool, 1, Text) :- fixing(Tool), diagnosed_error(_, Cause), meaning(Cause, Text).
-instruction("apply_fix", 2, "Show the diff of propose_fix to a person first.").
+instruction("apply_fix", 2, "Show the diff of propose_fix to a person first.") :- next_file(_).
 needs_resource(Tool, Uri, "the file that would change", 90) :-
   fixing(Tool),
   next_file(File),

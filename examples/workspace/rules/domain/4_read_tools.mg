@@ -67,8 +67,8 @@ arg_value("run_failing_tests", 1, "memory_mb", Most) :- limit_of_tests("memory",
 arg_value("run_failing_tests", 1, "refuse", /false).
 nothing_to_undo("run_failing_tests", 1).
 mandatory("run_failing_tests") :- intent("diagnose_failure"), can_run().
-needs_skill("run_failing_tests", "finding-causes").
-needs_skill("read_traceback", "finding-causes").
+needs_skill("run_failing_tests", "finding-causes") :- failing_test(_).
+needs_skill("read_traceback", "finding-causes") :- intent("diagnose_failure").
 
 instruction("run_failing_tests", 1, Text) :-
   edited(File),
@@ -95,7 +95,7 @@ arg_value("run_affected_tests", 1, "refuse", /false).
 nothing_to_undo("run_affected_tests", 1).
 relevant("run_affected_tests", 85) :- intent("review"), has_tests().
 relevant("run_affected_tests", 50) :- intent("change"), has_tests().
-needs_skill("show_changes", "reviewing").
+needs_skill("show_changes", "reviewing") :- intent("review").
 
 review_note(Text) :-
   reviewer(File, Owner),

@@ -85,7 +85,7 @@ macro_result("safe_change", "problems", 1, "/problems").
 macro_result("safe_change", "files", 3, "/files").
 macro_result("safe_change", "tests", 5, "") :- has_tests().
 
-needs_skill("safe_change", "small-changes").
+needs_skill("safe_change", "small-changes") :- intent("change").
 needs_skill("safe_change", "testing-style") :- to_change(File), test_file(File).
 needs_skill("safe_change", "migration-care") :- migration(_).
 

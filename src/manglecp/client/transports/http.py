@@ -100,6 +100,8 @@ class HttpTransport:
             self._endpoints[messages.ApprovalMessage] = self._resolve(url, endpoints.approvals)
         if endpoints.decide is not messages.UNSET:
             self._endpoints[messages.DecideRequest] = self._resolve(url, endpoints.decide)
+        if endpoints.skills is not messages.UNSET:
+            self._endpoints[messages.SkillMessage] = self._resolve(url, endpoints.skills)
         self._manifest, self._etag = message, response.headers.get("etag")
         return message
 
@@ -117,7 +119,7 @@ class HttpTransport:
             raise ConnectionLost("there is no manifest yet")
         url = self._endpoints.get(type(message))
         if url is None:
-            raise RequestRefused("not_supported", "the server has no approval requests")
+            raise RequestRefused("not_supported", "the server has no endpoint for this request")
         headers = {"Content-Type": _JSON, **headers}
         try:
             response, body, _ = await self._fetch("POST", url, headers=headers, content=data)

@@ -28,6 +28,7 @@ Request: TypeAlias = (
     | messages.Authenticate
     | messages.ApprovalMessage
     | messages.DecideRequest
+    | messages.SkillMessage
 )
 _RESPONSES: Final[Mapping[type[messages.Message], type[messages.Message]]] = {
     messages.IntentRequest: messages.IntentResponse,
@@ -35,6 +36,7 @@ _RESPONSES: Final[Mapping[type[messages.Message], type[messages.Message]]] = {
     messages.Authenticate: messages.AuthenticateResponse,
     messages.ApprovalMessage: messages.ApprovalResponse,
     messages.DecideRequest: messages.DecideResponse,
+    messages.SkillMessage: messages.SkillResponse,
 }
 OnProgress: TypeAlias = Callable[[messages.ProgressPayload], object]
 OnManifest: TypeAlias = Callable[[messages.Manifest], None]

@@ -5,12 +5,21 @@ constraints of a turn. A *pin* fixes the package in force; only a promotion, whi
 report, changes it.
 
     shapes, kinds     validation; the kinds of documents and their consistency
-    package           a package, its files, and what it supplies to a turn; the built-in ``observe``
+    package           a package, its files, and what it supplies to a turn; the built-in ``observe`` and ``work``
     promotion         pins and promotions
 """
 
 from manglecp.harness.constraints import TIERS
-from manglecp.harness.policy.package import ENDINGS, PolicyPackage, call_id, observe_package, package_of, read_package
+from manglecp.harness.policy.package import (
+    ENDINGS,
+    HarnessCall,
+    PolicyPackage,
+    call_id,
+    observe_package,
+    package_of,
+    read_package,
+    work_package,
+)
 from manglecp.harness.policy.promotion import (
     DocumentDifference,
     PackageUnchanged,
@@ -27,6 +36,7 @@ __all__ = [
     "ENDINGS",
     "TIERS",
     "DocumentDifference",
+    "HarnessCall",
     "PackageUnchanged",
     "Pin",
     "PolicyError",
@@ -40,4 +50,5 @@ __all__ = [
     "read_package",
     "read_pin",
     "read_reports",
+    "work_package",
 ]

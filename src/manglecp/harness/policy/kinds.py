@@ -17,7 +17,7 @@ from manglecp.base.diagnostic import FileLocation
 from manglecp.base.json import Uncanonical
 from manglecp.base.text import normalize_word
 from manglecp.harness.canonical_v1 import digest_v1 as digest
-from manglecp.harness.classes import BACKOFFS, CLASSES, ESCALATIONS, RetryKind
+from manglecp.harness.classes import BACKOFFS, ESCALATIONS, RETRY_KINDS, RetryKind
 from manglecp.harness.constraints import PATTERNS, ROLES, STAGES, TIERS, TRACE_MODES
 from manglecp.harness.policy.shapes import (
     Problems,
@@ -285,7 +285,7 @@ _TABLE: Final = (
                 table(
                     {
                         "ruleId": text,
-                        "classes": words(tuple(CLASSES), least=1),
+                        "classes": words(tuple(RETRY_KINDS), least=1),
                         "maxAttempts": integer(1),
                         "escalationAction": one_of(ESCALATIONS),
                     },
@@ -402,7 +402,7 @@ def _check_retry(policy: Document, _: Documents) -> Contradictions:
             if name in rule_ids:
                 yield "/rules", f"{name} has two rules, {rule_ids[name]} and {rule['ruleId']}"
             rule_ids[name] = rule["ruleId"]
-            if CLASSES[name].retry is RetryKind.NEVER and rule["maxAttempts"] > 1:
+            if RETRY_KINDS[name] is RetryKind.NEVER and rule["maxAttempts"] > 1:
                 yield "/rules", f"{rule['ruleId']}: {name} is never retried"
 
 

@@ -11,10 +11,10 @@ every intent to mutate is refused with ``mutation.policy_digest_mismatch``.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -34,6 +34,16 @@ def call_id(session_id: str, turn_index: int, model_ref: str, prompt_digest: str
     """Return the id of a turn, which depends on these parameters alone."""
     key = {"modelRef": model_ref, "promptDigest": prompt_digest, "sessionId": session_id, "turnIndex": turn_index}
     return "turn1_" + hashlib.sha256(canonical(key)).hexdigest()
+
+
+class HarnessCall(NamedTuple):
+    """A call that the harness made itself, such as the command of a worker."""
+
+    tool: str
+    content: Any  # the result, or the message of the error
+    ref: str | None = None  # the input of a mutation that the result is consumed for
+    input: Any = None
+    error: str | None = None  # an error code
 
 
 @dataclass(frozen=True)
@@ -78,23 +88,18 @@ class PolicyPackage:
         turn_index: int,
         model_ref: str,
         prompt_digest: str,
-        action_mode: str = "json",
         execution_pattern: str = "single",
-        tool_choice: str | Mapping[str, str] = "auto",
-        role: str | None = None,
         risk_tier: str | None = None,
-        normalizer_id: str = NORMALIZER_ID,
     ) -> dict[str, Any]:
         """Return the call spec of a turn, without the fields whose document the package lacks."""
         fields: dict[str, Any] = {
             "callId": call_id(session_id, turn_index, model_ref, prompt_digest),
             "modelRef": model_ref,
-            "actionMode": action_mode,
+            "actionMode": "json",
             "executionPattern": execution_pattern,
-            "toolChoice": tool_choice if isinstance(tool_choice, str) else dict(tool_choice),
-            "normalizerId": normalizer_id,
+            "toolChoice": "auto",
+            "normalizerId": NORMALIZER_ID,
             "governancePolicyDigest": self.digest,
-            "orchestrationRole": role,
             "riskTier": self._tier_or_default(risk_tier),
             "observabilityMode": self.contents.get("observability", {}).get("mode"),
             "evalProfileRef": self.contents.get("eval-gate", {}).get("profileRef"),
@@ -123,9 +128,7 @@ class PolicyPackage:
             documents["toolCatalog"] = self._catalogue()
         return _copy(documents)
 
-    def constraints(
-        self, *, pinned: str | None = None, risk_tier: str | None = None, approval_ref: str | None = None
-    ) -> dict[str, Any]:
+    def constraints(self, *, pinned: str | None = None, risk_tier: str | None = None) -> dict[str, Any]:
         """Return the constraint objects of a turn, except for ``policyDocuments``.
 
         ``pinned`` is the package digest in the pin. If a package claims governance and is not the pinned one, every
@@ -141,16 +144,46 @@ class PolicyPackage:
             "mutationConstraints": {"activePolicyDigest": self.digests["mutation"]} if self.may_mutate else {},
         }
         if self.contents["governance"]["claimed"]:
-            constraints["governanceProfile"] = self.governance_profile(pinned, risk_tier, approval_ref)
+            constraints["governanceProfile"] = self.governance_profile(pinned, risk_tier)
             constraints["governanceConstraints"] = self._governance_constraints()
         return _copy({name: value for name, value in constraints.items() if value})
 
-    def terms(
-        self, *, pinned: str | None = None, risk_tier: str | None = None, approval_ref: str | None = None
-    ) -> dict[str, Any]:
+    def terms(self, *, pinned: str | None = None, risk_tier: str | None = None) -> dict[str, Any]:
         """Return the constraints and documents of a turn, for :meth:`.states.CallSpec.open`."""
-        constraints = self.constraints(pinned=pinned, risk_tier=risk_tier, approval_ref=approval_ref)
-        return {**constraints, "policyDocuments": self.documents()}
+        return {**self.constraints(pinned=pinned, risk_tier=risk_tier), "policyDocuments": self.documents()}
+
+    def rows_of_calls(self, calls: Sequence[HarnessCall], context: str, view: Any) -> dict[str, Any]:
+        """Return the evidence of calls that the harness made itself, with the rows that their context owes.
+
+        ``context`` is the id of queue and view if the package requires none; ``view`` is the content of the view.
+        """
+        refs = [call.ref for call in calls if call.ref is not None]
+        queue = {"reducedDigest": digest([]), "policyDigest": self.digests["queue"]}
+        state = {"viewDigest": digest(view), "policyDigest": self.digests["views"], "sourceRefs": refs}
+        queue_ids = self.contents["queue"].get("requiredQueueIds") or [context]
+        view_ids = self.contents["views"].get("requiredStateViewIds") or [context]
+        point = self.contents["render"].get("injectionPoints", ["tool_response"])[0]
+        requests, results, uses, renders = [], [], [], []
+        for number, call in enumerate(calls):
+            row, shown = {"toolCallId": f"p{number + 1}"}, digest(call.content)
+            given = {} if call.input is None else {"input": call.input}
+            requests.append({**row, "toolName": call.tool, "actionIndex": number, **given})
+            result: dict[str, Any] = {"status": "ok", "resultDigest": shown}
+            if call.error is not None:
+                result = {"status": "error", "errorCode": call.error, "retryable": True, "errorMessage": call.content}
+            results.append({**row, **result, "provenance": {"kind": "runtime_route", "ref": call.ref or call.tool}})
+            use = {"useDisposition": "consumed", "resultDigest": shown, "mutationInputRef": call.ref}
+            uses.append({**row, **(use if call.ref is not None else {"useDisposition": "observed_only"})})
+            render = {"operatorPayloadDigest": shown, "reminderRenderDigest": shown, "injectionPoint": point}
+            renders.append({**row, **render, "policyDigest": self.digests["render"]})
+        return {
+            "toolRequests": requests,
+            "toolResults": results,
+            "toolUse": uses,
+            "toolRender": renders,
+            "reminderQueue": [{"queueId": name, **queue} for name in queue_ids],
+            "stateViews": [{"viewId": name, **state} for name in view_ids],
+        }
 
     def governance_profile(
         self, pinned: str | None, risk_tier: str | None = None, approval_ref: str | None = None
@@ -366,14 +399,24 @@ def _without_own_digest(content: Any, place: FileLocation, problems: Problems) -
 @cache
 def observe_package() -> PolicyPackage:
     """Return the built-in package for turns without a package, for example of a log."""
+    return _builtin_package("observe", "Observe turns; mutate nothing.", "observe_only")
+
+
+@cache
+def work_package() -> PolicyPackage:
+    """Return the built-in package for sessions: as ``observe``, and a turn may mutate on its evidence."""
+    return _builtin_package("work", "Mutate what the evidence of a turn covers.", "instruction_linked")
+
+
+def _builtin_package(name: str, description: str, mutation_mode: str) -> PolicyPackage:
     return package_of(
-        {"name": "observe", "version": "1", "description": "Observe turns; mutate nothing."},
+        {"name": name, "version": "1", "description": description},
         {
             "render": {"operatorView": "as_logged", "reminderView": "as_logged"},
             "queue": {},
             "views": {},
             "decomposition": {"allowedPatterns": list(PATTERNS)},
             "governance": {"claimed": False},
-            "mutation": {"mode": "observe_only"},
+            "mutation": {"mode": mutation_mode},
         },
     )

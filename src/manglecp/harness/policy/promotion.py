@@ -22,7 +22,7 @@ from manglecp.harness.canonical_v1 import canonical, digest_v1 as digest
 from manglecp.harness.constraints import STAGES, TIERS
 from manglecp.harness.judgement import judge
 from manglecp.harness.policy.kinds import KINDS, METRICS
-from manglecp.harness.policy.package import PolicyPackage, package_of, pick, read_json
+from manglecp.harness.policy.package import HarnessCall, PolicyPackage, package_of, pick, read_json
 from manglecp.harness.policy.shapes import (
     PolicyError,
     Problems,
@@ -461,15 +461,6 @@ def ready_to_promote(pin: Pin, candidate: PolicyPackage, reports: Reports) -> Mu
         raise TurnBlocked(blocked.state, judge(document).findings) from None
 
 
-@dataclass(frozen=True, slots=True)
-class _DocumentRead:
-    """A document that the turn reads with a call of ``tool``."""
-
-    tool: str
-    ref: str
-    content: Mapping[str, Any]
-
-
 class _PromotionTurn:
     """Builds the document of a turn that reads the candidate and the reports, and intends the promotion."""
 
@@ -480,17 +471,19 @@ class _PromotionTurn:
         self.reports = reports
         self.withheld = inapplicable_reports(pin, candidate, reports)
         self.reads = [
-            _DocumentRead("policy.read_package", candidate_ref(candidate), candidate.inventory),
-            _DocumentRead("policy.read_evaluation", f"evaluation://{digest(reports.evaluation)}", reports.evaluation),
-            _DocumentRead("policy.read_red_team", f"red-team://{digest(reports.red_team)}", reports.red_team),
+            HarnessCall("policy.read_package", candidate.inventory, candidate_ref(candidate)),
+            HarnessCall("policy.read_evaluation", reports.evaluation, f"evaluation://{digest(reports.evaluation)}"),
+            HarnessCall("policy.read_red_team", reports.red_team, f"red-team://{digest(reports.red_team)}"),
         ]
         if reports.approval_ref is not None and reports.approval is not None:
-            self.reads.append(_DocumentRead("policy.read_approval", reports.approval_ref, reports.approval))
+            self.reads.append(HarnessCall("policy.read_approval", reports.approval, reports.approval_ref))
 
     def document(self) -> dict[str, Any]:
+        view = {"pinned": self.pin.digest, "candidate": self.candidate.digest}
         evidence = {
             "callSpec": self.call_spec(),
-            **self.rows(),
+            **self.active.rows_of_calls(self.reads, "promotion", view),
+            "trajectoryRefs": [f"trajectory://policy/{self.active.name}/{len(self.pin.history)}"],
             "guardrailDecisions": self.decisions(),
             "protocolState": {"stopReason": "end_turn", "continuationAllowed": False},
             "mutation": self.intent(),
@@ -526,55 +519,6 @@ class _PromotionTurn:
             if (gate := self._gate(kind)) is not None:
                 documents[name] = dict(gate)
         return {**terms, "policyDocuments": documents, "governanceProfile": self._profile()}
-
-    def rows(self) -> dict[str, Any]:
-        """Return the evidence by kind, without guardrail decisions."""
-        rows: dict[str, Any] = {
-            "toolRequests": [],
-            "toolResults": [],
-            "toolUse": [],
-            "toolRender": [],
-            "reminderQueue": [
-                {"queueId": name, "reducedDigest": digest([]), "policyDigest": self.active.digests["queue"]}
-                for name in self.active.contents["queue"].get("requiredQueueIds") or ["promotion"]
-            ],
-            "stateViews": [
-                {
-                    "viewId": name,
-                    "viewDigest": digest({"pinned": self.pin.digest, "candidate": self.candidate.digest}),
-                    "policyDigest": self.active.digests["views"],
-                    "sourceRefs": [read.ref for read in self.reads],
-                }
-                for name in self.active.contents["views"].get("requiredStateViewIds") or ["promotion"]
-            ],
-            "trajectoryRefs": [f"trajectory://policy/{self.active.name}/{len(self.pin.history)}"],
-        }
-        injection_point = self.active.contents["render"].get("injectionPoints", ["tool_response"])[0]
-        for index, read in enumerate(self.reads):
-            call_id, content_digest = f"p{index + 1}", digest(read.content)
-            route = {"kind": "runtime_route", "ref": read.ref}
-            rows["toolRequests"].append({"toolCallId": call_id, "toolName": read.tool, "actionIndex": index})
-            rows["toolResults"].append(
-                {"toolCallId": call_id, "status": "ok", "resultDigest": content_digest, "provenance": route}
-            )
-            rows["toolUse"].append(
-                {
-                    "toolCallId": call_id,
-                    "useDisposition": "consumed",
-                    "resultDigest": content_digest,
-                    "mutationInputRef": read.ref,
-                }
-            )
-            rows["toolRender"].append(
-                {
-                    "toolCallId": call_id,
-                    "operatorPayloadDigest": content_digest,
-                    "reminderRenderDigest": content_digest,
-                    "injectionPoint": injection_point,
-                    "policyDigest": self.active.digests["render"],
-                }
-            )
-        return rows
 
     def intent(self) -> dict[str, Any]:
         instruction = {} if "instruction" in self.withheld else self.reports.instruction or {}

@@ -11,12 +11,11 @@ from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.gc_pause import gc_paused
 from manglecp.mangle import Fact, ParseError, Program, decode
 from manglecp.pack.factfiles.files import FileLimits, read_bytes, refuse_file
-from manglecp.pack.factfiles.parquet_table import read_parquet
 from manglecp.pack.factfiles.tables import read_csv
 from manglecp.pack.factfiles.text_formats import read_jsonl, read_mangle, read_simplecolumn
 from manglecp.wire import Schemas
 
-SUFFIXES: Final = (".mg", ".jsonl", ".csv", ".parquet", ".sc")
+SUFFIXES: Final = (".mg", ".jsonl", ".csv", ".sc")
 _GZIP_SUFFIX: Final = ".gz"
 _LINE_FORMATS: Final = {".mg": read_mangle, ".jsonl": read_jsonl, ".sc": read_simplecolumn}
 
@@ -25,7 +24,7 @@ _LINE_FORMATS: Final = {".mg": read_mangle, ".jsonl": read_jsonl, ".sc": read_si
 class FactFile:
     """A file of facts. A file with another hash than ``sha256`` is refused.
 
-    ``predicate``, for CSV and Parquet, defaults to the name of the file; ``name``, for messages, to the path.
+    ``predicate``, for CSV, defaults to the name of the file; ``name``, for messages, to the path.
     """
 
     path: Path
@@ -76,8 +75,6 @@ def _read(file: FactFile, schemas: Schemas, limits: FileLimits, check: bool) -> 
         fix = f"known endings are {', '.join(SUFFIXES)}, each also with {_GZIP_SUFFIX}"
         refuse_file(name, "the name is not that of a fact file", fix)
     data = read_bytes(file.path, limits, name, file.sha256)
-    if file.format == ".parquet":
-        return read_parquet(name, data, file.table_predicate, schemas, limits, check)
     source = decode(name, data)
     if file.format == ".csv":
         return read_csv(source, file.table_predicate, schemas, limits, check)

@@ -3,17 +3,16 @@
 A table has one column per argument, in any order under the argument's name, or by position if the predicate does not
 name its arguments. The table of a temporal predicate may have ``@at``, or ``@start`` and ``@end``, or neither.
 
-In CSV the first row names the columns, and each other row is a fact. Rows are converted in blocks, column by column, so
-that the work per cell is done by loops in C. Only a block with an error is checked row by row.
+In CSV the first row names the columns, and each other row is a fact.
 """
 
 from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice, repeat
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from manglecp import wire
@@ -25,6 +24,7 @@ from manglecp.pack.factfiles.files import SPLIT_FIX, FileErrors, FileLimits, lin
 MAX_CACHED: Final = 100_000  # values of a column
 _BOOLEANS: Final = {"true": TRUE, "false": FALSE}
 _T = TypeVar("_T", bound=Value)
+_as_fact: Final = partial(tuple.__new__, Fact)  # faster than Fact(…), whose checks valid facts do not need
 
 
 class CellCache(dict[str, _T], Generic[_T]):
@@ -38,21 +38,6 @@ class CellCache(dict[str, _T], Generic[_T]):
             self.clear()
         value = self[text] = self.read(text)
         return value
-
-    def column(self, texts: Iterable[str]) -> Iterator[_T]:
-        return map(self.__getitem__, texts)
-
-
-class StringCache(CellCache[str]):
-    """The cache of a column of strings, in which equal cells become one object."""
-
-    def __init__(self) -> None:
-        super().__init__(str)
-
-    def column(self, texts: Iterable[str]) -> Iterator[str]:
-        if len(self) > MAX_CACHED:
-            self.clear()
-        return map(self.setdefault, texts, texts)  # each text is the key and the value
 
 
 def cell_reader(shape: wire.Shape) -> Callable[[str], Value]:
@@ -99,7 +84,7 @@ AT: Final = "@at"
 START: Final = "@start"
 END: Final = "@end"
 _TIME_COLUMNS: Final = ((), (AT,), (START, END))  # valid combinations
-_OPEN: Final = (None, "", wire.UNBOUNDED)  # cells of an open end
+_OPEN: Final = ("", wire.UNBOUNDED)  # cells of an open end
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +95,6 @@ class Layout:
     header: tuple[str, ...]
     arguments: tuple[int, ...]  # the column of each argument
     times: tuple[int, ...]  # the columns of the interval's ends, or of its instant
-
-    def facts(self, columns: Sequence[Iterable[Value]], intervals: Iterable[Interval | None]) -> Iterator[Fact]:
-        """Yield the facts of columns of values, in the order of arguments, without the cost of calling ``Fact``."""
-        rows: Iterable[tuple[Value, ...]] = zip(*columns, strict=True) if columns else repeat(())
-        return map(tuple.__new__, repeat(Fact), zip(repeat(self.schema.predicate), rows, intervals))
 
 
 def find_layout(predicate: str, header: Sequence[str], schemas: wire.Schemas) -> Layout:
@@ -153,17 +133,6 @@ def _schema(predicate: str, names: list[str], by_arity: Mapping[int, wire.Schema
     raise wire.Fault(f"{predicate} has no argument {', '.join(map(quote, unknown))}", fix)
 
 
-def read_interval(times: Sequence[Any], read_time: Callable[[Any], int], schema: wire.Schema) -> Interval | None:
-    """Return the interval of the time cells of a row; None if both ends are open (an empty cell or ``_``)."""
-    if len(times) == 1:
-        start = end = read_time(times[0])
-    else:
-        start = INT_MIN if times[0] in _OPEN else read_time(times[0])
-        end = INT_MAX if times[1] in _OPEN else read_time(times[1])
-    return None if (start, end) == (INT_MIN, INT_MAX) else wire.checked_interval(start, end, schema)
-
-
-_BLOCK: Final = 10_000  # rows: enough to amortise the work per block, few enough for the CPU cache
 _CELL: Final = re.compile(r'"(?:[^"]|"")*"|[^,\r\n]*')
 
 
@@ -181,35 +150,54 @@ class _Table:
         self.check_bounds = check_bounds
         self.problems = FileErrors(source, limits.errors)
         self.rows = csv.reader(lines(source.text), strict=True)
-        self.csv_error: str | None = None
         self.instants = CellCache(parse_instant)
 
     def read(self, predicate: str, schemas: wire.Schemas) -> list[Fact]:
-        self.layout = self._read_header(predicate, schemas)
-        self.caches = [self._cache(position) for position in range(self.layout.schema.arity)]
-        facts: list[Fact] = []
-        first_line = self.rows.line_num + 1
-        while block := self._next_rows(_BLOCK):
-            facts += self._facts(block, first_line)
-            if len(facts) > self.limits.facts:
-                self.problems.add_line(f"more than {self.limits.facts:,} facts", first_line, SPLIT_FIX)
-                self.problems.raise_all()
-            first_line = self.rows.line_num + 1
+        try:
+            self.layout = self._read_header(predicate, schemas)
+            facts = self._read_facts()
+        except csv.Error as error:
+            reason, fix = str(error), 'a cell with a comma, a quote or a line end is written "like ""this"""'
+            if "field limit" in reason:
+                reason, fix = f"a cell has more than {csv.field_size_limit():,} characters", "shorten it"
+            self.problems.add_line(f"not CSV: {reason}", max(1, self.rows.line_num), fix)
         self.problems.raise_if_any()
         return facts
 
     def _read_header(self, predicate: str, schemas: wire.Schemas) -> Layout:
-        while (rows := self._next_rows(1)) and not rows[0]:
-            pass  # an empty line
+        header = next(filter(None, self.rows), None)  # without empty lines
         try:
-            if not rows:
+            if header is None:
                 raise wire.Fault(
                     "the file is empty", "the first row names the columns, as the Decl names the arguments"
                 )
-            return find_layout(predicate, [name.strip() for name in rows[0]], schemas)
+            return find_layout(predicate, [name.strip() for name in header], schemas)
         except wire.Fault as fault:
             self.problems.add_line(fault.message, max(1, self.rows.line_num), fault.fix)
             self.problems.raise_all()
+
+    def _read_facts(self) -> list[Fact]:
+        """Return the facts of the valid rows, and report the others."""
+        layout, limit = self.layout, self.limits.facts
+        columns = [(self._cache(position), column) for position, column in enumerate(layout.arguments)]
+        width, line = len(layout.header), self.rows.line_num + 1
+        facts: list[Fact] = []
+        for row in self.rows:
+            if len(row) == width:
+                try:
+                    args = tuple([cache[row[column]] for cache, column in columns])
+                    when = self._interval(row) if layout.times else None
+                    facts.append(_as_fact((layout.schema.predicate, args, when)))
+                except wire.Fault:
+                    self._report_cells(row, line, columns)
+                if len(facts) > limit:
+                    self.problems.add_line(f"more than {limit:,} facts", line, SPLIT_FIX)
+                    self.problems.raise_all()
+            elif row:  # empty lines are ignored
+                fix = f"the header names {width}"
+                self.problems.add_line(f"{len(row)} cell{'' if len(row) == 1 else 's'} in this row", line, fix)
+            line = self.rows.line_num + 1
+        return facts
 
     def _cache(self, position: int) -> CellCache[Any]:
         schema = self.layout.schema
@@ -217,73 +205,29 @@ class _Table:
         # Only parse_literal returns values of several kinds; for other readers, a bound that admits a kind is met.
         if self.check_bounds and (read is parse_literal or not schema.shapes[position].admits_whole_kinds):
             return CellCache(lambda text: schema.check(position, read(text)))
-        return StringCache() if read is str else CellCache(read)
-
-    def _next_rows(self, size: int) -> list[list[str]]:
-        """Return the next rows; none at the end. If text is not CSV, return the rows before it, and raise next time."""
-        rows: list[list[str]] = []
-        if self.csv_error is None:
-            try:
-                rows.extend(islice(self.rows, size))
-            except csv.Error as error:
-                self.csv_error = str(error)  # reported by the next call
-        if self.csv_error is not None and not rows:
-            fix: str | None = 'a cell with a comma, a quote or a line end is written "like ""this"""'
-            if "field limit" in self.csv_error:
-                self.csv_error, fix = f"a cell has more than {csv.field_size_limit():,} characters", None
-            self.problems.add_line(f"not CSV: {self.csv_error}", max(1, self.rows.line_num), fix)
-            self.problems.raise_all()
-        return rows
-
-    def _facts(self, block: list[list[str]], first_line: int) -> list[Fact]:
-        width = len(self.layout.header)
-        if set(map(len, block)) == {width}:
-            try:
-                columns = list(zip(*block, strict=True))
-                caches_and_columns = zip(self.caches, self.layout.arguments, strict=True)
-                values = [cache.column(columns[index]) for cache, index in caches_and_columns]
-                return list(self.layout.facts(values, self._intervals(block)))
-            except wire.Fault:
-                pass  # reported row by row
-        return self._row_by_row(block, first_line)
-
-    def _intervals(self, block: list[list[str]]) -> Iterator[Interval | None]:
-        if not self.layout.times:
-            return repeat(None, len(block))
-        return (self._interval(row) for row in block)
+        return CellCache(read)
 
     def _interval(self, row: list[str]) -> Interval | None:
-        return read_interval([row[index] for index in self.layout.times], self.instants.__getitem__, self.layout.schema)
+        """Return the interval of the time cells of a row; None if both ends are open (an empty cell or ``_``)."""
+        times = [row[index] for index in self.layout.times]
+        if len(times) == 1:
+            start = end = self.instants[times[0]]
+        else:
+            start = INT_MIN if times[0] in _OPEN else self.instants[times[0]]
+            end = INT_MAX if times[1] in _OPEN else self.instants[times[1]]
+        return None if (start, end) == (INT_MIN, INT_MAX) else wire.checked_interval(start, end, self.layout.schema)
 
-    def _row_by_row(self, block: list[list[str]], line: int) -> list[Fact]:
-        """Return the facts of the valid rows, and report the others; ``line`` is the number of the first line."""
-        facts: list[Fact] = []
-        width = len(self.layout.header)
-        for row in block:
-            if len(row) == width:
-                if (fact := self._fact(row, line)) is not None:
-                    facts.append(fact)
-            elif row:  # empty lines are ignored
-                fix = f"the header names {width}"
-                self.problems.add_line(f"{len(row)} cell{'' if len(row) == 1 else 's'} in this row", line, fix)
-            line += 1 + sum(cell.count("\n") for cell in row)
-        return facts
-
-    def _fact(self, row: list[str], line: int) -> Fact | None:
-        args: list[Value] = []
-        is_valid = True
-        for cache, index in zip(self.caches, self.layout.arguments, strict=True):
+    def _report_cells(self, row: list[str], line: int, columns: Iterable[tuple[CellCache[Any], int]]) -> None:
+        """Report every invalid cell of the record that begins in a line."""
+        for cache, column in columns:
             try:
-                args.append(cache[row[index]])
+                cache[row[column]]
             except wire.Fault as fault:
-                self._report(fault, line, index)
-                is_valid = False
+                self._report(fault, line, column)
         try:
-            when = self._interval(row) if self.layout.times else None
+            self._interval(row) if self.layout.times else None
         except wire.Fault as fault:
             self._report(fault, line, self.layout.times[0])
-            is_valid = False
-        return Fact(self.layout.schema.predicate, tuple(args), when) if is_valid else None
 
     def _report(self, fault: wire.Fault, line: int, column: int) -> None:
         """Report a fault at one cell of the record that begins in a line."""

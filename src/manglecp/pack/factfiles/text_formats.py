@@ -151,7 +151,7 @@ class _SimpleColumnReader:
         texts = self._take(count)
         cells = CellCache(self._reader(schema, position))
         try:
-            return list(cells.column(texts))
+            return [cells[text] for text in texts]
         except Fault:
             for number, text in enumerate(texts, first_line):
                 try:

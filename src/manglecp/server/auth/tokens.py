@@ -49,7 +49,7 @@ class _Entry(msgspec.Struct, forbid_unknown_fields=True):
     identity: str
     permissions: frozenset[str] = frozenset()
     trust: str = "user"
-    scheme: Literal["bearer", "api_key"] = "bearer"  # a token of one scheme is not accepted as the other
+    scheme: Literal["bearer", "api_key"] = "bearer"  # a bearer token is not accepted as an API key
     expires: datetime | None = None
     auto_confirm_effects: frozenset[str] = frozenset()
     """Effects that need no approval."""
@@ -83,7 +83,7 @@ class TokensFile:
 
     @property
     def schemes(self) -> tuple[str, ...]:
-        """The accepted schemes; a server that accepts API keys also accepts bearer tokens (SEC-12)."""
+        """The accepted schemes. All tokens are accepted as bearer tokens, API keys also as such (SEC-12)."""
         has_api_keys = any(token.scheme == "api_key" for token in self._tokens)
         return ("bearer", "api_key") if has_api_keys else ("bearer",)
 
@@ -108,7 +108,7 @@ class TokensFile:
         for token in self._tokens:  # all of them, so that the time does not reveal which one matches
             if hmac.compare_digest(token.digest, digest):
                 match = token
-        if match is None or match.scheme != scheme:
+        if match is None or scheme not in (match.scheme, "bearer"):  # an API key is a bearer token, too (SEC-12)
             return None
         return match.identity if self._is_valid(match) else None
 

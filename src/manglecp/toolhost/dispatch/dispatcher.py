@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, Unpack
 
 from manglecp.toolhost.dispatch.breakers import Breakers
 from manglecp.toolhost.dispatch.catalogue import ActionProfile, Catalogue, prepare_call
+from manglecp.toolhost.dispatch.hosts import OnOutage
 from manglecp.toolhost.dispatch.launch import HostCommand, PoolLimits, check_settings
-from manglecp.toolhost.dispatch.messages import ActionResult, DispatchError, HostCall, failure
+from manglecp.toolhost.dispatch.messages import ActionResult, DispatchError, HostCall, OnReport, failure
 from manglecp.toolhost.dispatch.pool import Pool
 from manglecp.toolhost.leases import Audit
 from manglecp.toolhost.state import Artifact
@@ -52,6 +53,8 @@ class CallOptions(TypedDict, total=False):
     """The permission for ``call_id``; above tier 0 a ``MutationReady`` that names it."""
     not_after: Callable[[], float] | None
     """Called when the lease is issued; returns the latest start of the action, on the monotonic clock, in seconds."""
+    on_report: OnReport | None
+    """Called with each report (progress, log) of the action, until the call ends. The host may have forged it."""
 
 
 _OPTIONS: Final = CallOptions.__annotations__.keys()
@@ -72,8 +75,8 @@ class Dispatcher:
         timeout: float | None = None,
         limits: PoolLimits | None = None,
         breakers: Breakers | None = None,
-        on_event: Callable[[dict[str, Any]], None] | None = None,
         audit: Audit | None = None,
+        on_outage: OnOutage = lambda _: None,
     ) -> None:
         check_settings(size, timeout)
         self._plugins = tuple(plugins)
@@ -83,7 +86,7 @@ class Dispatcher:
                 if aid in self._indexes:
                     raise ValueError(f"{aid} is offered by two plugins")
                 self._indexes[aid] = index
-        self._create_pool = partial(Pool, size=size, timeout=timeout, limits=limits, on_event=on_event, audit=audit)
+        self._create_pool = partial(Pool, size=size, timeout=timeout, limits=limits, audit=audit, on_outage=on_outage)
         self._breakers = breakers
         self._pools: list[Pool] = []
         self._stack = AsyncExitStack()

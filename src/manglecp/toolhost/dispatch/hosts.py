@@ -15,15 +15,17 @@ import contextlib
 from collections import deque
 from collections.abc import Callable
 from subprocess import SubprocessError
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from manglecp.toolhost.dispatch.launch import HostCommand, PoolLimits
-from manglecp.toolhost.dispatch.messages import CallRefused, ErrorType
+from manglecp.toolhost.dispatch.messages import CallRefused, ErrorCode, ErrorType
 from manglecp.toolhost.dispatch.process import HostProcess
 from manglecp.toolhost.dispatch.responses import HostLost, loss_type
 
 _MAX_FAILED_STARTS: Final = 2  # in a row; if every slot has that many, calls are refused at once
 _MEMORY_CHECK_CALLS: Final = 64  # calls between two checks of the memory of a busy host
+OnOutage: TypeAlias = Callable[[str | None], None]
+"""Called with the reason when no host of a pool can be started, and with None when that is over."""
 _PROBE: Final = b'{"aid":"_health"}\n'  # a request that every host answers without running an action
 
 
@@ -75,8 +77,10 @@ class _Waiter(NamedTuple):
 class HostQueue:
     """The slots of a pool, and the calls that wait for room in one."""
 
-    def __init__(self, size: int, limits: PoolLimits) -> None:
+    def __init__(self, size: int, limits: PoolLimits, on_outage: OnOutage = lambda _: None) -> None:
         self.slots: Final = [HostSlot() for _ in range(size)]
+        self._on_outage = on_outage
+        self._in_outage = False
         self._limits = limits
         self._waiters: deque[_Waiter] = deque()
         self._closed = False
@@ -96,7 +100,7 @@ class HostQueue:
         if not self._waiters and (slot := self._take_room(exclusive)) is not None:
             return slot
         if self._all_starts_failed():
-            raise CallRefused(*self.slots[0].last_start_error)
+            raise CallRefused(*self.slots[0].last_start_error, "no_host")
         if len(self._waiters) >= self._limits.queued:
             raise CallRefused("exception", f"{len(self._waiters)} calls are waiting already", "queue_full")
         waiter = _Waiter(exclusive, asyncio.get_running_loop().create_future())
@@ -112,6 +116,8 @@ class HostQueue:
                     self._waiters.remove(waiter)
                 self.admit()  # the waiters behind this one may fit
             if isinstance(error, TimeoutError):
+                if all(slot.failed_starts for slot in self.slots):
+                    raise CallRefused(*self.slots[0].last_start_error, "no_host") from error
                 raise CallRefused("timeout", "no host was free before the deadline; nothing was sent") from error
             raise
 
@@ -139,11 +145,25 @@ class HostQueue:
         """Record a failed start. If all slots have failed repeatedly, all waiting calls are refused."""
         slot.failed_starts += 1
         if self._all_starts_failed():
-            self._refuse_all(*slot.last_start_error)
+            self._report_outage(slot.last_start_error[1])
+            self._refuse_all(*slot.last_start_error, "no_host")
+
+    def started(self, slot: HostSlot) -> None:
+        """Record that the host of a slot is up."""
+        slot.failed_starts = 0
+        self._report_outage(None)
+        self.admit()
 
     def close(self) -> None:
         self._closed = True
+        self._report_outage(None)
         self._refuse_all("exception", "the pool is closed")
+
+    def _report_outage(self, reason: str | None) -> None:
+        """Call ``on_outage`` if no host can be started, with the first reason; with None when that is over."""
+        if self._in_outage != (reason is not None):
+            self._in_outage = not self._in_outage
+            self._on_outage(reason)
 
     def _all_starts_failed(self) -> bool:
         return all(slot.failed_starts >= _MAX_FAILED_STARTS for slot in self.slots)
@@ -161,27 +181,20 @@ class HostQueue:
             least_loaded.exclusive = exclusive
         return least_loaded
 
-    def _refuse_all(self, kind: ErrorType, detail: str) -> None:
+    def _refuse_all(self, kind: ErrorType, detail: str, code: ErrorCode | None = None) -> None:
         while self._waiters:
             granted = self._waiters.popleft().granted
             if not granted.done():
-                granted.set_exception(CallRefused(kind, detail))
+                granted.set_exception(CallRefused(kind, detail, code))
 
 
 class HostSupervisor:
     """Keeps a host in each slot of ``queue`` from :meth:`start` to :meth:`close`, by one task per slot."""
 
-    def __init__(
-        self,
-        command: HostCommand,
-        queue: HostQueue,
-        limits: PoolLimits,
-        on_event: Callable[[dict[str, Any]], None] | None,
-    ) -> None:
+    def __init__(self, command: HostCommand, queue: HostQueue, limits: PoolLimits) -> None:
         self._command = command
         self._queue = queue
         self._limits = limits
-        self._on_event = on_event
         self._loop = asyncio.get_running_loop()
         self._tasks: list[asyncio.Task[None]] = []
         self._stops: set[asyncio.Task[None]] = set()  # of hosts that were replaced or failed
@@ -209,12 +222,11 @@ class HostSupervisor:
     async def _serve(self, slot: HostSlot, host: HostProcess) -> HostProcess | None:
         """Serve with this host until it dies or is replaced; return its successor, if one is up."""
         successor: HostProcess | None = None
-        slot.failed_starts = 0
         slot.calls = 0
         slot.successor_requested = slot.retiring = False
         slot.initial_resident_bytes = host.resident_bytes()
         slot.host = host
-        self._queue.admit()
+        self._queue.started(slot)
         try:
             successor = await self._watch(slot, host)
         finally:
@@ -227,9 +239,7 @@ class HostSupervisor:
     async def _start(self, slot: HostSlot) -> HostProcess | None:
         """Return a host that has answered a probe, or None with the reason in ``slot.last_start_error``."""
         try:
-            host = HostProcess.start(
-                self._command, on_event=self._on_event, on_end=slot.wake.set, on_late_answer=self._queue.admit
-            )
+            host = HostProcess.start(self._command, on_end=slot.wake.set, on_late_answer=self._queue.admit)
         except FileNotFoundError as error:
             slot.last_start_error = ("not_found", f"the host program is missing: {error.filename}")
             # A retry would fail as well, so the next start_failed() reaches the maximum.

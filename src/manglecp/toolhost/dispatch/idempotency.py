@@ -4,7 +4,7 @@ A host caches its answers by key, but a repeated call may reach another host, or
 the pool has a table of keys, per identity and action. What a call gets, by the state of its key:
 
 * another call with the key is running: wait for that call;
-* a success within the last minute: the same answer, and its state change is applied to the slots of this call;
+* a success within the last minute: the same answer; the slots of this call are unchanged;
 * an unknown outcome: ``outcome_unknown``, without expiry; the client verifies the effect and then uses a new key;
 * a call with other input: ``idempotency_conflict``; a failure, or no entry: the call runs.
 """
@@ -14,11 +14,12 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
+
+from msgspec.structs import replace
 
 from manglecp.toolhost.dispatch.messages import ActionResult, DispatchError, HostCall, failure
 from manglecp.toolhost.idempotency import AnswerCache, canonical_digest
-from manglecp.toolhost.state import apply_state, state_delta
 
 _Key: TypeAlias = tuple[str, str, str]  # identity, action id, idempotency key
 
@@ -28,7 +29,6 @@ class _Entry(NamedTuple):
 
     input_digest: str
     answer: ActionResult | None = None
-    state_change: dict[str, Any] | None = None
 
 
 class _Running(NamedTuple):
@@ -69,7 +69,8 @@ class IdempotencyTable:
                 async with asyncio.timeout_at(deadline):
                     await earlier.ended.wait()
             except TimeoutError:
-                return failure(call.aid, "timeout", "a call with this key is still running; nothing was sent")
+                detail = "a call with this key is still running; nothing was sent"
+                return failure(call.aid, "timeout", detail, sent=True)
         self._running[key] = _Running(digest, asyncio.Event())
         try:
             result = await run()
@@ -85,8 +86,7 @@ class IdempotencyTable:
 
     def _remember(self, key: _Key, digest: str, call: HostCall, result: ActionResult | DispatchError) -> None:
         if isinstance(result, ActionResult):
-            size = len(result.output_json) + sum(len(artifact.content_json) for artifact in result.slots.values())
-            self._answers.keep(key, _Entry(digest, result, state_delta(call.slots, result.slots)), size)
+            self._answers.keep(key, _Entry(digest, replace(result, slots={})), len(result.output_json))
         elif result.get("code") == "outcome_unknown" or _effect_happened(call, result):
             self._unknown_outcomes.keep(key, _Entry(digest), seconds=math.inf)
 
@@ -101,6 +101,5 @@ def _effect_happened(call: HostCall, result: DispatchError) -> bool:
 def _repeat_result(call: HostCall, entry: _Entry) -> ActionResult | DispatchError:
     if entry.answer is None:
         detail = "an earlier call with this key was not answered; nothing was sent"
-        return failure(call.aid, "crash", detail, code="outcome_unknown")
-    slots = apply_state(entry.state_change, call.slots)
-    return ActionResult(call.aid, entry.answer.output_json, slots, idempotent_hit=True)
+        return failure(call.aid, "crash", detail, code="outcome_unknown", sent=True)
+    return replace(entry.answer, slots=dict(call.slots), idempotent_hit=True)

@@ -274,8 +274,8 @@ class LaunchedHost(NamedTuple):
     progress: int | None
 
 
-def launch(command: HostCommand, *, reports: bool = True) -> LaunchedHost:
-    """Start the process; raises OSError. Its progress and logs are discarded unless ``reports``.
+def launch(command: HostCommand) -> LaunchedHost:
+    """Start the process; raises OSError.
 
     Call it in a thread that outlives the host: for the parent death signal, the parent is the *thread* that forked.
     """
@@ -294,10 +294,7 @@ def launch(command: HostCommand, *, reports: bool = True) -> LaunchedHost:
             os.close(key_write_end)
             argv += [command.lease_key_option, str(key_read_end)]
         if command.progress_option is not None:
-            if reports:
-                progress, report_fd = os.pipe()
-            else:  # our host recognises the null device, and makes no reports
-                report_fd = os.open(os.devnull, os.O_WRONLY)
+            progress, report_fd = os.pipe()
             inherited_fds.append(report_fd)
             argv += [command.progress_option, str(report_fd)]
         process = subprocess.Popen(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -23,11 +23,13 @@ from manglecp.toolhost.dispatch.responses import HostLost
 from manglecp.toolhost.dispatch.rights import Right
 from manglecp.toolhost.leases import MAX_TTL, Audit, mint
 
+Demand: TypeAlias = Mapping[str, Any] | None  # the answer of a foreign host that requires a lease
+
 
 class LeaseIssuer:
     """The leases of one pool.
 
-    Audit events, each with ``aid``, ``call_id`` and ``tier``:
+    Audit events, each with ``aid``, ``call_id`` and ``tier``, which is that of the host if it demands a higher one:
 
     ================ ====================================================================================
     lease_granted    before the request is sent; if ``audit`` raises, the request is not sent
@@ -43,7 +45,7 @@ class LeaseIssuer:
         self._loop = asyncio.get_running_loop()
 
     async def issue(
-        self, host: HostProcess, call: HostCall, right: Right, deadline: float, lease_demand: Mapping[str, Any] | None
+        self, host: HostProcess, call: HostCall, right: Right, deadline: float, lease_demand: Demand
     ) -> str | None:
         """Spend the authority of the call and return its token; None if it needs no token.
 
@@ -74,14 +76,13 @@ class LeaseIssuer:
         )
 
     async def _request(
-        self, host: HostProcess, call: HostCall, ttl: float, deadline: float, lease_demand: Mapping[str, Any] | None
+        self, host: HostProcess, call: HostCall, ttl: float, deadline: float, lease_demand: Demand
     ) -> str | None:
         """Request a token from the host; None if it does not issue one."""
-        demanded_tier = lease_demand.get("tier") if lease_demand else None
         request = {
             "aid": "_lease.issue",
             "tool_aid": call.aid,
-            "tier": max(call.tier, demanded_tier) if type(demanded_tier) is int else call.tier,
+            "tier": _tier(call, lease_demand),
             "ttl_ms": max(1_000, int(ttl * 1_000)),  # a host grants at least a second
         }
         try:
@@ -94,7 +95,7 @@ class LeaseIssuer:
         if not isinstance(token, str):
             return None
         if self._audit is not None:
-            self._audit("lease_granted", _details(call, issuer="host"))
+            self._audit("lease_granted", _details(call, lease_demand, issuer="host"))
         return token
 
     def is_required(self, token: str | None, document: Mapping[str, Any]) -> bool:
@@ -102,18 +103,19 @@ class LeaseIssuer:
         refused = document.get("ok") is False and document.get("error") == "lease_required"
         return self._on_pipe and token is None and refused
 
-    def audit_answer(self, call: HostCall, token: str | None, document: Mapping[str, Any]) -> None:
+    def audit_answer(self, call: HostCall, token: str | None, document: Mapping[str, Any], demand: Demand) -> None:
         if self._audit is None:
             return
         error = document.get("error") if document.get("ok") is not True else None
         if error in ("lease_required", "lease_rejected"):
-            self._notify("lease_refused", _details(call, reason=str(document.get("reason", error))))
+            reason = str(document.get("reason", error))
+            self._notify("lease_refused", _details(call, demand or document, reason=reason))
         elif token is not None and not is_unknown_action(call.aid, document):
-            self._notify("lease_used", _details(call))
+            self._notify("lease_used", _details(call, demand))
 
-    def audit_loss(self, call: HostCall, token: str | None, lost: HostLost) -> None:
+    def audit_loss(self, call: HostCall, token: str | None, lost: HostLost, demand: Demand) -> None:
         if self._audit is not None and token is not None and lost.sent:
-            self._notify("lease_lost", _details(call))
+            self._notify("lease_lost", _details(call, demand))
 
     def _notify(self, event: str, details: Mapping[str, object]) -> None:
         """Call ``audit``. If it raises, the result of the call does not change."""
@@ -124,5 +126,10 @@ class LeaseIssuer:
             self._loop.call_exception_handler({"message": f"the auditor failed on {event}", "exception": error})
 
 
-def _details(call: HostCall, **others: object) -> dict[str, object]:
-    return {"aid": call.aid, "call_id": call.call_id, "tier": call.tier, **others}
+def _tier(call: HostCall, demand: Demand) -> int:
+    tier = demand.get("tier") if demand else None
+    return max(call.tier, tier) if type(tier) is int else call.tier
+
+
+def _details(call: HostCall, demand: Demand, **others: object) -> dict[str, object]:
+    return {"aid": call.aid, "call_id": call.call_id, "tier": _tier(call, demand), **others}

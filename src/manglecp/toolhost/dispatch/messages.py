@@ -5,19 +5,21 @@ the state that another run left in a warm host. Our hosts echo ``call_id``.
 
 An answer is interpreted by ``ok`` *and* ``status``: the C++ host sends ``ok: true`` for every action that was started,
 also for failed ones. Members may be missing: no status is ``TOOL_ERROR``, no output is ``{}``. The answered state is
-applied to the state that was sent. For a repeated idempotency key the C++ host sends ``ds_state: {}``: no change.
+applied to the state that was sent; an empty one is no change.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, Literal, NotRequired, TypedDict, TypeGuard, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NotRequired, TypeAlias, TypedDict, TypeGuard, get_args
 
 import msgspec
 
 from manglecp.base.ids import random_id
 from manglecp.toolhost.actions import DANGEROUS, SAFE
+from manglecp.toolhost.context import ACTION_CODE, MAX_ERROR_DATA, MAX_ERROR_MESSAGE, describe, failure_members
 from manglecp.toolhost.dispatch.launch import MAX_TIMEOUT, is_timeout
 from manglecp.toolhost.state import Artifact, Slots, StateError, apply_state, full_state
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from manglecp.harness import MutationReady, ToolRequests
     from manglecp.toolhost.dispatch.rights import PlanPermit
 
+OnReport: TypeAlias = Callable[[dict[str, Any]], None]
 Status = Literal["OK", "TOOL_ERROR", "INVALID_PICK", "BREAKER_TRIP"]  # how a call ended, as the IPC contract names it
 ErrorType = Literal[
     "timeout",  # no answer before the deadline
@@ -43,11 +46,16 @@ ErrorCode = Literal[
     "breaker_open",
     "queue_full",
     "lease_refused",  # the call has no authority and was not sent
+    "no_host",  # no host could be started, so the call was not sent
 ]
 
 
 class DispatchError(TypedDict):
-    """The error of a call, returned and never raised. ``code`` refines ``type``."""
+    """The error of a call, returned and never raised. ``code`` refines ``type``.
+
+    ``sent``: bytes of the request, or of an earlier one with its key, may have reached a host, and no answer states
+    whether the effect happened. Without it, the call had no effect, or failed in the action.
+    """
 
     error: Literal[True]
     aid: str
@@ -55,17 +63,29 @@ class DispatchError(TypedDict):
     detail: str
     code: NotRequired[ErrorCode]
     status: NotRequired[Status]
+    traceback: NotRequired[str]
+    cause: NotRequired[dict[str, Any]]
+    """``message``, ``code`` and ``data`` of an :class:`ActionError`, the last two if given. Callers may read it."""
+    sent: NotRequired[Literal[True]]
 
 
 def failure(
-    aid: str, kind: ErrorType, detail: str, *, code: ErrorCode | None = None, status: Status | None = None
+    aid: str,
+    kind: ErrorType,
+    detail: str,
+    *,
+    code: ErrorCode | None = None,
+    status: Status | None = None,
+    sent: bool = False,
 ) -> DispatchError:
-    """Return the error of a call; ``code`` and ``status`` are omitted if None."""
+    """Return the error of a call; ``code`` and ``status`` are omitted if None, ``sent`` if False."""
     error: DispatchError = {"error": True, "aid": aid, "type": kind, "detail": detail}
     if code is not None:
         error["code"] = code
     if status is not None:
         error["status"] = status
+    if sent:
+        error["sent"] = True
     return error
 
 
@@ -111,6 +131,7 @@ class HostCall(msgspec.Struct, frozen=True, kw_only=True):
     """The permission; above tier 0 it has to be a ``MutationReady``."""
     not_after: Callable[[], float] | None = None
     """Returns the latest start, on the monotonic clock; called when the lease is issued, since it may change."""
+    on_report: OnReport | None = None
 
     @property
     def exclusive(self) -> bool:
@@ -197,8 +218,10 @@ def interpret_answer(call: HostCall, document: Mapping[str, Any]) -> ActionResul
     if not isinstance(output, str):
         return _unreadable(call, "output_json is not a string")
     hit = document.get("idempotent_hit") is True
+    answered_state = document.get("ds_state")
     try:
-        slots = _slots_after(call.slots, document.get("ds_state"), hit=hit)
+        # A hit changes no state, and an empty object is no change although it is no delta.
+        slots = dict(call.slots) if hit or answered_state == {} else apply_state(answered_state, call.slots)
     except StateError as error:
         return _unreadable(call, f"ds_state: {error}")
     return ActionResult(call.aid, output, slots, hit)
@@ -206,7 +229,7 @@ def interpret_answer(call: HostCall, document: Mapping[str, Any]) -> ActionResul
 
 def _unreadable(call: HostCall, detail: str) -> DispatchError:
     """Return the error of a call with an unreadable result. The action ran, so its effect must not be repeated."""
-    return failure(call.aid, "parse_error", detail, code=None if call.idempotent else "outcome_unknown")
+    return failure(call.aid, "parse_error", detail, code=None if call.idempotent else "outcome_unknown", sent=True)
 
 
 def _answered_error(aid: str, document: Mapping[str, Any], status: Any, output: object) -> DispatchError:
@@ -220,13 +243,26 @@ def _answered_error(aid: str, document: Mapping[str, Any], status: Any, output: 
     if is_unknown_action(aid, document):
         return failure(aid, "not_found", detail, status="INVALID_PICK")
     if document.get("ok") is False and error == "oversize":  # the host did not send its answer, and stays usable
-        return failure(aid, "parse_error", detail, code="oversize")
+        return failure(aid, "parse_error", detail, code="oversize", sent=True)
     code: ErrorCode | None = "bad_output" if document.get("code") == "bad_output" else None
-    return failure(aid, "tool_error", detail, code=code, status=status)
+    result = failure(aid, "tool_error", detail, code=code, status=status)
+    if isinstance(traceback := document.get("traceback"), str):
+        result["traceback"] = traceback
+    if code is None and "action_error" in document:
+        with suppress(ValueError, RecursionError):  # of a host that is not ours, or was tampered with by its plugin
+            cause = msgspec.convert(document["action_error"], _Cause)
+            result["cause"] = {"message": cause.message} | ({"code": cause.code} if cause.code else {})
+            if (data := _decoder.decode(cause.data_json)) is not None:
+                result["cause"]["data"] = data
+    return result
 
 
-def _slots_after(before: Mapping[int, Artifact], answered_state: object, *, hit: bool) -> Slots:
-    # An empty object is no change. On an idempotent hit, a full state is that of the first call: only a delta applies.
-    if isinstance(answered_state, dict) and (not answered_state or (hit and answered_state.get("delta") is not True)):
-        return dict(before)
-    return apply_state(answered_state, before)
+class _Cause(msgspec.Struct):
+    message: Annotated[str, msgspec.Meta(pattern=r"\S", max_length=MAX_ERROR_MESSAGE)]
+    code: Annotated[str, msgspec.Meta(pattern=rf"\A{ACTION_CODE}\Z")] | None = None
+    data_json: Annotated[str, msgspec.Meta(max_length=MAX_ERROR_DATA)] = "null"
+
+
+def failure_of(aid: str, error: BaseException) -> DispatchError:
+    """Return the error of an action that raised in this process, as if a host had answered."""
+    return _answered_error(aid, {"ok": True, "error": describe(error), **failure_members(error)}, "TOOL_ERROR", "{}")

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from manglecp.toolhost.dispatch.breakers import Breaker, Breakers, Permit
-from manglecp.toolhost.dispatch.hosts import HostQueue, HostSlot, HostSupervisor
+from manglecp.toolhost.dispatch.hosts import HostQueue, HostSlot, HostSupervisor, OnOutage
 from manglecp.toolhost.dispatch.idempotency import IdempotencyTable
 from manglecp.toolhost.dispatch.launch import (
     HostCommand,
@@ -47,7 +46,8 @@ class Pool:
     """Hosts for one plugin; an async context manager.
 
     ``size`` is the number of hosts, ``timeout`` the seconds that a call may take; both default to the environment's.
-    ``on_event`` gets the reports of the hosts (progress, logs), ``audit`` the lease events.
+    ``audit`` gets the lease events. ``on_outage`` is called with the reason when no host can be started, and with None
+    when that is over.
     """
 
     def __init__(
@@ -58,14 +58,15 @@ class Pool:
         timeout: float | None = None,
         limits: PoolLimits | None = None,
         breakers: Breakers | None = None,
-        on_event: Callable[[dict[str, Any]], None] | None = None,
         audit: Audit | None = None,
+        on_outage: OnOutage = lambda _: None,
     ) -> None:
         check_settings(size, timeout)
         self._timeout = default_timeout(os.environ) if timeout is None else timeout
         self._limits = limits or PoolLimits()
-        self._queue = HostQueue(default_pool_size(os.environ) if size is None else size, self._limits)
-        self._supervisor = HostSupervisor(command, self._queue, self._limits, on_event)
+        size = default_pool_size(os.environ) if size is None else size
+        self._queue = HostQueue(size, self._limits, on_outage)
+        self._supervisor = HostSupervisor(command, self._queue, self._limits)
         self._leases = LeaseIssuer(audit, on_pipe=command.issues_leases)
         self._single_use = command.single_use
         self._tasks: dict[str, asyncio.Task[Any]] = {}  # of running calls, by call id
@@ -153,9 +154,10 @@ class Pool:
             if call.call_id not in self._cancelled or task.uncancel() > earlier_cancellations:
                 raise
             code = running.code_if_unanswered or "cancelled"
-            return failure(call.aid, "exception", "the call was cancelled", code=code)
+            return failure(call.aid, "exception", "the call was cancelled", code=code, sent=running.sent)
         except Exception as error:  # errors of dispatch itself are returned, too
-            return failure(call.aid, "exception", f"{type(error).__name__}: {error}", code=running.code_if_unanswered)
+            detail = f"{type(error).__name__}: {error}"
+            return failure(call.aid, "exception", detail, code=running.code_if_unanswered, sent=running.sent)
         finally:
             if running.suspected:
                 breaker.failed(permit)
@@ -213,11 +215,12 @@ class Pool:
                     impatient=running.impatient,
                     work_seconds=running.work_seconds,
                     last=self._single_use,
+                    on_report=call.on_report,
                 )
             except HostLost as lost:
-                self._leases.audit_loss(call, token, lost)
+                self._leases.audit_loss(call, token, lost, lease_demand)
                 raise
-            self._leases.audit_answer(call, token, document)
+            self._leases.audit_answer(call, token, document, lease_demand)
             if lease_demand is not None or not self._leases.is_required(token, document):
                 return document
             running.sent = False  # the host refused the call without an effect

@@ -26,16 +26,15 @@ from typing import Any, Final
 import msgspec
 
 from manglecp.toolhost.dispatch.launch import HostCommand, LaunchedHost, launch
-from manglecp.toolhost.dispatch.messages import decode
+from manglecp.toolhost.dispatch.messages import OnReport, decode
 from manglecp.toolhost.dispatch.responses import WORK_SECONDS, HostLost, LineBuffer, Request, ResponseMatcher
 
 KILL_GRACE: Final = 0.2  # seconds between SIGTERM and SIGKILL
 STOP_GRACE: Final = 0.05  # seconds that a host has to exit after an empty line, as the C++ client gives it
 STDERR_BYTES: Final = 8_192  # the end of stderr that is kept for error messages
-MAX_EVENT_BYTES: Final = 65_536
+MAX_REPORT_BYTES: Final = 65_536
+_REPORT_SECONDS: Final = 0.05  # between two reads of reports while a call is open
 PIPE_BYTES: Final = 1_048_576  # the requested capacity of stdin and stdout
-_REPORTS: Final = frozenset({"progress", "log"})
-"""Events that are passed on unchanged. Lease events of a host are untrusted: dispatch audits leases itself."""
 _LATE: Final = "no answer before the deadline"  # details of a HostLost
 _UNSENT: Final = "the deadline passed before the request could be sent"
 _MAX_BUFFERS: Final = 64  # requests that one system call writes
@@ -51,7 +50,6 @@ class HostProcess:
         self,
         launched: LaunchedHost,
         contained: bool,
-        on_event: Callable[[dict[str, Any]], None] | None,
         on_end: Callable[[], None] | None,
         on_late_answer: Callable[[], None] | None,
     ) -> None:
@@ -63,14 +61,14 @@ class HostProcess:
         self.lease_key: Final = launched.lease_key
         self._process = process
         self._contained = contained
-        self._on_event = on_event
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
         self._stdin: int | None = process.stdin.fileno()
         self._stdout = process.stdout.fileno()
         self._chunk_size = _CHUNK
         self._matcher = ResponseMatcher(on_late_answer, on_orphan=self._limit_orphan)
-        self._events = LineBuffer(MAX_EVENT_BYTES)
+        self._reports = LineBuffer(MAX_REPORT_BYTES)
+        self._report_timer: asyncio.TimerHandle | None = None
         self._stderr_tail = b""
         self._unsent: deque[Request] = deque()  # of which some bytes are not written yet
         self._write_blocked = False  # the pipe is full, and the loop waits until it is writable
@@ -86,7 +84,7 @@ class HostProcess:
         self._listen(self._stdout, self._read_stdout)
         self._listen(process.stderr.fileno(), self._read_stderr)
         if self._progress is not None:
-            self._listen(self._progress, self._read_events)
+            os.set_blocking(self._progress, False)
         self._loop.add_reader(self._pidfd, self._exited)
 
     @classmethod
@@ -94,16 +92,15 @@ class HostProcess:
         cls,
         command: HostCommand,
         *,
-        on_event: Callable[[dict[str, Any]], None] | None = None,
         on_end: Callable[[], None] | None = None,
         on_late_answer: Callable[[], None] | None = None,
     ) -> HostProcess:
         """Start the process; raises OSError. Requests may be written before it is up.
 
-        ``on_event`` gets the reports of the host; ``on_end`` is called when the process is gone; ``on_late_answer`` is
-        called when a shared request whose caller has left is answered, and so no longer keeps the host busy.
+        ``on_end`` is called when the process is gone; ``on_late_answer`` when a shared request whose caller has left is
+        answered, and so no longer keeps the host busy.
         """
-        return cls(launch(command, reports=on_event is not None), command.contained, on_event, on_end, on_late_answer)
+        return cls(launch(command), command.contained, on_end, on_late_answer)
 
     @property
     def alive(self) -> bool:
@@ -125,17 +122,22 @@ class HostProcess:
         impatient: bool = False,
         work_seconds: float = WORK_SECONDS,
         last: bool = False,
+        on_report: OnReport | None = None,
     ) -> dict[str, Any]:
         """Send a line and return its answer; raises :class:`HostLost`.
 
         ``deadline`` is a time of the event loop, ``work_seconds`` what the action may take; ``impatient`` marks a
         caller that waits for less. Cancelling a request that was sent ends the host, unless other calls share it. The
-        answer to the ``last`` request is returned when the host is dead.
+        answer to the ``last`` request is returned when the host is dead. ``on_report`` gets the reports with this call
+        id, until the answer.
         """
         if deadline <= self._loop.time():
             raise HostLost("timeout", _UNSENT, sent=False, suspect=False)
         answer: asyncio.Future[dict[str, Any]] = self._loop.create_future()
         request = Request(line, answer, call_id, shared=shared, impatient=impatient, work_seconds=work_seconds)
+        request.on_report = on_report
+        if self._progress is not None and self._report_timer is None:
+            self._report_timer = self._loop.call_later(_REPORT_SECONDS, self._poll_reports)
         if self._matcher.idle and self.alive:
             self._read_stdout()  # a line that the host wrote before the request is not its answer, and ends the host
         if not self.alive:
@@ -245,6 +247,7 @@ class HostProcess:
             self._loop.call_later(STOP_GRACE, self.end)
             return False
         self._chunk_size = _CHUNK if len(data) < _CHUNK else _LONG_CHUNK
+        self._read_reports()  # the host wrote those of a call before its answer
         if not self._ending:
             self._matcher.feed(data)
             if self._matcher.spoiled:
@@ -259,25 +262,27 @@ class HostProcess:
         elif data is not None:
             self._stderr_tail = (self._stderr_tail + data)[-STDERR_BYTES:]
 
-    def _read_events(self) -> None:
-        assert self._progress is not None
-        data = _read_some(self._progress)
-        if data == b"":
-            self._loop.remove_reader(self._progress)
-        elif data is not None:
-            for line in self._events.feed(data):
-                with contextlib.suppress(ValueError):  # noise on this descriptor is ignored
-                    self._forward_event(decode(line))
+    def _poll_reports(self) -> None:
+        # Not a reader of the loop: a host that floods the pipe would keep the loop busy. So it loses reports instead.
+        self._read_reports()
+        idle = self._matcher.idle
+        self._report_timer = None if idle else self._loop.call_later(_REPORT_SECONDS, self._poll_reports)
 
-    def _forward_event(self, event: dict[str, Any]) -> None:
-        """Call ``on_event``; all events but progress and logs are marked as claims of the host."""
-        assert self._on_event is not None
-        if event.get("event") not in _REPORTS:
-            event["claimed_by"] = "host"
+    def _read_reports(self) -> None:
+        data = None if self._progress is None else _read_some(self._progress)
+        for line in self._reports.feed(data or b""):
+            with contextlib.suppress(ValueError):  # noise on this descriptor is ignored
+                self._forward_report(decode(line))
+
+    def _forward_report(self, report: dict[str, Any]) -> None:
+        """Pass a report on to the open request of this host that it names; drop others, and claims about leases."""
+        request = self._matcher.find(report.get("call_id"))
+        if request is None or request.on_report is None or report.get("event") not in ("progress", "log"):
+            return
         try:
-            self._on_event(event)
+            request.on_report(report)
         except Exception as error:
-            self._loop.call_exception_handler({"message": "on_event failed", "exception": error})
+            self._loop.call_exception_handler({"message": "on_report failed", "exception": error})
 
     def _deadline_passed(self, request: Request) -> None:
         if request.orphaned:
@@ -346,8 +351,7 @@ class HostProcess:
             if self._ending:
                 break
         self._read_stderr()
-        if self._progress is not None:
-            self._read_events()
+        self._read_reports()
         code = self._process.wait()
         self._ending = True
         if self._kill_timer is not None:
@@ -366,9 +370,11 @@ class HostProcess:
             assert stream is not None
             self._loop.remove_reader(stream.fileno())
             stream.close()
+        if self._report_timer is not None:
+            self._report_timer.cancel()
         if self._progress is not None:
-            self._loop.remove_reader(self._progress)
             os.close(self._progress)
+            self._progress = None
         os.close(self._pidfd)
 
     def _lose_all(self, code: int) -> None:

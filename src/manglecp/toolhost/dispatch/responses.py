@@ -80,6 +80,7 @@ class Request:
     loss: tuple[Loss, str] | None = None  # kind and detail, if it is known before the host has ended
     timer: asyncio.TimerHandle | None = None  # of its deadline
     orphaned: bool = False  # the host works on it, and its caller has left
+    on_report: Callable[[dict[str, Any]], None] | None = None
 
     def written(self, count: int) -> None:
         """Record that this many more bytes were written."""
@@ -120,6 +121,11 @@ class ResponseMatcher:
     def oldest(self) -> Request | None:
         """The request that the host works on."""
         return self._open[0] if self._open else None
+
+    def find(self, call_id: object) -> Request | None:
+        """Return the open request with this call id, if its caller still waits."""
+        named = (request for request in self._open if request.call_id == call_id and not request.answer.done())
+        return next(named, None)
 
     def wanted_by_others(self, request: Request) -> bool:
         """Return whether the caller of another request than this one still waits."""
@@ -232,4 +238,4 @@ def loss_error(call: HostCall, lost: HostLost) -> DispatchError:
     kind, code = _ERRORS[lost.loss]
     if lost.sent and not call.idempotent and code != "oversize":  # an oversize answer proves that the action ran
         code = "outcome_unknown"
-    return failure(call.aid, kind, lost.detail, code=code)
+    return failure(call.aid, kind, lost.detail, code=code, sent=lost.sent)

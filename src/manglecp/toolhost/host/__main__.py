@@ -1,4 +1,4 @@
-"""The three modes of a host: ``--list PLUGIN | --run PLUGIN AID | --serve PLUGIN [options]``.
+"""The modes of a host: ``--list PLUGIN | --run PLUGIN AID | --serve PLUGIN | tool_exec AID [options]``.
 
 Order of checks and exit status are those of the IPC contract: 2 too few arguments, 3 the plugin, then 2 the mode or a
 missing action id (AID), 4 an unknown AID, 5 an invalid request, 0 everything else, also an action that failed. Three
@@ -35,7 +35,8 @@ def main(argv: list[str]) -> int:
         return 2
     if arguments.parent is not None:
         die_with(arguments.parent)
-    reports = Reports(_move_high(arguments.progress_fd))
+    # A parent that starts hosts issues their leases, and audits them itself.
+    reports = Reports(_move_high(arguments.progress_fd), lease_events=arguments.parent is None)
     try:
         return _execute(arguments, Streams(), reports)
     except PipeLost as lost:
@@ -80,12 +81,13 @@ def _execute(arguments: Arguments, streams: Streams, reports: Reports) -> int:
     if key is None and mode == "--serve" and requires_leases(os.environ):
         key = os.urandom(_KEY_BYTES)  # only leases issued on the pipe are valid then
     gate = Gate(key, reports, pipe_leases=arguments.pipe_leases, every_call=arguments.lease_key is not None)
-    session = HostSession(plugin, gate, Worker(reports, Signals(), settings, temporary))
+    worker = Worker(reports, Signals(), settings, temporary, ignore_extra_inputs=arguments.ignore_extra_inputs)
+    session = HostSession(plugin, gate, worker)
     match mode:
         case "--list":
             return _list(streams, plugin, sandbox)
-        case "--run":
-            return _run(streams, plugin, session, aid=rest[0] if rest else None)
+        case "--run" | "tool_exec":
+            return _run(streams, plugin, session, rest[0] if rest else None, is_tool_exec=mode == "tool_exec")
         case "--serve":
             return _serve(streams, session)
     streams.write(encode(refusal(f"unknown mode: {mode}")))
@@ -98,11 +100,15 @@ def _list(streams: Streams, plugin: Plugin, sandbox: dict[str, Any]) -> int:
     return 0
 
 
-def _run(streams: Streams, plugin: Plugin, session: HostSession, *, aid: str | None) -> int:
+def _run(streams: Streams, plugin: Plugin, session: HostSession, aid: str | None, *, is_tool_exec: bool) -> int:
+    """Run one action. ``tool_exec`` answers an unknown action as a failed one, with exit status 0."""
     if aid is None:
         streams.write(encode(refusal("missing aid")))
         return 2
     tool = plugin.tools.get(aid)
+    if tool is None and is_tool_exec:
+        streams.write(encode(refusal(f"MISSING_TOOL: {aid}", ok=True)))
+        return 0
     if tool is None:
         streams.write(encode(refusal(f"tool not found in plugin: {aid}", status="INVALID_PICK")))
         return 4
@@ -114,7 +120,7 @@ def _run(streams: Streams, plugin: Plugin, session: HostSession, *, aid: str | N
     except ValueError:
         request = None
     if not isinstance(request, dict):
-        streams.write(encode(refusal("invalid JSON request on stdin")))
+        streams.write(encode(refusal("invalid JSON on stdin" if is_tool_exec else "invalid JSON request on stdin")))
         return 5
     streams.write(_encode_answer(session.run(tool, request), session))
     return 0
@@ -144,7 +150,7 @@ def _encode_answer(answer: dict[str, Any], session: HostSession) -> bytes:
         line = encode(answer)
     except Exception as error:
         trace(error)
-        return encode(refusal(describe(error), status="TOOL_ERROR"))
+        return encode(refusal(describe(error)))
     if len(line) <= MAX_ANSWER_BYTES:
         return line
     session.restore_slots()

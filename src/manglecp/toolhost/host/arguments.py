@@ -1,6 +1,7 @@
 """The command line of a host.
 
-The positional arguments are those of the IPC contract: a mode, a plugin, perhaps an action id. The options are not in
+The positional arguments are those of the IPC contract: a mode, a plugin, perhaps an action id; or ``tool_exec`` and an
+action id, as upstream's dispatch starts a host. The options are not in
 the contract and may stand anywhere. Only the number of positional arguments is checked here: by the contract, an error
 of the plugin is reported before one of the mode or the action id.
 """
@@ -15,18 +16,21 @@ if TYPE_CHECKING:
     from manglecp.toolhost.sandbox import Profile
 
 USAGE: Final = (
-    "usage: manglecp toolhost --list PLUGIN | --run PLUGIN AID | --serve PLUGIN\n"
+    "usage: manglecp toolhost --list PLUGIN | --run PLUGIN AID | --serve PLUGIN | tool_exec AID\n"
     "       [--sandbox none|standard|spawn|strict [--workspace PATH]... [--read-only] [--no-processes]\n"
     "        [--writable PATH]... [--readable PATH]... [--executable PATH]... [--user UID:GID]\n"
     "        [--limit NAME=N]... [--degrade]]\n"
     "       [--sha256 HEX] [--lease-key-fd N] [--progress-fd N] [--pipe-leases] [--parent PID]\n"
+    "       [--ignore-extra-inputs]\n"
 )
 _SINGLE: Final = ("--lease-key-fd", "--progress-fd", "--sha256", "--sandbox", "--user", "--parent")
 _REPEATABLE: Final = ("--workspace", "--writable", "--readable", "--executable", "--limit")
-_FLAGS: Final = ("--pipe-leases", "--degrade", "--read-only", "--no-processes")
+_FLAGS: Final = ("--pipe-leases", "--ignore-extra-inputs", "--degrade", "--read-only", "--no-processes")
 _NEED_SANDBOX: Final = (*_REPEATABLE, "--user", "--degrade", "--read-only", "--no-processes")
 _LIMITS: Final = ("memory", "file_size", "open_files", "processes", "cpu_seconds", "temporary")
 _PROFILES: Final = ("none", "standard", "spawn", "strict")
+_PLUGIN_VARIABLE: Final = "MANGLECP_TOOLHOST_PLUGIN"  # of tool_exec, whose command line has no plugin
+_EXTRA_INPUTS_VARIABLE: Final = "MANGLECP_TOOLHOST_IGNORE_EXTRA_INPUTS"  # a C++ runner passes no options
 _KEY_BYTES: Final = 32
 _TOO_MANY_DIGITS: Final = 19  # a number with fewer digits fits into 63 bits
 _STANDARD_ERROR: Final = 2
@@ -69,6 +73,8 @@ class Arguments(NamedTuple):
     confinement: Confinement
     parent: int | None = None
     """The id of the process with which the host ends."""
+    ignore_extra_inputs: bool = False
+    """Whether to drop inputs that an action has no parameter for."""
 
 
 def parse_arguments(argv: list[str]) -> Arguments:
@@ -90,6 +96,10 @@ def parse_arguments(argv: list[str]) -> Arguments:
             raise UsageError(f"unknown option: {word}")
         else:
             positionals.append(word)
+    if positionals[:1] == ["tool_exec"]:
+        if not os.environ.get(_PLUGIN_VARIABLE):
+            raise UsageError(f"tool_exec needs a plugin: set {_PLUGIN_VARIABLE}")
+        positionals.insert(1, os.environ[_PLUGIN_VARIABLE])
     if len(positionals) < 2:
         raise UsageError("a mode and a plugin are needed")
     confinement = _parse_confinement(options)
@@ -101,6 +111,7 @@ def parse_arguments(argv: list[str]) -> Arguments:
         "--pipe-leases" in options,
         confinement,
         _parse_parent(_value(options, "--parent")),
+        "--ignore-extra-inputs" in options or os.environ.get(_EXTRA_INPUTS_VARIABLE) in ("1", "true"),
     )
 
 

@@ -18,7 +18,7 @@ from contextvars import Context as Variables, copy_context
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NoReturn
 
-from manglecp.toolhost.context import Context, Reports, describe, trace
+from manglecp.toolhost.context import Context, Reports, describe, failure_members, trace
 from manglecp.toolhost.conversion import ConversionError, encode_value
 from manglecp.toolhost.host.messages import parse
 from manglecp.toolhost.plugin import PluginAction
@@ -100,14 +100,18 @@ class ActionOutcome(NamedTuple):
     output_json: str
     error: str
     slots: Slots
-    bad_output: bool = False
-    """Whether the action returned, but its result cannot be encoded, or its slots are invalid."""
+    failure: Mapping[str, Any] = MappingProxyType({})
+    """More members of the answer to a failed call: see :func:`failure_members`.
+
+    ``code`` is ``bad_output`` if the action returned, but its result cannot be encoded, or its slots are invalid.
+    """
 
 
 class Worker:
     """Runs actions, one after the other. Async ones share one event loop, made for the first.
 
     ``settings`` are those of the pack, ``temporary`` the temporary folder of this host, if it has one.
+    ``ignore_extra_inputs``: inputs that an action has no parameter for are dropped, not refused.
     """
 
     def __init__(
@@ -116,7 +120,10 @@ class Worker:
         signals: Signals | None = None,
         settings: Mapping[str, str] = MappingProxyType({}),
         temporary: str | None = None,
+        *,
+        ignore_extra_inputs: bool = False,
     ) -> None:
+        self._ignore_extra_inputs = ignore_extra_inputs
         self._reports = reports
         self._signals = signals
         self._settings = MappingProxyType(dict(settings))
@@ -128,7 +135,10 @@ class Worker:
     def call(self, tool: PluginAction, input_json: str, slots: Slots, fields: Mapping[str, object]) -> ActionOutcome:
         """Run one call; raises :class:`InvalidInput` if it was not run. All reports of the call have the ``fields``."""
         try:
-            arguments = tool.convert(parse(input_json))
+            inputs = parse(input_json)
+            if self._ignore_extra_inputs and isinstance(inputs, dict):
+                inputs = {name: value for name, value in inputs.items() if name in tool.parameters}
+            arguments = tool.convert(inputs)
         except ConversionError as error:
             raise InvalidInput(f"invalid input: {error}") from error
         except ValueError as error:
@@ -147,8 +157,8 @@ class Worker:
         except BaseException as error:
             if os.getpid() != self._process:
                 _end_child(error)
-            trace(error)
-            outcome = ActionOutcome("TOOL_ERROR", "{}", describe(error), slots, bad_output=returned)
+            failure = {**failure_members(error), **({"code": "bad_output"} if returned else {})}
+            outcome = ActionOutcome("TOOL_ERROR", "{}", describe(error), slots, failure)
         if os.getpid() != self._process:
             _end_child(None)
         if self._signals is not None:

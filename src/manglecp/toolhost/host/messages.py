@@ -51,12 +51,12 @@ def encode(answer: dict[str, Any]) -> bytes:
 def answer_too_long(answer: dict[str, Any], size: int) -> dict[str, Any]:
     """Return the error to send in place of ``answer``, which has ``size`` bytes when encoded."""
     reason = f"the answer has {size} bytes; {MAX_ANSWER_BYTES} are allowed"
-    return with_call_id(refusal("oversize", status="TOOL_ERROR", reason=reason), answer)
+    return with_call_id(refusal("oversize", reason=reason), answer)
 
 
 def refusal(error: str, **members: Any) -> dict[str, Any]:
-    """Return the answer to a refused or failed request."""
-    return {"ok": False, "error": error, **members}
+    """Return the answer to a refused or failed request. Its empty ``ds_state``: that of the request was not applied."""
+    return {"ok": False, "status": "TOOL_ERROR", "output_json": "{}", "error": error, "ds_state": {}, **members}
 
 
 def with_call_id(answer: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:

@@ -2,9 +2,10 @@
 
 The order is: parse, action id, ``_lease.*``, lookup, lease, cache of answers by idempotency key, state, input types,
 run. The lease comes before the cache, so that no idempotency key can fetch what a lease guards; a cached answer spends
-a lease, too, and changes the state as the first call did. The state of a request is applied also if the input is then
-refused, as clients of the C++ host expect. An answer has a ``ds_state`` if and only if the state was applied. After a
-failed action the state is that of the request; after an error of the host, that before the request.
+a lease, too, and changes no state: neither the change of the first call nor the state of the request is applied. The
+state of a request is applied also if the input is then refused, as clients of the C++ host expect. An answer has an
+empty ``ds_state`` if and only if the state was not applied. After a failed action the state is that of the request;
+after an error of the host, that before the request.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from manglecp.toolhost.host.execution import InvalidInput, Worker
 from manglecp.toolhost.host.messages import RequestError, input_text, parse, refusal, with_call_id
 from manglecp.toolhost.idempotency import AnswerCache, canonical_digest
 from manglecp.toolhost.plugin import Plugin, PluginAction
-from manglecp.toolhost.state import Drift, Slots, StateError, apply_state, digest_state, full_state, state_delta
+from manglecp.toolhost.state import Drift, Slots, StateError, apply_state, full_state, state_delta
 
 if TYPE_CHECKING:
     from manglecp.toolhost.leases import LeaseBook
@@ -167,7 +168,7 @@ class HostSession:
             # There is no base for a delta; the C++ host, too, treats it as a whole state.
             request = {**request, "ds_state": {"slots": incoming.get("slots")}}
         answer = self._run_step(self._call, tool, request)
-        if "ds_state" in answer:
+        if answer["ds_state"]:
             answer["ds_state"] = full_state(self._slots)
         return with_call_id(answer, request)
 
@@ -181,7 +182,7 @@ class HostSession:
         except BaseException as error:
             trace(error)
             self.restore_slots()
-            return refusal(describe(error), status="TOOL_ERROR")
+            return refusal(describe(error))
 
     def _lookup(self, aid: str, request: dict[str, Any]) -> dict[str, Any]:
         answer = self._gate.answer_lease_command(aid, request)
@@ -211,24 +212,13 @@ class HostSession:
             cached_digest, cached_answer = cached
             if cached_digest != digest:
                 return refusal("idempotency_conflict")
-            return self._repeat_answer(cached_answer, request.get("ds_state"))
+            return {**cached_answer, "idempotent_hit": True}
         answer = self._run(tool, input_json, None, request)
         if answer.get("status") == "OK":
             # Only successes are cached: a failed call may be repeated.
-            self._cache.keep((tool.aid, key), (digest, dict(answer)), _memory_bytes(key) + _memory_bytes(answer))
+            stored = {**answer, "ds_state": {}}
+            self._cache.keep((tool.aid, key), (digest, stored), _memory_bytes(key) + _memory_bytes(stored))
         return answer
-
-    def _repeat_answer(self, cached: dict[str, Any], incoming: object) -> dict[str, Any]:
-        """Return a cached answer, after its change of the state was applied to the incoming state."""
-        change = {name: value for name, value in cached["ds_state"].items() if name != "base_digest"}
-        try:
-            before = apply_state(incoming, self._slots)
-        except StateError:  # ignored: by the contract the cache comes before the check of the state
-            return {**cached, "ds_state": change, "idempotent_hit": True}
-        self._slots = apply_state(change, before)
-        if isinstance(incoming, dict) and "base_digest" in incoming:
-            change["base_digest"] = digest_state(before)
-        return {**cached, "ds_state": change, "idempotent_hit": True}
 
     def _run(
         self, tool: PluginAction, input_json: str, input_error: RequestError | None, request: dict[str, Any]
@@ -257,5 +247,5 @@ class HostSession:
             "output_json": outcome.output_json,
             "error": outcome.error,
             "ds_state": state_delta(before, outcome.slots, name_base=client_sends_digests),
-            **({"code": "bad_output"} if outcome.bad_output else {}),
+            **outcome.failure,
         }

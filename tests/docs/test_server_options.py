@@ -1,4 +1,4 @@
-"""The reference names every command of the shell, and every option of the verbs that talk to servers."""
+"""The reference names every option of the verbs that talk to servers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import click
 import pytest
 
 from manglecp.cli import cli
-from manglecp.cli.shell_commands import COMMANDS
 from tests.docs.test_pages import ROOT
 
 PAGE = (ROOT / "docs" / "reference" / "cli.md").read_text("utf-8")
@@ -19,7 +18,7 @@ def section(verb: str) -> str:
     return str(text)
 
 
-@pytest.mark.parametrize("verb", ["intent", "call", "shell"])
+@pytest.mark.parametrize("verb", ["intent", "call"])
 def test_every_option_is_named(verb: str) -> None:
     command = cli.get_command(click.Context(cli), verb)
     assert command is not None
@@ -27,8 +26,3 @@ def test_every_option_is_named(verb: str) -> None:
     for option in command.params:
         assert isinstance(option, click.Argument) or option.opts[0] in usage, option.opts[0]
     assert f"manglecp {verb} PACK|URL" in usage
-
-
-def test_every_command_of_the_shell_is_named() -> None:
-    rows = " ".join(re.findall(r"^\| (`[a-z].*?`) \|", section("shell"), re.MULTILINE))
-    assert {name.split()[0] for name in re.findall(r"`([^`]+)`", rows)} == set(COMMANDS)

@@ -1,0 +1,61 @@
+"""``manglecp run``: pursue a goal with the actions of a pack, a plugin or a foreign toolhost."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import click
+
+from manglecp.cli import VerbError, options
+from manglecp.cli.completion import intents
+from manglecp.cli.files import FILE, OUTPUT_FILE
+from manglecp.cli.run_log import key_option
+
+
+@click.command("run")
+@click.argument("target", metavar="PACK|PLUGIN|-- CMD [ARG]...", nargs=-1, required=True, type=click.Path())
+@click.option("--goal", "goal_file", metavar="FILE", type=FILE, required=True, help="The goal pack, a JSON manifest.")
+@click.option("--goal-id", metavar="ID", help="The goal; needed if the goal pack has several.")
+@click.option("--request-id", metavar="ID", help="The id by which you trace the run, for the log.")
+@click.option(
+    "--input", "run_inputs", metavar="K=V", multiple=True, callback=options.assignments, help="An input: JSON, or text."
+)
+@click.option("--rules", metavar="FILE", multiple=True, type=FILE, help="A Mangle program that picks, with a proof.")
+@click.option("--policy", metavar="COMMAND", help="A policy process that selects; it is started once per step.")
+@click.option("--policy-env", metavar="NAME", multiple=True, help="A variable that the policy process inherits.")
+@click.option("--policy-timeout", metavar="SECONDS", type=float, default=2.5, help="For one selection; 2.5 by default.")
+@click.option("--autopilot", metavar="N", type=click.IntRange(min=1), help="At most N steps, without asking you.")
+@click.option("--allow", metavar="AID", multiple=True, help="Approve an action with effects; AID* approves by prefix.")
+@click.option("--intent", metavar="NAME", shell_complete=intents, help="Also offer the tools that PACK proves for it.")
+@options.intent_options
+@click.option("--confirm", is_flag=True, help="Approve the calls of these tools without a prompt.")
+@click.option("--log", "log_file", metavar="FILE", type=OUTPUT_FILE, help="The new log; by default run-ID.jsonl here.")
+@key_option
+@click.option("--why", is_flag=True, help="Also print the proof of each selection by rules.")
+@options.caller_options
+@options.runtime_options
+@options.as_json
+def command(**members: Any) -> None:
+    """Pursue a goal: offer actions on a menu, select one, execute it, until the goal is reached.
+
+    The target is a PACK (its actions without effects and, with --intent, its tools, whose effects pass the gate), a
+    PLUGIN as for `manglecp toolhost`, or the command of another toolhost, which runs without a sandbox; --list and
+    --serve are inserted before its last word.
+
+    --rules or --policy selects. Without them you pick at the terminal, or the first fitting action is picked with
+    --autopilot. An action with effects of a plugin or a command is executed if --allow names it, or if you approve it
+    at the terminal.
+
+    The exit status is 0 if the goal is reached or the selector ended the run (noop, ask_sup), 1 if the run failed or a
+    limit ended it, 2 if it did not start. Next: check the log with `manglecp run-log verify` or `replay`.
+    """
+    from manglecp.cli.goal_run import GoalRun
+    from manglecp.pack import ListingError
+    from manglecp.runner import RunnerError
+
+    try:
+        with options.report_pack_errors():
+            raise click.exceptions.Exit(asyncio.run(GoalRun(**members).run()))
+    except (RunnerError, ListingError) as error:
+        raise VerbError(str(error)) from None

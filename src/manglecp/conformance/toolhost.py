@@ -1,0 +1,206 @@
+"""The check of a toolhost against the IPC contract, by scripted conversations with host processes.
+
+``toolhost_scripts/*.toml`` has the conversations: requests, and the members of their answers that the contract defines.
+In all texts, ``<role.member>`` stands for a member of the cast, ``<plugin>`` for the plugin, and other names for parts
+of earlier answers. In an expectation, an object with one member that starts with ``$`` is one of ``_TESTS``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import tempfile
+import tomllib
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from manglecp.base.json import resolve_pointer
+from manglecp.wire import is_valid
+
+_SCRIPTS: Final = Path(__file__).parent / "toolhost_scripts"
+_NAME: Final = re.compile(r"<([a-z_]+(?:\.[a-z_]+)?)>")
+_MISSING: Final = object()
+# Texts are compared, because in Python 1 and true are equal.
+_dump: Final = json.JSONEncoder(sort_keys=True, default=lambda _: "(missing)").encode
+_TESTS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "$type": lambda wanted, found: found is not _MISSING and is_valid(found, {"type": wanted}),
+    "$matches": lambda wanted, found: isinstance(found, str) and re.search(wanted, found) is not None,
+    "$json": lambda wanted, found: isinstance(found, str) and _dump(_parse(wanted)) == _dump(_parse(found)),
+    "$exactly": lambda wanted, found: isinstance(found, dict) and found.keys() == wanted.keys(),  # no other members
+    "$keys": lambda wanted, found: isinstance(found, dict) and found.keys() == set(wanted),
+    "$each": lambda _, found: isinstance(found, list) and found != [],  # of its elements
+    "$ascending": lambda key, found: isinstance(found, list) and found == sorted(found, key=lambda one: one[key]),
+    "$absent": lambda _, found: found is _MISSING or found is False or found == {},
+    "$not": lambda wanted, found: found is not _MISSING and any(differences(wanted, found)),
+    "$at_least": lambda wanted, found: type(found) in (int, float) and found >= wanted,
+}
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A request (``send`` as JSON, ``line`` as text, or ``hex``), and its answer."""
+
+    send: Any = None
+    line: str = ""
+    hex: str | None = None
+    pad: int = 0  # bytes that it has, with spaces at its end
+    repeat: int = 1  # times that it is sent before the first answer is read; ``<n>`` is the count
+    unterminated: bool = False  # the input ends after it, without a newline
+    wait: float = 0.0  # seconds before it is sent, until an expiry in the host
+    expect: Mapping[str, Any] | None = None  # None: no output
+    capture: Mapping[str, str] = {}  # JSON pointers into the answer, by name
+
+
+class Conversation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One host process. It has one step, unless it serves."""
+
+    name: str
+    arguments: tuple[str, ...] = ()
+    rows: tuple[str, ...] = ()  # of the register of requirements
+    needs: tuple[str, ...] = ()  # roles
+    ours: bool = False  # more than the contract, or what the C++ toolhost does not implement
+    leases: bool = False  # needs a host that issues leases on its pipe
+    environ: Mapping[str, str] = {}
+    step: tuple[Step, ...] = ()
+    end: str = "empty line"
+    exit: int = 0
+    stderr: str = "anything"
+
+
+class Toolhost(msgspec.Struct, frozen=True, kw_only=True):
+    """The host to check."""
+
+    argv: tuple[str, ...]
+    plugin: str
+    roles: Mapping[str, Mapping[str, Any]] = {}  # the cast: for each role an action, its input and its output
+    lease_options: tuple[str, ...] = ()  # with which the host issues leases on its pipe
+    patience: float = 30.0  # seconds that an answer may take
+
+    def with_cast(self, file: Path) -> Toolhost:
+        """Return this host with the cast of a TOML file. Raises OSError and ValueError."""
+        roles = tomllib.loads(file.read_text("utf-8"))
+        options = roles.pop("host", {}).get("lease_options", [])
+        return msgspec.structs.replace(self, roles=roles, lease_options=tuple(options))
+
+    def missing_roles(self, conversation: Conversation) -> list[str]:
+        return [role for role in conversation.needs if role not in self.roles]
+
+
+def toolhost_conversations() -> dict[str, Conversation]:
+    """Return all conversations by their names, ``SCRIPT: NAME``, in the order of the scripts."""
+    return {
+        f"{file.stem}: {table['name']}": msgspec.convert(table, Conversation)
+        for file in sorted(_SCRIPTS.glob("*.toml"))
+        for table in tomllib.loads(file.read_text("utf-8"))["conversation"]
+    }
+
+
+def check_toolhost(conversation: Conversation, host: Toolhost) -> list[str]:
+    """Have the conversation with a new host process; return what was wrong. Raises OSError if it cannot be started."""
+    return asyncio.run(_check(conversation, host))
+
+
+async def _check(conversation: Conversation, host: Toolhost) -> list[str]:
+    names = {f"{role}.{name}": value for role, members in host.roles.items() for name, value in members.items()}
+    names["plugin"] = host.plugin
+    environ = {**os.environ, "MACHINA_LEASE_ENFORCE": "0", **conversation.environ}
+    with tempfile.TemporaryFile() as stderr:  # unlike a pipe, a file never blocks its writer
+        arguments = [*fill(conversation.arguments, names), *(host.lease_options if conversation.leases else ())]
+        process = await asyncio.create_subprocess_exec(
+            *host.argv, *arguments, stdin=PIPE, stdout=PIPE, stderr=stderr, env=environ, limit=1 << 26
+        )
+        try:
+            wrong = await _converse(conversation, process, names, host.patience)
+            status = await asyncio.wait_for(process.wait(), host.patience)
+        except TimeoutError:
+            return [f"the host did not answer, or did not exit, within {host.patience:.0f} s"]
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        stderr.seek(0)
+        logged = stderr.read()
+    if status != conversation.exit:
+        wrong.append(f"the exit status is {status}, expected {conversation.exit}; stderr: {logged[-300:]!r}")
+    if conversation.stderr == ("nothing" if logged else "something"):
+        wrong.append(f"stderr is {logged[:300]!r}, expected {conversation.stderr}")
+    return wrong
+
+
+async def _converse(conversation: Conversation, process: Process, names: dict[str, Any], patience: float) -> list[str]:
+    stdin, stdout, wrong = process.stdin, process.stdout, list[str]()
+    assert stdin is not None
+    assert stdout is not None
+    serves = conversation.arguments[:1] == ("--serve",) and conversation.exit == 0
+    is_last = False
+    for number, step in enumerate(conversation.step or ([] if serves else [Step()]), 1):
+        await asyncio.sleep(step.wait)
+        is_last = step.unterminated or not serves
+        for count in range(step.repeat):
+            names["n"] = str(count)
+            text = fill(step.line, names) if step.send is None else json.dumps(fill(step.send, names))
+            line = (text.encode() if step.hex is None else bytes.fromhex(step.hex)).ljust(step.pad)
+            stdin.write(line if is_last else line + b"\n")
+        if is_last:
+            stdin.write_eof()
+        for count in range(step.repeat):
+            answer = await asyncio.wait_for(stdout.readline() if serves else stdout.read(), patience)
+            if answer.endswith(b"\n") != serves:
+                return [*wrong, f"step {number}: {answer[:300]!r} ends with{'out' * serves} a newline"]
+            if step.expect is not None:
+                names["n"] = str(count)
+                wrong += differences(fill(step.expect, names), _parse(answer), f"step {number}: answer")
+            elif answer:
+                wrong.append(f"stdout is {answer[:300]!r}, expected nothing")
+            for name, pointer in step.capture.items():
+                try:
+                    names[name] = resolve_pointer(_parse(answer), fill(pointer, names))
+                except LookupError:
+                    return [*wrong, f"step {number}: the answer has no {pointer}"]
+    if not is_last:
+        # A host that reads on after an empty line answers the request behind it.
+        stdin.write(b'\n{"aid":"AID.AFTER.THE.END"}\n' if conversation.end == "empty line" else b"")
+        stdin.write_eof()
+    rest = await asyncio.wait_for(stdout.read(), patience)
+    return [*wrong, f"the host also wrote {rest[:300]!r}"] if rest else wrong
+
+
+def fill(value: Any, names: Mapping[str, Any]) -> Any:
+    """Return the value with all names replaced. A text that is only a name becomes its value, of whatever type."""
+    if isinstance(value, Mapping):
+        return {fill(name, names): fill(member, names) for name, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [fill(member, names) for member in value]
+    if not isinstance(value, str):
+        return value
+    whole = _NAME.fullmatch(value)
+    return names[whole[1]] if whole is not None else _NAME.sub(lambda match: str(names[match[1]]), value)
+
+
+def differences(expected: Any, found: Any, where: str = "answer") -> Iterator[str]:
+    """Yield each difference between an expectation and a JSON value. Objects may have more members than expected."""
+    name = next(iter(expected)) if isinstance(expected, dict) and len(expected) == 1 else ""
+    if name.startswith("$"):
+        wanted = expected[name]
+        if not _TESTS[name](wanted, found):
+            yield f"{where} is {_dump(found):.300}, expected {name} {_dump(wanted):.300}"
+        elif name in ("$each", "$exactly"):
+            for part in found if name == "$each" else [found]:
+                yield from differences(wanted, part, where)
+    elif isinstance(expected, dict) and isinstance(found, dict):
+        for member, value in expected.items():
+            yield from differences(value, found.get(member, _MISSING), f"{where}.{member}")
+    elif _dump(expected) != _dump(found):
+        yield f"{where} is {_dump(found):.300}, expected {_dump(expected):.300}"
+
+
+def _parse(text: str | bytes) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return f"not JSON: {text[:300]!r}"  # equal to no expectation

@@ -1,0 +1,47 @@
+"""The intents that the rules of a pack can match."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence, Set
+from typing import Final
+
+from manglecp.mangle import Base, Key
+from manglecp.mangle.syntax import Literal, Premise, Term
+
+_INTENT: Final[Key] = ("intent", 1)
+_SELECTING: Final[tuple[Key, ...]] = (("mandatory", 1), ("relevant", 2))
+
+
+def matched_intents(base: Base, open_names: Set[str]) -> frozenset[str | None]:
+    """Return the intents that rules name; with None, every intent: a rule matches any, or selects a tool for any.
+
+    Predicates in ``open_names`` may get facts from clients and generators.
+    """
+    rules = [(rule.head.key, [p for p in rule.clause.premises if not p.negated]) for rule in base.program.rules]
+    named = frozenset(name for _, premises in rules for name in intents_of(premises))
+    bound = {key for key, _ in rules if key[0] not in open_names and not base.rows(key)} | {_INTENT}
+    count = 0
+    while count != len(bound):  # in the end, no fact of these predicates can be derived without an intent
+        count = len(bound)
+        for key, premises in rules:
+            if bound.isdisjoint(premise.atom.key for premise in premises if isinstance(premise, Literal)):
+                bound.discard(key)
+    selects_any = any(key not in bound and (base.rows(key) or key in dict(rules)) for key in _SELECTING)
+    return named | {None} if selects_any else named
+
+
+def intents_of(premises: Sequence[Premise]) -> Iterable[str | None]:
+    """Yield the intents that the premises of a clause name; None if one is true for any intent."""
+    for premise in premises:
+        if isinstance(premise, Literal) and premise.atom.key == _INTENT:
+            (name,) = premise.atom.args
+            yield from (name,) if isinstance(name, str) else _texts_equal_to(name, premises)
+
+
+def _texts_equal_to(term: Term, premises: Iterable[Premise]) -> Iterable[str | None]:
+    """Return the texts that premises such as ``T = "a"`` equate with the term; [None] if there are none."""
+    texts: list[str | None] = []
+    for premise in premises:
+        if not isinstance(premise, Literal) and not premise.negated and term in (premise.left, premise.right):
+            texts += [side for side in (premise.left, premise.right) if isinstance(side, str)]
+    return texts or [None]

@@ -1,0 +1,78 @@
+"""Goal packs of upstream, the Machina runner: what a run is to achieve, and with which actions.
+
+A goal is complete when all of its ``completion_slots`` are occupied, or one of them with ``any_slot_sufficient``.
+Upstream ignores the tags, required tools and input schema of a goal; here they are checked before the run starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from manglecp.runner.log import RunnerError
+from manglecp.toolhost import Slots
+from manglecp.wire import schema_errors
+
+_OF_THE_RUNNER: Final = frozenset({"AID.ASK_SUP.v1", "AID.NOOP.v1"})  # here selections, not actions
+
+
+class Goal(msgspec.Struct, frozen=True, kw_only=True):
+    """A goal of a goal pack."""
+
+    goal_id: Annotated[str, Meta(pattern=r"^goal\.[A-Z0-9_\-.]+\.v\d+$")]
+    dsl_schema: dict[str, Any]  # of the inputs
+    candidate_tags: tuple[str, ...]
+    required_tools: Annotated[tuple[str, ...], Meta(min_length=1)]
+    default_budget_profile: str
+    completion_slots: tuple[Annotated[int, Meta(ge=0, le=7)], ...] = ()
+    any_slot_sufficient: bool = False
+
+    def is_complete(self, state: Slots) -> bool:
+        occupied = [slot in state for slot in self.completion_slots]
+        return any(occupied) if self.any_slot_sufficient else bool(occupied) and all(occupied)
+
+    def check(self, inputs: Mapping[str, Any], aids: Collection[str]) -> None:
+        """Raise :class:`RunnerError` for inputs that do not fit the schema, or without a required tool."""
+        try:
+            errors = schema_errors(dict(inputs), self.dsl_schema)
+        except ValueError as error:
+            raise RunnerError(f"{self.goal_id}: dsl_schema is not a JSON Schema: {error}") from None
+        if errors:
+            shown = "; ".join(f"{error.path or '/'}: {error.message}" for error in errors[:5])
+            raise RunnerError(f"the inputs do not fit {self.goal_id}: {shown}")
+        if missing := sorted({*self.required_tools} - {*aids} - _OF_THE_RUNNER):
+            raise RunnerError(f"{self.goal_id} requires {', '.join(missing)}, and the target offers {', '.join(aids)}")
+
+
+class GoalPack(msgspec.Struct, frozen=True, kw_only=True):
+    """The manifest of a goal pack."""
+
+    goalpack_id: Annotated[str, Meta(pattern=r"^goalpack\.[a-z0-9_\-.]+$")]
+    goalpack_version: str
+    trust_tier: Literal["goal_tier0_builtin", "goal_tier1_signed", "goal_tier2_untrusted"]
+    goals: Annotated[tuple[Goal, ...], Meta(min_length=1)]
+
+    @classmethod
+    def read(cls, document: object) -> GoalPack:
+        """Parse the JSON document of a manifest; unknown members are ignored. Raises :class:`RunnerError`."""
+        try:
+            pack = msgspec.convert(document, cls)
+        except msgspec.ValidationError as error:
+            raise RunnerError(f"not a goal pack: {error}") from None
+        ids = [goal.goal_id for goal in pack.goals]
+        if repeated := {goal_id for goal_id in ids if ids.count(goal_id) > 1}:
+            raise RunnerError(f"not a goal pack: {min(repeated)} is defined twice")
+        return pack
+
+    def find(self, goal_id: str | None) -> Goal:
+        """Return the goal whose id is the longest prefix of this one; None selects the only goal."""
+        if goal_id is None and len(self.goals) == 1:
+            return self.goals[0]
+        found = [goal for goal in self.goals if goal_id is not None and goal_id.startswith(goal.goal_id)]
+        if not found:
+            wanted, ids = f"no goal {goal_id}" if goal_id else "several goals", [goal.goal_id for goal in self.goals]
+            raise RunnerError(f"{self.goalpack_id} has {wanted}: select one of {', '.join(ids)} with --goal-id")
+        return max(found, key=lambda goal: len(goal.goal_id))
