@@ -135,7 +135,7 @@ def evaluate_at(
 ) -> IntentEvaluation:
     """Evaluate a request at ``now``, without :func:`check_policy`. Raises WireError.
 
-    ``call_facts`` are facts of the server about a call. An intent without a name is none: a call needs none.
+    ``call_facts`` are facts of the server about a call. An intent without a name stands for a call without one.
     """
     started = time.perf_counter_ns()
     payload, limits = request.payload, _effective_limits(domain, request)

@@ -49,7 +49,7 @@ Decl effect_denied(Action, Reason)
   bound [/string, /string].
 Decl public_reason(Tool, Text)
   descr [
-    doc("Told to the client if a call of the tool is denied or needs an approval. Other reasons are told to operators only."),
+    doc("Sent to the client if a call of the tool is denied or needs an approval. Other reasons are for operators only."),
   ]
   bound [/string, /string].
 
