@@ -31,7 +31,7 @@ import uvicorn
 
 import manglecp
 from manglecp import Server
-from manglecp.intent.proof import prove
+from manglecp.intent.decision import decide
 from manglecp.wire.messages import VERSION
 
 ROOT = str(Path(manglecp.__file__).parent) + "/"
@@ -79,7 +79,7 @@ class Trace:
         code = frame.f_code
         if event == "return" and frame is self.proof:
             self.proof = None
-        elif event == "call" and code is prove.__code__:
+        elif event == "call" and code is decide.__code__:
             self.proof = frame
         if self.active and event == "call" and code.co_filename.startswith(ROOT) and frame not in self.frames:
             self.frames.add(frame)  # kept, so that no other frame gets its identity

@@ -64,6 +64,7 @@ def test_every_verb_explains_itself(run: Run, verb: str) -> None:
         "completion": "SHELL",
         "intent": "PACK|URL NAME",
         "conformance": "[URL]",
+        "decide": "PACK|URL TOOL",
         "dev": "PACK",
         "new": "PACK",
         "run": "PACK|PLUGIN|-- CMD [ARG]...",

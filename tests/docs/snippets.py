@@ -67,7 +67,7 @@ RUN_BY: Final[dict[str, tuple[int, str]]] = {
     "docs/reference/packs.md": (11, "tests/pack/test_page.py tests/pack/test_generators_page.py"),
     "docs/reference/policy-packages.md": (1, "tests/docs/test_policy_pages.py"),
     "docs/reference/requirements.md": (2, "tests/docs/test_shown_commands.py"),
-    "docs/reference/run-rules.md": (2, "tests/docs/test_run_pages.py"),
+    "docs/reference/run-rules.md": (3, "tests/docs/test_run_pages.py"),
     "docs/reference/seed-vocabulary.md": (2, "tests/intent/test_names.py"),
     "docs/reference/runner.md": (3, "tests/runner/test_page.py"),
     "docs/reference/store.md": (1, "tests/store/test_store_page.py"),

@@ -69,7 +69,11 @@ def loaded(snippet: str, schema: dict[str, int], chains: dict[str, dict[str, str
 
 
 def test_the_rules_of_the_page_load() -> None:
-    about_runs, about_keeping = fences(RULES)
+    about_runs, about_calls, about_keeping = fences(RULES)
+    refund = 'macro("refund", "One."). macro_step("refund", 1, "pay").'
+    pay = replace(action("pay", 1), input_schema={"type": "object", "properties": {"amount": {"type": "integer"}}})
+    permissions = ("refund_large", "treasurer")
+    assert Domain.load(pack(refund, policy=about_calls, actions=[pay], permissions=permissions)).run_rules.judges_calls
     steps = {"count_rows": "table", "copy": "target", "compare": "table", "drop_table": "table"}
     assert loaded(about_runs, {"copied": 1, "missing": 1}, {"copy_table": steps}, "drop_table").program.rules
     chains = {"edit": {"apply_patch": "path"}, "take_back": {"put_back": "backup"}}

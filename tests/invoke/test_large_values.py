@@ -68,18 +68,18 @@ async def test_what_is_wrong_with_something_large_is_told() -> None:
 
 @pytest.fixture
 def proven_inline(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """For each proof: was it computed on the event loop? An offer with facts takes long."""
+    """For each decision: was it computed on the event loop? An offer with facts takes long."""
     inline: list[bool] = []
-    prove: Callable[..., Any] = getattr(offers, "prove")  # noqa: B009  # it is imported there
+    decide: Callable[..., Any] = getattr(offers, "decide")  # noqa: B009  # it is imported there
 
-    def noted(*given: Any) -> Any:
+    def noted(*given: Any, **offered: Any) -> Any:
         inline.append(threading.current_thread() is threading.main_thread())
         started = time.thread_time()
-        while given[1].facts and time.thread_time() - started < 0.05:
+        while given[1].inputs.facts and time.thread_time() - started < 0.05:
             pass  # the service counts CPU time
-        return prove(*given)
+        return decide(*given, **offered)
 
-    monkeypatch.setattr(offers, "prove", noted)
+    monkeypatch.setattr(offers, "decide", noted)
     monkeypatch.setattr(offers, "_FRESH_SECONDS", 60.0)
     monkeypatch.setattr(offers, "_SLOW_SECONDS", 0.03)
     return inline

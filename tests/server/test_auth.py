@@ -18,8 +18,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
-from manglecp.intent import ANONYMOUS, Identity, SafetyData
-from manglecp.invoke.admission import approval_waiver
+from manglecp.intent import ANONYMOUS, Identity, SafetyData, approval_waiver
 from manglecp.server.auth import LOCAL, CombinedAuth, tokens as tokens_module
 from manglecp.server.auth.jwt import JwtAuth, JwtSettings
 from manglecp.server.auth.tokens import TokensError, TokensFile

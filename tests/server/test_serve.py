@@ -334,6 +334,7 @@ def test_limits_come_from_a_file(pack: Path, tmp_path: Path) -> None:
             "intent_eval": "/api/evaluate",
             "macro_invoke": "/api/invoke",
             "x-approvals": "/api/approvals",
+            "x-decide": "/api/decide",
             "x-skills": "/api/skills",
         }
         assert evaluated(url).status_code == 404

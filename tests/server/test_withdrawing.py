@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from manglecp.invoke.admission import approval_waiver
+from manglecp.intent import approval_waiver
 from manglecp.server.auth import Auth, CombinedAuth
 from manglecp.server.auth.tokens import TokensFile
 from manglecp.server.config import ServerSettings

@@ -251,7 +251,7 @@ def test_functions_have_the_rights_of_the_action_and_no_more() -> None:
         ran.append(n)
         return {}
 
-    with pack.with_actions(write=write) as faked, pytest.raises(Refused, match="Policy does not permit an effect"):
+    with pack.with_actions(write=write) as faked, pytest.raises(Refused, match="Policy does not permit this call"):
         faked.intent("go").invoke("t", {"n": 1})
     assert ran == []
 

@@ -25,6 +25,7 @@ VERBS: Final = {
     "fmt": "Format rule files.",
     "new": "Create a small example pack.",
     "intent": "Evaluate an intent, and print the tools that are proven for it.",
+    "decide": "Print whether a call is allowed, needs an approval or is denied.",
     "call": "Invoke a tool that is proven for an intent.",
     "serve": "Serve a pack over HTTP and WebSocket, or standard streams.",
     "dev": "Serve a pack on this machine, and reload it after each edit.",
@@ -46,7 +47,7 @@ VERBS: Final = {
 # The verbs that --help describes; the others are only named there, so that it fits a screen.
 GROUPS: Final = {
     "Write rules and packs": ("new", "check", "fmt", "eval", "query"),
-    "Evaluate and invoke": ("intent", "call", "approvals"),
+    "Evaluate and invoke": ("intent", "decide", "call", "approvals"),
     "Serve, execute and audit": ("serve", "dev", "runs", "worker", "ledger", "harness"),
 }
 INTERRUPTED: Final = 130  # exit status

@@ -306,6 +306,33 @@ class Client(Connection):
             raise RequestRefused("confirmation_declined", f"{tool.name} was not approved{again}") from rejection
         return decision if isinstance(decision, str) else approval
 
+    async def decide(
+        self,
+        tool: str | Tool,
+        args: Mapping[str, Any] | None = None,
+        *,
+        intent: str | None = None,
+        params: Mapping[str, Any] | None = None,
+        facts: Iterable[Mapping[str, Any]] = (),
+    ) -> messages.DecideResult:
+        """Return whether a call is allowed, needs an approval (``ask``) or is denied. Nothing is executed.
+
+        With an intent, the tool has to be proven for it. A :class:`Tool` has the intent and facts that it was offered
+        for, unless others are given.
+        """
+        named = None
+        if intent is not None:
+            named = messages.Intent(name=intent, params=None if params is None else copy_json(params))
+        stated = [copy_json(fact) for fact in facts]
+        if isinstance(tool, Tool):
+            named, stated, tool = named or tool.request.intent, stated or list(tool.request.facts), tool.name
+        payload = messages.DecidePayload(tool=tool, args=copy_json(args or {}), intent=named, facts=stated)
+        response = await self._exchange(
+            lambda id_: messages.DecideRequest(id=id_, payload=payload), may_repeat=lambda: True
+        )
+        assert isinstance(response, messages.DecideResponse)
+        return response.payload
+
     async def skills(self) -> tuple[messages.Skill, ...]:
         """Return the skills that the tools refer to which are offered to this client now, without their texts."""
         return await self._read_skills(None)

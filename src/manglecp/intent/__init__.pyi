@@ -1,3 +1,13 @@
+from .decision import (
+    Call as Call,
+    Decision as Decision,
+    Judgement as Judgement,
+    ProofInputs as ProofInputs,
+    Verdict as Verdict,
+    approval_waiver as approval_waiver,
+    decide as decide,
+    judge as judge,
+)
 from .definition import (
     Argument as Argument,
     ChainStep as ChainStep,
@@ -6,13 +16,13 @@ from .definition import (
     Resource as Resource,
     SafetyData as SafetyData,
     Undo as Undo,
+    default_arguments as default_arguments,
 )
 from .domain import Domain as Domain
 from .evaluation import Lookup as Lookup, request_facts as request_facts
 from .identity import ANONYMOUS as ANONYMOUS, Identity as Identity
 from .manifest_builder import manifest as manifest, survey as survey
 from .offers import Offer as Offer, OfferCodec as OfferCodec, OfferService as OfferService
-from .proof import Proof as Proof, ProofInputs as ProofInputs, prove as prove
 from .redaction import (
     EXPLAIN_POLICY as EXPLAIN_POLICY,
     make_redactor as make_redactor,

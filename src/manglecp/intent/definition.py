@@ -107,3 +107,13 @@ class Definition:
     phase: Phase = "flesh"
     source_rules: tuple[str, ...] = ()  # predicates of its proof, if the request asks for proof hints
     requires: tuple[str, ...] = ()  # direct dependencies among the tools of the same response
+
+
+def default_arguments(definition: Definition) -> Mapping[str, Any]:
+    """Return the defaults of call arguments, by name."""
+    schemas: Mapping[str, Any] = definition.input_schema.get("properties", {})
+    return {
+        name: schema["default"]
+        for name, schema in schemas.items()
+        if isinstance(schema, dict) and "default" in schema  # true and false are schemas, too
+    }

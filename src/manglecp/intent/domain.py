@@ -7,7 +7,7 @@ immutable: for other generated facts a copy is made, with another ``facts_versio
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -29,14 +29,30 @@ from manglecp.intent.fact_sources import (
     generator_problems,
 )
 from manglecp.intent.intents import matched_intents
-from manglecp.intent.kernel import CLOSED, OWNERS, PREDICATES, SINGLE_VALUED, forbidden_inputs, kernel_units, owners
+from manglecp.intent.kernel import (
+    CLOSED,
+    DECIDING,
+    OWNERS,
+    PREDICATES,
+    SINGLE_VALUED,
+    forbidden_inputs,
+    kernel_units,
+    owners,
+)
 from manglecp.intent.kernel_statements import Statements
-from manglecp.intent.lint import cross_check, find_constant_context, find_hidden_texts, find_misspelt, find_untimed
+from manglecp.intent.lint import (
+    cross_check,
+    find_call_misuse,
+    find_constant_context,
+    find_hidden_texts,
+    find_misspelt,
+    find_untimed,
+)
 from manglecp.intent.names import IMPORTED, RuleSet, check_names
 from manglecp.intent.redaction import policy_predicates
 from manglecp.intent.run_facts import RunRuleIndex
 from manglecp.intent.value_lint import changeable_predicates, check_derived_rows, flawed_tools
-from manglecp.mangle.syntax import Literal, Unit
+from manglecp.mangle.syntax import Apply, Atom, Literal, Unit, Variable
 from manglecp.pack import Pack, PackError, pack_problem
 from manglecp.pack.factfiles import FactFile, read_facts
 from manglecp.wire import Profile, direction_problems
@@ -63,6 +79,25 @@ class Domain:
     def run_rules(self) -> RunRuleIndex:
         """The kinds of rules about runs that the pack has."""
         return RunRuleIndex.of(self.program, self.base)
+
+    @cached_property
+    def _deciding_clauses(self) -> Mapping[mangle.Key, Sequence[tuple[Atom, mangle.Rule | None]]]:
+        """The heads of the pack's clauses for predicates that decide about calls, each with its rule unless a fact."""
+        clauses: dict[mangle.Key, list[tuple[Atom, mangle.Rule | None]]] = {}
+        for rule in self.program.rules:
+            clauses.setdefault(rule.head.key, []).append((rule.head, rule))
+        for fact in self.program.facts:
+            clauses.setdefault(fact.key, []).append((fact.clause.head, None))
+        return {key: heads for key, heads in clauses.items() if key[0] in DECIDING}
+
+    def clause_places(self, fact: mangle.Fact, result: mangle.Result) -> Iterator[str]:
+        """Yield ``file:line`` of each clause that derived a deciding fact, as far as the engine recorded that."""
+        heads = self._deciding_clauses.get((fact.predicate, len(fact.args)), ())
+        matching = [(head, rule) for head, rule in heads if _matches(head, fact)]
+        fired = [(head, rule) for head, rule in matching if rule is None or result.has_fired(rule)]
+        for head, _ in fired or matching:
+            if head.span is not None:
+                yield f"{head.span.source.name}:{head.span.line}"
 
     @cached_property
     def intents(self) -> frozenset[str | None]:
@@ -151,7 +186,7 @@ class _Loader:
         self._check_generators(owned)
         facts = self._read_facts(program, owned)
         self._cross_check()
-        self.problems += find_untimed(program)
+        self.problems += [*find_untimed(program), *find_call_misuse(program)]
         base = self._evaluate_base(program, [*facts, *self._generate_facts(program)])
         self._check_names(base)
         self._raise_if_errors()
@@ -322,6 +357,12 @@ class _Loader:
         for text in sorted(fact.text for fact in self.added_facts):
             digest.update(text.encode() + b"\n")
         return digest.hexdigest()
+
+
+def _matches(head: Atom, fact: mangle.Fact) -> bool:
+    return all(
+        isinstance(term, Variable | Apply) or term == value for term, value in zip(head.args, fact.args, strict=True)
+    )
 
 
 def _sort_key(problem: Diagnostic) -> tuple[str, int, int, str]:

@@ -111,7 +111,9 @@ def evaluate(
         message = f"x-why_not names {count} tools, and at most {MAX_WHY_NOT_NAMES} are answered"
         raise wire.malformed(message, "$.payload.options.x-why_not", "ask in several requests")
     _check_intent(domain, payload.intent.name, identity)
-    return evaluate_at(wire.read_eval_time(payload.eval_time, clock), domain, request, identity)
+    evaluation = evaluate_at(wire.read_eval_time(payload.eval_time, clock), domain, request, identity)
+    check_policy(evaluation)
+    return evaluation
 
 
 def _check_intent(domain: Domain, name: str, identity: Identity) -> None:
@@ -129,11 +131,15 @@ def _check_intent(domain: Domain, name: str, identity: Identity) -> None:
 
 
 def evaluate_at(
-    now: int, domain: Domain, request: IntentRequest, identity: Identity, run_facts: Sequence[Fact] = ()
+    now: int, domain: Domain, request: IntentRequest, identity: Identity, call_facts: Sequence[Fact] = ()
 ) -> IntentEvaluation:
-    """Evaluate a request at ``now``; ``run_facts`` are facts of the server about a run. Raises WireError."""
+    """Evaluate a request at ``now``, without :func:`check_policy`. Raises WireError.
+
+    ``call_facts`` are facts of the server about a call. An intent without a name stands for a call without one.
+    """
     started = time.perf_counter_ns()
     payload, limits = request.payload, _effective_limits(domain, request)
+    intent = payload.intent if payload.intent.name else None
     client_facts = domain.profile.read(
         payload.facts,
         now,
@@ -141,9 +147,8 @@ def evaluate_at(
         required=domain.required.get(payload.intent.name, ()),
     )
     session = [fact for fact in client_facts if fact.predicate != wire.UPGRADE]
-    result = _run(domain, [*session, *request_facts(domain, payload.intent, identity), *run_facts], now, limits)
+    result = _run(domain, [*session, *request_facts(domain, intent, identity), *call_facts], now, limits)
     lookup = Lookup(result)
-    _check_policy(lookup, request, identity)
     rows = lookup.all("final_selected", 3)
     selected = [Selected(*cast("tuple[str, int, Phase]", row)) for row in rows]
     return IntentEvaluation(
@@ -175,13 +180,14 @@ def _stricter(client: int | None, server: int) -> int:
     return server if client is None else min(client, server)
 
 
-def request_facts(domain: Domain, intent: Intent, identity: Identity) -> Iterator[Fact]:
+def request_facts(domain: Domain, intent: Intent | None, identity: Identity) -> Iterator[Fact]:
     """Yield the facts about the intent and the caller. A parameter that no rule reads is no fact.
 
     Raises WireError for a parameter that a rule reads and a fact cannot hold.
     """
-    yield Fact("intent", (intent.name,))
-    for key, value in (intent.params or {}).items():
+    if intent is not None:
+        yield Fact("intent", (intent.name,))
+    for key, value in ((intent and intent.params) or {}).items():
         if value is None or (domain.read_params is not None and key not in domain.read_params):
             continue  # null counts as absent
         try:
@@ -245,18 +251,19 @@ def _timeout(milliseconds: int) -> wire.WireError:
     return wire.budget_exceeded("evaluation_timeout", milliseconds, milliseconds, "ms", advice)
 
 
-def _check_policy(lookup: Lookup, request: IntentRequest, identity: Identity) -> None:
+def check_policy(evaluation: IntentEvaluation) -> None:
     """Raise WireError if policy denies the intent or a fact of the request, with the first of several reasons."""
+    lookup = evaluation.lookup
     denied = lookup.all("intent_denied", 1)
     if denied:
-        code = "auth_required" if identity.anonymous else "auth_insufficient"
+        code = "auth_required" if evaluation.identity.anonymous else "auth_insufficient"
         raise wire.WireError(code, str(denied[0][0]))
     reasons: dict[str, str] = {}
     for predicate, reason in lookup.all("fact_denied", 2):
         reasons.setdefault(str(predicate), str(reason))
     violations = [
         wire.Violation(fact_index=index, predicate=name, issue="policy_violation", message=reasons[name])
-        for index, fact in enumerate(request.payload.facts if reasons else ())
+        for index, fact in enumerate(evaluation.request.payload.facts if reasons else ())
         if (name := fact["pred"]) in reasons
     ]
     if violations:

@@ -21,7 +21,8 @@ ASSERTED: Final = frozenset(
     {
         *("intent", "intent_param", "client", "client_permission", "client_trust"),
         *("action", "action_effect", "action_tier", "action_param", "skill", "setting", "permitted_only"),
-        *("run_id", "run_of", "ran", "run_arg", "step_status", "step_value", "bulk_asserted", "bulk_retracted"),
+        *("call", "call_arg", "call_value"),
+        *("run_id", "ran", "step_status", "step_value", "bulk_asserted", "bulk_retracted"),
     }
 )
 """Stated by the kernel: when a pack is loaded, for a request, or during a run."""
@@ -29,8 +30,11 @@ ASSERTED: Final = frozenset(
 DERIVED: Final = frozenset({"macro_effect", "candidate", "excluded", "chosen", "final_selected", "offered"})
 """Derived by the kernel's rules; pack authors may read them."""
 
-POLICY: Final = frozenset({"intent_denied", "fact_denied", "prohibited", "permitted", "effect_denied"})
+POLICY: Final = frozenset({"intent_denied", "fact_denied", "prohibited", "permitted", "effect_denied", "public_reason"})
 """Only policy may derive these."""
+
+DECIDING: Final = POLICY | {"needs_confirmation", "needs_approval", "four_eyes"}
+"""The predicates that decide about a call."""
 
 SINGLE_VALUED: Final = {
     **dict.fromkeys(("macro", "macro_summary", "macro_output"), 1),

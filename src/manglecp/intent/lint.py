@@ -179,6 +179,35 @@ def _eternal_source(clause: Clause, eternal: Mapping[Key, Key]) -> Key | None:
     return None
 
 
+# Rules about the arguments of a call must be silent while tools are offered, when there is no call. A permission must
+# not depend on a call: a tool would be offered to no client.
+_ARGUMENTS: Final = frozenset({("call_arg", 2), ("call_value", 2)})
+_CALLS: Final = frozenset({("call", 1), ("run_of", 1), ("ran", 1)})
+
+
+def find_call_misuse(program: Program) -> Iterator[Diagnostic]:
+    """Yield an error for each rule that reads arguments without ``call``, and for permissions that depend on a call."""
+    reads: dict[Key, set[Key]] = {}
+    for rule in program.rules:
+        literals = [premise for premise in rule.clause.premises if isinstance(premise, Literal)]
+        reads.setdefault(rule.head.key, set()).update(literal.atom.key for literal in literals)
+        argument = next((literal for literal in literals if literal.atom.key in _ARGUMENTS), None)
+        is_call = any(literal.atom.key in _CALLS and not literal.negated for literal in literals)
+        span = rule.clause.span
+        is_kernel = span is not None and span.source.trust == Trust.KERNEL
+        if argument is not None and not is_call and not is_kernel:
+            message = f"a rule that reads {argument.atom.predicate} is about a call, and names none"
+            fix = 'add the premise call("the tool"), or call(_) for every tool'
+            yield Diagnostic("analysis", message, argument.span, fix=fix)
+    for rule in program.rules:
+        if rule.head.key == ("permitted", 1):
+            if call := closure([rule.head.key], reads) & (_ARGUMENTS | _CALLS):
+                message = f"permitted depends on {min(call)[0]}, and is also evaluated when tools are offered"
+                fix = "permit the tool, and deny calls of it with prohibited(Tool, Reason) :- call(Tool), …"
+                yield Diagnostic("analysis", message, rule.head.span, fix=fix)
+            return
+
+
 _STEPS: Final = (
     ("arg_step", 5, 3),
     ("step_after", 3, 1),

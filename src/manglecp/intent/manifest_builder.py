@@ -42,6 +42,9 @@ EXTENSIONS: Final = {
         "messages": "x-approval_request and x-approval_response, for credentials with the permission approve",
         "option": "confirmation_token of invoke_request: the id of an approved request",
     },
+    "x-decide": {
+        "messages": "x-decide_request and x-decide_response: whether a call is allowed, needs an approval or is denied",
+    },
     "x-skills": {
         "messages": "x-skill_request and x-skill_response; at x-skills of endpoints also GET, followed by /ID",
         "answer": "the text of a skill, while a tool that is offered to the client refers to it",

@@ -45,6 +45,7 @@ _KINDS: Final[Mapping[str, Kind]] = {
 }
 """Kinds by the names of variables in the kernel's declarations."""
 _COLUMN_KINDS: Final[Mapping[Column, Kind]] = {
+    (("call_arg", 2), 0): "parameter",
     (("run_arg", 2), 0): "parameter",
     (("action_param", 3), 1): "parameter",
     (("step_value", 3), 1): "extracted value",

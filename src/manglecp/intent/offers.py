@@ -22,11 +22,11 @@ import msgspec
 
 from manglecp.base.cache import LruCache
 from manglecp.base.digest import digest, digest_bytes
+from manglecp.intent.decision import Call, Decision, ProofInputs, decide
 from manglecp.intent.definition import Definition
 from manglecp.intent.domain import Domain
 from manglecp.intent.evaluation import CLOCK_TOLERANCE_NS, IntentEvaluation
 from manglecp.intent.identity import Identity
-from manglecp.intent.proof import Proof, ProofInputs, prove
 from manglecp.intent.redaction import is_secret_setting, secret_values
 from manglecp.intent.rendering import skill
 from manglecp.intent.responder import respond
@@ -39,8 +39,8 @@ from manglecp.wire.messages import IntentRequest, IntentResponse, Skill
 _MAX_READ: Final = 4_096  # cached offers that were read, and decoded definitions
 _MAX_STORED: Final = 2_048  # cached offers that were written
 _LARGEST_CACHED: Final = 8_192  # bytes; larger documents are not cached: clients influence their number and size
-_SLOW_SECONDS: Final = 0.005  # a proof that takes longer must not block the event loop
-_LARGEST_INLINE: Final = 64  # size of the facts about a run; with larger ones, a cheap proof may become slow
+_SLOW_SECONDS: Final = 0.005  # a decision that takes longer must not block the event loop
+_LARGEST_INLINE: Final = 64  # size of the facts about a call; with larger ones, a cheap decision may become slow
 _FRESH_SECONDS: Final = 1.0  # how long a cached offer is used before the store is read again
 JsonPath = tuple[str | int, ...]
 
@@ -51,7 +51,7 @@ class Offer:
 
     definition: Definition
     inputs: ProofInputs
-    is_cheap: bool = False  # whether its last proof was so fast that the next one may block the event loop
+    is_cheap: bool = False  # whether its last decision was so fast that the next one may block the event loop
 
 
 class _Stored(NamedTuple):
@@ -145,21 +145,24 @@ class OfferService:
             raise WireError("x-skill_not_found", "No tool that is offered to you now refers to a skill with this id")
         return found
 
-    async def prove(self, offer: Offer, identity: Identity, run_facts: Sequence[Fact] = ()) -> Proof:
-        """Prove an offered tool now; ``run_facts`` are facts about its run. Raises as :func:`.proof.prove` does."""
-        arguments = self.domain, offer.inputs, identity, offer.definition, self._clock(), run_facts
-        run_size = sum(part_size(value) for fact in run_facts for value in fact.args)
+    async def decide(self, offer: Offer, call: Call, identity: Identity, facts: Sequence[Fact]) -> Decision:
+        """Decide about a call of an offered tool now; ``facts`` are those about the call and its run.
 
-        def prove_timed() -> Proof:
-            started = time.thread_time()  # CPU time: other threads must not make a proof look slow
+        Raises as :func:`.decision.decide` does.
+        """
+        now_ns, domain, offered = self._clock(), self.domain, offer.definition
+        size = sum(part_size(value) for fact in facts for value in fact.args)
+
+        def decide_timed() -> Decision:
+            started = time.thread_time()  # CPU time: other threads must not make a decision look slow
             try:
-                return prove(*arguments)
+                return decide(domain, call, identity, now_ns, facts, offered=offered)
             finally:
                 offer.is_cheap = time.thread_time() - started < _SLOW_SECONDS
 
-        if offer.is_cheap and run_size <= _LARGEST_INLINE:
-            return prove_timed()
-        return await asyncio.to_thread(prove_timed)
+        if offer.is_cheap and size <= _LARGEST_INLINE:
+            return decide_timed()
+        return await asyncio.to_thread(decide_timed)
 
     def _store_offers(self, evaluation: IntentEvaluation, definitions: Sequence[Definition], now_ns: int) -> None:
         now_ms, name = now_ns // 1_000_000, evaluation.identity.name

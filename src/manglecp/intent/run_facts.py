@@ -10,13 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from manglecp.base.json import resolve_pointer
-from manglecp.mangle import Base, Fact, Program, Value
+from manglecp.base.json import escape_token, resolve_pointer
+from manglecp.base.source import Trust
+from manglecp.mangle import Base, Fact, Key, Program, Value, closure
 from manglecp.mangle.syntax import Literal
 from manglecp.wire import Fault, plain_value
 
-RUN_PREDICATES: Final = frozenset({"run_id", "run_of", "ran", "run_arg", "step_status", "step_value"})
-"""The predicates of the facts that the kernel asserts about a run."""
+CALL_PREDICATES: Final = frozenset({"call", "call_arg", "call_value", "run_of", "run_arg"})
+"""The predicates of the facts about a call."""
+RUN_PREDICATES: Final = CALL_PREDICATES | {"run_id", "ran", "step_status", "step_value"}
+"""The predicates of the facts about a call and its run."""
 AFTER_RUN_ARITIES: Final[Mapping[str, int]] = {
     "asserts": 3,
     "asserts_during": 5,
@@ -26,6 +29,7 @@ AFTER_RUN_ARITIES: Final[Mapping[str, int]] = {
     "summary": 1,
 }
 """The predicates that are evaluated at the end of a run, and their arities."""
+_DENIALS: Final = (("prohibited", 2), ("intent_denied", 1), ("fact_denied", 2), ("effect_denied", 2))
 Pointers: TypeAlias = Mapping[str, Sequence[tuple[str, str]]]
 """By action: the key of each value, and the JSON pointer to it in the output of the action."""
 
@@ -39,8 +43,12 @@ class RunRuleIndex:
     has_skip_rules: bool
     has_effect_rules: bool
     """Whether policy may deny effects."""
+    judges_calls: bool
+    """Whether policy may deny a call of a tool that it permits to be offered: a denial depends on the call."""
     reads_arguments: bool
-    """Whether a rule reads ``run_arg``."""
+    """Whether a rule reads ``call_arg``."""
+    reads_values: bool
+    """Whether a rule reads ``call_value``."""
     extractors: Pointers
     """The values that become ``step_value`` facts (``extract``); empty if no rule reads ``step_value``."""
     keepers: Pointers
@@ -49,8 +57,12 @@ class RunRuleIndex:
     @classmethod
     def of(cls, program: Program, base: Base) -> RunRuleIndex:
         heads = {rule.head.predicate for rule in program.rules} | {fact.key[0] for fact in program.facts}
-        premises = (premise for rule in program.rules for premise in rule.clause.premises)
-        read_predicates = {premise.atom.predicate for premise in premises if isinstance(premise, Literal)}
+        reads: dict[Key, set[Key]] = {}  # by head, the predicates that rules of the pack read
+        for rule in program.rules:
+            if rule.clause.span is None or rule.clause.span.source.trust != Trust.KERNEL:
+                literals = (premise for premise in rule.clause.premises if isinstance(premise, Literal))
+                reads.setdefault(rule.head.key, set()).update(literal.atom.key for literal in literals)
+        read_predicates = {name for keys in reads.values() for name, _ in keys}
         result = base.evaluate([], now=0, check=False)  # pointers depend on no request and no time
         pointers: dict[str, dict[str, list[tuple[str, str]]]] = {"extract": {}, "keep": {}}
         for predicate, by_action in pointers.items():
@@ -60,25 +72,47 @@ class RunRuleIndex:
             has_after_rules=bool(RUN_PREDICATES & read_predicates and AFTER_RUN_ARITIES.keys() & heads),
             has_skip_rules="skip_step" in heads,
             has_effect_rules="effect_denied" in heads,
-            reads_arguments="run_arg" in read_predicates,
+            judges_calls=any(name in CALL_PREDICATES for name, _ in closure(_DENIALS, reads)),
+            reads_arguments=not {"call_arg", "run_arg"}.isdisjoint(read_predicates),
+            reads_values="call_value" in read_predicates,
             extractors=pointers["extract"] if "step_value" in read_predicates else {},
             keepers=pointers["keep"],
         )
 
     def call_facts(self, tool: str, args: Mapping[str, Any]) -> list[Fact]:
         """Return the facts about a call: its tool, and its arguments if a rule reads them. Raises :class:`Fault`."""
-        facts = [Fact("run_of", (tool,))]
-        for name, value in args.items() if self.reads_arguments else ():
+        facts = [Fact("call", (tool,))]
+        for name, value in args.items() if self.reads_arguments or self.reads_values else ():
             try:
-                facts.append(Fact("run_arg", (name, plain_value(value))))
+                argument = plain_value(value)
             except Fault as fault:
                 raise fault.inside(name) from None
+            if self.reads_arguments:
+                facts.append(Fact("call_arg", (name, argument)))
+            if self.reads_values:
+                facts += [Fact("call_value", (at, plain_value(leaf))) for at, leaf in _leaves(value, _token(name))]
         return facts
 
     def step_values(self, action: str, output: Any) -> Iterator[tuple[str, Value]]:
         """Yield the key and the value of each extractor that finds one in the output. Raises :class:`Fault`."""
         for key, value in find_values(self.extractors, action, output):
             yield key, plain_value(value)
+
+
+def _leaves(value: Any, pointer: str) -> Iterator[tuple[str, Any]]:
+    """Yield the values in ``value`` that are neither an array nor an object, each with its JSON Pointer."""
+    if isinstance(value, Mapping):
+        for name, member in value.items():
+            yield from _leaves(member, pointer + _token(name))
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            yield from _leaves(item, f"{pointer}/{index}")
+    else:
+        yield pointer, value
+
+
+def _token(name: str) -> str:
+    return f"/{escape_token(name)}"
 
 
 def find_values(pointers: Pointers, action: str, output: Any) -> Iterator[tuple[str, Any]]:

@@ -6,6 +6,7 @@ from .approval import (
     invoke_with_approval as invoke_with_approval,
 )
 from .calls import ActionCall as ActionCall, StepOutcome as StepOutcome
+from .decisions import DecisionService as DecisionService, decide_call as decide_call
 from .evidence import (
     BASE_CLAIM as BASE_CLAIM,
     ChainTerms as ChainTerms,

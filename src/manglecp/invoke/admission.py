@@ -19,20 +19,29 @@ import msgspec
 from manglecp.base.cache import LruCache
 from manglecp.base.digest import digest, digest_text
 from manglecp.base.ids import random_id
-from manglecp.base.json import Uncanonical, escape_token
-from manglecp.intent import Definition, Identity, OfferService, Proof, ProofInputs, SafetyData
+from manglecp.base.json import Uncanonical
+from manglecp.intent import (
+    Call,
+    Decision,
+    Definition,
+    Identity,
+    OfferService,
+    ProofInputs,
+    approval_waiver,
+    default_arguments,
+)
 from manglecp.invoke.approval import ApprovalService, Approvers, invalid_approval
 from manglecp.invoke.calls import ActionCall, StepOutcome, is_large, run_in_thread_if
 from manglecp.invoke.gate import Resumption
 from manglecp.invoke.journal import Admission, Journal, ReadJournal
 from manglecp.invoke.ownership import OwnershipRegistry
-from manglecp.invoke.plan import Plan, Unplannable, default_arguments
+from manglecp.invoke.plan import Plan, Unplannable
 from manglecp.invoke.preview import ApprovalSubject, PreviewRunner
-from manglecp.mangle import Fact, instant_text
+from manglecp.mangle import instant_text
 from manglecp.pack import Pack
 from manglecp.store import Approval, ApprovalBinding, EntryKind, NewRun, Note, Store, Transaction, Values
 from manglecp.toolhost import Slots
-from manglecp.wire import Fault, SchemaError, WireError, malformed, refused_arguments, schema_errors
+from manglecp.wire import WireError, malformed, refused_arguments, schema_errors
 from manglecp.wire.messages import InvokePayload
 
 NUL: Final = "\0"
@@ -59,7 +68,8 @@ def key_conflict() -> WireError:
 class CheckedInvocation(msgspec.Struct, frozen=True, kw_only=True):
     """An invocation that may be accepted as a run."""
 
-    proof: Proof
+    decision: Decision
+    """The decision to admit it; the tool is proven."""
     inputs: ProofInputs
     """What the client sent to have the tool proven: intent, parameters and session facts."""
     plan: Plan
@@ -167,26 +177,16 @@ class AdmissionService:
         large = is_large(payload.args)
         if errors := await run_in_thread_if(large, schema_errors, payload.args, offer.definition.input_schema):
             raise refused_arguments(errors)
-        facts = await run_in_thread_if(large, self._call_facts, offer.definition, payload.args)
-        try:
-            proof = await self.offers.prove(offer, invocation.identity, facts)
-        except WireError as error:
-            if error.code == "macro_expired":
-                _check_begin(offer.definition, self.clock())
-            raise
-        _check_end(proof.definition, proof.at_ns)
-        plan = self._plan(proof.definition)
-        checked = CheckedInvocation(proof=proof, inputs=offer.inputs, plan=plan, args=payload.args)
+        call = Call(offer.definition.tool, {**default_arguments(offer.definition), **payload.args}, offer.inputs)
+        facts = await run_in_thread_if(large, call.facts, self.offers.domain)
+        decision = await self.offers.decide(offer, call, invocation.identity, facts)
+        if decision.error is not None and decision.error.code == "macro_expired":
+            _check_begin(offer.definition, self.clock())
+        definition = decision.proven()
+        _check_end(definition, decision.at_ns)
+        plan = self._plan(definition)
+        checked = CheckedInvocation(decision=decision, inputs=offer.inputs, plan=plan, args=payload.args)
         return await self._check_approval(checked, payload.confirmation_token, invocation)
-
-    def _call_facts(self, definition: Definition, args: Mapping[str, Any]) -> list[Fact]:
-        """Return the facts that policy may judge the call by. Raises :class:`WireError`."""
-        try:
-            return self.offers.domain.run_rules.call_facts(definition.tool, {**default_arguments(definition), **args})
-        except Fault as fault:
-            path = "".join(f"/{escape_token(str(step))}" for step in fault.steps)
-            message = f"Rules read this argument, and it cannot become a fact: {fault.message}"
-            raise refused_arguments([SchemaError(path=path, message=message, keyword="x-fact")]) from None
 
     def _plan(self, definition: Definition) -> Plan:
         plan = self._plans.get(definition.chain_digest)
@@ -201,7 +201,7 @@ class AdmissionService:
     async def _check_approval(
         self, checked: CheckedInvocation, token: str | None, invocation: InvocationKey
     ) -> CheckedInvocation:
-        definition, identity = checked.proof.definition, invocation.identity
+        definition, identity = checked.plan.definition, invocation.identity
         if token is None and not definition.safety.requires_user_confirmation:
             return checked
         waiver = approval_waiver(identity, definition.safety) if token is None else None
@@ -253,10 +253,10 @@ class AdmissionService:
             tool=checked.plan.definition.tool,
             pack_digest=self.offers.domain.digest,
             policy_digest=self.pack.governance.digest,
-            proof_digest=checked.proof.digest,
-            chain_digest=checked.proof.definition.chain_digest,
+            proof_digest=checked.decision.digest,
+            chain_digest=checked.plan.definition.chain_digest,
             args_digest=invocation.args_digest,
-            proven_at=str(checked.proof.at_ns),
+            proven_at=str(checked.decision.at_ns),
             eval_time=None if invocation.eval_time_ns is None else str(invocation.eval_time_ns),
             approval=checked.approval_ref,
             request_key_digest=None if invocation.key is None else digest_text(invocation.key),
@@ -322,14 +322,6 @@ class AdmissionService:
         kind: EntryKind = "admission" if durable_run is not None else "approval"
         note = Note(kind, admission.record(), admission.run, admission.identity)
         await self.store.writer.write(write, [note])
-
-
-def approval_waiver(identity: Identity, safety: SafetyData) -> str | None:
-    """Return a reference to the token setting ``auto_confirm_effects`` if it waives the approval of a tool."""
-    if not identity.waives_approval(safety):
-        return None
-    waived = identity.auto_confirm_effects
-    return "auto:" + digest({"identity": identity.name, "credential": identity.credential, "effects": waived})
 
 
 def credential_not_valid() -> WireError:

@@ -27,6 +27,7 @@ from manglecp.invoke.admission import (
 )
 from manglecp.invoke.approval import ApprovalService
 from manglecp.invoke.calls import is_large, run_in_thread_if
+from manglecp.invoke.decisions import DecisionService
 from manglecp.invoke.errors import server_failure_error, shutdown_error
 from manglecp.invoke.executor import Released
 from manglecp.invoke.gate import check_policy_package
@@ -155,6 +156,7 @@ class Invoker:
         self._point = point
         self._ownership = OwnershipRegistry(store, self._settings.claim_ms)
         self.approvals = ApprovalService(store, clock, current)
+        self.decisions = DecisionService(lambda: offers.domain, clock)
         previews = PreviewRunner(lambda: offers.domain.pack, dispatcher, store)
         self._admission = AdmissionService(
             offers=offers,

@@ -14,7 +14,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Literal
 
-from manglecp.intent import ChainStep, Definition
+from manglecp.intent import ChainStep, Definition, default_arguments
 from manglecp.invoke.calls import secret_names
 from manglecp.pack import ActionDescription
 from manglecp.toolhost import PlanPermit
@@ -22,16 +22,6 @@ from manglecp.toolhost import PlanPermit
 
 class Unplannable(LookupError):
     """The chain names an action that does not exist any more."""
-
-
-def default_arguments(definition: Definition) -> Mapping[str, Any]:
-    """Return the defaults of call arguments, by name."""
-    schemas: Mapping[str, Any] = definition.input_schema.get("properties", {})
-    return {
-        name: schema["default"]
-        for name, schema in schemas.items()
-        if isinstance(schema, dict) and "default" in schema  # true and false are schemas, too
-    }
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final, TypeAlias, cast
 
@@ -20,16 +19,19 @@ import msgspec
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.intent import (
     AFTER_RUN_ARITIES,
+    Call,
     Definition,
     Identity,
     Lookup,
     Offer,
     OfferService,
     SafetyData,
+    approval_waiver,
     find_values,
+    judge,
     request_facts,
 )
-from manglecp.invoke.admission import AdmittedRun, approval_waiver, credential_not_valid
+from manglecp.invoke.admission import AdmittedRun, credential_not_valid
 from manglecp.invoke.calls import EVENT_STATUS, StepOutcome, is_large
 from manglecp.mangle import EvalError, Fact, Limits, Value
 from manglecp.wire import Fault, WireError
@@ -102,10 +104,12 @@ class RunRules:
         """
         if (identity := self._identity).revoked:
             raise credential_not_valid()
-        facts = [*self._run_facts, *self._step_facts(outcomes)]
-        proof = await self._offers.prove(Offer(self._run.plan.definition, self._run.inputs), identity, facts)
-        if not self._is_approved(proof.definition.safety):
-            raise await self._request_approval(self._run, proof.definition)
+        run, facts = self._run, [*self._run_facts, *self._step_facts(outcomes)]
+        call = Call(run.plan.definition.tool, run.args, run.inputs)
+        decision = await self._offers.decide(Offer(run.plan.definition, run.inputs), call, identity, facts)
+        definition = decision.proven()
+        if not self._is_approved(definition.safety):
+            raise await self._request_approval(run, definition)
 
     def denied(self, outcomes: Sequence[StepOutcome], *, undo: bool = False) -> Collection[str]:
         """Return the names of the actions that policy denies now, after the first effect.
@@ -123,22 +127,13 @@ class RunRules:
             lookup = self._evaluate(outcomes)
         except WireError:  # session facts that fit the revision that admitted the run do not fit this one
             return every_action
-        tool = self._run.plan.definition.tool
-        safety = replace(
-            self._run.plan.definition.safety,
-            requires_user_confirmation=bool(lookup.rows("needs_confirmation", 1, tool)),
-            approver_roles=tuple(str(role) for _, role in lookup.rows("needs_approval", 2, tool)),
-            four_eyes=bool(lookup.rows("four_eyes", 1, tool)),
-        )
-        is_denied = (
-            lookup.rows("prohibited", 2, tool)
-            or lookup.all("intent_denied", 1)
-            or (lookup.all("permitted_only", 0) and not lookup.rows("permitted", 1, tool))
-            or not self._is_approved(safety)
-        )
-        if is_denied and not undo:
+        judgement = judge(lookup, self._run.plan.definition.tool)
+        if undo:
+            return {str(action) for action, _ in lookup.all("effect_denied", 2)}
+        is_denied = any(denial.predicate != "effect_denied" for denial in judgement.denials)
+        if is_denied or not self._is_approved(judgement.safety):
             return every_action
-        return {str(action) for action, _ in lookup.all("effect_denied", 2)}
+        return {str(denial.args[0]) for denial in judgement.denials}
 
     def _is_approved(self, safety: SafetyData) -> bool:
         """Return whether the run has the approval that the tool needs now, or needs none."""

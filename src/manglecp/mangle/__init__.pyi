@@ -56,6 +56,7 @@ from .printer import (
 )
 from .program import (
     Program as Program,
+    Rule as Rule,
     closure as closure,
 )
 from .result import (

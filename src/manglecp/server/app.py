@@ -93,6 +93,7 @@ class App:
             self._route(f"{base}/invoke", partial(self._message, "invoke_request"), "POST"),
             self._route(f"{base}/evaluate", partial(self._message, "intent_request"), "POST"),
             self._route(f"{base}/approvals", partial(self._message, "x-approval_request"), "POST"),
+            self._route(f"{base}/decide", partial(self._message, "x-decide_request"), "POST"),
             self._route(f"{base}/skills", partial(self._message, "x-skill_request"), "POST"),
             self._route(MANIFEST_PATH, partial(self._manifest, max_age), *read_methods),
             self._route("/health", partial(self._status, must_be_ready=False), *read_methods),

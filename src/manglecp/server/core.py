@@ -124,6 +124,7 @@ class Core:
                 intent_eval=f"{base}/evaluate",
                 macro_invoke=f"{base}/invoke",
                 approvals=f"{base}/approvals",
+                decide=f"{base}/decide",
                 skills=f"{base}/skills",
             )
         if revision is None:

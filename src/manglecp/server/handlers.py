@@ -1,4 +1,4 @@
-"""Request handlers: evaluate an intent or invoke a tool, and turn the result or the error into a reply.
+"""Request handlers: evaluate an intent, decide about a call or invoke a tool, and return the reply.
 
 Every failure becomes an error message. Details of internal failures are logged, and not sent to clients.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from manglecp.intent import Identity
 from manglecp.invoke import ApprovalService, OnProgress
@@ -27,9 +27,9 @@ async def respond(core: Core, session: str, pending: PendingRequest, progress: O
     """Handle the request and return the reply; ``session`` is its name, for logs. Raises only CancelledError."""
     message, log_fields = pending.message, {"session": session, "request_id": pending.id}
     try:
-        if isinstance(message, messages.IntentRequest):
-            return success(await _evaluate(core, pending, message))
-        return success(await _invoke(core, pending, message, progress))
+        if isinstance(message, messages.InvokeRequest):
+            return success(await _invoke(core, pending, message, progress))
+        return success(await _evaluate(core, pending, message))
     except WireError as error:
         return failure(error, pending.id)
     except Busy:
@@ -42,11 +42,15 @@ async def respond(core: Core, session: str, pending: PendingRequest, progress: O
     return failure(internal_error(), pending.id)
 
 
-async def _evaluate(core: Core, pending: PendingRequest, message: messages.IntentRequest) -> messages.IntentResponse:
+async def _evaluate(
+    core: Core, pending: PendingRequest, message: messages.IntentRequest | messages.DecideRequest
+) -> messages.Message:
     if pending.refusal is not None:
         raise pending.refusal
     handle = core.revisions.acquire()
-    evaluate = handle.revision.offers.evaluate_blocking
+    revision = handle.revision
+    is_intent = isinstance(message, messages.IntentRequest)
+    evaluate: Any = revision.offers.evaluate_blocking if is_intent else revision.invoker.decisions.decide
     task = pending.evaluating = asyncio.current_task()
     try:
         # The thread may outlive this task; the revision is released when the thread is done.

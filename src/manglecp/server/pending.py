@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
 from manglecp.intent import Identity
 from manglecp.invoke import RunObserver
 from manglecp.wire import WireError, encode
-from manglecp.wire.messages import IntentRequest, InvokeRequest, Message, ProgressMessage, ProgressPayload
+from manglecp.wire.messages import (
+    DecideRequest,
+    IntentRequest,
+    InvokeRequest,
+    Message,
+    ProgressMessage,
+    ProgressPayload,
+)
 
-__all__ = ["PendingRequest", "Reply", "failure", "success"]
+__all__ = ["Handled", "PendingRequest", "Reply", "failure", "success"]
+
+Handled: TypeAlias = IntentRequest | InvokeRequest | DecideRequest
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -42,7 +51,7 @@ class PendingRequest:
 
     __slots__ = ("began_ns", "evaluating", "identity", "message", "observer", "refusal", "reply", "task")
 
-    def __init__(self, message: IntentRequest | InvokeRequest, identity: Identity, began_ns: int) -> None:
+    def __init__(self, message: Handled, identity: Identity, began_ns: int) -> None:
         self.message = message
         self.identity = identity
         self.began_ns = began_ns

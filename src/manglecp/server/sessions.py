@@ -21,7 +21,7 @@ from manglecp.intent import ANONYMOUS, Identity
 from manglecp.server.auth import LOCAL, Credential
 from manglecp.server.handlers import handle_approval, internal_error, respond
 from manglecp.server.outbox import Outbox, Send
-from manglecp.server.pending import PendingRequest, Reply, failure, success
+from manglecp.server.pending import Handled, PendingRequest, Reply, failure, success
 from manglecp.store import StoreError
 from manglecp.wire import WireError, invalid_type, malformed, messages, receive
 
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 __all__ = ["Session", "Transport"]
 
 Transport = Literal["http", "websocket", "stdio"]
-_REQUEST_TYPES: Final = frozenset({"intent_request", "invoke_request", "x-approval_request", "x-skill_request"})
+_REQUEST_TYPES: Final = frozenset(
+    {"intent_request", "invoke_request", "x-approval_request", "x-decide_request", "x-skill_request"}
+)
 _ALL_TYPES: Final = _REQUEST_TYPES | {"cancel", "authenticate"}
 _LONG_BYTES: Final = 65_536
 """Longer messages are decoded in a thread, and only for an identified client."""
@@ -304,9 +306,7 @@ class Session:
             raise internal_error() from None
         return success(messages.ApprovalResponse(id=message.id, payload=result))
 
-    async def _register(
-        self, message: messages.IntentRequest | messages.InvokeRequest, began_ns: int
-    ) -> PendingRequest:
+    async def _register(self, message: Handled, began_ns: int) -> PendingRequest:
         core, identity = self._core, await self._charge_identity()
         if len(self._pending) >= core.settings.pending:
             text = f"More than {core.settings.pending} requests of this session are pending"

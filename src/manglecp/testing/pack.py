@@ -12,8 +12,8 @@ from typing import Any, Final
 from msgspec.structs import replace as replace_members
 
 from manglecp.base.background_loop import close_at_exit
-from manglecp.intent import ANONYMOUS, EXPLAIN_POLICY, Domain, Identity, request_message, respond
-from manglecp.invoke import PackOptions, load_domain
+from manglecp.intent import ANONYMOUS, EXPLAIN_POLICY, Decision, Domain, Identity, request_message, respond
+from manglecp.invoke import PackOptions, decide_call, load_domain
 from manglecp.mangle import decode, instant_text
 from manglecp.mangle.syntax import Apply, Variable
 from manglecp.pack import SandboxPolicy
@@ -22,7 +22,7 @@ from manglecp.testing.results import Answer, Fact, Now, Refused, instant
 from manglecp.testing.stage import Function, Stage, check_functions
 from manglecp.toolhost import FactGenerators
 from manglecp.wire import WireError, decode as decode_json, parse_fact_argument, parse_fact_objects
-from manglecp.wire.messages import IntentRequest, IntentResult
+from manglecp.wire.messages import DecideRequest, IntentRequest, IntentResult
 
 OWNER: Final = Identity("local", frozenset({EXPLAIN_POLICY}), "local")
 _MACRO: Final = ("macro", 2)  # the predicate that defines tools: name and arity
@@ -160,6 +160,34 @@ class Pack(AbstractContextManager["Pack"]):
         except WireError as error:
             raise Refused(error) from None
         return Answer(self, request, now_ns, answer.response.payload, answer.definitions, answer.flaws)
+
+    def decide(
+        self,
+        tool: str,
+        args: Mapping[str, Any] | None = None,
+        *,
+        intent: str | None = None,
+        facts: Iterable[Fact] = (),
+        now: Now = None,
+    ) -> Decision:
+        """Decide about a call: ``verdict`` is ``allow``, ``ask`` or ``deny``. Raises :class:`manglecp.testing.Refused`.
+
+        ``public_reasons`` are those that the caller would receive, ``reasons`` those of operators. With an ``intent``, the
+        tool has to be proven for it.
+        """
+        __tracebackhide__ = True
+        now_ns = instant(now)
+        payload = {
+            "tool": tool,
+            "args": dict(args or {}),
+            "intent": None if intent is None else {"name": intent},
+            "facts": [fact_object for fact in facts for fact_object in _fact_objects(fact, now_ns)],
+        }
+        try:
+            request: DecideRequest = request_message("x-decide_request", payload, self.domain.pack, "test")
+            return decide_call(self.domain, request.payload, self.identity, now_ns)
+        except WireError as error:
+            raise Refused(error) from None
 
     def facts(self, file: Path | str, now: Now = None) -> list[dict[str, Any]]:
         """Read facts from a file in the pack's folder: Mangle (``.mg``), a JSON array, or a recorded intent request."""

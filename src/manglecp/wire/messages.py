@@ -451,12 +451,18 @@ class Domain(Part, frozen=True, kw_only=True):
     affinities: dict[str, Affinity] | UnsetType = UNSET
 
 
-class Endpoints(Part, frozen=True, kw_only=True, rename={"approvals": "x-approvals", "skills": "x-skills"}):
+class Endpoints(
+    Part,
+    frozen=True,
+    kw_only=True,
+    rename={"approvals": "x-approvals", "decide": "x-decide", "skills": "x-skills"},
+):
     """Required on HTTP, optional on session transports (MANI-11)."""
 
     intent_eval: Address
     macro_invoke: Address
     approvals: Address | UnsetType = UNSET
+    decide: Address | UnsetType = UNSET
     skills: Address | UnsetType = UNSET
 
 
@@ -666,6 +672,38 @@ class ApprovalResponse(Message, frozen=True, kw_only=True, tag="x-approval_respo
     payload: ApprovalResult
 
 
+class DecidePayload(Part, frozen=True, kw_only=True):
+    """A call to decide about. Without an intent, policy alone decides; with one, the tool must be proven for it."""
+
+    tool: Name
+    args: Object = {}
+    intent: Intent | None = None
+    facts: FactObjects = []
+
+
+class DecideRequest(Message, frozen=True, kw_only=True, tag="x-decide_request"):
+    """The question whether the client may call a tool with these arguments now. Nothing is executed."""
+
+    id: RequestId
+    payload: DecidePayload
+
+
+class DecideResult(Part, frozen=True, kw_only=True):
+    """The verdict: `ask` if an approver has to approve the call."""
+
+    verdict: Literal["allow", "ask", "deny"]
+    reasons: tuple[str, ...] = ()
+    """Why it is `ask` or `deny`, as far as policy makes reasons public."""
+    decided_at: Instant
+
+
+class DecideResponse(Message, frozen=True, kw_only=True, tag="x-decide_response"):
+    """The response to an `x-decide_request`."""
+
+    id: RequestId
+    payload: DecideResult
+
+
 class SkillPayload(Part, frozen=True, kw_only=True):
     """The skill to read; without `skill_id`, all that the client may read."""
 
@@ -692,7 +730,9 @@ class SkillResponse(Message, frozen=True, kw_only=True, tag="x-skill_response"):
     payload: SkillResult
 
 
-ClientMessage: TypeAlias = IntentRequest | InvokeRequest | Cancel | Authenticate | ApprovalMessage | SkillMessage
+ClientMessage: TypeAlias = (
+    IntentRequest | InvokeRequest | Cancel | Authenticate | ApprovalMessage | DecideRequest | SkillMessage
+)
 ServerMessage: TypeAlias = (
     Manifest
     | IntentResponse
@@ -701,13 +741,14 @@ ServerMessage: TypeAlias = (
     | ErrorMessage
     | AuthenticateResponse
     | ApprovalResponse
+    | DecideResponse
     | SkillResponse
 )
 
 INFORMATIONAL: Final = frozenset({ProofHints, Diagnostics, Metadata, Observability})
 """Parts of responses on which no client depends (COV-02, EVAL-29): a client skips what it cannot read in them."""
 
-# By type: seven of specification 02, three that other specifications define (OPEN-01), two of approvals, two of skills.
+# By type: seven of specification 02, three that other specifications define (OPEN-01), and those of extensions.
 CLIENT_TYPES: Final[Mapping[str, type[ClientMessage]]] = {m.__struct_config__.tag: m for m in get_args(ClientMessage)}
 SERVER_TYPES: Final[Mapping[str, type[ServerMessage]]] = {m.__struct_config__.tag: m for m in get_args(ServerMessage)}
 

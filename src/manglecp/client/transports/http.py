@@ -98,6 +98,8 @@ class HttpTransport:
         }
         if endpoints.approvals is not messages.UNSET:
             self._endpoints[messages.ApprovalMessage] = self._resolve(url, endpoints.approvals)
+        if endpoints.decide is not messages.UNSET:
+            self._endpoints[messages.DecideRequest] = self._resolve(url, endpoints.decide)
         if endpoints.skills is not messages.UNSET:
             self._endpoints[messages.SkillMessage] = self._resolve(url, endpoints.skills)
         self._manifest, self._etag = message, response.headers.get("etag")

@@ -27,6 +27,7 @@ Request: TypeAlias = (
     | messages.InvokeRequest
     | messages.Authenticate
     | messages.ApprovalMessage
+    | messages.DecideRequest
     | messages.SkillMessage
 )
 _RESPONSES: Final[Mapping[type[messages.Message], type[messages.Message]]] = {
@@ -34,6 +35,7 @@ _RESPONSES: Final[Mapping[type[messages.Message], type[messages.Message]]] = {
     messages.InvokeRequest: messages.InvokeResponse,
     messages.Authenticate: messages.AuthenticateResponse,
     messages.ApprovalMessage: messages.ApprovalResponse,
+    messages.DecideRequest: messages.DecideResponse,
     messages.SkillMessage: messages.SkillResponse,
 }
 OnProgress: TypeAlias = Callable[[messages.ProgressPayload], object]

@@ -47,6 +47,11 @@ Decl fact_denied(ClientPredicate, Reason)
 Decl effect_denied(Action, Reason)
   descr [doc("The action must not run; tools with the action in a step are excluded.")]
   bound [/string, /string].
+Decl public_reason(Tool, Text)
+  descr [
+    doc("Sent to the client if a call of the tool is denied or needs an approval. Other reasons are for operators only."),
+  ]
+  bound [/string, /string].
 
 # --- defined by domain rules: selection of tools ---------------------------------------------------------------------
 
@@ -148,12 +153,22 @@ Decl valid_until(Tool, End)
   descr [doc("The offer is valid until this time.")]
   bound [/string, /time].
 
+# --- asserted by the kernel, for a call that is decided, admitted or under way ---------------------------------------
+
+Decl call(Tool) descr [doc("The tool that is called.")] bound [/string].
+Decl call_arg(Name, Value) descr [doc("An argument of the call.")] bound [/string, /any].
+Decl call_value(Pointer, Value)
+  descr [
+    doc("A string, number, /true, /false or /null anywhere in the arguments of the call, with its JSON Pointer."),
+  ]
+  bound [/string, /any].
+
 # --- asserted by the kernel during and after a run -------------------------------------------------------------------
 
 Decl run_id(Run) descr [doc("The id of the run.")] bound [/string].
-Decl run_of(Tool) descr [doc("The tool of the current or completed run.")] bound [/string].
+Decl run_of(Tool) descr [doc("The same as call(Tool).")] bound [/string].
 Decl ran(Tool) descr [doc("The tool of the completed run.")] bound [/string].
-Decl run_arg(Name, Value) descr [doc("A call argument of the run.")] bound [/string, /any].
+Decl run_arg(Name, Value) descr [doc("The same as call_arg(Name, Value).")] bound [/string, /any].
 Decl step_status(N, Action, Status)
   descr [doc("The outcome of step N: success, failure or skipped.")]
   bound [/number, /string, /string].

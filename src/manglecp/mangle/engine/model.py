@@ -102,6 +102,10 @@ class EvaluatedModel:
         ids, views = self.evaluation.compiled.ids, self.evaluation.views
         return tuple([key for key in keys if key in ids and views[ids[key]].changed])
 
+    def has_fired(self, rule: Rule) -> bool:
+        """Return whether a rule added a fact to the base, as far as that was cheap to observe."""
+        return any(compiled.steps.rule is rule for compiled in self.evaluation.fired)
+
     def rules_fired(self) -> tuple[int, list[Rule]]:
         """Count the rules that derive at least one fact; return also the rules that only rule coverage can count.
 

@@ -1,0 +1,96 @@
+"""Decisions about calls: verdicts, public reasons, and what rules may read of a call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from manglecp.intent import Decision, Domain, Identity
+from manglecp.invoke import decide_call
+from manglecp.pack import PackError
+from manglecp.wire import WireError
+from manglecp.wire.messages import DecidePayload, Intent
+from tests.intent.packs import action, pack
+
+ANN = Identity("ann", frozenset(), "user")
+BOSS = Identity("boss", frozenset({"large"}), "user")
+TOOL = """
+macro("refund", "Refunds an order."). macro_step("refund", 1, "pay").
+mandatory("refund") :- intent("help").
+"""
+POLICY = """
+permitted("refund").
+prohibited("refund", "limit of clerks") :- call("refund"), call_arg("amount", N), N > 100, !client_permission("large").
+public_reason("refund", "refunds above 100 need the permission large") :-
+  call("refund"), call_arg("amount", N), N > 100, !client_permission("large").
+needs_approval("refund", "treasurer") :- call("refund"), call_arg("amount", N), N > 500.
+public_reason("refund", "a treasurer approves refunds above 500") :- call("refund"), call_arg("amount", N), N > 500.
+prohibited("refund", "blocked account") :- call("refund"), call_value("/to/account", "X-1").
+"""
+PARAMS = {
+    "amount": {"type": "integer", "default": 1},
+    "to": {"type": "object", "default": {}},
+}
+
+
+def desk(policy: str = POLICY, rules: str = TOOL) -> Domain:
+    pay = action("pay", params=PARAMS, required=(), effects=("filesystem",), mutates=True, tier=1)
+    permissions = ("large", "treasurer")
+    return Domain.load(pack(rules, policy=policy, actions=[pay], intents=["help", "other"], permissions=permissions))
+
+
+def decided(
+    args: dict[str, Any], identity: Identity = ANN, *, intent: str | None = "help", domain: Domain | None = None
+) -> Decision:
+    named = None if intent is None else Intent(name=intent)
+    payload = DecidePayload(tool="refund", args=args, intent=named)
+    return decide_call(domain or desk(), payload, identity, 0)
+
+
+@pytest.mark.parametrize("intent", ["help", None])
+def test_a_verdict_depends_on_the_arguments_and_the_permissions(intent: str | None) -> None:
+    assert decided({"amount": 100}, intent=intent).verdict == "allow"
+    denied = decided({"amount": 101}, intent=intent)
+    assert (denied.verdict, denied.reasons) == ("deny", ("limit of clerks",))
+    assert denied.public_reasons == ("refunds above 100 need the permission large",)
+    assert decided({"amount": 101}, BOSS, intent=intent).verdict == "allow"
+    asked = decided({"amount": 501}, BOSS, intent=intent)
+    assert (asked.verdict, asked.reasons) == ("ask", ())
+    assert asked.public_reasons == ("a treasurer approves refunds above 500",)
+    assert decided({"to": {"account": "X-1"}}, BOSS, intent=intent).reasons == ("blocked account",)
+
+
+def test_defaults_count_and_arguments_fit_the_schema() -> None:
+    limits = POLICY.replace("N > 100", "N = 1")
+    assert decided({}, domain=desk(limits)).verdict == "deny"
+    with pytest.raises(WireError) as refused:
+        decided({"amount": "much"})
+    assert refused.value.code == "schema_validation_failed"
+
+
+def test_the_rules_that_decided_are_named() -> None:
+    denied = decided({"amount": 101})
+    assert len(denied.rules) == 1
+    assert denied.rules[0].endswith(":3")
+    assert decided({"amount": 1}).rules[0].endswith(":2")  # permitted
+
+
+def test_a_tool_that_no_intent_offers_is_denied() -> None:
+    assert decided({}, domain=desk(rules=TOOL.replace('"help"', '"other"'))).verdict == "deny"
+    unknown = decide_call(desk(), DecidePayload(tool="refnd"), ANN, 0)
+    assert unknown.verdict == "deny"
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        ('prohibited("refund", "x") :- call_arg("amount", 3).', "a rule that reads call_arg is about a call"),
+        ('prohibited("refund", "x") :- intent(_), !call_value("/amount", _).', "a rule that reads call_value"),
+        ('permitted("refund") :- call("refund").', "permitted depends on call"),
+        ('may() :- run_arg("amount", 3). permitted("refund") :- may().', "permitted depends on call"),
+    ],
+)
+def test_rules_about_calls_are_silent_when_tools_are_offered(policy: str, message: str) -> None:
+    with pytest.raises(PackError, match=message):
+        desk(policy)
