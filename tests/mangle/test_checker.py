@@ -293,7 +293,7 @@ def test_in_a_body_what_cannot_be_typed_is_an_error(body: str, found: str) -> No
 
 def test_the_fix_is_to_say_more() -> None:
     (diagnostic,) = refusal(f"{BASE}p(Y) :- any(X), Y = fn:plus(X, 1).")
-    assert diagnostic.fix == "declare a narrower type with Decl … bound […], or compare the value first"
+    assert diagnostic.fix == "test it with :is_number(X), or declare a narrower type with Decl … bound […]"
     (diagnostic,) = refusal(f"{BASE}p(Y) :- ln(L), Y = fn:sum(L).")
     assert diagnostic.fix == "a list is folded in a fact, a head or a let"
 

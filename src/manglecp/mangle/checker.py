@@ -50,6 +50,7 @@ from manglecp.mangle.types import (
     has_variables,
     instantiate,
     is_large,
+    kinds_of,
     match_type,
     meet,
     member,
@@ -393,6 +394,8 @@ class _RuleCheck:
             return [self._match_entry(premise, state)]
         if name == ":match_prefix":
             return [self._match_prefix(premise, state)]
+        if name.startswith(":is_"):
+            return [self._match_kind(premise, state)]
         if name.startswith(":"):
             rows: Sequence[Types] = [signature(PREDICATES[name].params)]
         else:
@@ -494,7 +497,8 @@ class _RuleCheck:
         actual, arg = types[position], printer.term(term.args[position])
         message = f"{term.function} takes {describe_type(expected)}, but {arg} is {describe_type(actual)}"
         if actual == ANY or isinstance(actual, Union):
-            return message, "declare a narrower type with Decl … bound […], or compare the value first"
+            (kind,) = kinds_of(expected)
+            return message, f"test it with :is_{kind}({arg}), or declare a narrower type with Decl … bound […]"
         if isinstance(actual, ListType) and term.function in EXACT:
             return message, "a list is folded in a fact, a head or a let"
         return message, None
@@ -570,6 +574,21 @@ class _RuleCheck:
         if not isinstance(arg, syntax.Variable) or arg.anonymous:
             return state
         return {**state, arg.name: union(possible)}
+
+    def _match_kind(self, premise: syntax.Literal, state: State) -> State:
+        """Restrict X in ``:is_list(X)`` to the values of the kind, negated to the others."""
+        (arg,) = premise.atom.args
+        (kind,) = signature(PREDICATES[premise.atom.predicate].params)
+        actual = self.expressions.type_or_any(arg, state)
+        if premise.negated:
+            members = actual.members if isinstance(actual, Union) else (actual,)
+            narrowed = union(m for m in members if m == BOT or not conforms(m, kind))
+        else:
+            narrowed = meet(actual, kind)
+        if narrowed == EMPTY:
+            message = f"{printer.premise(premise)} never holds: {printer.term(arg)} is {describe_type(actual)}"
+            raise _Infeasible(message, premise.span)
+        return {**state, arg.name: narrowed} if isinstance(arg, syntax.Variable) and not arg.anonymous else state
 
     def _apply_transform(self, transform: syntax.Transform, state: State) -> State:
         for let in transform.lets:
