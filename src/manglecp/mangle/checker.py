@@ -255,7 +255,7 @@ class _Checker:
             for position, (type_, expected) in enumerate(zip(types, predicate.rows[0], strict=True)):
                 if not conforms(type_, expected):
                     message = _misfit_message(head, position, describe_type(expected), type_)
-                    fix = None
+                    fix = _parse_fix(type_, expected)
                     if isinstance(expected, NameType) and isinstance(head.args[position], Name):
                         fix = f"write a name below {expected}, such as {expected}/x"
                     self.complain(clause, message, argument_span(head, position), fix)
@@ -310,6 +310,14 @@ class _Checker:
 def _misfit_message(atom: syntax.Atom, position: int, expected: str, actual: Type) -> str:
     argument = printer.term(atom.args[position])
     return f"argument {position + 1} of {atom.predicate} is {expected}, but {argument} is {describe_type(actual)}"
+
+
+def _parse_fix(actual: Type, expected: Type) -> str | None:
+    """Return how a text becomes a time or a duration, where one of these is expected."""
+    if widen(actual) != STRING or widen(expected) not in (TIME, DURATION):
+        return None
+    function = "fn:time:parse_rfc3339" if expected == TIME else "fn:duration:parse"
+    return f"read the text with {function}(…)"
 
 
 def _row_text(types: Types) -> str:
@@ -421,7 +429,10 @@ class _RuleCheck:
             actual = self.expressions.type_of(arg, state)
             if all(_narrow_argument(actual, arg, row[position], {}) == EMPTY for row in rows):
                 expected = " or ".join(dict.fromkeys(describe_type(row[position]) for row in rows))
-                return _Infeasible(_misfit_message(atom, position, expected, actual), argument_span(atom, position))
+                fix = _parse_fix(actual, union(row[position] for row in rows))
+                return _Infeasible(
+                    _misfit_message(atom, position, expected, actual), argument_span(atom, position), fix
+                )
         types = _row_text(tuple(self.expressions.type_of(arg, state) for arg in atom.args))
         expected = " or ".join(map(_row_text, rows))
         return _Infeasible(f"{printer.premise(premise)} can never hold: {expected} never meets {types}", premise.span)
@@ -476,7 +487,7 @@ class _RuleCheck:
         if common == EMPTY:
             verb = "always differ" if premise.negated else "are never equal"
             message = f"{printer.premise(premise)}: {describe_type(left)} and {describe_type(right)} {verb}"
-            raise _Infeasible(message, premise.span)
+            raise _Infeasible(message, premise.span, _parse_fix(left, right) or _parse_fix(right, left))
         return {**state, **{v.name: common for v in variables if not v.anonymous}}
 
     def _body_type(self, term: syntax.Term, state: State, premise: syntax.Premise) -> Type:
@@ -510,7 +521,7 @@ class _RuleCheck:
         if not kinds:
             left, right = types
             message = f"{printer.premise(premise)} compares {describe_type(left)} with {describe_type(right)}"
-            fix = "compare two values of one kind"
+            fix = _parse_fix(left, right) or _parse_fix(right, left) or "compare two values of one kind"
             if any(all(meet(t, kind) == EMPTY for kind in ORDERABLE) for t in types):
                 fix = f"what has an order is {describe_type(ANY_ORDERABLE)}"
             raise _Infeasible(message, premise.span, fix)
