@@ -176,6 +176,7 @@ _TEXTS: Final = ("/string", "/string")
 _INTERVALS: Final = ("fn:Pair(/time, /time)",) * 2
 _BOOL: Final = "fn:Union(fn:Singleton(/true), fn:Singleton(/false))"
 _L: Final = "fn:List(X)"
+_PATH: Final = ("/any", "fn:List(/any)", "/any")
 
 _ENTRIES: Final = (
     _test(":lt", _ORDERED, _comparison(lt), "The first is less; also written <."),
@@ -221,11 +222,7 @@ _ENTRIES: Final = (
     Predicate(":list:enumerate", "+--", (_L, "/number", "X"), _enumerate, "Each index, from 0, and its element."),
     Predicate(":match_index", "++-", (_L, "/number", "X"), _match_index, "The element at an index, from 0."),
     Predicate(
-        ":match_path",
-        "++-",
-        ("/any", "fn:List(/any)", "/any"),
-        _match_path,
-        "The value at a path of keys, labels and indices in nested maps, structs and lists.",
+        ":match_path", "++-", _PATH, _match_path, "The value at a list of keys, labels and indices, one below another."
     ),
     Predicate(":match_cons", "+--", (_L, "X", _L), _match_cons, "First element and rest."),
     _test(":match_nil", (_L,), lambda _op, list_: isinstance(list_, List) and not list_.items, "The list is empty."),
