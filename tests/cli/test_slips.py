@@ -74,7 +74,7 @@ def test_a_slip_in_a_pack(run: Run, desk: Path) -> None:
 @pytest.mark.parametrize(
     ("clause", "said"),
     [
-        ("relevant(t, 1) :- intent(_).", "a variable begins with an upper-case letter, as T"),
+        ("relevant(t, 1) :- intent(_).", "variables begin with an upper-case letter, as T"),
         ('relevant("x", 1) :- not intent("help").', "write !p(X) in place of not p(X)"),
         ("// a comment", "a comment begins with #"),
         ('own("a")\nown("b").', "end the clause that begins in line {line} with a full stop"),

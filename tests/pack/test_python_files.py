@@ -97,7 +97,7 @@ def test_it_does_not_see_our_environment(tmp_path: Path, monkeypatch: pytest.Mon
         ("raise SystemExit(3)\n", 1, "SystemExit: 3"),
         ("import os\nos._exit(0)\n", None, "the host returned no listing"),
         ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n", None, "the host was ended by signal 9"),
-        ("from manglecp import action\n@action(effects=[])\ndef f(x): ...\n", 2, "f (line 2): the parameter 'x'"),
+        ("from manglecp import action\n@action(effects=[])\ndef f(x): ...\n", 2, "HintError: f (line 2): the"),
         ("from manglecp import action\n@action(effects=[], timeout=-1)\ndef f(): ...\n", 2, "ValueError: timeout"),
         ("from manglecp import action\n@action(effects=['filesytem'])\ndef f(): ...\n", 2,
          "ValueError: unknown effect 'filesytem': did you mean 'filesystem'?"),

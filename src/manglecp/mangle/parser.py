@@ -411,11 +411,11 @@ class Parser:
             span = Span(self.source, start, start + len(name))
             if name == "not":
                 lex.fail("a premise is negated with an exclamation mark", span, "write !p(X) in place of not p(X)")
-            hint = (
-                "" if ":" in name else f"; a variable begins with an upper-case letter, as {name[0].upper()}{name[1:]}"
-            )
-            hint += "" if ":" in name else f'; as a value write "{name}" or /{name}'
-            lex.fail(f"{name} needs parentheses", span, f"write {name}(…), or {name}() without arguments{hint}")
+            fix = f"write {name}(…), or {name}() without arguments"
+            if ":" not in name:
+                fix += f"; variables begin with an upper-case letter, as {name[0].upper()}{name[1:]}"
+                fix += f'; as a value write "{name}" or /{name}'
+            lex.fail(f"{name} needs parentheses", span, fix)
         self.open("(")
         args = self.modes() if name == "mode" and lex.kind in ("+", "-", "?") else self.terms(")")
         span = self.span_from(start)

@@ -221,9 +221,7 @@ _ENTRIES: Final = (
     Predicate(":list:member", "-+", ("X", _L), _member, "Each element of a list, once."),
     Predicate(":list:enumerate", "+--", (_L, "/number", "X"), _enumerate, "Each index, from 0, and its element."),
     Predicate(":match_index", "++-", (_L, "/number", "X"), _match_index, "The element at an index, from 0."),
-    Predicate(
-        ":match_path", "++-", _PATH, _match_path, "The value at a list of keys, labels and indices, one below another."
-    ),
+    Predicate(":match_path", "++-", _PATH, _match_path, "The value at a list of keys, labels and indices."),
     Predicate(":match_cons", "+--", (_L, "X", _L), _match_cons, "First element and rest."),
     _test(":match_nil", (_L,), lambda _op, list_: isinstance(list_, List) and not list_.items, "The list is empty."),
     Predicate(":match_pair", "+--", ("fn:Pair(X, Y)", "X", "Y"), _match_pair, "The two parts of a pair."),
