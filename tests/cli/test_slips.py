@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 import socket
 from pathlib import Path
@@ -67,6 +69,53 @@ def test_a_slip_in_a_pack(run: Run, desk: Path) -> None:
     assert "did you mean permitted?" in run("intent", "desk", "help").stderr
     (desk / "actions.py").unlink()
     assert "fix: write it in actions.py, under @action\n" in run("check", "desk").stderr
+
+
+@pytest.mark.parametrize(
+    ("clause", "said"),
+    [
+        ("relevant(t, 1) :- intent(_).", "variables begin with an upper-case letter, as T"),
+        ('relevant("x", 1) :- not intent("help").', "write !p(X) in place of not p(X)"),
+        ("// a comment", "a comment begins with #"),
+        ('own("a")\nown("b").', "end the clause that begins in line {line} with a full stop"),
+        (
+            'own("2027-13-04T00:00:00Z").\nrelevant("x", 1) :- own(D), fn:time:now() < fn:time:parse_rfc3339(D).',
+            "takes a date and time such as 2026-01-15T12:00:00Z",
+        ),
+        ('macro("look up: ä.b", "x").', 'write "look_up_a_b"'),
+        (f'macro("{"x" * 65}", "x").', "the longest that clients show is 64"),
+    ],
+)
+def test_a_slip_in_a_rule(run: Run, desk: Path, clause: str, said: str) -> None:
+    rules = desk / "rules" / "desk.mg"
+    written = rules.read_text().rstrip() + "\n"
+    rules.write_text(written + clause + "\n")
+    done = run("check", "desk")
+    assert done.exit_code == 1
+    assert said.format(line=written.count("\n") + 1) in done.stderr
+
+
+def test_a_module_that_is_not_there(run: Run, desk: Path) -> None:
+    actions = desk / "actions.py"
+    actions.write_text("import nothing_like_it\n" + actions.read_text())
+    done = run("check", "desk")
+    assert "actions.py:1: ModuleNotFoundError" in done.stderr
+    assert "fix: install the package into the Python environment of manglecp, or put the module into" in done.stderr
+    (desk / "nothing_like_it.py").write_text("")
+    assert run("check", "desk").exit_code == 0
+
+
+def test_null_in_the_schema_of_an_argument(run: Run, desk: Path) -> None:
+    (desk / "facts").mkdir(exist_ok=True)
+    schema = {"type": ["string", "null"], "default": None}
+    tool = re.search(r'macro\("(\w+)"', (desk / "rules" / "desk.mg").read_text())
+    assert tool is not None
+    fact = {"pred": "macro_param", "args": [tool[1], "note", schema]}
+    (desk / "facts" / "params.jsonl").write_text(json.dumps(fact) + "\n")
+    done = run("intent", "desk", "help", "--json")
+    assert (done.exit_code, done.stderr) == (0, "")
+    (found,) = [t for t in json.loads(done.stdout)["payload"]["macro_tools"] if t["name"] == tool[1]]
+    assert found["input_schema"]["properties"]["note"] == schema
 
 
 @pytest.mark.usefixtures("desk")

@@ -293,7 +293,7 @@ def test_in_a_body_what_cannot_be_typed_is_an_error(body: str, found: str) -> No
 
 def test_the_fix_is_to_say_more() -> None:
     (diagnostic,) = refusal(f"{BASE}p(Y) :- any(X), Y = fn:plus(X, 1).")
-    assert diagnostic.fix == "declare a narrower type with Decl … bound […], or compare the value first"
+    assert diagnostic.fix == "test it with :is_number(X), or declare a narrower type with Decl … bound […]"
     (diagnostic,) = refusal(f"{BASE}p(Y) :- ln(L), Y = fn:sum(L).")
     assert diagnostic.fix == "a list is folded in a fact, a head or a let"
 
@@ -859,3 +859,43 @@ def test_what_passes_the_checker_stays_within_its_bounds(text: str) -> None:
             if predicate.decl is not None:
                 assert any(consistent(row, args) for row in predicate.rows), fact_text(key[0], args)
     event(f"{min(len(program.rules), 3)} rules, {'more' if derived > len(program.facts) else 'no more'} facts")
+
+
+def test_a_test_of_kind_narrows() -> None:
+    assert inferred("X", "any(X), :is_list(X)") == "fn:List(/any)"
+    assert inferred("E", "any(X), :is_list(X), E = fn:list:get(X, 0)") == "/any"
+    assert inferred("Y", "any(X), :is_number(X), Y = fn:plus(X, 1)") == "/number"
+    assert inferred("X", "ln(X), :is_list(X)") == "fn:List(/number)"
+    assert inferred("X", "any(X), !:is_list(X)") == "/any"
+    assert inferred("X", "being(X), !:is_string(X)") == "/animal or /plant"
+    assert inferred("E", "ln(L), :list:enumerate(L, I, E)") == "/number"
+    assert inferred("I", "any(L), :list:enumerate(L, I, E)") == "/number"
+    assert inferred("E", "ln(L), :match_index(L, 0, E)") == "/number"
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ("n(X), :is_list(X)", "1:24 :is_list(X) never holds: X is /number"),
+        ("n(X), !:is_number(X)", "1:24 !:is_number(X) never holds: X is /number"),
+        ("n(X), :is_null(X)", "1:24 :is_null(X) never holds: X is /number"),
+    ],
+)
+def test_a_test_of_kind_that_never_holds(body: str, found: str) -> None:
+    (refusal_text,) = refused(f"p(1) :- {body}.")
+    assert refusal_text.partition(" ")[2] == found.partition(" ")[2]
+
+
+@pytest.mark.parametrize(
+    ("rules", "function"),
+    [
+        ('Decl at(T) bound [/time]. at("2027-01-01").', "fn:time:parse_rfc3339"),
+        ("p(X) :- s(X), X > fn:time:now().", "fn:time:parse_rfc3339"),
+        ("p(X) :- s(X), :time:lt(X, fn:time:now()).", "fn:time:parse_rfc3339"),
+        ("p(X) :- s(X), X = fn:time:now().", "fn:time:parse_rfc3339"),
+        ("p(X) :- s(X), :duration:lt(X, X).", "fn:duration:parse"),
+    ],
+)
+def test_a_text_in_place_of_a_time_is_to_be_read(rules: str, function: str) -> None:
+    (diagnostic,) = refusal(BASE + rules)
+    assert diagnostic.fix == f"read the text with {function}(…)"

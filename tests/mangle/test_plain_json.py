@@ -29,6 +29,8 @@ from manglecp.mangle import (
         (Name("/a/b"), "/a/b"),
         (TRUE, True),
         (FALSE, False),
+        (Name("/null"), None),
+        (Map((("default", Name("/null")),)), {"default": None}),
         (Float(1.0), 1.0),
         (Time(0), "1970-01-01T00:00:00Z"),
         (Duration(90_000_000_000), "1m30s"),

@@ -42,11 +42,25 @@ ARITHMETIC: Final = {
 }
 RESULTS: Final = {  # of functions whose arguments have base types, which are not compared
     "fn:string:concat": "/string",
+    "fn:string:lower": "/string",
+    "fn:string:len": "/number",
+    "fn:string:split": ("List", "/string"),
     "fn:name:root": "/name",
     "fn:count": "/number",
 }
+KIND_TESTS: Final = {
+    **{f":is_{kind}": f"/{kind}" for kind in ("string", "number", "float64", "name", "bytes", "time", "duration")},
+    ":is_list": ANY_LIST,
+    ":is_map": ("Map", "/any", "/any"),
+    ":is_struct": ("Struct",),
+    ":is_pair": ("Pair", "/any", "/any"),
+    ":is_null": ("Singleton", Name("/null")),
+}
 INPUTS: Final = {  # of built-ins with outputs: the positions that need a value
     ":list:member": (1,),
+    ":list:enumerate": (0,),
+    ":match_index": (0, 1),
+    ":match_path": (0, 1),
     ":match_cons": (0,),
     ":match_pair": (0,),
     ":match_entry": (0, 1),
@@ -330,11 +344,13 @@ class Checker:
                 found = self.match_prefix(atom, state, premise.negated)
             case ":match_field":
                 found = self.match_field(atom, state)
+            case name if name in KIND_TESTS:
+                found = self.test_kind(atom, state, premise.negated)
             case ":lt" | ":le" | ":gt" | ":ge":
                 found = self.compare(atom, state)
             case _:
                 found = list(self.feasible(atom.args, self.premise_rows(atom, state), state))
-        if not premise.negated or atom.predicate == ":match_prefix":
+        if not premise.negated or atom.predicate == ":match_prefix" or atom.predicate in KIND_TESTS:
             yield from found
         elif found:
             yield state
@@ -360,12 +376,16 @@ class Checker:
         if not name.startswith(":"):
             return self.rows(atom.key)
         match name:
-            case ":string:contains":
+            case ":string:contains" | ":string:matches" | ":string:has_word":
                 return [("/string", "/string")]
             case ":match_nil":
                 return [(ANY_LIST,)]
             case ":list:member":
                 return [(made[1], made) for made in self.alternatives(args[1], state, ANY_LIST)]
+            case ":list:enumerate" | ":match_index":
+                return [(made, "/number", made[1]) for made in self.alternatives(args[0], state, ANY_LIST)]
+            case ":match_path":
+                return [("/any", ANY_LIST, "/any")]
             case ":match_cons":
                 return [(made, made[1], made) for made in self.alternatives(args[0], state, ANY_LIST)]
             case ":match_pair":
@@ -411,6 +431,17 @@ class Checker:
         left = [narrowed for part in parts(found) if (narrowed := self.below(part, prefix.text)) != EMPTY]
         if negated and left:
             left = [part for part in parts(found) if not is_within(self.widen(part), prefix.text)]
+        return [{**state, variable.name: upper(left)}] if left else []
+
+    def test_kind(self, atom: Atom, state: State, negated: bool) -> list[State]:
+        """A kind test keeps what may have the kind; a negated one what may have another."""
+        (variable,) = atom.args
+        assert isinstance(variable, Variable)
+        kind, found = KIND_TESTS[atom.predicate], parts(state.get(variable.name, "/any"))
+        if negated:
+            left = [part for part in found if part == "/bot" or not conforms(part, kind)]
+        else:
+            left = [both for part in found if (both := self.meet(part, kind)) != EMPTY]
         return [{**state, variable.name: upper(left)}] if left else []
 
     def below(self, type_: Type, prefix: str) -> Type:

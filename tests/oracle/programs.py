@@ -16,6 +16,7 @@ SCALARS: Final = ("number", "number", "number", "string", "name", "name", "float
 KINDS: Final = (*SCALARS, "numbers", "numbers", "strings", "mixed", "names", "pair", "struct", "map")
 ELEMENTS: Final = {"numbers": "number", "strings": "string", "names": "name", "mixed": "number"}
 NAMES: Final = ("/a", "/a/b", "/a/b/c", "/a/d", "/ab", "/ab/x", "/c", "/c/d", "/e")
+TESTED: Final = ("string", "number", "float64", "name", "list", "map", "struct", "pair", "time", "null")
 PREFIXES: Final = ("/a", "/a/b", "/ab", "/c", "/e")
 CONSTANTS: Final = {
     "number": ("0", "1", "7"),
@@ -302,6 +303,8 @@ class _Writer:
                 ("number", f"fn:list:len({self.scalar(self.random.choice(('numbers', 'mixed')), body)})"),
                 ("float", f"fn:float:plus({self.scalar('float', body)}, 0.5)"),
                 ("string", f"fn:string:concat({number}, {self.value('string', body)})"),
+                ("string", f"fn:string:lower({self.scalar('string', body)})"),
+                ("number", f"fn:string:len({self.scalar('string', body)})"),
                 ("name", f"fn:name:root({self.scalar('name', body)})"),
                 ("number", f"fn:struct:get({self.scalar('struct', body)}, /x)"),
             )
@@ -312,11 +315,18 @@ class _Writer:
         """Write a premise with a built-in predicate that takes a value apart."""
         kind = self.random.choice(list(dict.fromkeys(body.variables.values())) or ["numbers"])
         source = self.scalar(kind, body)
-        if kind in ELEMENTS:
+        if source.startswith("V") and self.chance(0.25):
+            own = "list" if kind in ELEMENTS else "float64" if kind == "float" else kind
+            tested = own if own in TESTED and self.chance(0.6) else self.random.choice(TESTED)
+            body.premises.append(f"{self.random.choice(('', '', '!'))}:is_{tested}({source})")
+        elif kind in ELEMENTS:
             element = ELEMENTS[kind]
             text = self.random.choice(
                 (
                     *(":list:member({0}, {1})",) * 2,
+                    ":list:enumerate({1}, _, {0})",
+                    ":match_index({1}, 0, {0})",
+                    ":match_path({1}, [0], _)",
                     ":match_cons({1}, {0}, _)",
                     ":match_cons({1}, {0}, {2})",
                     ":match_nil({1})",

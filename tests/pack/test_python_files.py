@@ -78,7 +78,7 @@ def test_nothing_of_a_pack_runs_here(tmp_path: Path) -> None:
 def test_a_file_can_write_nothing_while_it_is_described(tmp_path: Path) -> None:
     source = "import os\nopen(os.path.join(os.path.dirname(__file__), 'mark'), 'w')\n"
     found = problem(tmp_path, {**SMALL, "actions.py": source + ACTIONS})
-    assert found.message.endswith("mark'")
+    assert found.message.endswith("mark' (line 2)")
     assert not (tmp_path / "mark").exists()
 
 
@@ -93,12 +93,14 @@ def test_it_does_not_see_our_environment(tmp_path: Path, monkeypatch: pytest.Mon
     [
         ("def f(:\n", 1, "SyntaxError"),
         ("\n\nx = '\n", 3, "SyntaxError"),
-        ("import nothing_like_it\n", None, "ModuleNotFoundError: No module named 'nothing_like_it'"),
-        ("raise SystemExit(3)\n", None, "SystemExit: 3"),
+        ("import nothing_like_it\n", 1, "ModuleNotFoundError: No module named 'nothing_like_it'"),
+        ("raise SystemExit(3)\n", 1, "SystemExit: 3"),
         ("import os\nos._exit(0)\n", None, "the host returned no listing"),
         ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n", None, "the host was ended by signal 9"),
-        ("from manglecp import action\n@action(effects=[])\ndef f(x): ...\n", None, "HintError: f: the parameter 'x'"),
-        ("from manglecp import action\n@action(effects=[], timeout=-1)\ndef f(): ...\n", None, "ValueError: timeout"),
+        ("from manglecp import action\n@action(effects=[])\ndef f(x): ...\n", 2, "HintError: f (line 2): the"),
+        ("from manglecp import action\n@action(effects=[], timeout=-1)\ndef f(): ...\n", 2, "ValueError: timeout"),
+        ("from manglecp import action\n@action(effects=['filesytem'])\ndef f(): ...\n", 2,
+         "ValueError: unknown effect 'filesytem': did you mean 'filesystem'?"),
         ("raise ValueError('\\x1b[31m' + 'x' * 10_000)\n", None, "ValueError:  [31mxxx"),
         ('from manglecp import action\n@action(effects=[])\ndef f() -> int:\n    """a\u202eb"""\n', None,
          "f: its description holds the invisible character U+202E"),

@@ -25,7 +25,7 @@ def test_the_first_example_says_what_is_wrong(capsys: pytest.CaptureFixture[str]
     exec(code.replace("return name\n", "return name\n\nraise ValueError('broken')\n"), {})
     printed = capsys.readouterr().out
     assert printed.startswith("tool_error plugin ")
-    assert printed.endswith("ValueError: broken\n")
+    assert printed.endswith("ValueError: broken (line 10)\n")
 
 
 def test_the_selections_shown_are_valid() -> None:

@@ -410,7 +410,7 @@ def test_a_plugin_whose_exception_is_mute(tmp_path: Path) -> None:
     file = tmp_path / "mute.py"
     file.write_text("class Mute(Exception):\n    def __str__(self): raise SystemExit(9)\nraise Mute\n")
     done = subprocess.run([*HOST, "--list", str(file)], capture_output=True, timeout=30, check=False)
-    assert (done.returncode, json.loads(done.stdout)["error"]) == (3, f"cannot load plugin {file}: Mute")
+    assert (done.returncode, json.loads(done.stdout)["error"]) == (3, f"cannot load plugin {file}: Mute (line 3)")
 
 
 def test_sets_and_numbers_as_names_become_what_json_has(plugin: Path) -> None:

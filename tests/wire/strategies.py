@@ -27,7 +27,7 @@ __all__ = ["atoms", "types", "values"]
 
 _int64 = st.integers(INT_MIN, INT_MAX)
 _edges = st.sampled_from([0, SAFE_INTEGER, SAFE_INTEGER + 1, -SAFE_INTEGER, -SAFE_INTEGER - 1, INT_MIN, INT_MAX])
-_booleans = st.sampled_from([Name("/true"), Name("/false")])
+_booleans = st.sampled_from([Name("/true"), Name("/false"), Name("/null")])
 _keys = st.sampled_from(["_type", "_var", "value", "", "/a"])
 _special = st.sampled_from([-0.0, 1e22, math.nan, math.inf, -math.inf])
 _floats = st.one_of(st.floats(), st.integers(-9, 9).map(float), _special)

@@ -105,7 +105,7 @@ def test_a_request_that_meets_the_code(code: str) -> None:
 
 def test_a_parameter_that_is_no_value_is_found_whatever_it_is_called() -> None:
     request = asking()
-    request["payload"]["intent"]["params"] = {"\x1b\u202e" * 100: {"list": [1, {"_type": "odd"}]}}
+    request["payload"]["intent"]["params"] = {"\x1b\u202e" * 100: {"list": [1, {"_var": "X"}]}}
     answer = answered(request)
     check(answer, "malformed_message")
     path = answer["payload"]["details"]["path"]

@@ -370,10 +370,18 @@ def test_types_are_told_in_the_words_of_the_manifest(position: int, argument: An
 
 
 @pytest.mark.req("DATA-17", "DATA-22", "DATA-23")
-@pytest.mark.parametrize("nested", [None, [None], {"a": [1, None]}, {"_var": "X"}, [{"_var": "x"}]])
+@pytest.mark.parametrize("nested", [None, {"_var": "X"}, [{"_var": "x"}]])
 def test_wildcards_and_variables_are_not_values(nested: Any) -> None:
     """Not even where any value may stand."""
     assert violation({"pred": "reading", "args": ["s", 1, True, "/a", T, nested]})["argument_index"] == 5
+
+
+@pytest.mark.req("DATA-17")
+def test_null_inside_of_a_value_is_a_name() -> None:
+    (fact,) = PROFILE.read([{"pred": "reading", "args": ["s", 1, True, "/a", T, {"a": [1, None]}]}], NOW)
+    assert fact.args[5] == Map((("a", List((1, Name("/null")))),))
+    found = violation({"pred": "reading", "args": ["s", 1, True, "/a", T, None]})
+    assert '{"_type": "name", "value": "/null"}' in found["suggestion"]
 
 
 def test_a_value_deep_inside_is_found() -> None:

@@ -9,7 +9,22 @@ import pytest
 from hypothesis import given, strategies as st
 
 from manglecp.base.json import canonical
-from manglecp.mangle import FALSE, TRUE, Bytes, Duration, Float, List, Map, Name, Pair, Struct, Time, Value, row_accepts
+from manglecp.mangle import (
+    FALSE,
+    TRUE,
+    Bytes,
+    Duration,
+    Float,
+    List,
+    Map,
+    Name,
+    Pair,
+    Struct,
+    Time,
+    Value,
+    row_accepts,
+    value_text,
+)
 from manglecp.mangle.types import (
     BYTES,
     DURATION,
@@ -95,6 +110,15 @@ def test_any_json_is_a_value_or_a_fault(data: Any, type_: Type) -> None:
     with suppress(Fault):
         value = to_value(data, shape)
         assert same(to_value(to_json(value, shape), shape), value)
+
+
+@pytest.mark.req("DATA-17")
+@pytest.mark.parametrize("data", [[None], {"a": [1, None]}, {"_type": "map", "value": [[None, None]]}])
+def test_null_inside_of_a_value_comes_back(data: Any) -> None:
+    value = to_value(data)
+    assert "/null" in value_text(value)
+    assert to_json(value) == data
+    assert to_json(Name("/null")) == {"_type": "name", "value": "/null"}
 
 
 @pytest.mark.req("DATA-12", "DATA-13", "DATA-14", "DATA-15", "DATA-16")
@@ -208,11 +232,10 @@ def test_plain_where_the_bound_says_so_wrapped_elsewhere(type_: Type, value: Val
             "$.value[1]",
             "an entry is an array of a key and a value",
         ),
-        (STRING, {"_type": "map", "value": [[None, 1]]}, "$.value[0][0]", "null stands for any value"),
         (STRING, b"bytes", "$", "a Python bytes is not JSON"),
         (STRING, [0] * 1_000_000, "$", "a list of 1000001 parts is larger than the limit"),
         (ListType(NAME), ["/x", "y"], "$[1]", "'y' is not a name"),
-        (POINT, {"a": [None]}, "$.a[0]", "null stands for any value"),
+        (STRING, {"_type": "name", "value": None}, "$.value", "the value of a wrapped name is a string"),
         (PairType(NUMBER, NUMBER), [1, 2, 3], "$", "a pair is an array of two, not of 3"),
         (STRING, {"_type": "map", "value": [["k", 1], ["k", 2]]}, "$", """the key '"k"' stands twice"""),
     ],

@@ -73,6 +73,7 @@ from .values import (
     INT_MAX as INT_MAX,
     INT_MIN as INT_MIN,
     KIND_NAMES as KIND_NAMES,
+    NULL as NULL,
     TRUE as TRUE,
     Bytes as Bytes,
     Duration as Duration,

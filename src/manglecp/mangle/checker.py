@@ -50,6 +50,7 @@ from manglecp.mangle.types import (
     has_variables,
     instantiate,
     is_large,
+    kinds_of,
     match_type,
     meet,
     member,
@@ -254,7 +255,7 @@ class _Checker:
             for position, (type_, expected) in enumerate(zip(types, predicate.rows[0], strict=True)):
                 if not conforms(type_, expected):
                     message = _misfit_message(head, position, describe_type(expected), type_)
-                    fix = None
+                    fix = _parse_fix(type_, expected)
                     if isinstance(expected, NameType) and isinstance(head.args[position], Name):
                         fix = f"write a name below {expected}, such as {expected}/x"
                     self.complain(clause, message, argument_span(head, position), fix)
@@ -309,6 +310,14 @@ class _Checker:
 def _misfit_message(atom: syntax.Atom, position: int, expected: str, actual: Type) -> str:
     argument = printer.term(atom.args[position])
     return f"argument {position + 1} of {atom.predicate} is {expected}, but {argument} is {describe_type(actual)}"
+
+
+def _parse_fix(actual: Type, expected: Type) -> str | None:
+    """Return how a text becomes a time or a duration, where one of these is expected."""
+    if widen(actual) != STRING or widen(expected) not in (TIME, DURATION):
+        return None
+    function = "fn:time:parse_rfc3339" if expected == TIME else "fn:duration:parse"
+    return f"read the text with {function}(…)"
 
 
 def _row_text(types: Types) -> str:
@@ -393,6 +402,8 @@ class _RuleCheck:
             return [self._match_entry(premise, state)]
         if name == ":match_prefix":
             return [self._match_prefix(premise, state)]
+        if name.startswith(":is_"):
+            return [self._match_kind(premise, state)]
         if name.startswith(":"):
             rows: Sequence[Types] = [signature(PREDICATES[name].params)]
         else:
@@ -418,7 +429,10 @@ class _RuleCheck:
             actual = self.expressions.type_of(arg, state)
             if all(_narrow_argument(actual, arg, row[position], {}) == EMPTY for row in rows):
                 expected = " or ".join(dict.fromkeys(describe_type(row[position]) for row in rows))
-                return _Infeasible(_misfit_message(atom, position, expected, actual), argument_span(atom, position))
+                fix = _parse_fix(actual, union(row[position] for row in rows))
+                return _Infeasible(
+                    _misfit_message(atom, position, expected, actual), argument_span(atom, position), fix
+                )
         types = _row_text(tuple(self.expressions.type_of(arg, state) for arg in atom.args))
         expected = " or ".join(map(_row_text, rows))
         return _Infeasible(f"{printer.premise(premise)} can never hold: {expected} never meets {types}", premise.span)
@@ -473,7 +487,7 @@ class _RuleCheck:
         if common == EMPTY:
             verb = "always differ" if premise.negated else "are never equal"
             message = f"{printer.premise(premise)}: {describe_type(left)} and {describe_type(right)} {verb}"
-            raise _Infeasible(message, premise.span)
+            raise _Infeasible(message, premise.span, _parse_fix(left, right) or _parse_fix(right, left))
         return {**state, **{v.name: common for v in variables if not v.anonymous}}
 
     def _body_type(self, term: syntax.Term, state: State, premise: syntax.Premise) -> Type:
@@ -494,7 +508,8 @@ class _RuleCheck:
         actual, arg = types[position], printer.term(term.args[position])
         message = f"{term.function} takes {describe_type(expected)}, but {arg} is {describe_type(actual)}"
         if actual == ANY or isinstance(actual, Union):
-            return message, "declare a narrower type with Decl … bound […], or compare the value first"
+            (kind,) = kinds_of(expected)
+            return message, f"test it with :is_{kind}({arg}), or declare a narrower type with Decl … bound […]"
         if isinstance(actual, ListType) and term.function in EXACT:
             return message, "a list is folded in a fact, a head or a let"
         return message, None
@@ -506,7 +521,7 @@ class _RuleCheck:
         if not kinds:
             left, right = types
             message = f"{printer.premise(premise)} compares {describe_type(left)} with {describe_type(right)}"
-            fix = "compare two values of one kind"
+            fix = _parse_fix(left, right) or _parse_fix(right, left) or "compare two values of one kind"
             if any(all(meet(t, kind) == EMPTY for kind in ORDERABLE) for t in types):
                 fix = f"what has an order is {describe_type(ANY_ORDERABLE)}"
             raise _Infeasible(message, premise.span, fix)
@@ -570,6 +585,21 @@ class _RuleCheck:
         if not isinstance(arg, syntax.Variable) or arg.anonymous:
             return state
         return {**state, arg.name: union(possible)}
+
+    def _match_kind(self, premise: syntax.Literal, state: State) -> State:
+        """Restrict X in ``:is_list(X)`` to the values of the kind, negated to the others."""
+        (arg,) = premise.atom.args
+        (kind,) = signature(PREDICATES[premise.atom.predicate].params)
+        actual = self.expressions.type_or_any(arg, state)
+        if premise.negated:
+            members = actual.members if isinstance(actual, Union) else (actual,)
+            narrowed = union(m for m in members if m == BOT or not conforms(m, kind))
+        else:
+            narrowed = meet(actual, kind)
+        if narrowed == EMPTY:
+            message = f"{printer.premise(premise)} never holds: {printer.term(arg)} is {describe_type(actual)}"
+            raise _Infeasible(message, premise.span)
+        return {**state, arg.name: narrowed} if isinstance(arg, syntax.Variable) and not arg.anonymous else state
 
     def _apply_transform(self, transform: syntax.Transform, state: State) -> State:
         for let in transform.lets:

@@ -61,6 +61,9 @@ _ESCAPE: Final = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u\{([0-9A-Fa-f]{4,6})\}|(\r
 _SIMPLE_ESCAPES: Final = {"n": "\n", "t": "\t", '"': '"', "'": "'", "\\": "\\", "\n": "\n", "\r": "\n", "\r\n": "\n"}
 
 
+_FOREIGN_COMMENTS: Final = ("//", "/*", "%", ";")
+
+
 class Lexer:
     """A cursor over one source. ``kind``, ``text``, ``start`` and ``end`` describe the current token.
 
@@ -114,6 +117,8 @@ class Lexer:
         elif kind == "unknown":
             shown = f"'{text}'" if text.isprintable() else f"U+{ord(text):04X}"
             fix = "a name is a slash and at least one character, such as /a" if text == "/" else None
+            if self.source_text.startswith(_FOREIGN_COMMENTS, self.start):
+                fix = "a comment begins with #"
             self.fail(f"unexpected character {shown}", fix=fix)
         self.kind = kind
         self.text = text

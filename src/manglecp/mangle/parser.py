@@ -242,7 +242,7 @@ class Parser:
         if lex.kind in ("temporal", "descr", "bound"):
             fix = "the order is: atom, temporal, descr […], bound […], inclusion […]"
             lex.fail(f"{lex.kind} stands in the wrong place", fix=fix)
-        self.full_stop()
+        self.full_stop(start)
         return syntax.Decl(atom, temporal, descr, tuple(bounds), inclusion, self.span_from(start))
 
     def clause(self) -> syntax.Clause:
@@ -261,7 +261,7 @@ class Parser:
                 premises.append(self.premise())
             while lex.kind == "|>":
                 transforms.append(self.transform())
-        self.full_stop()
+        self.full_stop(start)
         return syntax.Clause(head, annotation, tuple(premises), tuple(transforms), self.span_from(start))
 
     def transform(self) -> syntax.Transform:
@@ -325,9 +325,15 @@ class Parser:
             lex.fail("a premise is an atom or a comparison", self.span_from(start))
         return syntax.Literal(left, negated, temporal_operator, annotation, self.span_from(start))
 
-    def full_stop(self) -> None:
-        fixes = {"dot_type": "leave a space after the full stop", "end": "end the clause with a full stop"}
-        self.expect(".", fix=fixes.get(self.lex.kind))
+    def full_stop(self, start: int) -> None:
+        """Parse the full stop of the clause that begins at the offset ``start``."""
+        lex = self.lex
+        fix = None
+        if lex.kind == "dot_type":
+            fix = "leave a space after the full stop"
+        elif lex.kind == "end" or not self.source.line_text(lex.span().line)[: lex.span().column - 1].strip():
+            fix = f"end the clause that begins in line {self.source.position(start)[0]} with a full stop"
+        self.expect(".", fix=fix)
 
     def atom(self, place: str) -> syntax.Atom:
         """Parse an atom; ``place`` names the context for messages."""
@@ -403,8 +409,13 @@ class Parser:
         lex.advance()
         if lex.kind != "(":
             span = Span(self.source, start, start + len(name))
-            hint = "" if ":" in name else f'; as a value write "{name}" or /{name}'
-            lex.fail(f"{name} needs parentheses", span, f"write {name}(…), or {name}() without arguments{hint}")
+            if name == "not":
+                lex.fail("a premise is negated with an exclamation mark", span, "write !p(X) in place of not p(X)")
+            fix = f"write {name}(…), or {name}() without arguments"
+            if ":" not in name:
+                fix += f"; variables begin with an upper-case letter, as {name[0].upper()}{name[1:]}"
+                fix += f'; as a value write "{name}" or /{name}'
+            lex.fail(f"{name} needs parentheses", span, fix)
         self.open("(")
         args = self.modes() if name == "mode" and lex.kind in ("+", "-", "?") else self.terms(")")
         span = self.span_from(start)

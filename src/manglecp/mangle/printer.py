@@ -148,7 +148,7 @@ def interval_text(interval: tuple[int, int]) -> str:
 
 
 # Plain JSON is for actions and JSON Schema and cannot be converted back: a name is its text, ``/true`` and ``/false``
-# are booleans, instants and durations are text, labels of structs lose their slash.
+# are booleans, ``/null`` is null, instants and durations are text, labels of structs lose their slash.
 _MAX_DEPTH: Final = 100  # of nested lists and objects
 
 
@@ -162,6 +162,8 @@ def plain_json(value: values.Value, depth: int = 0) -> Any:
         return value
     if value is values.TRUE or value is values.FALSE:
         return value is values.TRUE
+    if value is values.NULL:
+        return None
     if isinstance(value, values.Name):
         return value.text
     if isinstance(value, values.Float):

@@ -18,6 +18,7 @@ from manglecp.mangle import printer, syntax
 from manglecp.mangle.builtins import FUNCTIONS, REDUCERS
 from manglecp.mangle.checker import check_types
 from manglecp.mangle.clauses import ClauseCheck
+from manglecp.mangle.constants import check_constants
 from manglecp.mangle.declarations import Predicate, check_ownership, collect, resolve
 from manglecp.mangle.errors import AnalysisError, ParseError, StratificationError, ValueFault
 from manglecp.mangle.matching import evaluate_term, mentions_now
@@ -174,6 +175,8 @@ class _Loader:
         graph = Dependencies(self.predicates, [rule.clause for rule in self.rules])
         recursion_errors, warnings = graph.temporal_recursion()
         self.errors += recursion_errors
+        sound_rules = (rule for rule in self.rules if rule.clause not in self.faulty_clauses)
+        self.errors += check_constants(sound_rules, self.facts)
         if check_bounds:
             self.errors += self._check_types()
         if self.errors:

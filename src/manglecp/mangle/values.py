@@ -233,6 +233,7 @@ NEG_INF: Final = Time(INT_MIN)
 POS_INF: Final = Time(INT_MAX)
 TRUE: Final = Name("/true")
 FALSE: Final = Name("/false")
+NULL: Final = Name("/null")
 
 
 class RepeatedKey(ValueError):

@@ -22,6 +22,7 @@ MAX_OUTPUT: Final = 4_194_304  # bytes
 _INHERITED: Final = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ")  # environment variables
 _LINE_NUMBER: Final = re.compile(r"\((?:[^()]*, )?line (\d+)\)")  # as in Python's "(actions.py, line 3)"
 _MAX_MESSAGE: Final = 300  # characters
+_PACKAGES_FIX: Final = "install the package into the Python environment of manglecp, or put the module into the pack"
 _SANDBOX_FAILED: Final = 6  # exit status of a host that cannot be sandboxed
 
 
@@ -102,6 +103,7 @@ def list_tools(
         message = str(error)[: 2 * _MAX_MESSAGE].removeprefix("cannot load plugin ").removeprefix(f"{file}: ")
         message = "".join(character if character.isprintable() else " " for character in message)[:_MAX_MESSAGE]
         line = _LINE_NUMBER.search(message)
+        fix = _PACKAGES_FIX if message.startswith("ModuleNotFoundError") else error.fix
         # [:9] because int() raises for a forged number of very many digits.
-        problems.add(file, message, line=int(line[1][:9]) if line else None, fix=error.fix)
+        problems.add(file, message, line=int(line[1][:9]) if line else None, fix=fix)
         return None

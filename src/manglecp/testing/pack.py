@@ -172,7 +172,7 @@ class Pack(AbstractContextManager["Pack"]):
     ) -> Decision:
         """Decide about a call: ``verdict`` is ``allow``, ``ask`` or ``deny``. Raises :class:`manglecp.testing.Refused`.
 
-        ``public_reasons`` are those that the caller would receive, ``reasons`` those of operators. With an ``intent``, the
+        ``public_reasons`` are those that the caller would receive, ``reasons`` those of operators. With ``intent``, the
         tool has to be proven for it.
         """
         __tracebackhide__ = True

@@ -135,6 +135,7 @@ def action(
         if isinstance(values, str):
             raise TypeError(f"{name} is a list of strings, not a string")
     effects, spawn, replay_inputs = tuple(effects), tuple(spawn), tuple(replay_inputs)
+    _check_effects(effects)
     if timeout is not None and not 0 < timeout < float("inf"):
         raise ValueError("timeout has to be a number of seconds above 0")
     if version < 1:
@@ -159,6 +160,16 @@ def action(
         preview=preview,
     )
     return lambda function: _attach(function, declared)
+
+
+def _check_effects(effects: Iterable[str]) -> None:
+    """Raise ValueError for an effect that looks like a misspelt one; other unknown effects count as dangerous."""
+    for effect in effects:
+        if effect not in _TIERS and not effect.startswith("x-") and _tier(effect) == DANGEROUS:
+            import difflib  # rarely needed, and hosts start often
+
+            if similar := difflib.get_close_matches(effect, _TIERS, n=1, cutoff=0.8):
+                raise ValueError(f"unknown effect {effect!r}: did you mean {similar[0]!r}? Others begin with 'x-'")
 
 
 def check_programs(programs: Iterable[str]) -> None:

@@ -103,7 +103,8 @@ class PluginAction:
 
     def _field(self, name: str, hints: dict[str, Any]) -> Field:
         if name not in hints:
-            raise HintError(f"{self.name}: the parameter {name!r} has no type hint")
+            line = _unwrap(self.function).__code__.co_firstlineno
+            raise HintError(f"{self.name} (line {line}): the parameter {name!r} has no type hint; write {name}: str")
         field_shape: Shape = shape(hints[name])
         text = self._docstring.parameters.get(name)
         is_described = isinstance(field_shape, Constrained) and "description" in field_shape.keywords
@@ -229,7 +230,17 @@ def load(plugin: str | Source) -> Plugin:
     except PluginError:
         raise
     except BaseException as error:  # SystemExit too: a plugin must not end its host
-        raise PluginError(f"cannot load plugin {source.where}: {describe(error)}") from error
+        raise PluginError(f"cannot load plugin {source.where}: {describe(error)}{_line(error, source.path)}") from error
+
+
+def _line(error: BaseException, path: str) -> str:
+    """Return the last line of the file that the traceback names, or nothing."""
+    line, frame = "", error.__traceback__
+    while frame is not None:
+        if frame.tb_frame.f_code.co_filename == path:
+            line = f" (line {frame.tb_lineno})"
+        frame = frame.tb_next
+    return line
 
 
 def _set_spec(module: ModuleType, folder: str | None) -> None:

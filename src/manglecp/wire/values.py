@@ -7,7 +7,8 @@ The shape determines the kind of value that plain JSON stands for. Values of oth
     {"_type": "map", "value": [[k, v]]}     where a plain object is a struct, or for keys that are not plain strings
     {"_type": "struct", "value": {"l": v}}  where a plain object is a map; the label is the name /l
 
-``true`` and ``false`` are names. Integers beyond 2^53 - 1, and floats that look like integers, are wrapped.
+``true`` and ``false`` are names, and so is ``null`` inside of another value: ``/null``. Integers beyond 2^53 - 1, and
+floats that look like integers, are wrapped.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from manglecp.mangle import (
     INT_MAX,
     INT_MIN,
     KIND_NAMES,
+    NULL,
     TRUE,
     Bytes,
     Duration,
@@ -192,9 +194,6 @@ def to_value(data: JSON, shape: Shape = ANYTHING, depth: int = 0) -> Value:
         raise Fault(str(fault)) from None
 
 
-NULL: Final = Name("/null")
-
-
 def plain_value(data: JSON, depth: int = 0) -> Value:
     """Return the value of JSON that is not written for rules: no object in it is a wrapped value.
 
@@ -240,8 +239,11 @@ def _plain_part(data: JSON, depth: int, step: str | int) -> Value:
         raise fault.inside(step) from None
 
 
-def _read_null(_data: None, _shape: Shape, _depth: int) -> Value:
-    raise Fault("null stands for any value, and a fact states a particular one", "give the value")
+def _read_null(_data: None, _shape: Shape, depth: int) -> Value:
+    if depth:
+        return NULL
+    fix = 'give the value; the value null is {"_type": "name", "value": "/null"}'
+    raise Fault("null stands for any value, and a fact states a particular one", fix)
 
 
 def _read_integer(data: int, shape: Shape, _depth: int) -> Value:
@@ -416,6 +418,8 @@ def to_json(value: Value, shape: Shape = ANYTHING, depth: int = 0) -> JSON:
         return _struct_to_json(value, shape, depth)
     if value is TRUE or value is FALSE:
         return value is TRUE
+    if value is NULL and depth:
+        return None
     kind = KIND_NAMES[type_]
     return WRITERS[type_](value) if shape.text == kind else _wrap(kind, value)
 

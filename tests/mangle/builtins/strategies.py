@@ -111,6 +111,8 @@ def _exactly(text: str) -> st.SearchStrategy[Value]:
             return st.builds(Pair, _exactly(parts[0]), _exactly(parts[1]))
         case "Map":
             return _entries(_exactly(parts[0]), _exactly(parts[1])).map(lambda e: Map(tuple(e.items())))
+        case "Struct":
+            return _entries(NAMES, VALUES).map(lambda e: Struct(tuple(e.items())))
         case "Singleton":
             return st.just(Name(parts[0]))
     raise AssertionError(f"no values known for {text}")

@@ -190,3 +190,62 @@ def test_intervals_may_be_infinite() -> None:
 )
 def test_faults(name: str, args: tuple[Value, ...], message: str) -> None:
     assert fault(name, *args) == message
+
+
+_OF_KIND: dict[str, Value] = {
+    "string": "a",
+    "number": 1,
+    "float64": Float(1.0),
+    "name": Name("/a"),
+    "bytes": Bytes(b"a"),
+    "time": Time(0),
+    "duration": Duration(0),
+    "list": lst(1),
+    "map": Map((("a", 1),)),
+    "struct": Struct(((Name("/a"), 1),)),
+    "pair": Pair(1, 2),
+}
+
+
+@pytest.mark.parametrize("kind", _OF_KIND)
+def test_a_value_has_one_kind(kind: str) -> None:
+    assert [other for other, value in _OF_KIND.items() if holds(f":is_{kind}", value)] == [kind]
+
+
+def test_null_is_a_name() -> None:
+    assert holds(":is_null", Name("/null"))
+    assert holds(":is_name", Name("/null"))
+    assert not any(holds(":is_null", value) for value in (*_OF_KIND.values(), "/null", "null"))
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "solutions"),
+    [
+        (":match_index", (lst("a", "b"), 1), [("b",)]),
+        (":match_index", (lst("a", "b"), 2), []),
+        (":match_index", (lst("a", "b"), -1), []),
+        (":match_index", (lst("a"), "0"), []),
+        (":match_index", (Map(((0, "a"),)), 0), []),
+        (":list:enumerate", (lst("a", "a"),), [(0, "a"), (1, "a")]),
+        (":list:enumerate", (lst(),), []),
+        (":list:enumerate", ("ab",), []),
+        (":match_path", (Map((("a", lst(1, Struct(((Name("/b"), 7),)))),)), lst("a", 1, Name("/b"))), [(7,)]),
+        (":match_path", (5, lst()), [(5,)]),
+        (":match_path", (lst(1), lst(0, 0)), []),
+        (":match_path", (Map((("a", 1),)), lst("b", "c")), []),
+        (":match_path", (lst(1), 0), []),
+    ],
+)
+def test_parts_of_values(name: str, inputs: tuple[Value, ...], solutions: list[tuple[Value, ...]]) -> None:
+    assert solve(name, *inputs) == solutions
+
+
+def test_searches_have_limits() -> None:
+    assert holds(":string:matches", "x" * 100_000, "x$")
+    assert not holds(":string:matches", 5, "5")
+    assert "a text of at most 100000 characters, not 100001" in fault(":string:has_word", "x" * 100_001, "x")
+    assert "a pattern of at most 1000 characters, not 1001" in fault(":string:matches", "x", "x" * 1_001)
+    assert fault(":string:matches", "x", "(a").startswith(
+        ':string:matches takes a regular expression, not the string "(a": '
+    )
+    assert "takes a string" in fault(":string:has_word", "x", 5)

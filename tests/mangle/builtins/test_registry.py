@@ -7,7 +7,7 @@ import pytest
 
 from manglecp.mangle.builtins import FUNCTIONS, PREDICATES, REDUCERS, Function, Predicate, Reducer
 
-_BASE = {"/any", "/number", "/float64", "/string", "/name", "/time", "/duration", "/true", "/false"}
+_BASE = {"/any", "/number", "/float64", "/string", "/name", "/time", "/duration", "/bytes", "/true", "/false", "/null"}
 _CONSTRUCTORS = {"fn:List": 1, "fn:Option": 1, "fn:Singleton": 1, "fn:Pair": 2, "fn:Map": 2, "fn:Struct": 0}
 _TOKEN = re.compile(r"fn:[A-Z][A-Za-z]*|/[a-z0-9]+|[A-Z]|[(,)]| ")
 
@@ -57,7 +57,7 @@ def test_functions_and_reducers_are_well_formed(entry: Function | Reducer) -> No
 
 @pytest.mark.parametrize("entry", PREDICATES.values(), ids=lambda entry: entry.name)
 def test_predicates_are_well_formed(entry: Predicate) -> None:
-    assert re.fullmatch(r":[a-z_]+(:[a-z_]+)?", entry.name)
+    assert re.fullmatch(r":[a-z_]+(64)?(:[a-z_]+)?", entry.name)
     assert re.fullmatch(r"[+-]+", entry.modes)
     assert len(entry.modes) == len(entry.params)
     for param in entry.params:
@@ -73,8 +73,8 @@ def test_tables_are_keyed_by_name_and_read_only(table: Mapping[str, Function | P
 
 
 def test_the_tables_are_complete() -> None:
-    assert len(FUNCTIONS) == 72
-    assert len(PREDICATES) == 33
+    assert len(FUNCTIONS) == 76
+    assert len(PREDICATES) == 50
     assert len(REDUCERS) == 18
     assert "fn:group_by" not in FUNCTIONS.keys() | REDUCERS.keys()
 

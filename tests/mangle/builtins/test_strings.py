@@ -3,7 +3,7 @@ import math
 import pytest
 from hypothesis import given, strategies as st
 
-from manglecp.mangle.values import INT_MAX, INT_MIN, Bytes, Float, Name, Value
+from manglecp.mangle.values import INT_MAX, INT_MIN, Bytes, Float, List, Name, Value
 
 from .helpers import call, fault, lst, names
 
@@ -28,6 +28,14 @@ from .helpers import call, fault, lst, names
         ("fn:string:replace", ("añ", "", "-", 3), "-a-ñ-"),
         ("fn:string:replace", ("", "", "-", 1), "-"),
         ("fn:string:replace", ("", "", "-", 0), ""),
+        ("fn:string:lower", ("Straße ÄB",), "straße äb"),
+        ("fn:string:upper", ("Straße äb",), "STRASSE ÄB"),
+        ("fn:string:len", ("añ🙂",), 3),
+        ("fn:string:len", ("",), 0),
+        ("fn:string:split", ("a, b, ", ", "), lst("a", "b", "")),
+        ("fn:string:split", ("abc", "-"), lst("abc")),
+        ("fn:string:split", ("", "-"), lst("")),
+        ("fn:string:split", ("añ", ""), lst("a", "ñ")),
         ("fn:number:to_string", (-12,), "-12"),
         ("fn:float64:to_string", (Float(100.0),), "100.0"),
         ("fn:name:to_string", (Name("/a/b"),), "/a/b"),
@@ -48,6 +56,17 @@ def test_replacing_all_is_replacing_as_often_as_it_occurs(text: str, old: str, n
     assert call("fn:string:replace", text, old, new, text.count(old)) == call("fn:string:replace", text, old, new, -1)
 
 
+@given(text=st.text(max_size=20), separator=st.text(max_size=2))
+def test_what_was_split_can_be_joined(text: str, separator: str) -> None:
+    parts = call("fn:string:split", text, separator)
+    assert isinstance(parts, List)
+    assert separator.join(map(str, parts.items)) == text
+
+
+def test_upper_case_has_a_longest_text() -> None:
+    assert "the limit is" in fault("fn:string:upper", "ß" * 6_000_000)
+
+
 @pytest.mark.parametrize(
     ("name", "args", "message"),
     [
@@ -63,6 +82,8 @@ def test_replacing_all_is_replacing_as_often_as_it_occurs(text: str, old: str, n
         ),
         ("fn:string:replace", (Name("/a"), "", "", 1), "fn:string:replace takes a string, not the name /a"),
         ("fn:string:replace", ("a", "", "", "1"), 'fn:string:replace takes a number, not the string "1"'),
+        ("fn:string:lower", (1,), "fn:string:lower takes a string, not the number 1"),
+        ("fn:string:split", ("a", 1), "fn:string:split takes a string, not the number 1"),
         ("fn:number:to_string", (Float(1.0),), "fn:number:to_string takes a number, not the float64 1.0"),
         ("fn:float64:to_string", (1,), "fn:float64:to_string takes a float64, not the number 1"),
         ("fn:name:to_string", ("/a",), 'fn:name:to_string takes a name, not the string "/a"'),

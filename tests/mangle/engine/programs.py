@@ -443,6 +443,8 @@ class _Maker:
         found = [f"fn:{name}(6, {n})" for name in ("div", "mod") for n in self.of_kind(bound, "number", "any")]
         found += [f"fn:list:get({v}, {n})" for v in self.of_kind(bound, "list") for n in self.of_kind(bound, "number")]
         found += [f"fn:list:len({v})" for v in self.of_kind(bound, "list", "any")]
+        found += [f"fn:string:{f}({v})" for f in ("len", "upper") for v in self.of_kind(bound, "string", "any")]
+        found += [f'fn:string:split({v}, "a")' for v in self.of_kind(bound, "string")]
         found += [f"fn:name:root({v})" for v in self.of_kind(bound, "name", "any")]
         found += [f"fn:time:parse_rfc3339({v})" for v in self.of_kind(bound, "string")]
         found += [f"fn:float:div(1.0, {v})" for v in self.of_kind(bound, "float64")]
@@ -459,12 +461,23 @@ class _Maker:
         for name in self.of_kind(bound, "list", "any")[:2]:
             found.append(f":match_cons({name}, {self.probe(bound)}, {self.probe(bound)})")
             found += [f":list:member({self.probe(bound)}, {name})", f":match_nil({name})", f"!:match_nil({name})"]
+            found.append(f":list:enumerate({name}, {self.probe(bound)}, {self.probe(bound)})")
+            found.append(f":match_index({name}, {self.random.choice(('0', '1'))}, {self.probe(bound)})")
+            found.append(f":match_path({name}, [{self.random.choice(('0', '1, 0'))}], {self.probe(bound)})")
+        for name in self.of_kind(bound, "any")[:2]:
+            kind = self.random.choice(("string", "number", "float64", "name", "list", "map", "pair", "time", "null"))
+            found.append(f"{self.random.choice(('', '!'))}:is_{kind}({name})")
+        found += [
+            f":is_{kind}({name})" for kind in ("number", "string", "list") for name in self.of_kind(bound, kind)[:1]
+        ]
         for name in self.of_kind(bound, "pair")[:2]:
             found.append(f":match_pair({name}, {self.probe(bound)}, {self.probe(bound)})")
         for name in self.of_kind(bound, "name")[:2]:
             found += [f":match_prefix({name}, /a)", f"!:match_prefix({name}, /a)"]
         for name in self.of_kind(bound, "string", "any")[:2]:
             found += [f':string:starts_with({name}, "a")', f'!:string:contains({name}, "b")']
+            found += [f':string:has_word({name}, "A")', f'!:string:matches({name}, "^[ab]")']
+            found.append(f":string:matches({name}, {self.random.choice(self.of_kind(bound, 'string', 'any'))})")
             found.append(f":string:ends_with({name}, {self.random.choice(self.of_kind(bound, 'string', 'any'))})")
         return [self.random.choice(found)] if found else []
 

@@ -53,7 +53,7 @@ def expected(plugin: Path) -> list[str]:
     return [
         "2",
         "tool_error None invalid input: 'words' is missing",
-        f"tool_error plugin {plugin}: cannot load plugin {plugin}: ValueError: broken",
+        f"tool_error plugin {plugin}: cannot load plugin {plugin}: ValueError: broken (line 1)",
     ]
 
 

@@ -10,9 +10,11 @@ from operator import eq, ge, gt, le, lt
 from types import MappingProxyType
 from typing import Any, Final
 
+from manglecp.base import regex
+from manglecp.base.text import escape_unprintable, truncate
 from manglecp.mangle.builtins.registry import Predicate, describe, duration, instant, interval, name, number, string
 from manglecp.mangle.errors import ValueFault
-from manglecp.mangle.values import TRUE, Duration, Float, List, Map, Name, Pair, Struct, Time, Value
+from manglecp.mangle.values import NULL, TRUE, Bytes, Duration, Float, List, Map, Name, Pair, Struct, Time, Value
 
 Solutions = Iterable[tuple[Value, ...]]
 
@@ -71,6 +73,28 @@ def _text_test(holds: Callable[[str, str], bool]) -> Callable[..., bool]:
     return body
 
 
+def _search(holds: Callable[[str, str], bool]) -> Callable[..., bool]:
+    def body(op: str, text: Value, pattern: Value) -> bool:
+        pattern_text = string(op, pattern)
+        if len(pattern_text) > regex.MAX_PATTERN:
+            raise ValueFault(f"{op} takes a pattern of at most {regex.MAX_PATTERN} characters, not {len(pattern_text)}")
+        if type(text) is not str:
+            return False
+        if len(text) > regex.MAX_TEXT:
+            raise ValueFault(f"{op} takes a text of at most {regex.MAX_TEXT} characters, not {len(text)}")
+        try:
+            return holds(pattern_text, text)
+        except regex.InvalidPattern as invalid:
+            reason = truncate(escape_unprintable(str(invalid)))
+            raise ValueFault(f"{op} takes a regular expression, not {describe(pattern)}: {reason}") from None
+
+    return body
+
+
+def _kind_test(kind: str, type_: str, class_: type, doc: str) -> Predicate:
+    return _test(f":is_{kind}", (type_,), lambda _op, value: type(value) is class_, doc)
+
+
 def _member(args: tuple[Value, ...]) -> Solutions:
     (sequence,) = args
     return [(item,) for item in dict.fromkeys(sequence.items)] if isinstance(sequence, List) else _FAILS
@@ -81,6 +105,34 @@ def _match_cons(args: tuple[Value, ...]) -> Solutions:
     if isinstance(sequence, List) and sequence.items:
         return ((sequence.items[0], List(sequence.items[1:])),)
     return _FAILS
+
+
+def _match_index(args: tuple[Value, ...]) -> Solutions:
+    sequence, index = args
+    value = _step(sequence, index) if isinstance(sequence, List) else None
+    return _FAILS if value is None else ((value,),)
+
+
+def _enumerate(args: tuple[Value, ...]) -> Solutions:
+    (sequence,) = args
+    return list(enumerate(sequence.items)) if isinstance(sequence, List) else _FAILS
+
+
+def _match_path(args: tuple[Value, ...]) -> Solutions:
+    value, path = args
+    found: Value | None = value
+    for step in path.items if isinstance(path, List) else (None,):
+        if found is None or step is None:
+            return _FAILS
+        found = _step(found, step)
+    return _FAILS if found is None else ((found,),)
+
+
+def _step(value: Value, step: Value) -> Value | None:
+    """Return the element at an index, the value of a key or the field of a label; None if there is none."""
+    if isinstance(value, List):
+        return value.items[step] if type(step) is int and 0 <= step < len(value.items) else None
+    return value.get(step) if isinstance(value, Map | Struct) else None
 
 
 def _match_pair(args: tuple[Value, ...]) -> Solutions:
@@ -124,6 +176,7 @@ _TEXTS: Final = ("/string", "/string")
 _INTERVALS: Final = ("fn:Pair(/time, /time)",) * 2
 _BOOL: Final = "fn:Union(fn:Singleton(/true), fn:Singleton(/false))"
 _L: Final = "fn:List(X)"
+_PATH: Final = ("/any", "fn:List(/any)", "/any")
 
 _ENTRIES: Final = (
     _test(":lt", _ORDERED, _comparison(lt), "The first is less; also written <."),
@@ -148,8 +201,27 @@ _ENTRIES: Final = (
     _test(":string:starts_with", _TEXTS, _text_test(str.startswith), "A text starts with another."),
     _test(":string:ends_with", _TEXTS, _text_test(str.endswith), "A text ends with another."),
     _test(":string:contains", _TEXTS, _text_test(str.__contains__), "A text has another somewhere."),
+    _test(":string:has_word", _TEXTS, _search(regex.has_word), "A text has a whole word or phrase, in any case."),
+    _test(":string:matches", _TEXTS, _search(regex.searches), "A part of a text matches a regular expression."),
+    _kind_test("string", "/string", str, "The value is a string."),
+    _kind_test("number", "/number", int, "The value is a whole number."),
+    _kind_test("float64", "/float64", Float, "The value is a float64."),
+    _kind_test("name", "/name", Name, "The value is a name; /true, /false and /null are."),
+    _kind_test("bytes", "/bytes", Bytes, "The value is a byte string."),
+    _kind_test("time", "/time", Time, "The value is a time."),
+    _kind_test("duration", "/duration", Duration, "The value is a duration."),
+    _kind_test("list", "fn:List(/any)", List, "The value is a list."),
+    _kind_test("map", "fn:Map(/any, /any)", Map, "The value is a map, as JSON objects are."),
+    _kind_test("struct", "fn:Struct()", Struct, "The value is a struct."),
+    _kind_test("pair", "fn:Pair(/any, /any)", Pair, "The value is a pair."),
+    _test(
+        ":is_null", ("fn:Singleton(/null)",), lambda _op, value: value is NULL, "The value is /null, as JSON null is."
+    ),
     _test(":filter", (_BOOL,), lambda _op, value: value is TRUE, "The value is /true."),
     Predicate(":list:member", "-+", ("X", _L), _member, "Each element of a list, once."),
+    Predicate(":list:enumerate", "+--", (_L, "/number", "X"), _enumerate, "Each index, from 0, and its element."),
+    Predicate(":match_index", "++-", (_L, "/number", "X"), _match_index, "The element at an index, from 0."),
+    Predicate(":match_path", "++-", _PATH, _match_path, "The value at a list of keys, labels and indices."),
     Predicate(":match_cons", "+--", (_L, "X", _L), _match_cons, "First element and rest."),
     _test(":match_nil", (_L,), lambda _op, list_: isinstance(list_, List) and not list_.items, "The list is empty."),
     Predicate(":match_pair", "+--", ("fn:Pair(X, Y)", "X", "Y"), _match_pair, "The two parts of a pair."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import reduce
 from typing import Final
 
@@ -149,6 +150,20 @@ def _replace(op: str, text: Value, old: Value, new: Value, count: Value) -> Valu
     return whole.replace(old_text, new_text, times)
 
 
+def _case(convert: Callable[[str], str]) -> Callable[[str, Value], Value]:
+    def body(op: str, value: Value) -> Value:
+        text = convert(string(op, value))  # upper case may be longer: "ß" becomes "SS"
+        _check_length(op, len(text))
+        return text
+
+    return body
+
+
+def _split_text(op: str, text: Value, separator: Value) -> Value:
+    whole, between = string(op, text), string(op, separator)
+    return List(tuple(whole.split(between) if between else whole))
+
+
 def _float_to_string(op: str, value: Value) -> Value:
     return float_text(floating(op, value))
 
@@ -172,6 +187,16 @@ STRINGS: Final[tuple[Function, ...]] = (
         _S,
         _replace,
         "The text with the first n occurrences of old replaced by new; all of them if n is negative.",
+    ),
+    pure("fn:string:lower", (_S,), _S, _case(str.lower), "The text in lower case."),
+    pure("fn:string:upper", (_S,), _S, _case(str.upper), "The text in upper case."),
+    pure("fn:string:len", (_S,), "/number", lambda op, text: len(string(op, text)), "How many characters it has."),
+    pure(
+        "fn:string:split",
+        (_S, _S),
+        "fn:List(/string)",
+        _split_text,
+        "The parts of a text between the separators; its characters if the separator is empty.",
     ),
     pure("fn:number:to_string", ("/number",), _S, lambda op, value: str(number(op, value)), "The number in decimal."),
     pure("fn:float64:to_string", ("/float64",), _S, _float_to_string, "The shortest text that reads back."),

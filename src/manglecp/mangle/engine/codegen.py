@@ -589,7 +589,8 @@ class Generator(Code):
             text, pattern = (self._operand(arg) for arg in args)
             if name == ":string:contains":
                 return f"{pattern} in {text}"
-            return f"{text}.{'startswith' if name == ':string:starts_with' else 'endswith'}({pattern})"
+            if name in (":string:starts_with", ":string:ends_with"):
+                return f"{text}.{name.removeprefix(':string:').replace('_', '')}({pattern})"
         return None
 
     def _operand(self, term: Term) -> str:

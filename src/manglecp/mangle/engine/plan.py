@@ -57,6 +57,7 @@ _TOTAL: Final[Mapping[str, str]] = {
     "fn:minus": "number",
     "fn:mult": "number",
     "fn:list:len": "list",
+    "fn:string:len": "string",
     "fn:number:to_string": "number",
     "fn:float64:to_string": "float64",
     "fn:name:to_string": "name",
@@ -70,8 +71,11 @@ _TOTAL: Final[Mapping[str, str]] = {
     "fn:time:to_unix_nanos": "time",
     "fn:time:now": "",  # it has no arguments
 }
+_SEARCHES: Final = frozenset({":string:has_word", ":string:matches"})  # raise for long texts and invalid patterns
 _NEVER_RAISE: Final = frozenset(
-    {":list:member", ":match_cons", ":match_nil", ":match_pair", ":match_entry", ":match_field", ":filter"}
+    name
+    for name in PREDICATES
+    if name == ":filter" or (name.startswith((":is_", ":list:", ":match_")) and name != ":match_prefix")
 )
 
 
@@ -106,10 +110,14 @@ class KindInference:
             return not (arg_kinds[0] == arg_kinds[1] and len(arg_kinds[0]) == 1 and arg_kinds[0] <= ORDERABLE)
         if name == ":match_prefix":
             return arg_kinds[1] != {"name"}
-        if name.startswith(":string:"):
+        if name.startswith(":string:") and name not in _SEARCHES:
             return arg_kinds[1] != {"string"}
         param_kinds = [kinds_of(type_) for type_ in signature(PREDICATES[name].params)]
-        return name.startswith(":interval:") or not all(map(frozenset.issubset, arg_kinds, param_kinds))
+        return (
+            name.startswith(":interval:")
+            or name in _SEARCHES
+            or not all(map(frozenset.issubset, arg_kinds, param_kinds))
+        )
 
     def _time_can_raise(self, premise: Literal) -> bool:
         bounds = [] if premise.annotation is None else list(bound_variables(premise.annotation.bounds))

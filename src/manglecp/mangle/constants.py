@@ -1,0 +1,104 @@
+"""Checks at load the constants that every evaluation would refuse: texts of times, durations and regular expressions.
+
+A constant is followed through equalities, and from a fact of the program through one premise, unless an earlier premise
+shares a variable with it and may so exclude the fact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from manglecp.base.diagnostic import Diagnostic
+from manglecp.mangle import printer
+from manglecp.mangle.builtins import FUNCTIONS, PREDICATES
+from manglecp.mangle.errors import ValueFault
+from manglecp.mangle.matching import evaluate_term, mentions_now, unify
+from manglecp.mangle.syntax import (
+    Apply,
+    Equality,
+    Key,
+    Literal,
+    Term,
+    Variable,
+    premise_variables,
+    subterms,
+    term_variables,
+)
+from manglecp.mangle.values import Value
+
+if TYPE_CHECKING:
+    from manglecp.mangle.program import GivenFact, Rule
+
+_PARSERS: Final = frozenset({"fn:time:parse_rfc3339", "fn:time:parse_civil", "fn:duration:parse"})
+_MATCHES: Final = ":string:matches"
+_Row: TypeAlias = dict[str, Value]
+_Call: TypeAlias = tuple[int, str, Sequence[Term], Apply | Literal]  # position of its premise, name, arguments, itself
+
+
+def check_constants(rules: Iterable[Rule], facts: Iterable[GivenFact]) -> list[Diagnostic]:
+    calls = [(rule, call) for rule in rules for call in _calls(rule)]
+    facts_by_key: dict[Key, list[GivenFact]] = {}
+    for fact in facts if calls else ():
+        facts_by_key.setdefault(fact.key, []).append(fact)
+    return [diagnostic for rule, call in calls for diagnostic in _check_call(rule, call, facts_by_key)]
+
+
+def _calls(rule: Rule) -> Iterator[_Call]:
+    lets = [let.expression for transform in rule.clause.transforms for let in transform.lets]
+    places: list[Sequence[Term]] = [
+        (premise.left, premise.right) if isinstance(premise, Equality) else premise.atom.args
+        for premise in rule.premises
+    ]
+    for position, terms in enumerate([*places, [*rule.head.args, *lets]]):
+        for term in subterms(*terms):
+            if isinstance(term, Apply) and term.function in _PARSERS:
+                yield position, term.function, term.args, term
+    for position, premise in enumerate(rule.premises):
+        if isinstance(premise, Literal) and premise.atom.predicate == _MATCHES:
+            yield position, _MATCHES, ("", premise.atom.args[1]), premise
+
+
+def _check_call(rule: Rule, call: _Call, facts: Mapping[Key, list[GivenFact]]) -> Iterator[Diagnostic]:
+    position, name, args, node = call
+    if any(map(mentions_now, args)):
+        return
+    for row, fact in _rows(rule, position, {v.name for v in term_variables(*args)}, facts):
+        try:
+            values = tuple(evaluate_term(arg, row, now=0) for arg in args)
+        except ValueFault:
+            continue  # of another function
+        if not all(type(value) is str for value in values):
+            continue  # as for every function, a value of another kind is an error of the evaluation
+        try:
+            _ = PREDICATES[name].solve(values) if name in PREDICATES else FUNCTIONS[name].call(values, 0)
+        except ValueFault as fault:
+            message, clause, span = str(fault), rule.clause, node.span
+            if fact is not None:
+                message, clause, span = f"{message}; a rule of {rule.head.predicate} reads it", fact.clause, None
+            yield Diagnostic("analysis", message, span or clause.span, printer.clause(clause))
+
+
+def _rows(
+    rule: Rule, position: int, wanted: set[str], facts: Mapping[Key, list[GivenFact]]
+) -> Iterator[tuple[_Row, GivenFact | None]]:
+    """Yield rows of known values of the variables, and the fact that they are from."""
+    row: _Row = {}
+    earlier = rule.premises[:position]
+    for premise in earlier:
+        if isinstance(premise, Equality) and not premise.negated:
+            for side, other in ((premise.left, premise.right), (premise.right, premise.left)):
+                if isinstance(side, Variable) and not isinstance(other, Variable | Apply):
+                    row[side.name] = other
+    unknown = wanted - row.keys()
+    if not unknown:
+        yield row, None
+    for premise in earlier if unknown else ():
+        own = {v.name for v in premise_variables(premise) if not v.anonymous}
+        if not isinstance(premise, Literal) or premise.negated or premise.timed or not unknown <= own:
+            continue
+        others = {v.name for other in earlier if other is not premise for v in premise_variables(other)}
+        if own.isdisjoint(others) and not any(isinstance(arg, Apply) for arg in premise.atom.args):
+            for fact in facts.get(premise.atom.key, ()):
+                if fact.args is not None and (found := unify(list(premise.atom.args), fact.args, row, 0)) is not None:
+                    yield found, fact
