@@ -23,7 +23,7 @@ from manglecp.mangle.explain.candidates import Candidates, intervals_for
 from manglecp.mangle.explain.instances import Absence, free_ends
 from manglecp.mangle.explain.proof import NOTHING, AssumedFacts, MinimalSets, Prover
 from manglecp.mangle.explain.shape import Shape
-from manglecp.mangle.explain.solver import row_key
+from manglecp.mangle.explain.solver import DeadlineExceeded, row_key
 from manglecp.mangle.facts import Args, Fact, Interval, TimedArgs, coalesce
 from manglecp.mangle.matching import Matcher, Row, evaluate_term
 from manglecp.mangle.program import DependencyClosure, retracting_premises
@@ -347,8 +347,9 @@ class Abduction:
 
     def _solve(self, premise: Premise, row: Row, raw: RawKey) -> list[Row]:
         try:
-            with self.solver.reading_raw(raw):
-                rows = self.solver.solve(premise, row)
+            rows = list(self.solver.solutions(premise, row, raw))
+        except DeadlineExceeded:
+            raise
         except (ValueFault, EvalError):
             return []
         max_rows = self.candidates.max_rows

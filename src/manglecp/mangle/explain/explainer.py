@@ -10,8 +10,7 @@ from manglecp.mangle.engine.model import EvaluatedModel
 from manglecp.mangle.explain.candidates import Candidates
 from manglecp.mangle.explain.coverage import Coverage, RuleUsage, UnusedFact
 from manglecp.mangle.explain.instances import Instances
-from manglecp.mangle.explain.proof import Alternatives, Proof, Prover, Supports
-from manglecp.mangle.explain.search import TooWide
+from manglecp.mangle.explain.proof import Alternatives, Proof, Prover, Supports, TooWide
 from manglecp.mangle.explain.shape import RuleRef, Shape, bindings_json, filled_in, premise_text, unifies, with_bindings
 from manglecp.mangle.explain.solver import furthest, read_goal, row_key
 from manglecp.mangle.explain.unlock import MAX_TRIES, Unlock
@@ -41,12 +40,11 @@ def _blocked(instances: Instances, shape: Shape, goal: Fact) -> BlockedRule:
     assert start is not None  # the head unifies
     # If all of the head is fixed, no row satisfies all premises, and one that satisfies all but the last suffices.
     target = len(rule.premises) - (0 if shape.leaves_open(shape.fixable) else 1)
-    with solver.reading_raw(solver.raw_key_of(rule)):
-        depth, row = furthest(solver, rule, start, MAX_ROWS, target)
+    depth, row = furthest(solver, rule, start, MAX_ROWS, target)
     if depth < len(rule.premises):
         return BlockedRule(shape.ref, premise_text(shape.as_written(depth), row), shape.by_first_occurrence(row))
     # Every premise holds, but the derived fact differs from the goal.
-    rows = solver.body(rule, start) if rule.clause.aggregates else [row]
+    rows = list(solver.rows(rule, start)) if rule.clause.aggregates else [row]
     derived = min(instances.apply_transforms(rule, rows), key=lambda d: row_key(d.row))
     row = derived.row if rule.clause.aggregates else {**start, **derived.row}
     return BlockedRule(shape.ref, _difference(instances, rule, row, goal), shape.by_first_occurrence(row))
@@ -116,7 +114,7 @@ class Explainer:
     def __init__(self, model: EvaluatedModel) -> None:
         self.model = model
         self._prover = Prover(model)
-        self._usage = RuleUsage(self._prover.instances)
+        self._usage = RuleUsage(self._prover.solver)
 
     def set_deadline(self, deadline: float | None) -> None:
         """Set the deadline (on the monotonic clock) after which explanations raise LimitError; None for no deadline."""

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, TypeAlias
 from manglecp.mangle.declarations import FactAcceptor
 from manglecp.mangle.engine.model import EvaluatedModel
 from manglecp.mangle.explain.instances import Absence, Demand, Instance, Instances, Option, all_covers, helpful_facts
-from manglecp.mangle.explain.search import FEW_INSTANCES, LEAF, Choice, Search, TooWide
+from manglecp.mangle.explain.search import LEAF, Choice, Search
 from manglecp.mangle.explain.shape import RuleRef, bindings_json, with_bindings
 from manglecp.mangle.explain.solver import ModelSolver
 from manglecp.mangle.facts import Fact
@@ -34,6 +34,7 @@ class Node:
     bindings: Mapping[str, Value] = field(default_factory=dict)
     premises: tuple[Node, ...] = ()
     ground: Fact | None = field(default=None, repr=False)  # None for an absence
+    omitted: int = 0  # rows of an aggregate that hold too and are left out
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,6 +69,8 @@ class Proof:
             target.update(
                 fact=node.fact, origin=node.origin, rule=rule, bindings=bindings_json(node.bindings), premises=[]
             )
+            if node.omitted:
+                target["omitted_rows"] = node.omitted
             if cut_repeated and node.premises and node in seen:
                 target["repeated"] = True
                 continue
@@ -95,6 +98,8 @@ class Proof:
             yield with_bindings(f"{margin}{node.fact}{mark}", node.bindings)
             if node.rule is not None:
                 yield f"{' ' * len(margin)}  by {node.rule.text_with_place}"
+            if node.omitted:
+                yield f"{' ' * len(margin)}  and {node.omitted} more rows"
             work += [(premise, depth + 1) for premise in reversed(node.premises)]
 
 
@@ -138,25 +143,12 @@ class Prover:
         prover._nodes = {}
         return prover
 
-    def prove(self, facts: list[Fact]) -> None:
-        """Find the best proofs, or any proofs if there are too many instances."""
-        try:
-            self.search.prove(facts)
-        except TooWide:
-            if self.search.using is not None:
-                return  # with restricted leaves there may be no proof at all
-            for max_per_rule in (FEW_INSTANCES, None):
-                if any(fact not in self.search.best for fact in facts):
-                    search = Search(self.solver, self.instances, best=self.search.best, max_per_rule=max_per_rule)
-                    search.max_instances = None
-                    search.prove(facts)
-
     def proof(self, goal: Fact) -> Proof | None:
         """Return the proof; None if the fact does not hold or cannot be proved from the permitted leaves."""
         if not self.solver.contains(goal):
             return None
         option = self.option(goal)
-        self.prove(list(option.facts))
+        self.search.prove(option.facts)
         chosen = self.search.cheapest([option])
         if not chosen:
             return None  # not from these leaves
@@ -204,7 +196,7 @@ class Prover:
             return Node(fact.text, "derived", premises=tuple(premises.values()), ground=fact)
         shape = instance.shape
         bindings = shape.by_first_occurrence(instance.row)
-        return Node(fact.text, "derived", shape.ref, bindings, tuple(premises.values()), fact)
+        return Node(fact.text, "derived", shape.ref, bindings, tuple(premises.values()), fact, instance.omitted)
 
 
 AssumedFacts: TypeAlias = frozenset[Fact]
@@ -261,6 +253,10 @@ MAX_INSTANCES: Final = 20_000  # in one search for sets
 MAX_COVERS: Final = 1_000  # of the interval that a premise demands
 
 
+class TooWide(Exception):
+    """There are more instances than the limit."""
+
+
 @dataclass(frozen=True, slots=True)
 class Alternatives:
     """Minimal sets of given facts, each sorted by text, smallest first."""
@@ -298,11 +294,12 @@ class Supports:
             if fact in self._sets:
                 continue
             self._sets[fact] = MinimalSets([frozenset({fact})] if self.search.solver.is_given(fact) else ())
-            instances = self.search.expand(fact)
+            instances, is_all = self.search.expand(fact, MAX_INSTANCES)
             count += len(instances)
-            if count > MAX_INSTANCES:
+            if count > MAX_INSTANCES or not is_all:
                 raise TooWide
             for instance in instances:
+                self.complete &= not instance.omitted
                 for other in instance.facts():
                     readers.setdefault(other, {})[fact] = None
                     stack.append(other)
@@ -318,7 +315,7 @@ class Supports:
         """Add the sets that its instances give to a fact; return whether there are new ones."""
         sets = self._sets[fact]
         changed = False
-        for instance in self.search.expand(fact):
+        for instance in self.search.expand(fact, MAX_INSTANCES)[0]:
             for new in self._sets_of_instance(instance):
                 if len(sets) >= self.limit and not any(new <= old for old in sets):
                     self.complete = self.complete and any(old <= new for old in sets)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import heapq
+import itertools
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
 from time import monotonic
-from typing import NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.source import Source, Span
@@ -19,7 +20,7 @@ from manglecp.mangle.model import Facts, Index, Relation
 from manglecp.mangle.naive import Call, NaiveEvaluation, Solving, distinct_rows
 from manglecp.mangle.parser import parse_premise
 from manglecp.mangle.program import Program, Rule
-from manglecp.mangle.syntax import Apply, Clause, Key, Literal, Premise, Variable
+from manglecp.mangle.syntax import Apply, Clause, Key, Literal, Premise, Term, Variable
 from manglecp.mangle.values import INT_MAX, INT_MIN, order_key
 
 
@@ -80,24 +81,37 @@ def read_goal(fact: str | Fact, program: Program, now: int) -> Fact:
     return fact._replace(interval=(INT_MIN, INT_MAX)) if always else fact
 
 
-# Look-ups use persistent indexes, and consecutive plain look-ups are joined in the cheapest order. Everything else, in
-# particular temporal premises, keeps its place in ``rule.premises``, which the result depends on.
+class DeadlineExceeded(LimitError):
+    """The deadline of explanations has passed."""
+
+
+class _Reading(NamedTuple):
+    """How one premise is solved, kept with the premise so that its id is not reused."""
+
+    premise: Premise
+    is_stored: bool  # reads a relation, rather than a test or a call
+    is_plain: bool  # a positive look-up without times and functions; consecutive ones may run in any order
+    is_distinct: bool  # different facts extend a row differently
+    names: tuple[str, ...]  # its argument variables
+
+
 class ModelSolver(NaiveEvaluation):
-    """The naive evaluator over a finished model."""
+    """The interpreter over a finished model, with persistent indexes.
+
+    ``raw`` is a predicate whose intervals are read before coalescing: see :meth:`raw_key_of`.
+    """
 
     def __init__(self, model: EvaluatedModel) -> None:
         super().__init__(model.program, model.now, model.limits)
         self.model = model
-        self.deadline: float | None = None  # on the monotonic clock; a look-up after it raises LimitError
-        self.raw_key: Key | None = None  # the predicate whose intervals are read before coalescing
+        self.deadline: float | None = None  # on the monotonic clock; a look-up after it raises DeadlineExceeded
         self._recursive = {key for c in model.program.components if c.recursive for key in c.predicates}
         self._indexes: dict[tuple[Key, bool, tuple[int, ...]], Index] = {}
-        self._matchers: dict[tuple[int, tuple[bool, ...]], tuple[Matcher, Index]] = {}
-        self._names: dict[int, tuple[Premise, tuple[str, ...]]] = {}  # variables of a premise, by its id
-        self._blocks: dict[int, list[tuple[Premise, ...]]] = {}  # see _premise_blocks, by the id of a rule
+        self._matchers: dict[tuple[int, bool, tuple[bool, ...]], tuple[Matcher, Index]] = {}
+        self._readings: dict[int, _Reading] = {}  # by the id of a premise
 
     def relation(self, key: Key) -> Relation:
-        """Return the facts of a predicate as the naive evaluator reads them, for deferred and merge predicates."""
+        """Return the facts of a predicate as the interpreter reads them, for deferred and merge predicates."""
         relation = self.relations.get(key)
         if relation is None:
             relation = self.relations[key] = Relation()
@@ -143,123 +157,105 @@ class ModelSolver(NaiveEvaluation):
 
         return self._drive(call())
 
-    def is_stored(self, premise: Premise) -> bool:
-        """Return whether the premise reads a relation, rather than a test or a call."""
-        if not isinstance(premise, Literal) or premise.atom.predicate.startswith(":"):
-            return False
-        return not self.predicate(premise.atom.key).deferred
+    def reading(self, premise: Premise) -> _Reading:
+        reading = self._readings.get(id(premise))
+        if reading is None:
+            is_stored = is_plain = is_temporal = False
+            args: tuple[Term, ...] = ()
+            if isinstance(premise, Literal) and not premise.atom.predicate.startswith(":"):
+                predicate, args = self.predicate(premise.atom.key), premise.atom.args
+                is_stored, is_temporal = not predicate.deferred, predicate.temporal
+                has_functions = any(isinstance(arg, Apply) for arg in args)
+                is_plain = is_stored and not premise.negated and not premise.timed and not has_functions
+            names = tuple(arg.name for arg in args if isinstance(arg, Variable))
+            is_distinct = is_plain and "_" not in names and not is_temporal
+            reading = self._readings[id(premise)] = _Reading(premise, is_stored, is_plain, is_distinct, names)
+        return reading
 
-    def look_up(self, premise: Literal, row: Row) -> tuple[Matcher, Facts]:
+    def check_deadline(self) -> None:
+        if self.deadline is not None and monotonic() > self.deadline:
+            raise DeadlineExceeded(self.limits.seconds or 0, self.limits.seconds or 0, "seconds")
+
+    def look_up(self, premise: Literal, row: Row, raw: Key | None = None) -> tuple[Matcher, Facts]:
         """Return a matcher of the premise, and the facts that agree with the values that ``row`` knows."""
-        if self.deadline is not None and monotonic() > self.deadline:  # here, because every search makes look-ups
-            raise LimitError(self.limits.seconds or 0, self.limits.seconds or 0, "seconds")
-        premise_names = self._names.get(id(premise))
-        if premise_names is None:
-            names = tuple(arg.name for arg in premise.atom.args if isinstance(arg, Variable))
-            premise_names = self._names[id(premise)] = (premise, names)  # held, so that its id is not reused
-        cache_key = (id(premise), tuple([name in row for name in premise_names[1]]))
-        cached = self._matchers.get(cache_key) if self.raw_key is None else None
+        self.check_deadline()  # here, because every search makes look-ups
+        is_raw = premise.atom.key == raw
+        cache_key = (id(premise), is_raw, tuple([name in row for name in self.reading(premise).names]))
+        cached = self._matchers.get(cache_key)
         if cached is None:
             matcher = Matcher(premise, row, self.now)
-            raw = premise.atom.key == self.raw_key
-            cached = matcher, self.index(premise.atom.key, tuple(i for i, _ in matcher.known), raw=raw)
-            if self.raw_key is None:
-                self._matchers[cache_key] = cached
+            index = self.index(premise.atom.key, tuple(i for i, _ in matcher.known), raw=is_raw)
+            cached = self._matchers[cache_key] = matcher, index
         matcher, index = cached
         return matcher, index.get(matcher.key(row), ())
 
     def _solve(self, premise: Premise, rows: list[Row]) -> Solving:
-        if not rows or not self.is_stored(premise):
+        if not rows or not self.reading(premise).is_stored:
             return (yield from super()._solve(premise, rows))
-        assert isinstance(premise, Literal)
-        solved: list[Row] = []
-        for row in rows:
-            matches = self._matches(premise, row)
-            if not premise.negated:
-                solved.extend(matches)
-            elif next(matches, None) is None:
-                solved.append(row)
-        return solved
+        return [extended for row in rows for extended in self._matches(premise, row)]  # type: ignore[arg-type]
 
-    def _matches(self, premise: Literal, row: Row) -> Iterator[Row]:
-        matcher, facts = self.look_up(premise, row)
-        return (extended for args, interval in facts if (extended := matcher.match(row, args, interval)) is not None)
+    def _matches(self, premise: Literal, row: Row, raw: Key | None = None, limit: int | None = None) -> Iterator[Row]:
+        matcher, facts = self.look_up(premise, row, raw)
+        if limit is not None and len(facts) > 1:
+            facts = least_facts(facts, limit)
+        matches = (m for args, interval in facts if (m := matcher.match(row, args, interval)) is not None)
+        if not premise.negated:
+            yield from matches
+        elif next(matches, None) is None:
+            yield row
 
-    def can_solve(self, premise: Literal, row: Row) -> bool:
-        if self.is_stored(premise):
-            return next(self._matches(premise, row), None) is not None
-        return bool(self.solve(premise, row))
-
-    def solve(self, premise: Premise, row: Row) -> list[Row]:
-        return self._drive(self._solve(premise, [row]))
+    def solutions(self, premise: Premise, row: Row, raw: Key | None = None, limit: int | None = None) -> Iterable[Row]:
+        """Return the extensions of a row that satisfy a premise; with ``limit`` those by the least facts, in order."""
+        if self.reading(premise).is_stored:
+            return self._matches(premise, row, raw, limit)  # type: ignore[arg-type]
+        return self._drive(super()._solve(premise, [row]))
 
     def raw_key_of(self, rule: Rule) -> Key | None:
         """Return the key of a temporal, recursive head, whose intervals the rule reads before coalescing; else None."""
         key = rule.head.key
         return key if self.predicate(key).temporal and key in self._recursive else None
 
-    @contextmanager
-    def reading_raw(self, key: Key | None) -> Iterator[None]:
-        """Read the intervals of this predicate before coalescing, in the ``with`` block."""
-        before, self.raw_key = self.raw_key, key
-        try:
-            yield
-        finally:
-            self.raw_key = before
+    def rows(self, rule: Rule, start: Row, limit: int | None = None) -> Iterator[Row]:
+        """Yield the rows that satisfy every premise, before transforms; with ``limit`` at most so many, in order.
 
-    def body(self, rule: Rule, row: Row) -> list[Row]:
-        """Return the rows that satisfy every premise, before transforms."""
-        rows = [row]
-        with self.reading_raw(self.raw_key_of(rule)):
-            for block in self._premise_blocks(rule):
-                try:
-                    rows = self._join(block, rows) if len(block) > 1 else self._drive(self._solve(block[0], rows))
-                except ValueFault as fault:
-                    raise self.error_at(str(fault), block[0].span, rule.clause) from None
-                if not rows:
-                    break
-                if not self.rows_are_facts(rule):
-                    rows = distinct_rows(rows)
-        return rows
+        Of consecutive plain look-ups, the one with the fewest facts runs first. Everything else, in particular a
+        temporal premise, keeps its place, which the result depends on.
+        """
+        raw, keeps_duplicates = self.raw_key_of(rule), self.rows_are_facts(rule)
 
-    def _premise_blocks(self, rule: Rule) -> list[tuple[Premise, ...]]:
-        """Group the premises in their order; consecutive plain look-ups form one block."""
-        blocks = self._blocks.get(id(rule))
-        if blocks is None:
-            blocks = self._blocks[id(rule)] = []
-            extends_block = False
-            for premise in rule.premises:
-                is_plain = self._is_plain_look_up(premise)
-                if is_plain and extends_block:
-                    blocks[-1] += (premise,)
-                else:
-                    blocks.append((premise,))
-                extends_block = is_plain
-        return blocks
-
-    def _is_plain_look_up(self, premise: Premise) -> bool:
-        if not isinstance(premise, Literal) or not self.is_stored(premise) or premise.negated or premise.timed:
-            return False
-        return not any(isinstance(arg, Apply) for arg in premise.atom.args)
-
-    def _join(self, block: Iterable[Premise], rows: list[Row]) -> list[Row]:
-        """Join the premise with the fewest candidates first, chosen anew for each row."""
-        stack: list[tuple[Row, tuple[Literal, ...]]] = [(row, tuple(block)) for row in rows]  # type: ignore[arg-type]
-        joined: list[Row] = []
-        while stack:
-            row, premises = stack.pop()
+        def extend(row: Row, premises: tuple[Premise, ...]) -> Iterator[Row]:
             if not premises:
-                joined.append(row)
-                continue
-            look_ups = [self.look_up(premise, row) for premise in premises]
-            fewest = min(range(len(premises)), key=lambda i: len(look_ups[i][1]))
-            other_premises = premises[:fewest] + premises[fewest + 1 :]
-            matcher, facts = look_ups[fewest]
-            for args, interval in facts:
-                extended = matcher.match(row, args, interval)
-                if extended is not None:
-                    stack.append((extended, other_premises))
-        return joined
+                yield row
+                return
+            first = 0
+            if len(premises) > 1 and self.reading(premises[1]).is_plain:
+                run = itertools.takewhile(lambda premise: self.reading(premise).is_plain, premises)
+                sizes = [len(self.look_up(premise, row, raw)[1]) for premise in run]  # type: ignore[arg-type]
+                first = sizes.index(min(sizes)) if sizes else 0
+            rest = premises[:first] + premises[first + 1 :]
+            solutions = self.solutions(premises[first], row, raw, limit)
+            if not keeps_duplicates and not self.reading(premises[first]).is_distinct:
+                solutions = distinct_rows(list(solutions))
+            for extended in solutions:
+                yield from extend(extended, rest)
+
+        try:
+            yield from itertools.islice(extend(start, rule.premises), limit)
+        except ValueFault as fault:
+            raise self.error_at(str(fault), rule.clause.span, rule.clause) from None
+
+
+def least_facts(facts: Facts, limit: int) -> list[TimedArgs]:
+    """Return the least facts in the order of values."""
+    try:
+        return heapq.nsmallest(limit, facts)  # strings and numbers compare fast
+    except TypeError:
+        return heapq.nsmallest(limit, facts, key=timed_order)
+
+
+def timed_order(timed: TimedArgs) -> tuple[object, ...]:
+    args, interval = timed
+    return [order_key(value) for value in args], interval or ()
 
 
 def index_by(positions: tuple[int, ...], facts: Iterable[TimedArgs]) -> dict[Args, list[TimedArgs]]:
@@ -269,12 +265,15 @@ def index_by(positions: tuple[int, ...], facts: Iterable[TimedArgs]) -> dict[Arg
     return index
 
 
+MAX_FACTS: Final = 1_000  # of one premise that the search for the furthest premise tries
+
+
 def furthest(solver: ModelSolver, rule: Rule, start: Row, max_rows: int, target: int | None = None) -> tuple[int, Row]:
     """Return how many of the first premises can be satisfied together, and the least row that satisfies them.
 
     Searches depth first, in the order of values, at most ``max_rows`` rows, up to ``target`` premises (default: all).
     """
-    premises = rule.premises
+    premises, raw = rule.premises, solver.raw_key_of(rule)
     target = len(premises) if target is None else target
     deepest, best_row = 0, start
     stack: list[Iterator[Row]] = [iter([start])]
@@ -290,14 +289,18 @@ def furthest(solver: ModelSolver, rule: Rule, start: Row, max_rows: int, target:
             deepest, best_row = depth, row
         if deepest >= target:
             break
-        stack.append(iter(sorted(satisfying_rows(solver, premises[depth], row), key=row_key)))
+        stack.append(iter(sorted(satisfying_rows(solver, premises[depth], row, raw, MAX_FACTS), key=row_key)))
     return deepest, best_row
 
 
-def satisfying_rows(solver: ModelSolver, premise: Premise, row: Row) -> list[Row]:
+def satisfying_rows(
+    solver: ModelSolver, premise: Premise, row: Row, raw: Key | None = None, limit: int | None = None
+) -> list[Row]:
     """Return the rows that satisfy a premise; none if one of its terms has no value."""
     try:
-        return list(solver.solve(premise, row))
+        return list(solver.solutions(premise, row, raw, limit))
+    except DeadlineExceeded:
+        raise
     except (ValueFault, EvalError):
         return []
 
