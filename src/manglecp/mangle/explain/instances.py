@@ -176,7 +176,7 @@ class DerivedRow:
     members: tuple[Row, ...]  # a single one without an aggregation
 
 
-MAX_GROUP_ROWS: Final = 20  # of an aggregate whose proof shows them; the others are counted
+MAX_GROUP_ROWS: Final = 10  # of an aggregate whose proof shows them; the others are counted
 MAX_GROUP_LEAVES: Final = 100  # if the rows are facts without rules
 
 
@@ -201,7 +201,7 @@ class Instances:
             start = shape.fix(shape.worth_fixing, fixed_values)
             if start is None:
                 continue
-            if shape.leaves_open(shape.worth_fixing) or shape.rule.clause.aggregates:
+            if shape.is_open:
                 cached = self._cache.get((id(shape), fixed_values))
                 if cached is None:
                     cached = self._cache[id(shape), fixed_values] = self.derivations(shape, start)

@@ -9,9 +9,10 @@ import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
+from zlib import crc32
 
 from manglecp.mangle.declarations import Merge
-from manglecp.mangle.explain.instances import Absence, Instance, Instances, Option, cheapest_cover
+from manglecp.mangle.explain.instances import Absence, Ground, Instance, Instances, Option, cheapest_cover
 from manglecp.mangle.explain.solver import ModelSolver, index_by, row_key
 from manglecp.mangle.facts import Args, Fact, TimedArgs
 from manglecp.mangle.model import Index, Relation, program_facts
@@ -89,11 +90,11 @@ class Replay(ModelSolver):
 # The best proof has the fewest leaves, then the least height, then the least text. Facts are expanded into instances,
 # breadth first from the goal; then costs are settled per component, bottom-up, by Knuth's generalisation of Dijkstra's
 # algorithm. An instance costs more than each premise, so proofs are well-founded under recursion. Leaves count as often
-# as they are used; counting each once would be NP-hard. If WORK instances do not suffice to expand everything, the best
-# proof from these instances is taken; if there is none, the work is doubled.
+# as they are used; counting each once would be NP-hard. If WORK instances are not all, the best proof from these is taken;
+# if there is none, instances are expanded depth first until there is one.
 Chosen: TypeAlias = tuple[Fact, ...] | Absence  # the facts that satisfy a positive premise, or a negated premise
 
-WORK: Final = 256  # instances
+WORK: Final = 128  # instances
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,6 @@ class Search:
         self.instances = instances
         self.using = using
         self.best: dict[Fact, Choice] = {}  # of every proved fact
-        self.work = WORK
         self.text: Callable[[Fact], str] = functools.cache(operator.attrgetter("text"))
         self._expanded: dict[Fact, tuple[list[Instance], bool]] = {}  # the instances of facts, and whether all
         self._unprovable: set[Fact] = set()
@@ -147,20 +147,23 @@ class Search:
 
     def prove(self, goals: Collection[Fact]) -> None:
         """Settle the goals and what they rest on. A fact without an entry in ``best`` cannot be proved."""
-        work = self.work
-        while True:
-            by_component: dict[int, list[Fact]] = {}
-            expanded, is_whole = self._expand(goals, work)
-            for fact in expanded:
-                by_component.setdefault(self.component_of(fact.key), []).append(fact)
-            for number in sorted(by_component):
-                self._settle(number, by_component[number])
-                self._prove_from_replay(number, [fact for fact in by_component[number] if fact not in self.best])
-            if is_whole:
-                self._unprovable.update(fact for fact in expanded if fact not in self.best)
-            if is_whole or all(goal in self.best for goal in goals):
-                return
-            work *= 2
+        limit = WORK
+        expanded, is_whole = self._expand(goals, limit)
+        self._settle_all(expanded)
+        while not is_whole and any(goal not in self.best for goal in goals):
+            expanded, is_whole = self._dive(goals, limit)
+            self._settle_all(expanded)
+            limit *= 2
+        if is_whole:
+            self._unprovable.update(fact for fact in expanded if fact not in self.best)
+
+    def _settle_all(self, facts: Iterable[Fact]) -> None:
+        by_component: dict[int, list[Fact]] = {}
+        for fact in facts:
+            by_component.setdefault(self.component_of(fact.key), []).append(fact)
+        for number in sorted(by_component):
+            self._settle(number, by_component[number])
+            self._prove_from_replay(number, [fact for fact in by_component[number] if fact not in self.best])
 
     def is_leaf(self, fact: Fact) -> bool:
         """Return whether the fact is given and may be used; then it needs no proof, even if rules derive it."""
@@ -179,16 +182,12 @@ class Search:
         return expanded
 
     def _expand(self, goals: Iterable[Fact], work: int) -> tuple[list[Fact], bool]:
-        """Expand the goals and what they rest on, as far as the work allows; return the facts and whether that is all.
-
-        Facts of one distance from the goals are expanded in the order of their texts if the work does not suffice.
-        """
+        """Expand the goals and what they rest on, breadth first; return the expanded facts and whether these are all."""
         expanded: dict[Fact, None] = {}
         distant = dict.fromkeys(goals)
         is_whole = True
         while distant:
-            known = (expanded, self._unprovable, self.best)
-            layer = [fact for fact in distant if not any(fact in facts for facts in known) and not self.is_leaf(fact)]
+            layer = [fact for fact in distant if fact not in expanded and self._is_open(fact)]
             if len(layer) > work:
                 layer.sort(key=self.text)
             distant = {}
@@ -202,6 +201,53 @@ class Search:
                 for instance in instances:
                     distant.update(dict.fromkeys(instance.facts()))
         return list(expanded), is_whole
+
+    def _is_open(self, fact: Fact) -> bool:
+        return fact not in self.best and fact not in self._unprovable and not self.is_leaf(fact)
+
+    def _dive(self, goals: Iterable[Fact], limit: int) -> tuple[list[Fact], bool]:
+        """Expand depth first until the goals have proofs; return the expanded facts and whether these are all."""
+        expanded: dict[Fact, None] = {}
+        proved: set[Fact] = set()
+        waiting: dict[Fact, list[tuple[Fact, dict[int, Ground]]]] = {}  # by fact: heads, with the grounds they lack
+        is_whole = True
+
+        def is_met(ground: Ground) -> bool:
+            options = () if isinstance(ground, Absence) else ground.options
+            return not options or any(
+                (any if option.demand.whole is None else all)(f in proved or not self._is_open(f) for f in option.facts)
+                for option in options
+            )
+
+        stack = [(goal, goal) for goal in goals]  # facts, each with the fact that needs it
+        while stack:
+            fact, reader = stack.pop()
+            if fact in expanded or fact in proved or reader in proved or not self._is_open(fact):
+                continue
+            instances, is_all = self.expand(fact, limit)
+            is_whole &= is_all
+            expanded[fact] = None
+            needed: dict[Fact, None] = {}
+            for instance in instances:
+                lacking = {i: ground for i, ground in enumerate(instance.grounds) if not is_met(ground)}
+                if not lacking:
+                    needed, newly_proved = {}, [fact]
+                    while newly_proved:
+                        done = newly_proved.pop()
+                        proved.add(done)
+                        for head, lacked in waiting.pop(done, ()):
+                            for i in [i for i, ground in lacked.items() if is_met(ground)]:
+                                del lacked[i]
+                            if not lacked and head not in proved:
+                                newly_proved.append(head)
+                    break
+                for ground in lacking.values():
+                    for other in (f for option in ground.options for f in option.facts):  # type: ignore[union-attr]
+                        waiting.setdefault(other, []).append((fact, lacking))
+                        needed[other] = None
+            # In the order of a hash, so that no order of names makes long detours.
+            stack += [(other, fact) for other in sorted(needed, key=lambda f: crc32(self.text(f).encode()))]
+        return list(expanded), is_whole and not proved.issuperset(goals)
 
     def _settle(self, number: int, facts: list[Fact]) -> None:
         """Find the best proofs of the facts of one component, the cheapest first."""

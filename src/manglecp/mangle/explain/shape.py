@@ -196,6 +196,10 @@ class Shape:
         """Return whether, with these positions fixed, arguments or an interval remain to be compared after the body."""
         return len(positions) < len(self.rule.head.args) or self.predicate.temporal
 
+    @cached_property
+    def is_open(self) -> bool:
+        return self.leaves_open(self.worth_fixing)
+
     def fix(self, positions: Iterable[int], values: Iterable[object]) -> Row | None:
         """Return the initial row with these values of the head; None if the head cannot have them."""
         patterns: list[syntax.Term] = [self.rule.head.args[i] for i in positions]

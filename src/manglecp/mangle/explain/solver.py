@@ -92,7 +92,6 @@ class _Reading(NamedTuple):
     is_stored: bool  # reads a relation, rather than a test or a call
     is_plain: bool  # a positive look-up without times and functions; consecutive ones may run in any order
     is_distinct: bool  # different facts extend a row differently
-    names: tuple[str, ...]  # its argument variables
 
 
 class ModelSolver(NaiveEvaluation):
@@ -105,10 +104,11 @@ class ModelSolver(NaiveEvaluation):
         super().__init__(model.program, model.now, model.limits)
         self.model = model
         self.deadline: float | None = None  # on the monotonic clock; a look-up after it raises DeadlineExceeded
-        self._recursive = {key for c in model.program.components if c.recursive for key in c.predicates}
         self._indexes: dict[tuple[Key, bool, tuple[int, ...]], Index] = {}
-        self._matchers: dict[tuple[int, bool, tuple[bool, ...]], tuple[Matcher, Index]] = {}
+        self._matchers: dict[tuple[int, Key | None, tuple[str, ...]], tuple[Matcher, Index]] = {}
         self._readings: dict[int, _Reading] = {}  # by the id of a premise
+        recursive = (key for c in model.program.components if c.recursive for key in c.predicates)
+        self._raw_keys = {key for key in recursive if self.predicate(key).temporal}
 
     def relation(self, key: Key) -> Relation:
         """Return the facts of a predicate as the interpreter reads them, for deferred and merge predicates."""
@@ -167,9 +167,9 @@ class ModelSolver(NaiveEvaluation):
                 is_stored, is_temporal = not predicate.deferred, predicate.temporal
                 has_functions = any(isinstance(arg, Apply) for arg in args)
                 is_plain = is_stored and not premise.negated and not premise.timed and not has_functions
-            names = tuple(arg.name for arg in args if isinstance(arg, Variable))
-            is_distinct = is_plain and "_" not in names and not is_temporal
-            reading = self._readings[id(premise)] = _Reading(premise, is_stored, is_plain, is_distinct, names)
+            has_wildcards = any(isinstance(arg, Variable) and arg.anonymous for arg in args)
+            is_distinct = is_plain and not has_wildcards and not is_temporal
+            reading = self._readings[id(premise)] = _Reading(premise, is_stored, is_plain, is_distinct)
         return reading
 
     def check_deadline(self) -> None:
@@ -178,13 +178,14 @@ class ModelSolver(NaiveEvaluation):
 
     def look_up(self, premise: Literal, row: Row, raw: Key | None = None) -> tuple[Matcher, Facts]:
         """Return a matcher of the premise, and the facts that agree with the values that ``row`` knows."""
-        self.check_deadline()  # here, because every search makes look-ups
-        is_raw = premise.atom.key == raw
-        cache_key = (id(premise), is_raw, tuple([name in row for name in self.reading(premise).names]))
+        if self.deadline is not None:  # here, because every search makes look-ups
+            self.check_deadline()
+        cache_key = (id(premise), raw, tuple(row))
         cached = self._matchers.get(cache_key)
         if cached is None:
             matcher = Matcher(premise, row, self.now)
-            index = self.index(premise.atom.key, tuple(i for i, _ in matcher.known), raw=is_raw)
+            positions = tuple(i for i, _ in matcher.known)
+            index = self.index(premise.atom.key, positions, raw=premise.atom.key == raw)
             cached = self._matchers[cache_key] = matcher, index
         matcher, index = cached
         return matcher, index.get(matcher.key(row), ())
@@ -212,8 +213,7 @@ class ModelSolver(NaiveEvaluation):
 
     def raw_key_of(self, rule: Rule) -> Key | None:
         """Return the key of a temporal, recursive head, whose intervals the rule reads before coalescing; else None."""
-        key = rule.head.key
-        return key if self.predicate(key).temporal and key in self._recursive else None
+        return rule.head.key if rule.head.key in self._raw_keys else None
 
     def rows(self, rule: Rule, start: Row, limit: int | None = None) -> Iterator[Row]:
         """Yield the rows that satisfy every premise, before transforms; with ``limit`` at most so many, in order.
@@ -221,28 +221,26 @@ class ModelSolver(NaiveEvaluation):
         Of consecutive plain look-ups, the one with the fewest facts runs first. Everything else, in particular a
         temporal premise, keeps its place, which the result depends on.
         """
-        raw, keeps_duplicates = self.raw_key_of(rule), self.rows_are_facts(rule)
-
-        def extend(row: Row, premises: tuple[Premise, ...]) -> Iterator[Row]:
-            if not premises:
-                yield row
-                return
-            first = 0
-            if len(premises) > 1 and self.reading(premises[1]).is_plain:
-                run = itertools.takewhile(lambda premise: self.reading(premise).is_plain, premises)
-                sizes = [len(self.look_up(premise, row, raw)[1]) for premise in run]  # type: ignore[arg-type]
-                first = sizes.index(min(sizes)) if sizes else 0
-            rest = premises[:first] + premises[first + 1 :]
-            solutions = self.solutions(premises[first], row, raw, limit)
-            if not keeps_duplicates and not self.reading(premises[first]).is_distinct:
-                solutions = distinct_rows(list(solutions))
-            for extended in solutions:
-                yield from extend(extended, rest)
-
         try:
-            yield from itertools.islice(extend(start, rule.premises), limit)
+            yield from itertools.islice(self._extend(rule, start, rule.premises, limit), limit)
         except ValueFault as fault:
             raise self.error_at(str(fault), rule.clause.span, rule.clause) from None
+
+    def _extend(self, rule: Rule, row: Row, premises: tuple[Premise, ...], limit: int | None) -> Iterator[Row]:
+        raw, first = self.raw_key_of(rule), 0
+        if len(premises) > 1 and self.reading(premises[1]).is_plain:
+            run = itertools.takewhile(lambda premise: self.reading(premise).is_plain, premises)
+            sizes = [len(self.look_up(premise, row, raw)[1]) for premise in run]  # type: ignore[arg-type]
+            first = sizes.index(min(sizes)) if sizes else 0
+        solutions = self.solutions(premises[first], row, raw, limit)
+        if not self.reading(premises[first]).is_distinct and not self.rows_are_facts(rule):
+            solutions = distinct_rows(list(solutions))
+        if len(premises) == 1:
+            yield from solutions
+            return
+        rest = premises[:first] + premises[first + 1 :]
+        for extended in solutions:
+            yield from self._extend(rule, extended, rest, limit)
 
 
 def least_facts(facts: Facts, limit: int) -> list[TimedArgs]:
