@@ -23,9 +23,10 @@ from manglecp.mangle.explain.candidates import Candidates, intervals_for
 from manglecp.mangle.explain.instances import Absence, free_ends
 from manglecp.mangle.explain.proof import NOTHING, AssumedFacts, MinimalSets, Prover
 from manglecp.mangle.explain.shape import Shape
-from manglecp.mangle.explain.solver import DeadlineExceeded, row_key
+from manglecp.mangle.explain.solver import row_key, satisfying_rows
 from manglecp.mangle.facts import Args, Fact, Interval, TimedArgs, coalesce
 from manglecp.mangle.matching import Matcher, Row, evaluate_term
+from manglecp.mangle.naive import distinct_rows
 from manglecp.mangle.program import DependencyClosure, retracting_premises
 from manglecp.mangle.syntax import (
     Apply,
@@ -43,6 +44,7 @@ from manglecp.mangle.values import Value
 
 Pattern: TypeAlias = tuple[Value | None, ...]  # the known arguments of a fact; None for unknown ones
 RawKey: TypeAlias = Key | None  # the predicate that a rule reads as derived, not coalesced; see raw_key_of
+MAX_RANKED: Final = 1_000  # facts of one premise that are ranked; of more, only some are read
 FINAL_STEPS: Final = 10_000  # to collect partial results after all steps are spent
 
 
@@ -223,9 +225,9 @@ class Abduction:
 
     def _row_removers(self, shape: Shape, start: Row) -> set[Key]:
         """Return the predicates whose new facts could remove rows of a body."""
-        negated_by_key = {p.atom.key: p.negated for p in shape.rule.premises if isinstance(p, Literal)}
-        removers = self.dependencies.needs(key for key, negated in negated_by_key.items() if negated)
-        removers = removers.union(*map(self.dependencies.retracting, negated_by_key))
+        literals = [premise for _, premise in shape.relation_premises]
+        removers = self.dependencies.needs(premise.atom.key for premise in literals if premise.negated)
+        removers = removers.union(*(self.dependencies.retracting(premise.atom.key) for premise in literals))
         if self.candidates.keys.isdisjoint(removers):
             return removers
         instances = self.prover.instances
@@ -346,12 +348,20 @@ class Abduction:
         return [{**row, **extension} for extension in self._solved_rows[cache_key]]
 
     def _solve(self, premise: Premise, row: Row, raw: RawKey) -> list[Row]:
-        try:
-            rows = list(self.solver.solutions(premise, row, raw))
-        except DeadlineExceeded:
-            raise
-        except (ValueFault, EvalError):
-            return []
+        max_rows, preferred = self.candidates.max_rows, self.candidates.preferred
+        if max_rows is not None and self.solver.reading(premise).is_plain and isinstance(premise, Literal):
+            matcher, facts = self.solver.look_up(premise, row, raw)
+            if len(facts) > MAX_RANKED:
+                names = [arg.name for _, arg in matcher.free if not arg.anonymous]
+                starts = [{**row, name: value} for name in names for value in preferred]
+                rows = [found for start in starts for found in self.solver.solutions(premise, start, raw, max_rows)]
+                rows = [{name: found[name] for name in (*row, *names)} for found in rows]
+                self.exhausted = True
+                return self._preferred(distinct_rows([*rows, *self.solver.solutions(premise, row, raw, max_rows)]))
+        return self._preferred(satisfying_rows(self.solver, premise, row, raw))
+
+    def _preferred(self, rows: list[Row]) -> list[Row]:
+        """Return the rows with the most preferred values, if there are too many."""
         max_rows = self.candidates.max_rows
         if max_rows is None or len(rows) <= max_rows:
             return rows

@@ -13,6 +13,7 @@ from manglecp.mangle.explain.instances import demand, free_ends
 from manglecp.mangle.explain.proof import Prover
 from manglecp.mangle.facts import Args, Fact, Interval, is_nonempty_interval
 from manglecp.mangle.matching import Row, evaluate_term, window
+from manglecp.mangle.model import Facts
 from manglecp.mangle.program import Rule
 from manglecp.mangle.syntax import Apply, Equality, Key, Literal, Premise, Term, Variable, subterms
 from manglecp.mangle.types import ANY, conforms
@@ -141,7 +142,7 @@ def _parts(value: Value) -> Iterable[Value]:
 
 MAX_SESSION_FACTS: Final = 1_000  # of the caller, whose values are preferred
 MAX_ROWS: Final = 20  # rows per premise, and sampled values per column
-MAX_SAMPLED_FACTS: Final = 100_000  # larger relations are not sampled
+MAX_SAMPLED_FACTS: Final = 5_000  # of larger relations, only the least facts are sampled
 ANYTHING: Final = "\ufdd0any value"  # wildcard for any string; begins with a noncharacter, which no program uses
 ANY_NAME: Final = Name("/any_value")
 _WILDCARDS: Final = (ANYTHING, ANY_NAME)
@@ -213,9 +214,9 @@ class Assertable(Candidates):
 
     def _sample_column(self, key: Key, position: int) -> Iterator[Value]:
         """Yield some values of a column, and the neighbours of numbers, because a comparison may exclude the number."""
-        rows = self.solver.index(key, ()).get((), ())
+        rows: Facts = self.solver.index(key, ()).get((), ())
         if len(rows) > MAX_SAMPLED_FACTS:
-            return
+            rows = self.solver.least_facts(rows, MAX_ROWS)
         for value in heapq.nsmallest(MAX_ROWS, {args[position] for args, _ in rows}, key=order_key):
             yield value
             if type(value) is int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from time import monotonic
 from typing import Final, NamedTuple, NoReturn
 
@@ -81,6 +81,9 @@ def read_goal(fact: str | Fact, program: Program, now: int) -> Fact:
     return fact._replace(interval=(INT_MIN, INT_MAX)) if always else fact
 
 
+MAX_FACTS: Final = 1_000  # of one premise that the search for the furthest premise tries
+
+
 class DeadlineExceeded(LimitError):
     """The deadline of explanations has passed."""
 
@@ -107,6 +110,7 @@ class ModelSolver(NaiveEvaluation):
         self._indexes: dict[tuple[Key, bool, tuple[int, ...]], Index] = {}
         self._matchers: dict[tuple[int, Key | None, tuple[str, ...]], tuple[Matcher, Index]] = {}
         self._readings: dict[int, _Reading] = {}  # by the id of a premise
+        self._least: dict[int, tuple[Facts, Sequence[TimedArgs]]] = {}  # see least_facts
         recursive = (key for c in model.program.components if c.recursive for key in c.predicates)
         self._raw_keys = {key for key in recursive if self.predicate(key).temporal}
 
@@ -198,7 +202,7 @@ class ModelSolver(NaiveEvaluation):
     def _matches(self, premise: Literal, row: Row, raw: Key | None = None, limit: int | None = None) -> Iterator[Row]:
         matcher, facts = self.look_up(premise, row, raw)
         if limit is not None and len(facts) > 1:
-            facts = least_facts(facts, limit)
+            facts = self.least_facts(facts, limit)
         matches = (m for args, interval in facts if (m := matcher.match(row, args, interval)) is not None)
         if not premise.negated:
             yield from matches
@@ -210,6 +214,18 @@ class ModelSolver(NaiveEvaluation):
         if self.reading(premise).is_stored:
             return self._matches(premise, row, raw, limit)  # type: ignore[arg-type]
         return self._drive(super()._solve(premise, [row]))
+
+    def least_facts(self, facts: Facts, limit: int) -> list[TimedArgs]:
+        """Return the least facts of an index entry in the order of values, memoised."""
+        held, least = self._least.get(id(facts), (facts, ()))
+        if len(least) < min(limit, len(held)):
+            count = max(limit, MAX_FACTS)
+            try:
+                least = heapq.nsmallest(count, facts)  # strings and numbers compare fast
+            except TypeError:
+                least = heapq.nsmallest(count, facts, key=timed_order)
+            self._least[id(facts)] = facts, least  # held, so that its id is not reused
+        return [*least[:limit]]
 
     def raw_key_of(self, rule: Rule) -> Key | None:
         """Return the key of a temporal, recursive head, whose intervals the rule reads before coalescing; else None."""
@@ -243,14 +259,6 @@ class ModelSolver(NaiveEvaluation):
             yield from self._extend(rule, extended, rest, limit)
 
 
-def least_facts(facts: Facts, limit: int) -> list[TimedArgs]:
-    """Return the least facts in the order of values."""
-    try:
-        return heapq.nsmallest(limit, facts)  # strings and numbers compare fast
-    except TypeError:
-        return heapq.nsmallest(limit, facts, key=timed_order)
-
-
 def timed_order(timed: TimedArgs) -> tuple[object, ...]:
     args, interval = timed
     return [order_key(value) for value in args], interval or ()
@@ -261,9 +269,6 @@ def index_by(positions: tuple[int, ...], facts: Iterable[TimedArgs]) -> dict[Arg
     for fact in facts:
         index.setdefault(tuple([fact[0][i] for i in positions]), []).append(fact)
     return index
-
-
-MAX_FACTS: Final = 1_000  # of one premise that the search for the furthest premise tries
 
 
 def furthest(solver: ModelSolver, rule: Rule, start: Row, max_rows: int, target: int | None = None) -> tuple[int, Row]:
