@@ -121,9 +121,13 @@ def test_what_would_unlock(family: str, seeds: range) -> None:
                 continue
             answer = explainer.why_not(goal)
             found = sorted(sorted(fact.text for fact in facts) for facts in answer.would_unlock)
+            if not expected:  # values that occur nowhere may help
+                assert all(oracles.holds(text + "".join(f"{fact}.\n" for fact in facts), goal) for facts in found)
+                assert not (found and answer.complete)
+                compared += 1
+                continue
             assert same(found, expected), f"{family} {seed}: {goal}\n{text}\nfound {found}\nexpected {expected}"
-            if expected:
-                assert answer.complete
+            assert answer.complete
             assert len(answer.blocked) <= len(result.program.rules)
             compared += 1
     assert compared >= len(seeds)

@@ -20,14 +20,22 @@ from manglecp.mangle.types import ANY, conforms
 from manglecp.mangle.values import INT_MAX, INT_MIN, Float, List, Map, Name, Pair, Struct, Time, Value, order_key
 
 
+MAX_VALUE_FACTS: Final = 1_000  # of one predicate, whose values are candidates
+FRESH: Final[tuple[Value, ...]] = ("new 1", "new 2", Name("/new/1"), Name("/new/2"))  # values that occur nowhere
+
+
 class Candidates:
-    """The facts that abduction may assume."""
+    """The facts that abduction may assume, over the constants that occur; with ``fresh``, also over some others."""
 
     max_rows: int | None = None  # limit of rows per premise; rows with preferred values come first
     preferred: frozenset[Value] = frozenset()
 
-    def __init__(self, prover: Prover, goal: Fact, addable: Collection[Key] | None = None) -> None:
+    def __init__(
+        self, prover: Prover, goal: Fact, addable: Collection[Key] | None = None, *, fresh: bool = False
+    ) -> None:
         self.solver = prover.solver
+        self.fresh = fresh  # whether values that occur nowhere are used too
+        self.chose_values = False  # whether values of an argument were enumerated: then others could succeed
         self.goal = goal
         self.keys = frozenset(self._keys_without_rules() if addable is None else addable)
         self.smallest: set[Fact] = set()  # facts with the smallest interval that satisfies some premise
@@ -49,15 +57,27 @@ class Candidates:
             if value not in constants:
                 constants.add(value)
                 stack += _parts(value)
+        if self.fresh:
+            constants.update(
+                n for v in [*constants] if type(v) is int for n in (v - 1, v + 1) if INT_MIN <= n <= INT_MAX
+            )
         return tuple(sorted(constants, key=order_key))
 
     def _values(self) -> Iterator[Value]:
         yield from self.goal.args
+        if self.fresh:
+            yield from FRESH
         solver = self.solver
-        for key in solver.program.predicates:
-            for args, interval in solver.model.derived(key):
-                if solver.is_given(Fact(key[0], args, interval)):
+        for key, predicate in solver.program.predicates.items():
+            if key not in solver.rules and not predicate.deferred:
+                facts: Facts = solver.index(key, ()).get((), ())
+                self.chose_values |= len(facts) > MAX_VALUE_FACTS
+                for args, _ in facts if len(facts) <= MAX_VALUE_FACTS else solver.least_facts(facts, MAX_VALUE_FACTS):
                     yield from args
+            else:
+                for args, interval in solver.model.derived(key):
+                    if solver.is_given(Fact(key[0], args, interval)):
+                        yield from args
         for fact in solver.program.facts:
             yield from fact.values(solver.now)
         for rule in solver.program.rules:
@@ -80,6 +100,7 @@ class Candidates:
 
     def column(self, key: Key, position: int, *, interchangeable: bool = False) -> tuple[Value, ...]:  # noqa: ARG002
         """Return the candidate values of an argument. ``interchangeable`` if only this premise uses the value."""
+        self.chose_values = True
         values = self._columns.get((key, position))
         if values is None:
             types = [row[position] for row in self.solver.predicate(key).rows] or [ANY]

@@ -13,7 +13,7 @@ from manglecp.mangle.explain.instances import Instances
 from manglecp.mangle.explain.proof import Alternatives, Proof, Prover, Supports, TooWide
 from manglecp.mangle.explain.shape import RuleRef, Shape, bindings_json, filled_in, premise_text, unifies, with_bindings
 from manglecp.mangle.explain.solver import furthest, read_goal, row_key
-from manglecp.mangle.explain.unlock import MAX_TRIES, Unlock
+from manglecp.mangle.explain.unlock import MAX_TRIES, Unlock, Unlocked
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.matching import Row
 from manglecp.mangle.printer import interval_text, value_text
@@ -21,7 +21,8 @@ from manglecp.mangle.program import Rule
 from manglecp.mangle.syntax import Key
 from manglecp.mangle.values import Value
 
-MAX_ROWS: Final = 100_000  # in the search for the furthest premise
+MAX_ROWS: Final = 10_000  # in the search for the furthest premise
+MAX_FRESH_SETS: Final = 4  # with values that occur nowhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +151,16 @@ class Explainer:
         """Return the failing premise of each rule, and the smallest sets of facts that would make the fact hold.
 
         Facts of the predicates ``over`` may be added, by default those without rules. At most ``tries`` sets are
-        evaluated.
+        evaluated. Values are the constants that occur and, if these do not suffice, their neighbours and new ones.
         """
         goal = self.read(fact)
-        unlocked = Unlock(self._prover, goal, Candidates(self._prover, goal, over), max_tries=tries).run()
+        candidates = Candidates(self._prover, goal, over)
+        search = Unlock(self._prover, goal, candidates, max_tries=tries)
+        unlocked = search.run()
+        if not unlocked.sets and candidates.chose_values:
+            others = Candidates(self._prover, goal, over, fresh=True)
+            unlocked = Unlock(self._prover, goal, others, max_tries=max(search.tries_left, 0)).run()
+            unlocked = Unlocked(unlocked.sets[:MAX_FRESH_SETS], complete=False)  # other values could succeed too
         shapes = () if unlocked.sets == ((),) else self._prover.instances.shapes.get(goal.key, ())
         unifying = [shape for shape in shapes if unifies(shape.rule.head, goal.args)]
         blocked = tuple(_blocked(self._prover.instances, shape, goal) for shape in unifying)

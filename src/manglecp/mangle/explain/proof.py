@@ -202,43 +202,26 @@ class Prover:
 AssumedFacts: TypeAlias = frozenset[Fact]
 
 NOTHING: Final[AssumedFacts] = frozenset()
-_NO_SETS: Final[frozenset[AssumedFacts]] = frozenset()
 
 
 class MinimalSets:
     """Sets of assumed facts, none of which contains another."""
 
-    __slots__ = ("_by_fact", "_sets")
+    __slots__ = ("_sets",)
 
     def __init__(self, sets: Iterable[AssumedFacts] = ()) -> None:
         self._sets: dict[AssumedFacts, None] = {}
-        self._by_fact: dict[Fact, set[AssumedFacts]] = {}
         for facts in sets:
             self.add(facts)
 
     def add(self, new: AssumedFacts) -> bool:
         """Add a set, unless it contains one that is here; drop those that contain it. Return whether it was added."""
-        if new in self._sets or self._contains_old(new):
+        if any(map(new.issuperset, self._sets)):
             return False
-        for old in self._containing(new):
+        for old in [old for old in self._sets if new < old]:
             del self._sets[old]
-            for fact in old:
-                self._by_fact[fact].discard(old)
         self._sets[new] = None
-        for fact in new:
-            self._by_fact.setdefault(fact, set()).add(new)
         return True
-
-    def _contains_old(self, new: AssumedFacts) -> bool:
-        if NOTHING in self._sets:
-            return True
-        return any(old <= new for fact in new for old in self._by_fact.get(fact, ()))
-
-    def _containing(self, new: AssumedFacts) -> list[AssumedFacts]:
-        if not new:
-            return list(self._sets)
-        candidates = min((self._by_fact.get(fact, _NO_SETS) for fact in new), key=len)
-        return [old for old in candidates if new <= old]
 
     def __iter__(self) -> Iterator[AssumedFacts]:
         return iter(tuple(self._sets))

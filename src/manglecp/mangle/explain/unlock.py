@@ -22,7 +22,7 @@ from manglecp.mangle.explain.abduction import Abduction, BudgetExhausted, Effort
 from manglecp.mangle.explain.candidates import Assertable, Candidates
 from manglecp.mangle.explain.proof import NOTHING, AssumedFacts, MinimalSets, Prover
 from manglecp.mangle.explain.shape import Shape
-from manglecp.mangle.explain.solver import ModelSolver, furthest, satisfying_rows
+from manglecp.mangle.explain.solver import DeadlineExceeded, ModelSolver, furthest, satisfying_rows
 from manglecp.mangle.facts import Fact, Interval
 from manglecp.mangle.matching import Row
 from manglecp.mangle.printer import instant_text
@@ -31,7 +31,7 @@ from manglecp.mangle.syntax import Annotation, Atom, Clause, Key, Literal, Premi
 from manglecp.mangle.values import INT_MAX, INT_MIN, Time
 
 MAX_FACTS: Final = 3  # in a set
-MAX_TRIES: Final = 10_000  # evaluations of the program with a set
+MAX_TRIES: Final = 1_000  # evaluations of the program with a set
 MAX_TRIES_OF_CALLERS: Final = 200  # in Probe.unlock
 STEPS_PER_TRY: Final = 10  # of abduction: its limit of steps is this times the limit of tries
 MAX_NEW_FACTS: Final = 50_000  # that one try may derive beyond the model
@@ -78,7 +78,7 @@ class Unlock:
                 if self.exhausted:
                     self.complete = self.complete and self._try_every_set_of(size, unlocking)
                     self.larger = True
-            except BudgetExhausted:
+            except (BudgetExhausted, DeadlineExceeded):
                 self.complete = False
             if unlocking or not self.complete:
                 break
