@@ -20,14 +20,14 @@ from typing import Final, NamedTuple, TypeAlias
 
 from manglecp.mangle.errors import EvalError, ValueFault
 from manglecp.mangle.explain.candidates import Candidates, intervals_for
-from manglecp.mangle.explain.instances import Absence, free_ends
+from manglecp.mangle.explain.instances import free_ends
 from manglecp.mangle.explain.proof import NOTHING, AssumedFacts, MinimalSets, Prover
 from manglecp.mangle.explain.shape import Shape
 from manglecp.mangle.explain.solver import row_key, satisfying_rows
 from manglecp.mangle.facts import Args, Fact, Interval, TimedArgs, coalesce
 from manglecp.mangle.matching import Matcher, Row, evaluate_term
 from manglecp.mangle.naive import distinct_rows
-from manglecp.mangle.program import DependencyClosure, retracting_premises
+from manglecp.mangle.program import DependencyClosure
 from manglecp.mangle.syntax import (
     Apply,
     Equality,
@@ -216,57 +216,18 @@ class Abduction:
                 else:
                     changed |= self._conclude(table, shape, start, state)
             if unpredictable:  # rows of its group may also disappear
-                self._add_retractions(self._row_removers(shape, start), NOTHING, progress)
+                self._add_retractions(self._row_removers(shape), NOTHING, progress)
         if merge is not None:
             self._add_retractions(self.dependencies.retracting(table.key), NOTHING, progress)
         for assumed in progress:
             changed |= table.progress.add(assumed)
         return changed
 
-    def _row_removers(self, shape: Shape, start: Row) -> set[Key]:
+    def _row_removers(self, shape: Shape) -> set[Key]:
         """Return the predicates whose new facts could remove rows of a body."""
         literals = [premise for _, premise in shape.relation_premises]
         removers = self.dependencies.needs(premise.atom.key for premise in literals if premise.negated)
-        removers = removers.union(*(self.dependencies.retracting(premise.atom.key) for premise in literals))
-        if self.candidates.keys.isdisjoint(removers):
-            return removers
-        instances = self.prover.instances
-        try:
-            rows = [derived for rows in instances.derivations(shape, start).values() for derived in rows]
-        except EvalError:
-            return removers
-        removers = set()
-        for derived in rows:
-            instance = instances.instance(shape, derived, start)
-            absent = [ground.literal.atom.key for ground in instance.grounds if isinstance(ground, Absence)]
-            removers = removers.union(self.dependencies.needs(absent), *map(self._retractors, instance.facts()))
-        return removers
-
-    def _negation_enablers(self, premise: Literal, row: Row) -> set[Key]:
-        """Return the predicates whose new facts could make a negation hold that fails now."""
-        key = premise.atom.key
-        enablers = self.dependencies.retracting(key)
-        if self.candidates.keys.isdisjoint(enablers) or self.solver.predicate(key).deferred:
-            return enablers
-        matcher, facts = self.solver.look_up(premise, row)
-        matching = [Fact(key[0], *fact) for fact in facts if matcher.match(row, *fact) is not None]
-        return self._retractors(min(matching, key=lambda fact: fact.text)) if matching else enablers
-
-    def _retractors(self, fact: Fact) -> set[Key]:
-        """Return the predicates whose new facts could retract a fact.
-
-        A fact disappears only if all its proofs are lost, so it suffices to examine one.
-        """
-        proof = self.prover.proof(fact)
-        if proof is None:
-            return self.dependencies.retracting(fact.key)
-        retractors: set[Key] = set()
-        for node in proof.nodes():
-            if node.ground is not None and self.solver.predicate(node.ground.key).merge is not None:
-                retractors |= self.dependencies.retracting(node.ground.key)
-            if node.rule is not None:
-                retractors |= self.dependencies.needs(retracting_premises(node.rule.clause))
-        return retractors
+        return removers.union(*(self.dependencies.retracting(premise.atom.key) for premise in literals))
 
     def _add_retractions(self, keys: set[Key], assumed: AssumedFacts, progress: MinimalSets) -> None:
         """Add to ``progress`` the assumed facts with each fact of these predicates that may be added."""
@@ -320,7 +281,7 @@ class Abduction:
             if not premise.negated:
                 yield from self._assume_premise(premise, ready, raw, progress)
             elif not rows:
-                self._add_retractions(self._negation_enablers(premise, ready.row), ready.assumed, progress)
+                self._add_retractions(self.dependencies.retracting(premise.atom.key), ready.assumed, progress)
 
     def _needed(self, premise: Premise, row: Row) -> set[str]:
         """Return the variables that need a value before the premise is solved."""

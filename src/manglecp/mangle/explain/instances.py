@@ -176,7 +176,8 @@ class DerivedRow:
     members: tuple[Row, ...]  # a single one without an aggregation
 
 
-MAX_GROUP_ROWS: Final = 10  # of an aggregate whose proof shows them; the others are counted
+SMALL_GROUP: Final = 20  # rows of an aggregate, all of which are in a proof
+MAX_GROUP_ROWS: Final = 5  # of a larger group that a proof shows; the others are counted
 MAX_GROUP_LEAVES: Final = 100  # if the rows are facts without rules
 
 
@@ -187,6 +188,7 @@ class Instances:
         self.solver = solver
         self.every_row = every_row
         self.shapes = shapes_of(solver.program)
+        self._live: dict[Key, list[Shape]] = {}
         self._cache: dict[tuple[int, Args], Mapping[TimedArgs, list[DerivedRow]]] = {}
 
     def of(self, fact: Fact, limit: int | None = None) -> tuple[list[Instance], bool]:
@@ -196,7 +198,7 @@ class Instances:
         """
         instances: list[Instance] = []
         complete = True
-        for shape in self.shapes.get(fact.key, ()):
+        for shape in self._live_shapes(fact.key):
             fixed_values = tuple([fact.args[i] for i in shape.worth_fixing])
             start = shape.fix(shape.worth_fixing, fixed_values)
             if start is None:
@@ -213,6 +215,18 @@ class Instances:
                 derived = self.apply_transforms(shape.rule, rows)
             instances += [self.instance(shape, one, start) for one in derived]
         return instances, complete
+
+    def _live_shapes(self, key: Key) -> list[Shape]:
+        """Return the rules of a predicate without those that need facts of an empty relation."""
+        shapes = self._live.get(key)
+        if shapes is None:
+            needed = self.solver.reading
+            shapes = self._live[key] = [
+                shape
+                for shape in self.shapes.get(key, ())
+                if all(self.solver.has_facts(p.atom.key) for _, p in shape.relation_premises if needed(p).is_plain)
+            ]
+        return shapes
 
     def derivations(self, shape: Shape, start: Row) -> Mapping[TimedArgs, list[DerivedRow]]:
         """Return the facts that a rule derives from rows that extend ``start``, each with these rows."""
@@ -260,9 +274,10 @@ class Instances:
         row = derived.row if shape.rule.clause.aggregates else {**start, **derived.row}
         if len(derived.members) == 1:
             return Instance(shape, row, tuple(self.grounds(shape, derived.members[0], start)))
-        limit = MAX_GROUP_LEAVES if self.solver.rules.keys().isdisjoint(shape.premise_keys) else MAX_GROUP_ROWS
-        limit = len(derived.members) if self.every_row else limit
-        omitted = max(len(derived.members) - limit, 0)
+        limit = len(derived.members)
+        if limit > SMALL_GROUP and not self.every_row:
+            has_rules = not self.solver.rules.keys().isdisjoint(shape.premise_keys)
+            limit = min(limit, MAX_GROUP_ROWS if has_rules else MAX_GROUP_LEAVES)
         counts_facts = self.solver.rows_are_facts(shape.rule)
         members = distinct_rows(list(derived.members)) if counts_facts else derived.members
         grounds: Sequence[Ground] = [
@@ -273,7 +288,7 @@ class Instances:
                 o: Support(g.literal, g.row, (o,)) for g in grounds if isinstance(g, Support) for o in g.options
             }
             grounds = [*by_option.values()][:limit]
-        return Instance(shape, row, tuple(grounds), omitted)
+        return Instance(shape, row, tuple(grounds), len(derived.members) - limit)
 
     def grounds(self, shape: Shape, row: Row, start: Row) -> Iterator[Ground]:
         """Yield what satisfies each premise, in written order; built-in tests are left out."""
