@@ -119,7 +119,7 @@ class Scanned:
     def __init__(self, facts: list[Fact]) -> None:
         self.facts = facts
 
-    def begin(self, predicates: Any) -> list[Fact]:
+    def begin(self, _: Any) -> list[Fact]:
         return self.facts
 
 

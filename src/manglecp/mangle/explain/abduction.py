@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from time import monotonic
 from typing import Final, NamedTuple, TypeAlias
 
 from manglecp.mangle.errors import EvalError, ValueFault
@@ -49,21 +48,22 @@ FINAL_STEPS: Final = 10_000  # to collect partial results after all steps are sp
 
 
 class BudgetExhausted(Exception):
-    """No steps, tries or time are left."""
+    """No steps or tries are left."""
 
 
 @dataclass
 class Effort:
-    """The steps and the time that a search may still spend."""
+    """The steps that a search may still spend."""
 
     steps: int  # how many are left
-    deadline: float | None = None  # on the monotonic clock, in seconds
+    check_deadline: Callable[[], None]
 
     def spend(self, steps: int = 1) -> None:
-        """Subtract steps. Raises :class:`BudgetExhausted` if none or no time is left."""
+        """Subtract steps. Raises :class:`BudgetExhausted` if none are left, or the error of a missed deadline."""
         self.steps -= steps
-        if self.steps < 0 or (self.deadline is not None and monotonic() > self.deadline):
+        if self.steps < 0:
             raise BudgetExhausted
+        self.check_deadline()
 
 
 class PendingGoal(NamedTuple):

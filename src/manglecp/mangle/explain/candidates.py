@@ -19,7 +19,6 @@ from manglecp.mangle.syntax import Apply, Equality, Key, Literal, Premise, Term,
 from manglecp.mangle.types import ANY, conforms
 from manglecp.mangle.values import INT_MAX, INT_MIN, Float, List, Map, Name, Pair, Struct, Time, Value, order_key
 
-
 MAX_VALUE_FACTS: Final = 1_000  # of one predicate, whose values are candidates
 FRESH: Final[tuple[Value, ...]] = ("new 1", "new 2", Name("/new/1"), Name("/new/2"))  # values that occur nowhere
 

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from manglecp.mangle.engine.model import EvaluatedModel
-from manglecp.mangle.explain.candidates import Candidates
+from manglecp.mangle.errors import EvalError
+from manglecp.mangle.explain.candidates import Assertable, Candidates
 from manglecp.mangle.explain.coverage import Coverage, RuleUsage, UnusedFact
 from manglecp.mangle.explain.instances import Instances
 from manglecp.mangle.explain.proof import Alternatives, Proof, Prover, Supports, TooWide
 from manglecp.mangle.explain.shape import RuleRef, Shape, bindings_json, filled_in, premise_text, unifies, with_bindings
-from manglecp.mangle.explain.solver import furthest, read_goal, row_key
-from manglecp.mangle.explain.unlock import MAX_TRIES, Unlock, Unlocked
+from manglecp.mangle.explain.solver import ModelSolver, furthest, read_goal, row_key, satisfying_rows
+from manglecp.mangle.explain.unlock import MAX_TRIES, MAX_TRIES_OF_CALLERS, Unlock, Unlocked
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.matching import Row
 from manglecp.mangle.printer import interval_text, value_text
 from manglecp.mangle.program import Rule
-from manglecp.mangle.syntax import Key
+from manglecp.mangle.syntax import Key, Premise
 from manglecp.mangle.values import Value
 
 MAX_ROWS: Final = 10_000  # in the search for the furthest premise
@@ -165,6 +166,43 @@ class Explainer:
         unifying = [shape for shape in shapes if unifies(shape.rule.head, goal.args)]
         blocked = tuple(_blocked(self._prover.instances, shape, goal) for shape in unifying)
         return WhyNot(goal.text, blocked, unlocked.sets, unlocked.complete)
+
+    def shapes(self, key: Key) -> Sequence[Shape]:
+        return self._prover.instances.shapes.get(key, ())
+
+    def has_facts(self, key: Key) -> bool:
+        return self._prover.solver.has_facts(key)
+
+    def furthest(self, shape: Shape, start: Row, max_rows: int) -> tuple[int, Row]:
+        """Return how many premises of a rule can be satisfied, and the least row that satisfies them."""
+        return furthest(self._prover.solver, shape.rule, start, max_rows)
+
+    def satisfies(self, premise: Premise, row: Row) -> bool:
+        return bool(satisfying_rows(self._prover.solver, premise, row))
+
+    def holds_with(self, goal: Fact, added: Iterable[Fact]) -> bool:
+        try:
+            return ModelSolver(self.model.with_facts(added, self._prover.solver.limits_left())).contains(goal)
+        except EvalError:
+            return False
+
+    def unlock(
+        self, goal: Fact, rules: Sequence[Rule], session: Sequence[Fact], over: Collection[Key], *, readable: bool
+    ) -> Unlocked:
+        """Search the smallest sets of facts of the predicates ``over`` that make ``goal`` hold.
+
+        Only values of ``session`` (the facts of the request) and ``rules`` are used; with ``readable``, if these do not
+        suffice, those of all facts too. ``ANYTHING`` and ``ANY_NAME`` in a result are wildcards.
+        """
+        arguments = self._prover, rules, session, goal, over
+        assertable = Assertable(*arguments)
+        search = Unlock(self._prover, goal, assertable, max_tries=MAX_TRIES_OF_CALLERS)
+        unlocked = search.run()
+        complete = unlocked.complete and assertable.rules_out(unlocked.sets, search.failed)
+        if not (unlocked.sets or complete) and readable:
+            readable_values = Assertable(*arguments, readable=True)
+            unlocked = Unlock(self._prover, goal, readable_values, max_tries=MAX_TRIES_OF_CALLERS).run()
+        return Unlocked(unlocked.sets, complete)
 
     def coverage(self, selector: str | None = None) -> Coverage:
         """Return the coverage of each rule; ``selector`` as in :meth:`RuleUsage.coverage`."""

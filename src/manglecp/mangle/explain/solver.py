@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import replace
 from time import monotonic
 from typing import Final, NamedTuple, NoReturn
 
@@ -16,7 +17,7 @@ from manglecp.mangle.engine.model import EvaluatedModel
 from manglecp.mangle.errors import AnalysisError, EvalError, LimitError, ParseError, ValueFault
 from manglecp.mangle.facts import Args, Fact, Interval, TimedArgs, is_nonempty_interval
 from manglecp.mangle.matching import Matcher, Row, evaluate_term, head_interval
-from manglecp.mangle.model import Facts, Index, Relation
+from manglecp.mangle.model import Facts, Index, Limits, Relation
 from manglecp.mangle.naive import Call, NaiveEvaluation, Solving, distinct_rows
 from manglecp.mangle.parser import parse_premise
 from manglecp.mangle.program import Program, Rule
@@ -179,6 +180,12 @@ class ModelSolver(NaiveEvaluation):
     def check_deadline(self) -> None:
         if self.deadline is not None and monotonic() > self.deadline:
             raise DeadlineExceeded(self.limits.seconds or 0, self.limits.seconds or 0, "seconds")
+
+    def limits_left(self) -> Limits:
+        """Return the limits of a further evaluation before the deadline."""
+        if self.deadline is None:
+            return self.limits
+        return replace(self.limits, seconds=max(self.deadline - monotonic(), 0.001))
 
     def look_up(self, premise: Literal, row: Row, raw: Key | None = None) -> tuple[Matcher, Facts]:
         """Return a matcher of the premise, and the facts that agree with the values that ``row`` knows."""
