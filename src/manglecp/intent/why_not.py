@@ -203,15 +203,15 @@ class WhyNots:
         self.deadline = deadline
         self.intent = evaluation.request.payload.intent.name
         self.explainer: Explainer = evaluation.result.explainer
-        self.explainer.set_deadline(deadline)
         self._possible: dict[Key, bool] = {}  # results of _can_hold
 
     def of(self, names: Iterable[str]) -> tuple[WhyNot, ...]:
-        return tuple(map(self._explain, dict.fromkeys(names)))
+        self.explainer.set_deadline(None)  # whether a tool is known must not depend on the time
+        known = {tool: self._could_serve(tool) for tool in dict.fromkeys(names)}
+        self.explainer.set_deadline(self.deadline)
+        return tuple(self._explain(tool) if known[tool] else WhyNot(tool=tool, known=False) for tool in known)
 
     def _explain(self, tool: str) -> WhyNot:
-        if not self._could_serve(tool):
-            return WhyNot(tool=tool, known=False)
         if tool in self.exclusions.returned:
             return WhyNot(tool=tool, known=True, would_unlock=((),))  # nothing has to be added
         excluded = self.exclusions.of(tool)

@@ -36,6 +36,7 @@ class Replay(ModelSolver):
 
     def __init__(self, solver: ModelSolver, component: Component) -> None:
         super().__init__(solver.model)
+        self.deadline = solver.deadline
         self.answers = solver.answers.copy()
         self.own_keys = frozenset(key for key in component.predicates if not self.predicate(key).deferred)
         self.log: dict[Fact, Instance | MergedFact] = {}  # how each fact appeared first
