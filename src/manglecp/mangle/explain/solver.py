@@ -143,9 +143,9 @@ class ModelSolver(NaiveEvaluation):
 
     def is_given(self, fact: Fact) -> bool:
         """Return whether the fact needs no proof: it was given, or neither a rule nor a merge makes it."""
-        if self.model.origin(fact) is not None:
+        if fact.key not in self.rules and self.program.predicates[fact.key].merge is None:
             return True
-        return fact.key not in self.rules and self.program.predicates[fact.key].merge is None
+        return self.model.origin(fact) is not None
 
     def contains(self, fact: Fact) -> bool:
         if self.predicate(fact.key).deferred:
