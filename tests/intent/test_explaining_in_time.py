@@ -55,6 +55,7 @@ def test_every_question_about_a_result_ends_in_time() -> None:
     questions: list[Callable[[], object]] = [
         lambda: result.explainer.explain("q(1,2)"),
         lambda: result.explainer.alternatives("q(1,2)"),
+        lambda: result.explainer.why_not("q(1,3)"),
         lambda: result.explainer.unused(["p(1)"]),
         lambda: result.explainer.coverage(),
     ]
@@ -62,4 +63,4 @@ def test_every_question_about_a_result_ends_in_time() -> None:
         with pytest.raises(LimitError):
             question()
     result.explainer.set_deadline(None)
-    assert all(question() for question in questions if question is not questions[2])
+    assert all(question() for question in questions if question is not questions[3])

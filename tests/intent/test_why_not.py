@@ -371,6 +371,13 @@ def test_when_the_time_is_up_the_answer_says_that_it_is_not_complete(monkeypatch
     assert why_not(domain(RULES), "nonsense") == unknown("nonsense")
 
 
+def test_the_deadline_holds_inside_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("manglecp.mangle.explain.solver.monotonic", lambda: float("inf"))
+    answer = why_not(domain(RULES), "fetch")
+    assert (answer.blocked_by, answer.complete) == (("there was no time left to look",), False)
+    assert why_not(domain(RULES), "nonsense") == unknown("nonsense")
+
+
 def test_a_search_that_takes_too_long_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("manglecp.intent.why_not.monotonic", lambda: float("inf"))
     answer = why_not(domain(RULES), "fetch")

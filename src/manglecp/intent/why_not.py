@@ -17,7 +17,7 @@ from manglecp.intent.definition import AmbiguousFlaw
 from manglecp.intent.redaction import Visibility
 from manglecp.intent.value_lint import changeable_predicates
 from manglecp.mangle import Fact, Key, Row
-from manglecp.mangle.explain import ANY_NAME, ANYTHING, Probe, Shape, Unlocked
+from manglecp.mangle.explain import ANY_NAME, ANYTHING, DeadlineExceeded, Explainer, Shape, Unlocked
 from manglecp.mangle.syntax import Apply, Equality, Literal, Premise, Variable
 from manglecp.wire.messages import WhyNot
 
@@ -112,11 +112,10 @@ class UnlockSearch:
     that the caller may know (:class:`manglecp.mangle.explain.candidates.Assertable`).
     """
 
-    def __init__(self, evaluation: IntentEvaluation, visibility: Visibility, probe: Probe, deadline: float) -> None:
+    def __init__(self, evaluation: IntentEvaluation, visibility: Visibility) -> None:
         self.evaluation = evaluation
         self.visibility = visibility
-        self.probe = probe
-        self.deadline = deadline
+        self.explainer = evaluation.result.explainer
         rules = evaluation.result.program.rules
         self.rules = [rule for rule in rules if not visibility.hides(rule.head.key, rule.clause)]
         self.assertable = self._assertable_for(("offered", 1))
@@ -128,7 +127,7 @@ class UnlockSearch:
             naming = self._search(
                 Fact("kernel.named", (tool,))
             )  # faster than a search for ``offered``, which implies it
-            unlocking = [facts for facts in naming.sets if self.probe.holds_with(offered, facts, self.deadline)]
+            unlocking = [facts for facts in naming.sets if self.explainer.holds_with(offered, facts)]
             if unlocking or not naming.sets:  # a tool that cannot be named cannot be offered
                 return self._to_wire(unlocking, naming.complete and len(unlocking) == len(naming.sets))
         unlocked = self._search(offered)
@@ -138,7 +137,7 @@ class UnlockSearch:
         # A local caller can read the server's files, so the search may use every value in them.
         readable = self.evaluation.identity.trust == "local" and self.visibility.explains_policy
         session = self.evaluation.session
-        return self.probe.unlock(goal, self.rules, session, self.assertable, self.deadline, readable=readable)
+        return self.explainer.unlock(goal, self.rules, session, self.assertable, readable=readable)
 
     def _assertable_for(self, goal: Key) -> frozenset[Key]:
         """Return the predicates that clients may state and the goal reads, other than through hidden rules."""
@@ -203,22 +202,29 @@ class WhyNots:
         self.lookup = exclusions.lookup
         self.deadline = deadline
         self.intent = evaluation.request.payload.intent.name
-        self.probe = evaluation.result.probe()
+        self.explainer: Explainer = evaluation.result.explainer
         self._possible: dict[Key, bool] = {}  # results of _can_hold
 
     def of(self, names: Iterable[str]) -> tuple[WhyNot, ...]:
-        return tuple(map(self._explain, dict.fromkeys(names)))
+        self.explainer.set_deadline(None)  # whether a tool is known must not depend on the time
+        known = {tool: self._could_serve(tool) for tool in dict.fromkeys(names)}
+        self.explainer.set_deadline(self.deadline)
+        return tuple(self._explain(tool) if known[tool] else WhyNot(tool=tool, known=False) for tool in known)
 
     def _explain(self, tool: str) -> WhyNot:
-        if not self._could_serve(tool):
-            return WhyNot(tool=tool, known=False)
         if tool in self.exclusions.returned:
             return WhyNot(tool=tool, known=True, would_unlock=((),))  # nothing has to be added
         excluded = self.exclusions.of(tool)
         if tool in self.exclusions.scores:
             return WhyNot(tool=tool, known=True, blocked_by=tuple(reason for _, reason in excluded))
-        if monotonic() > self.deadline:
+        try:
+            if monotonic() > self.deadline:
+                raise DeadlineExceeded(0, 0, "seconds")
+            return self._search(tool, excluded)
+        except DeadlineExceeded:
             return WhyNot(tool=tool, known=True, blocked_by=("there was no time left to look",), complete=False)
+
+    def _search(self, tool: str, excluded: list[tuple[str, str]]) -> WhyNot:
         reasons = [f"{phase}: {reason}" for phase, reason in excluded]
         if not reasons:  # no rule selects it
             policy = (f"exclusion: {reason}" for reason in self.exclusions.policy_reasons(tool))
@@ -235,7 +241,7 @@ class WhyNots:
 
     @cached_property
     def _unlock_search(self) -> UnlockSearch:
-        return UnlockSearch(self.evaluation, self.visibility, self.probe, self.deadline)
+        return UnlockSearch(self.evaluation, self.visibility)
 
     def _could_serve(self, tool: str) -> bool:
         """Return whether a rule could select the tool, or a dependent of it, under this intent."""
@@ -266,7 +272,7 @@ class WhyNots:
 
     def _shapes(self, key: Key) -> list[Shape]:
         """Return the visible rules of a predicate in an order independent of files."""
-        visible = (s for s in self.probe.shapes(key) if not self.visibility.hides(key, s.rule.clause))
+        visible = (s for s in self.explainer.shapes(key) if not self.visibility.hides(key, s.rule.clause))
         return sorted(visible, key=lambda shape: shape.sort_key)
 
     def _can_select(self, shape: Shape, tool: str, start: Row) -> bool:
@@ -276,14 +282,14 @@ class WhyNots:
         for premise in shape.rule.premises:
             if self._is_look_up(premise) and premise.atom.key not in self._changeable:
                 is_about_tool = any(isinstance(arg, Variable) and arg.name in start for arg in premise.atom.args)
-                if is_about_tool and not self.probe.satisfies(premise, start):
+                if is_about_tool and not self.explainer.satisfies(premise, start):
                     return False
         return True
 
     def _is_defined(self, tool: str) -> bool:
         if self.lookup.rows("macro", 2, tool):
             return True
-        heads = (shape.rule.head.args[0] for shape in self.probe.shapes(("macro", 2)))
+        heads = (shape.rule.head.args[0] for shape in self.explainer.shapes(("macro", 2)))
         return tool in [head for head in heads if not isinstance(head, Variable | Apply)]
 
     @cached_property
@@ -320,8 +326,8 @@ class WhyNots:
         possible = self._possible.get(key)
         if possible is None:
             self._possible[key] = True  # assumed while its own rules are examined, which may be recursive
-            shapes = self.probe.shapes(key)
-            possible = not shapes or self.probe.has_facts(key) or any(map(self._applies, shapes))
+            shapes = self.explainer.shapes(key)
+            possible = not shapes or self.explainer.has_facts(key) or any(map(self._applies, shapes))
             self._possible[key] = possible
         return possible
 
@@ -339,7 +345,7 @@ class WhyNots:
 
     def _failure(self, shape: Shape, start: Row, seen: set[Key], depth: int) -> Iterator[str]:
         """Describe the first failing premise of a rule, then, in turn, those of the rules that could satisfy it."""
-        index, row = self.probe.furthest(shape, start, MAX_ROWS)
+        index, row = self.explainer.furthest(shape, start, MAX_ROWS)
         if index == len(shape.rule.premises):
             yield f"{self.visibility.text(shape.rule.head.predicate)} holds, but not as it is needed"
             return
@@ -372,7 +378,7 @@ class WhyNots:
         name = self.visibility.text(key[0])
         if premise.negated:
             return f"{head} is held back by {name}"
-        has_facts = self.probe.has_facts(key)
+        has_facts = self.explainer.has_facts(key)
         return f"{head} needs {name}, and {'no such fact fits' if has_facts else 'there is no such fact'}"
 
 

@@ -72,10 +72,13 @@ class Matcher:
         args = list(enumerate(premise.atom.args))
         self.known = [(i, arg) for i, arg in args if not isinstance(arg, Variable) or arg.name in row]
         self.free = [(i, arg) for i, arg in args if isinstance(arg, Variable) and arg.name not in row]
+        names = [arg.name for _, arg in self.free if not arg.anonymous]
+        self._repeats = len(set(names)) < len(names)
+        self._bindings = [(i, arg.name) for i, arg in self.free if not arg.anonymous]
 
     def key(self, row: Row) -> Args:
         """Return the row's values at the positions known at this premise."""
-        return tuple(evaluate_term(arg, row, self.now) for _, arg in self.known)
+        return tuple([row[t.name] if type(t) is Variable else evaluate_term(t, row, self.now) for _, t in self.known])
 
     def fact_key(self, args: Args) -> Args:
         """Return the fact's values at the same positions."""
@@ -89,7 +92,11 @@ class Matcher:
 
     def match(self, row: Row, args: Args, interval: Interval | None) -> Row | None:
         """Return ``row`` with the fact's bindings, or None if it does not match. Does not compare :meth:`key`."""
-        bound = unify([arg for _, arg in self.free], tuple(args[i] for i, _ in self.free), row, self.now)
+        bound: Row | None = row
+        if self._repeats:
+            bound = unify([arg for _, arg in self.free], tuple(args[i] for i, _ in self.free), row, self.now)
+        elif self._bindings:
+            bound = {**row, **{name: args[i] for i, name in self._bindings}}
         if bound is None or interval is None or not self.premise.timed:
             return bound
         operator, annotation = self.premise.operator, self.premise.annotation

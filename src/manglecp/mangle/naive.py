@@ -59,11 +59,14 @@ class NaiveEvaluation:
         self.answers: dict[Call, list[Args]] = {}  # facts of deferred predicates, memoised until relations change
         self.derived_count = 0  # of facts, in the components that are done
         self.merge_steps = 0
-        self.built = built_columns(program.rules)
         self.part_count = 0  # of built values, in the components that are done
         self.new_part_count = 0  # of built values, in the component that is evaluated
         self.facts_limit = self.facts_left = limits.derived_facts  # how many may be derived, in all and from now on
         self.skipped: set[tuple[Key, Args, Interval]] = set()  # derivations that hold at no instant
+
+    @cached_property
+    def built(self) -> dict[Key, tuple[int, ...]]:
+        return built_columns(self.program.rules)
 
     @cached_property
     def acceptance(self) -> FactAcceptor:

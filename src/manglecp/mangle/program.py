@@ -314,11 +314,6 @@ class DependencyClosure:
         return self.needs(body for head in self.needs([key]) for body in self._retracting.get(head, ()))
 
 
-def retracting_premises(clause: Clause) -> set[Key]:
-    """Return the predicates of the premises whose new facts could retract what the rule derived."""
-    return {d.body for d in dependencies({}, [clause]) if d.retracts and not d.body[0].startswith(":")}
-
-
 def closure(start: Iterable[Key], edges: Mapping[Key, Iterable[Key]]) -> set[Key]:
     """Return all keys that can be reached from ``start``, including ``start``."""
     reached = set(start)

@@ -24,7 +24,7 @@ from manglecp.mangle.values import Value
 if TYPE_CHECKING:
     from manglecp.mangle.engine.model import EvaluatedModel, Finder
     from manglecp.mangle.engine.views import FactTuple
-    from manglecp.mangle.explain import Explainer, Probe
+    from manglecp.mangle.explain import Explainer
     from manglecp.mangle.explain.expiry import Expiry
 
 
@@ -118,12 +118,6 @@ class Result:
         from manglecp.mangle.explain import Explainer  # few results are ever explained
 
         return Explainer(self.model)
-
-    def probe(self) -> Probe:
-        """Return a probe of this model, which follows rules from their heads and searches missing facts."""
-        from manglecp.mangle.explain import Probe
-
-        return Probe(self.model)
 
 
 def read_query(text: str, predicates: Mapping[Key, Predicate]) -> Literal:

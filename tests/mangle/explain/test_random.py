@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from manglecp.mangle.explain import proof
+from manglecp.mangle.explain import search
 from manglecp.mangle.model import program_facts
 from manglecp.mangle.printer import fact_text
 from manglecp.mangle.values import Name, Value
@@ -36,17 +36,15 @@ def _runs(few: int = FEW, many: int = MANY) -> pytest.MarkDecorator:
 @_runs()
 @pytest.mark.parametrize("few", [None, 1, 2], ids=["best", "one", "two"])
 def test_proofs_follow(family: str, seeds: range, few: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The best proof, and one where only a few instances of each rule are looked at first."""
+    """The best proof, and one where only a few instances are looked at first."""
     if few is not None:
-        monkeypatch.setattr(proof, "FEW_INSTANCES", few)
+        monkeypatch.setattr(search, "WORK", few)
     checked = 0
     for seed in seeds:
         result = run(write(family, seed))
         if result is None:
             continue
         explainer = result.explainer
-        if few is not None:
-            explainer._prover.search.max_instances = 0
         for fact in result.facts():
             found = explainer.explain(fact)
             assert found is not None, (seed, fact)
@@ -123,9 +121,13 @@ def test_what_would_unlock(family: str, seeds: range) -> None:
                 continue
             answer = explainer.why_not(goal)
             found = sorted(sorted(fact.text for fact in facts) for facts in answer.would_unlock)
+            if not expected:  # values that occur nowhere may help
+                assert all(oracles.holds(text + "".join(f"{fact}.\n" for fact in facts), goal) for facts in found)
+                assert not (found and answer.complete)
+                compared += 1
+                continue
             assert same(found, expected), f"{family} {seed}: {goal}\n{text}\nfound {found}\nexpected {expected}"
-            if expected:
-                assert answer.complete
+            assert answer.complete
             assert len(answer.blocked) <= len(result.program.rules)
             compared += 1
     assert compared >= len(seeds)

@@ -91,6 +91,55 @@ def test_what_would_unlock(text: str, sets: list[list[str]]) -> None:
     assert unlocking(text, "q(1)") == sets
 
 
+@pytest.mark.parametrize(
+    ("text", "sets"),
+    [
+        ("risk(9). ok() :- risk(N), N < 5.", [["risk(4)"]]),
+        ("age(1). ok() :- age(N), N > 17.", [["age(18)"]]),
+        ("x(1). y(1). ok() :- x(A), y(B), 7 = fn:plus(A, B).", [["x(6)"], ["y(6)"]]),
+        ("Decl p(X) bound [/name]. ok() :- p(X), p(Y), X != Y.", [["p(/new/1)", "p(/new/2)"]]),
+        (
+            "Decl p(X) bound [/name]. m(N) :- p(X) |> do fn:group_by(), let N = fn:count(). ok() :- m(2).",
+            [["p(/new/1)", "p(/new/2)"]],
+        ),
+        # no candidate helps, but a longer text would
+        ('t("a"). ok() :- t(X), N = fn:string:concat(X, "b"), N = "abcb".', []),
+    ],
+)
+def test_values_that_occur_nowhere(text: str, sets: list[list[str]]) -> None:
+    """They are tried last, and whatever they give, it is never called complete."""
+    found = asked(text, "ok()")
+    assert [[fact.text for fact in one] for one in found.would_unlock] == sets
+    assert not found.complete
+    assert "no few facts" not in found.text()
+
+
+def test_a_negated_premise_counts_though_its_predicate_is_also_needed() -> None:
+    text = "a(1). a(2). b(3). c(N) :- a(X), !b(X), b(3) |> do fn:group_by(), let N = fn:count()."
+    assert unlocking(text, "c(1)") == [["b(1)"], ["b(2)"]]
+
+
+def test_an_explanation_reads_few_facts_of_a_large_graph() -> None:
+    """The work is bounded, not the time: few instances are expanded, and few facts of a premise are tried."""
+    size = 3_000
+    edges = [Fact("edge", (i, (i * k + 1) % size)) for i in range(size) for k in (2, 3, 5)]
+    text = "Decl edge(X, Y) bound [/number, /number]. reach(0). reach(Y) :- reach(X), edge(X, Y)."
+    text += "many(N) :- reach(_) |> do fn:group_by(), let N = fn:count(). Decl stop(X)."
+    text += "far(X) :- reach(X), edge(X, Y), edge(Y, Z), stop(Z)."
+    result = Program.load([Source("rules.mg", text)]).base(edges).evaluate([])
+    explainer = result.explainer
+    ((count,),) = result.rows(("many", 1))
+    assert isinstance(count, int)
+    proof = explainer.explain(f"many({count})")
+    assert proof is not None
+    assert proof.root.omitted == count - len(proof.root.premises) > 1_000
+    assert f"and {proof.root.omitted} more rows" in proof.text()
+    assert proof.as_json()["proof"]["omitted_rows"] == proof.root.omitted
+    assert len(explainer._prover.search._expanded) < 500
+    assert [one.premise for one in explainer.why_not("far(1)").blocked]
+    assert not explainer.why_not(f"reach({size})").complete
+
+
 def test_more_than_three_facts_is_not_complete() -> None:
     found = asked("o(1). q(X) :- a(X), b(X), c(X), d(X). Decl a(X). Decl b(X). Decl c(X). Decl d(X).", "q(1)")
     assert not found.complete

@@ -8,8 +8,8 @@ from manglecp.mangle.explain.coverage import Coverage, RuleStatus, UnusedFact
 from manglecp.mangle.explain.explainer import BlockedRule, Explainer, WhyNot
 from manglecp.mangle.explain.proof import Alternatives, Node, NodeOrigin, Proof
 from manglecp.mangle.explain.shape import RuleRef, Shape, rule_ref
-from manglecp.mangle.explain.solver import read_fact
-from manglecp.mangle.explain.unlock import Probe, Unlocked
+from manglecp.mangle.explain.solver import DeadlineExceeded, read_fact
+from manglecp.mangle.explain.unlock import Unlocked
 
 __all__ = [
     "ANYTHING",
@@ -17,10 +17,10 @@ __all__ = [
     "Alternatives",
     "BlockedRule",
     "Coverage",
+    "DeadlineExceeded",
     "Explainer",
     "Node",
     "NodeOrigin",
-    "Probe",
     "Proof",
     "RuleRef",
     "RuleStatus",

@@ -12,21 +12,21 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from time import monotonic
 from typing import Final, NamedTuple, TypeAlias
 
 from manglecp.mangle.errors import EvalError, ValueFault
 from manglecp.mangle.explain.candidates import Candidates, intervals_for
-from manglecp.mangle.explain.instances import Absence, free_ends
+from manglecp.mangle.explain.instances import free_ends
 from manglecp.mangle.explain.proof import NOTHING, AssumedFacts, MinimalSets, Prover
 from manglecp.mangle.explain.shape import Shape
-from manglecp.mangle.explain.solver import row_key
+from manglecp.mangle.explain.solver import row_key, satisfying_rows
 from manglecp.mangle.facts import Args, Fact, Interval, TimedArgs, coalesce
 from manglecp.mangle.matching import Matcher, Row, evaluate_term
-from manglecp.mangle.program import DependencyClosure, retracting_premises
+from manglecp.mangle.naive import distinct_rows
+from manglecp.mangle.program import DependencyClosure
 from manglecp.mangle.syntax import (
     Apply,
     Equality,
@@ -43,25 +43,27 @@ from manglecp.mangle.values import Value
 
 Pattern: TypeAlias = tuple[Value | None, ...]  # the known arguments of a fact; None for unknown ones
 RawKey: TypeAlias = Key | None  # the predicate that a rule reads as derived, not coalesced; see raw_key_of
+MAX_RANKED: Final = 1_000  # facts of one premise that are ranked; of more, only some are read
 FINAL_STEPS: Final = 10_000  # to collect partial results after all steps are spent
 
 
 class BudgetExhausted(Exception):
-    """No steps, tries or time are left."""
+    """No steps or tries are left."""
 
 
 @dataclass
 class Effort:
-    """The steps and the time that a search may still spend."""
+    """The steps that a search may still spend."""
 
     steps: int  # how many are left
-    deadline: float | None = None  # on the monotonic clock, in seconds
+    check_deadline: Callable[[], None]
 
     def spend(self, steps: int = 1) -> None:
-        """Subtract steps. Raises :class:`BudgetExhausted` if none or no time is left."""
+        """Subtract steps. Raises :class:`BudgetExhausted` if none are left, or the error of a missed deadline."""
         self.steps -= steps
-        if self.steps < 0 or (self.deadline is not None and monotonic() > self.deadline):
+        if self.steps < 0:
             raise BudgetExhausted
+        self.check_deadline()
 
 
 class PendingGoal(NamedTuple):
@@ -214,57 +216,18 @@ class Abduction:
                 else:
                     changed |= self._conclude(table, shape, start, state)
             if unpredictable:  # rows of its group may also disappear
-                self._add_retractions(self._row_removers(shape, start), NOTHING, progress)
+                self._add_retractions(self._row_removers(shape), NOTHING, progress)
         if merge is not None:
             self._add_retractions(self.dependencies.retracting(table.key), NOTHING, progress)
         for assumed in progress:
             changed |= table.progress.add(assumed)
         return changed
 
-    def _row_removers(self, shape: Shape, start: Row) -> set[Key]:
+    def _row_removers(self, shape: Shape) -> set[Key]:
         """Return the predicates whose new facts could remove rows of a body."""
-        negated_by_key = {p.atom.key: p.negated for p in shape.rule.premises if isinstance(p, Literal)}
-        removers = self.dependencies.needs(key for key, negated in negated_by_key.items() if negated)
-        removers = removers.union(*map(self.dependencies.retracting, negated_by_key))
-        if self.candidates.keys.isdisjoint(removers):
-            return removers
-        instances = self.prover.instances
-        try:
-            rows = [derived for rows in instances.derivations(shape, start).values() for derived in rows]
-        except EvalError:
-            return removers
-        removers = set()
-        for derived in rows:
-            instance = instances.instance(shape, derived, start)
-            absent = [ground.literal.atom.key for ground in instance.grounds if isinstance(ground, Absence)]
-            removers = removers.union(self.dependencies.needs(absent), *map(self._retractors, instance.facts()))
-        return removers
-
-    def _negation_enablers(self, premise: Literal, row: Row) -> set[Key]:
-        """Return the predicates whose new facts could make a negation hold that fails now."""
-        key = premise.atom.key
-        enablers = self.dependencies.retracting(key)
-        if self.candidates.keys.isdisjoint(enablers) or self.solver.predicate(key).deferred:
-            return enablers
-        matcher, facts = self.solver.look_up(premise, row)
-        matching = [Fact(key[0], *fact) for fact in facts if matcher.match(row, *fact) is not None]
-        return self._retractors(min(matching, key=lambda fact: fact.text)) if matching else enablers
-
-    def _retractors(self, fact: Fact) -> set[Key]:
-        """Return the predicates whose new facts could retract a fact.
-
-        A fact disappears only if all its proofs are lost, so it suffices to examine one.
-        """
-        proof = self.prover.proof(fact)
-        if proof is None:
-            return self.dependencies.retracting(fact.key)
-        retractors: set[Key] = set()
-        for node in proof.nodes():
-            if node.ground is not None and self.solver.predicate(node.ground.key).merge is not None:
-                retractors |= self.dependencies.retracting(node.ground.key)
-            if node.rule is not None:
-                retractors |= self.dependencies.needs(retracting_premises(node.rule.clause))
-        return retractors
+        literals = [premise for _, premise in shape.relation_premises]
+        removers = self.dependencies.needs(premise.atom.key for premise in literals if premise.negated)
+        return removers.union(*(self.dependencies.retracting(premise.atom.key) for premise in literals))
 
     def _add_retractions(self, keys: set[Key], assumed: AssumedFacts, progress: MinimalSets) -> None:
         """Add to ``progress`` the assumed facts with each fact of these predicates that may be added."""
@@ -318,7 +281,7 @@ class Abduction:
             if not premise.negated:
                 yield from self._assume_premise(premise, ready, raw, progress)
             elif not rows:
-                self._add_retractions(self._negation_enablers(premise, ready.row), ready.assumed, progress)
+                self._add_retractions(self.dependencies.retracting(premise.atom.key), ready.assumed, progress)
 
     def _needed(self, premise: Premise, row: Row) -> set[str]:
         """Return the variables that need a value before the premise is solved."""
@@ -346,11 +309,20 @@ class Abduction:
         return [{**row, **extension} for extension in self._solved_rows[cache_key]]
 
     def _solve(self, premise: Premise, row: Row, raw: RawKey) -> list[Row]:
-        try:
-            with self.solver.reading_raw(raw):
-                rows = self.solver.solve(premise, row)
-        except (ValueFault, EvalError):
-            return []
+        max_rows, preferred = self.candidates.max_rows, self.candidates.preferred
+        if max_rows is not None and self.solver.reading(premise).is_plain and isinstance(premise, Literal):
+            matcher, facts = self.solver.look_up(premise, row, raw)
+            if len(facts) > MAX_RANKED:
+                names = [arg.name for _, arg in matcher.free if not arg.anonymous]
+                starts = [{**row, name: value} for name in names for value in preferred]
+                rows = [found for start in starts for found in self.solver.solutions(premise, start, raw, max_rows)]
+                rows = [{name: found[name] for name in (*row, *names)} for found in rows]
+                self.exhausted = True
+                return self._preferred(distinct_rows([*rows, *self.solver.solutions(premise, row, raw, max_rows)]))
+        return self._preferred(satisfying_rows(self.solver, premise, row, raw))
+
+    def _preferred(self, rows: list[Row]) -> list[Row]:
+        """Return the rows with the most preferred values, if there are too many."""
         max_rows = self.candidates.max_rows
         if max_rows is None or len(rows) <= max_rows:
             return rows

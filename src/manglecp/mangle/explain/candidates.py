@@ -13,20 +13,28 @@ from manglecp.mangle.explain.instances import demand, free_ends
 from manglecp.mangle.explain.proof import Prover
 from manglecp.mangle.facts import Args, Fact, Interval, is_nonempty_interval
 from manglecp.mangle.matching import Row, evaluate_term, window
+from manglecp.mangle.model import Facts
 from manglecp.mangle.program import Rule
 from manglecp.mangle.syntax import Apply, Equality, Key, Literal, Premise, Term, Variable, subterms
 from manglecp.mangle.types import ANY, conforms
 from manglecp.mangle.values import INT_MAX, INT_MIN, Float, List, Map, Name, Pair, Struct, Time, Value, order_key
 
+MAX_VALUE_FACTS: Final = 1_000  # of one predicate, whose values are candidates
+FRESH: Final[tuple[Value, ...]] = ("new 1", "new 2", Name("/new/1"), Name("/new/2"))  # values that occur nowhere
+
 
 class Candidates:
-    """The facts that abduction may assume."""
+    """The facts that abduction may assume, over the constants that occur; with ``fresh``, also over some others."""
 
     max_rows: int | None = None  # limit of rows per premise; rows with preferred values come first
     preferred: frozenset[Value] = frozenset()
 
-    def __init__(self, prover: Prover, goal: Fact, addable: Collection[Key] | None = None) -> None:
+    def __init__(
+        self, prover: Prover, goal: Fact, addable: Collection[Key] | None = None, *, fresh: bool = False
+    ) -> None:
         self.solver = prover.solver
+        self.fresh = fresh  # whether values that occur nowhere are used too
+        self.chose_values = False  # whether values of an argument were enumerated: then others could succeed
         self.goal = goal
         self.keys = frozenset(self._keys_without_rules() if addable is None else addable)
         self.smallest: set[Fact] = set()  # facts with the smallest interval that satisfies some premise
@@ -48,15 +56,27 @@ class Candidates:
             if value not in constants:
                 constants.add(value)
                 stack += _parts(value)
+        if self.fresh:
+            constants.update(
+                n for v in [*constants] if type(v) is int for n in (v - 1, v + 1) if INT_MIN <= n <= INT_MAX
+            )
         return tuple(sorted(constants, key=order_key))
 
     def _values(self) -> Iterator[Value]:
         yield from self.goal.args
+        if self.fresh:
+            yield from FRESH
         solver = self.solver
-        for key in solver.program.predicates:
-            for args, interval in solver.model.derived(key):
-                if solver.is_given(Fact(key[0], args, interval)):
+        for key, predicate in solver.program.predicates.items():
+            if key not in solver.rules and not predicate.deferred:
+                facts: Facts = solver.index(key, ()).get((), ())
+                self.chose_values |= len(facts) > MAX_VALUE_FACTS
+                for args, _ in facts if len(facts) <= MAX_VALUE_FACTS else solver.least_facts(facts, MAX_VALUE_FACTS):
                     yield from args
+            else:
+                for args, interval in solver.model.derived(key):
+                    if solver.is_given(Fact(key[0], args, interval)):
+                        yield from args
         for fact in solver.program.facts:
             yield from fact.values(solver.now)
         for rule in solver.program.rules:
@@ -79,6 +99,7 @@ class Candidates:
 
     def column(self, key: Key, position: int, *, interchangeable: bool = False) -> tuple[Value, ...]:  # noqa: ARG002
         """Return the candidate values of an argument. ``interchangeable`` if only this premise uses the value."""
+        self.chose_values = True
         values = self._columns.get((key, position))
         if values is None:
             types = [row[position] for row in self.solver.predicate(key).rows] or [ANY]
@@ -141,7 +162,7 @@ def _parts(value: Value) -> Iterable[Value]:
 
 MAX_SESSION_FACTS: Final = 1_000  # of the caller, whose values are preferred
 MAX_ROWS: Final = 20  # rows per premise, and sampled values per column
-MAX_SAMPLED_FACTS: Final = 100_000  # larger relations are not sampled
+MAX_SAMPLED_FACTS: Final = 5_000  # of larger relations, only the least facts are sampled
 ANYTHING: Final = "\ufdd0any value"  # wildcard for any string; begins with a noncharacter, which no program uses
 ANY_NAME: Final = Name("/any_value")
 _WILDCARDS: Final = (ANYTHING, ANY_NAME)
@@ -213,9 +234,9 @@ class Assertable(Candidates):
 
     def _sample_column(self, key: Key, position: int) -> Iterator[Value]:
         """Yield some values of a column, and the neighbours of numbers, because a comparison may exclude the number."""
-        rows = self.solver.index(key, ()).get((), ())
+        rows: Facts = self.solver.index(key, ()).get((), ())
         if len(rows) > MAX_SAMPLED_FACTS:
-            return
+            rows = self.solver.least_facts(rows, MAX_ROWS)
         for value in heapq.nsmallest(MAX_ROWS, {args[position] for args, _ in rows}, key=order_key):
             yield value
             if type(value) is int:

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 from manglecp.mangle.errors import EvalError, ValueFault
 from manglecp.mangle.explain.instances import Instances
 from manglecp.mangle.explain.shape import RuleRef, Shape
+from manglecp.mangle.explain.solver import DeadlineExceeded, ModelSolver
 from manglecp.mangle.facts import Args, Fact
 from manglecp.mangle.matching import Row, evaluate_term
 from manglecp.mangle.program import Rule
@@ -83,9 +84,9 @@ def _describe(rule: RuleStatus) -> str:
 class RuleUsage:
     """Finds the rules of a finished model that have instances, and the facts that these use."""
 
-    def __init__(self, instances: Instances) -> None:
-        self.instances = instances
-        self.solver = instances.solver
+    def __init__(self, solver: ModelSolver) -> None:
+        self.solver = solver
+        self.instances = Instances(solver, every_row=True)
         self._calls: dict[Key, dict[Args, None]] | None = None
 
     def coverage(self, selector: str | None = None) -> Coverage:
@@ -137,7 +138,7 @@ class RuleUsage:
             self._calls = {}
             for shape in self._shapes():
                 if not shape.predicate.deferred:
-                    self.solver.body(shape.rule, {})
+                    list(self.solver.rows(shape.rule, {}))
             for key, inputs in self.solver.answers:
                 self._calls.setdefault(key, {})[inputs] = None
         return self._calls
@@ -171,7 +172,9 @@ class RuleUsage:
         if self.solver.predicate(key).deferred:
             return key in self.solver.rules or self.solver.has_facts(key)
         try:
-            return self.solver.can_solve(premise, row)
+            return any(True for _ in self.solver.solutions(premise, row))
+        except DeadlineExceeded:
+            raise
         except (ValueFault, EvalError):
             return self.solver.has_facts(key)  # the premise cannot be solved without values of other premises
 

@@ -397,7 +397,7 @@ class Expiry:
 
     @cached_property
     def _instances(self) -> Instances:
-        return Instances(self._solver)
+        return Instances(self._solver, every_row=True)
 
     @cached_property
     def _merges(self) -> dict[Key, Replay]:
@@ -411,7 +411,7 @@ class Expiry:
 
     def _entries_of(self, fact: Fact) -> Iterable[Instance | MergedFact]:
         replay = self._merges.get(fact.key)
-        return (replay.log[fact],) if replay is not None and fact in replay.log else self._instances.of(fact)
+        return (replay.log[fact],) if replay is not None and fact in replay.log else self._instances.of(fact)[0]
 
     def _derivation_of(self, entry: Instance | MergedFact) -> tuple[tuple[Node, ...], int]:
         """Return the facts below a derivation, and its end. A premise on a limited predicate becomes a choice."""

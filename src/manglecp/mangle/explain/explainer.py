@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from manglecp.mangle.engine.model import EvaluatedModel
-from manglecp.mangle.explain.candidates import Candidates
+from manglecp.mangle.errors import EvalError
+from manglecp.mangle.explain.candidates import Assertable, Candidates
 from manglecp.mangle.explain.coverage import Coverage, RuleUsage, UnusedFact
 from manglecp.mangle.explain.instances import Instances
-from manglecp.mangle.explain.proof import Alternatives, Proof, Prover, Supports
-from manglecp.mangle.explain.search import TooWide
+from manglecp.mangle.explain.proof import Alternatives, Proof, Prover, Supports, TooWide
 from manglecp.mangle.explain.shape import RuleRef, Shape, bindings_json, filled_in, premise_text, unifies, with_bindings
-from manglecp.mangle.explain.solver import furthest, read_goal, row_key
-from manglecp.mangle.explain.unlock import MAX_TRIES, Unlock
+from manglecp.mangle.explain.solver import ModelSolver, furthest, read_goal, row_key, satisfying_rows
+from manglecp.mangle.explain.unlock import MAX_TRIES, MAX_TRIES_OF_CALLERS, Unlock, Unlocked
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.matching import Row
 from manglecp.mangle.printer import interval_text, value_text
 from manglecp.mangle.program import Rule
-from manglecp.mangle.syntax import Key
+from manglecp.mangle.syntax import Key, Premise
 from manglecp.mangle.values import Value
 
-MAX_ROWS: Final = 100_000  # in the search for the furthest premise
+MAX_ROWS: Final = 10_000  # in the search for the furthest premise
+MAX_FRESH_SETS: Final = 4  # with values that occur nowhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +42,11 @@ def _blocked(instances: Instances, shape: Shape, goal: Fact) -> BlockedRule:
     assert start is not None  # the head unifies
     # If all of the head is fixed, no row satisfies all premises, and one that satisfies all but the last suffices.
     target = len(rule.premises) - (0 if shape.leaves_open(shape.fixable) else 1)
-    with solver.reading_raw(solver.raw_key_of(rule)):
-        depth, row = furthest(solver, rule, start, MAX_ROWS, target)
+    depth, row = furthest(solver, rule, start, MAX_ROWS, target)
     if depth < len(rule.premises):
         return BlockedRule(shape.ref, premise_text(shape.as_written(depth), row), shape.by_first_occurrence(row))
     # Every premise holds, but the derived fact differs from the goal.
-    rows = solver.body(rule, start) if rule.clause.aggregates else [row]
+    rows = list(solver.rows(rule, start)) if rule.clause.aggregates else [row]
     derived = min(instances.apply_transforms(rule, rows), key=lambda d: row_key(d.row))
     row = derived.row if rule.clause.aggregates else {**start, **derived.row}
     return BlockedRule(shape.ref, _difference(instances, rule, row, goal), shape.by_first_occurrence(row))
@@ -116,7 +116,7 @@ class Explainer:
     def __init__(self, model: EvaluatedModel) -> None:
         self.model = model
         self._prover = Prover(model)
-        self._usage = RuleUsage(self._prover.instances)
+        self._usage = RuleUsage(self._prover.solver)
 
     def set_deadline(self, deadline: float | None) -> None:
         """Set the deadline (on the monotonic clock) after which explanations raise LimitError; None for no deadline."""
@@ -152,14 +152,57 @@ class Explainer:
         """Return the failing premise of each rule, and the smallest sets of facts that would make the fact hold.
 
         Facts of the predicates ``over`` may be added, by default those without rules. At most ``tries`` sets are
-        evaluated.
+        evaluated. Values are the constants that occur and, if these do not suffice, their neighbours and new ones.
         """
         goal = self.read(fact)
-        unlocked = Unlock(self._prover, goal, Candidates(self._prover, goal, over), max_tries=tries).run()
+        candidates = Candidates(self._prover, goal, over)
+        search = Unlock(self._prover, goal, candidates, max_tries=tries)
+        unlocked = search.run()
+        if not unlocked.sets and candidates.chose_values:
+            others = Candidates(self._prover, goal, over, fresh=True)
+            unlocked = Unlock(self._prover, goal, others, max_tries=max(search.tries_left, 0)).run()
+            unlocked = Unlocked(unlocked.sets[:MAX_FRESH_SETS], complete=False)  # other values could succeed too
         shapes = () if unlocked.sets == ((),) else self._prover.instances.shapes.get(goal.key, ())
         unifying = [shape for shape in shapes if unifies(shape.rule.head, goal.args)]
         blocked = tuple(_blocked(self._prover.instances, shape, goal) for shape in unifying)
         return WhyNot(goal.text, blocked, unlocked.sets, unlocked.complete)
+
+    def shapes(self, key: Key) -> Sequence[Shape]:
+        return self._prover.instances.shapes.get(key, ())
+
+    def has_facts(self, key: Key) -> bool:
+        return self._prover.solver.has_facts(key)
+
+    def furthest(self, shape: Shape, start: Row, max_rows: int) -> tuple[int, Row]:
+        """Return how many premises of a rule can be satisfied, and the least row that satisfies them."""
+        return furthest(self._prover.solver, shape.rule, start, max_rows)
+
+    def satisfies(self, premise: Premise, row: Row) -> bool:
+        return bool(satisfying_rows(self._prover.solver, premise, row))
+
+    def holds_with(self, goal: Fact, added: Iterable[Fact]) -> bool:
+        try:
+            return ModelSolver(self.model.with_facts(added, self._prover.solver.limits_left())).contains(goal)
+        except EvalError:
+            return False
+
+    def unlock(
+        self, goal: Fact, rules: Sequence[Rule], session: Sequence[Fact], over: Collection[Key], *, readable: bool
+    ) -> Unlocked:
+        """Search the smallest sets of facts of the predicates ``over`` that make ``goal`` hold.
+
+        Only values of ``session`` (the facts of the request) and ``rules`` are used; with ``readable``, if these do not
+        suffice, those of all facts too. ``ANYTHING`` and ``ANY_NAME`` in a result are wildcards.
+        """
+        arguments = self._prover, rules, session, goal, over
+        assertable = Assertable(*arguments)
+        search = Unlock(self._prover, goal, assertable, max_tries=MAX_TRIES_OF_CALLERS)
+        unlocked = search.run()
+        complete = unlocked.complete and assertable.rules_out(unlocked.sets, search.failed)
+        if not (unlocked.sets or complete) and readable:
+            readable_values = Assertable(*arguments, readable=True)
+            unlocked = Unlock(self._prover, goal, readable_values, max_tries=MAX_TRIES_OF_CALLERS).run()
+        return Unlocked(unlocked.sets, complete)
 
     def coverage(self, selector: str | None = None) -> Coverage:
         """Return the coverage of each rule; ``selector`` as in :meth:`RuleUsage.coverage`."""

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.explain.shape import Shape, premise_text, shapes_of
-from manglecp.mangle.explain.solver import ModelSolver, row_key
+from manglecp.mangle.explain.solver import ModelSolver, row_key, timed_order
 from manglecp.mangle.facts import Args, Fact, Interval, TimedArgs, is_nonempty_interval
 from manglecp.mangle.matching import Matcher, Row, instant_of, window
+from manglecp.mangle.naive import distinct_rows
 from manglecp.mangle.program import Rule
 from manglecp.mangle.syntax import Key, Literal, Transform, Variable
 from manglecp.mangle.transforms import transform_rows
-from manglecp.mangle.values import INT_MAX, INT_MIN, Time, Value, order_key
+from manglecp.mangle.values import INT_MAX, INT_MIN, Time, Value
 
 # A premise reads coalesced intervals; a proof names intervals as given and derived. A box operator needs those that
 # cover its window, a diamond one that meets it, and a known instant one that contains it. If a variable takes an end of
@@ -145,12 +147,13 @@ Ground: TypeAlias = Support | Absence
 class Instance:
     """A rule with values for its variables, and its grounds in written order.
 
-    The grounds of an aggregate are the premises of every row of its group.
+    The grounds of an aggregate are the premises of the rows of its group, without ``omitted`` of many rows.
     """
 
     shape: Shape
     row: Row  # the values of the head
     grounds: tuple[Ground, ...]
+    omitted: int = 0
 
     @property
     def order_key(self) -> tuple[object, ...]:
@@ -173,39 +176,62 @@ class DerivedRow:
     members: tuple[Row, ...]  # a single one without an aggregation
 
 
-class Instances:
-    """Finds the instances of rules in a finished model."""
+SMALL_GROUP: Final = 20  # rows of an aggregate, all of which are in a proof
+MAX_GROUP_ROWS: Final = 5  # of a larger group that a proof shows; the others are counted
+MAX_GROUP_LEAVES: Final = 100  # if the rows are facts without rules
 
-    def __init__(self, solver: ModelSolver) -> None:
+
+class Instances:
+    """Finds the instances of rules in a finished model; without ``every_row`` some rows of large groups are omitted."""
+
+    def __init__(self, solver: ModelSolver, *, every_row: bool = False) -> None:
         self.solver = solver
+        self.every_row = every_row
         self.shapes = shapes_of(solver.program)
+        self._live: dict[Key, list[Shape]] = {}
         self._cache: dict[tuple[int, Args], Mapping[TimedArgs, list[DerivedRow]]] = {}
 
-    def of(self, fact: Fact, max_per_rule: int | None = None) -> Iterator[Instance]:
-        """Yield the instances whose head is the fact, with the interval as derived; at most ``max_per_rule``."""
-        for shape in self.shapes.get(fact.key, ()):
-            fixed_values = tuple(fact.args[i] for i in shape.worth_fixing)
+    def of(self, fact: Fact, limit: int | None = None) -> tuple[list[Instance], bool]:
+        """Return the instances whose head is the fact, with the interval as derived, and whether these are all.
+
+        At most ``limit`` rows of a rule are followed, the least ones.
+        """
+        instances: list[Instance] = []
+        complete = True
+        for shape in self._live_shapes(fact.key):
+            fixed_values = tuple([fact.args[i] for i in shape.worth_fixing])
             start = shape.fix(shape.worth_fixing, fixed_values)
             if start is None:
                 continue
-            rows = self._cached_derivations(shape, start, fixed_values).get(fact.timed_args, ())
-            if max_per_rule is not None:
-                rows = heapq.nsmallest(max_per_rule, rows, key=lambda derived: row_key(derived.row))
-            for derived in rows:
-                yield self.instance(shape, derived, start)
+            if shape.is_open:
+                cached = self._cache.get((id(shape), fixed_values))
+                if cached is None:
+                    cached = self._cache[id(shape), fixed_values] = self.derivations(shape, start)
+                derived = cached.get(fact.timed_args, [])
+            else:
+                rows = list(itertools.islice(self.solver.rows(shape.rule, start), limit and limit + 1))
+                if limit is not None and len(rows) > limit:
+                    rows, complete = list(self.solver.rows(shape.rule, start, limit)), False
+                derived = self.apply_transforms(shape.rule, rows)
+            instances += [self.instance(shape, one, start) for one in derived]
+        return instances, complete
 
-    def _cached_derivations(self, shape: Shape, start: Row, fixed_values: Args) -> Mapping[TimedArgs, list[DerivedRow]]:
-        if not shape.leaves_open(shape.worth_fixing):
-            return self.derivations(shape, start)
-        cached = self._cache.get((id(shape), fixed_values))
-        if cached is None:
-            cached = self._cache[id(shape), fixed_values] = self.derivations(shape, start)
-        return cached
+    def _live_shapes(self, key: Key) -> list[Shape]:
+        """Return the rules of a predicate without those that need facts of an empty relation."""
+        shapes = self._live.get(key)
+        if shapes is None:
+            needed = self.solver.reading
+            shapes = self._live[key] = [
+                shape
+                for shape in self.shapes.get(key, ())
+                if all(self.solver.has_facts(p.atom.key) for _, p in shape.relation_premises if needed(p).is_plain)
+            ]
+        return shapes
 
     def derivations(self, shape: Shape, start: Row) -> Mapping[TimedArgs, list[DerivedRow]]:
         """Return the facts that a rule derives from rows that extend ``start``, each with these rows."""
         derivations: dict[TimedArgs, list[DerivedRow]] = {}
-        rows = self.solver.body(shape.rule, start)
+        rows = list(self.solver.rows(shape.rule, start))
         for derived in self.apply_transforms(shape.rule, rows):
             fact = self.head_fact(shape.rule, derived.row if shape.rule.clause.aggregates else {**start, **derived.row})
             if fact is not None:
@@ -245,29 +271,40 @@ class Instances:
 
     def instance(self, shape: Shape, derived: DerivedRow, start: Row) -> Instance:
         """Return the instance of one derived row. The rows of a group have a fixed order."""
-        grounds: list[Ground] = []
-        for member in sorted(derived.members, key=row_key) if len(derived.members) > 1 else derived.members:
-            grounds += self.grounds(shape, member, start)
-        if self.solver.rows_are_facts(shape.rule):
-            grounds = list(self._require_every_fact(grounds))
         row = derived.row if shape.rule.clause.aggregates else {**start, **derived.row}
-        return Instance(shape, row, tuple(grounds))
+        if len(derived.members) == 1:
+            return Instance(shape, row, tuple(self.grounds(shape, derived.members[0], start)))
+        limit = len(derived.members)
+        if limit > SMALL_GROUP and not self.every_row:
+            has_rules = not self.solver.rules.keys().isdisjoint(shape.premise_keys)
+            limit = min(limit, MAX_GROUP_ROWS if has_rules else MAX_GROUP_LEAVES)
+        counts_facts = self.solver.rows_are_facts(shape.rule)
+        members = distinct_rows(list(derived.members)) if counts_facts else derived.members
+        grounds: Sequence[Ground] = [
+            g for member in heapq.nsmallest(limit, members, key=row_key) for g in self.grounds(shape, member, start)
+        ]
+        if counts_facts:  # each matching fact is a ground of its own, not one per binding
+            by_option = {
+                o: Support(g.literal, g.row, (o,)) for g in grounds if isinstance(g, Support) for o in g.options
+            }
+            grounds = [*by_option.values()][:limit]
+        return Instance(shape, row, tuple(grounds), len(derived.members) - limit)
 
-    def grounds(self, shape: Shape, row: Row, start: Row) -> list[Ground]:
-        """Return what satisfies each premise, in written order; built-in tests are left out."""
-        bound_before = shape.bound_before(start)
-        by_clause_position: dict[int, Ground] = {}
-        for position, premise in enumerate(shape.rule.premises):
-            if not isinstance(premise, Literal) or premise.atom.predicate.startswith(":"):
+    def grounds(self, shape: Shape, row: Row, start: Row) -> Iterator[Ground]:
+        """Yield what satisfies each premise, in written order; built-in tests are left out."""
+        for position, premise in shape.relation_premises:
+            if self.solver.reading(premise).is_distinct:
+                args: list[Any] = [row[arg.name] if type(arg) is Variable else arg for arg in premise.atom.args]
+                fact = Fact(premise.atom.predicate, tuple(args))
+                yield Support(premise, row, (Option((fact,)),))
                 continue
-            row_before = {name: row[name] for name in bound_before[position] if name in row}
+            bound_before = shape.bound_before(frozenset(start))
+            before = {name: row[name] for name in bound_before[position] if name in row}
             if premise.negated:
-                by_clause_position[shape.clause_positions[position]] = Absence(premise, row_before)
+                yield Absence(premise, before)
             else:
-                row_after = {name: row[name] for name in bound_before[position + 1] if name in row}
-                options = tuple(self._options(shape.rule, premise, row_before, row_after))
-                by_clause_position[shape.clause_positions[position]] = Support(premise, row_before, options)
-        return [by_clause_position[position] for position in sorted(by_clause_position)]
+                after = {name: row[name] for name in bound_before[position + 1] if name in row}
+                yield Support(premise, before, tuple(self._options(shape.rule, premise, before, after)))
 
     def _options(self, rule: Rule, premise: Literal, before: Row, after: Row) -> Iterator[Option]:
         solver, key = self.solver, premise.atom.key
@@ -275,13 +312,13 @@ class Instances:
             for args in self._deferred_facts(premise, before, after):
                 yield Option((Fact(key[0], args),))
             return
-        with solver.reading_raw(solver.raw_key_of(rule)):
-            _, facts = solver.look_up(premise, after)  # every argument is known, so few facts are left
-            matcher = Matcher(premise, before, solver.now)  # whether a variable takes an end depends on the row before
-            ends = tuple(after.get(name) if name else None for name in free_ends(premise, before))
-            matching = [f for f in facts if _has_ends(f[1], ends) and matcher.match(before, *f) == after]
-        for args, coalesced in sorted(matching, key=_timed_order) if len(matching) > 1 else matching:
-            if coalesced is None or solver.raw_key_of(rule) == key:
+        raw_key = solver.raw_key_of(rule)
+        _, facts = solver.look_up(premise, after, raw_key)  # every argument is known, so few facts are left
+        matcher = Matcher(premise, before, solver.now)  # whether a variable takes an end depends on the row before
+        ends = tuple(after.get(name) if name else None for name in free_ends(premise, before))
+        matching = [f for f in facts if _has_ends(f[1], ends) and matcher.match(before, *f) == after]
+        for args, coalesced in sorted(matching, key=timed_order) if len(matching) > 1 else matching:
+            if coalesced is None or raw_key == key:
                 yield Option((Fact(key[0], args, coalesced),))
                 continue
             raw = [i for i in solver.intervals(key, args, raw=True) if coalesced[0] <= i[0] and i[1] <= coalesced[1]]
@@ -296,24 +333,9 @@ class Instances:
             if matcher.fact_key(args) == known_values and matcher.match(before, args, interval=None) == after:
                 yield args
 
-    def _require_every_fact(self, grounds: list[Ground]) -> Iterator[Ground]:
-        """Make every option a ground of its own: this aggregation counts each matching fact, not distinct bindings."""
-        seen: set[Option] = set()
-        for ground in grounds:
-            assert isinstance(ground, Support)
-            for option in ground.options:
-                if option not in seen:
-                    seen.add(option)
-                    yield Support(ground.literal, ground.row, (option,))
-
 
 def _has_ends(interval: Interval | None, ends: tuple[Value | None, ...]) -> bool:
     """Return whether an interval has the ends that variables took (None for no variable); a cheap filter."""
     return interval is None or all(
         not isinstance(end, Time) or end.ns == interval_end for interval_end, end in zip(interval, ends, strict=True)
     )
-
-
-def _timed_order(timed: TimedArgs) -> tuple[object, ...]:
-    args, interval = timed
-    return [order_key(value) for value in args], interval or ()

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, TypeAlias
 from manglecp.mangle.declarations import FactAcceptor
 from manglecp.mangle.engine.model import EvaluatedModel
 from manglecp.mangle.explain.instances import Absence, Demand, Instance, Instances, Option, all_covers, helpful_facts
-from manglecp.mangle.explain.search import FEW_INSTANCES, LEAF, Choice, Search, TooWide
+from manglecp.mangle.explain.search import LEAF, Choice, Search
 from manglecp.mangle.explain.shape import RuleRef, bindings_json, with_bindings
 from manglecp.mangle.explain.solver import ModelSolver
 from manglecp.mangle.facts import Fact
@@ -34,6 +34,7 @@ class Node:
     bindings: Mapping[str, Value] = field(default_factory=dict)
     premises: tuple[Node, ...] = ()
     ground: Fact | None = field(default=None, repr=False)  # None for an absence
+    omitted: int = 0  # rows of an aggregate that hold too and are left out
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,6 +69,8 @@ class Proof:
             target.update(
                 fact=node.fact, origin=node.origin, rule=rule, bindings=bindings_json(node.bindings), premises=[]
             )
+            if node.omitted:
+                target["omitted_rows"] = node.omitted
             if cut_repeated and node.premises and node in seen:
                 target["repeated"] = True
                 continue
@@ -95,6 +98,8 @@ class Proof:
             yield with_bindings(f"{margin}{node.fact}{mark}", node.bindings)
             if node.rule is not None:
                 yield f"{' ' * len(margin)}  by {node.rule.text_with_place}"
+            if node.omitted:
+                yield f"{' ' * len(margin)}  and {node.omitted} more rows"
             work += [(premise, depth + 1) for premise in reversed(node.premises)]
 
 
@@ -138,25 +143,12 @@ class Prover:
         prover._nodes = {}
         return prover
 
-    def prove(self, facts: list[Fact]) -> None:
-        """Find the best proofs, or any proofs if there are too many instances."""
-        try:
-            self.search.prove(facts)
-        except TooWide:
-            if self.search.using is not None:
-                return  # with restricted leaves there may be no proof at all
-            for max_per_rule in (FEW_INSTANCES, None):
-                if any(fact not in self.search.best for fact in facts):
-                    search = Search(self.solver, self.instances, best=self.search.best, max_per_rule=max_per_rule)
-                    search.max_instances = None
-                    search.prove(facts)
-
     def proof(self, goal: Fact) -> Proof | None:
         """Return the proof; None if the fact does not hold or cannot be proved from the permitted leaves."""
         if not self.solver.contains(goal):
             return None
         option = self.option(goal)
-        self.prove(list(option.facts))
+        self.search.prove(option.facts)
         chosen = self.search.cheapest([option])
         if not chosen:
             return None  # not from these leaves
@@ -204,49 +196,32 @@ class Prover:
             return Node(fact.text, "derived", premises=tuple(premises.values()), ground=fact)
         shape = instance.shape
         bindings = shape.by_first_occurrence(instance.row)
-        return Node(fact.text, "derived", shape.ref, bindings, tuple(premises.values()), fact)
+        return Node(fact.text, "derived", shape.ref, bindings, tuple(premises.values()), fact, instance.omitted)
 
 
 AssumedFacts: TypeAlias = frozenset[Fact]
 
 NOTHING: Final[AssumedFacts] = frozenset()
-_NO_SETS: Final[frozenset[AssumedFacts]] = frozenset()
 
 
 class MinimalSets:
     """Sets of assumed facts, none of which contains another."""
 
-    __slots__ = ("_by_fact", "_sets")
+    __slots__ = ("_sets",)
 
     def __init__(self, sets: Iterable[AssumedFacts] = ()) -> None:
         self._sets: dict[AssumedFacts, None] = {}
-        self._by_fact: dict[Fact, set[AssumedFacts]] = {}
         for facts in sets:
             self.add(facts)
 
     def add(self, new: AssumedFacts) -> bool:
         """Add a set, unless it contains one that is here; drop those that contain it. Return whether it was added."""
-        if new in self._sets or self._contains_old(new):
+        if any(map(new.issuperset, self._sets)):
             return False
-        for old in self._containing(new):
+        for old in [old for old in self._sets if new < old]:
             del self._sets[old]
-            for fact in old:
-                self._by_fact[fact].discard(old)
         self._sets[new] = None
-        for fact in new:
-            self._by_fact.setdefault(fact, set()).add(new)
         return True
-
-    def _contains_old(self, new: AssumedFacts) -> bool:
-        if NOTHING in self._sets:
-            return True
-        return any(old <= new for fact in new for old in self._by_fact.get(fact, ()))
-
-    def _containing(self, new: AssumedFacts) -> list[AssumedFacts]:
-        if not new:
-            return list(self._sets)
-        candidates = min((self._by_fact.get(fact, _NO_SETS) for fact in new), key=len)
-        return [old for old in candidates if new <= old]
 
     def __iter__(self) -> Iterator[AssumedFacts]:
         return iter(tuple(self._sets))
@@ -259,6 +234,10 @@ class MinimalSets:
 # recursion to the fixpoint; only the smallest are kept.
 MAX_INSTANCES: Final = 20_000  # in one search for sets
 MAX_COVERS: Final = 1_000  # of the interval that a premise demands
+
+
+class TooWide(Exception):
+    """There are more instances than the limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,11 +277,12 @@ class Supports:
             if fact in self._sets:
                 continue
             self._sets[fact] = MinimalSets([frozenset({fact})] if self.search.solver.is_given(fact) else ())
-            instances = self.search.expand(fact)
+            instances, is_all = self.search.expand(fact, MAX_INSTANCES)
             count += len(instances)
-            if count > MAX_INSTANCES:
+            if count > MAX_INSTANCES or not is_all:
                 raise TooWide
             for instance in instances:
+                self.complete &= not instance.omitted
                 for other in instance.facts():
                     readers.setdefault(other, {})[fact] = None
                     stack.append(other)
@@ -318,7 +298,7 @@ class Supports:
         """Add the sets that its instances give to a fact; return whether there are new ones."""
         sets = self._sets[fact]
         changed = False
-        for instance in self.search.expand(fact):
+        for instance in self.search.expand(fact, MAX_INSTANCES)[0]:
             for new in self._sets_of_instance(instance):
                 if len(sets) >= self.limit and not any(new <= old for old in sets):
                     self.complete = self.complete and any(old <= new for old in sets)

@@ -7,24 +7,23 @@ import heapq
 import itertools
 import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
+from zlib import crc32
 
 from manglecp.mangle.declarations import Merge
-from manglecp.mangle.explain.instances import Absence, Instance, Instances, Option, cheapest_cover
+from manglecp.mangle.explain.instances import Absence, Ground, Instance, Instances, Option, cheapest_cover
 from manglecp.mangle.explain.solver import ModelSolver, index_by, row_key
 from manglecp.mangle.facts import Args, Fact, TimedArgs
-from manglecp.mangle.matching import Matcher, Row
-from manglecp.mangle.model import Facts, Index, Relation, program_facts
-from manglecp.mangle.naive import NaiveEvaluation, Solving
+from manglecp.mangle.model import Index, Relation, program_facts
 from manglecp.mangle.program import Rule
 from manglecp.mangle.stratify import Component
-from manglecp.mangle.syntax import Key, Literal, Premise
+from manglecp.mangle.syntax import Key
 
 
-# A fact may have no usable instance in the finished model: a merge discards values whose consequences stay, and if only
-# some of many instances are examined, these may be circular. Then the component is evaluated again, and every fact is
-# logged when it first appears. Log entries depend on earlier ones only, so proofs from the log are well-founded.
+# A fact may have no instance in the finished model, because a merge discards values whose consequences stay. Then the
+# component is evaluated again, and every fact is logged when it first appears. Log entries depend on earlier ones only,
+# so proofs from the log are well-founded.
 @dataclass(frozen=True, slots=True)
 class MergedFact:
     """A value merged from these facts."""
@@ -37,11 +36,12 @@ class Replay(ModelSolver):
 
     def __init__(self, solver: ModelSolver, component: Component) -> None:
         super().__init__(solver.model)
+        self.deadline = solver.deadline
         self.answers = solver.answers.copy()
         self.own_keys = frozenset(key for key in component.predicates if not self.predicate(key).deferred)
         self.log: dict[Fact, Instance | MergedFact] = {}  # how each fact appeared first
         self._given: set[Fact] = set()
-        self._instances = Instances(self)
+        self._instances = Instances(self, every_row=True)
         self._shapes = {id(s.rule): s for shapes in self._instances.shapes.values() for s in shapes}
         self._merging: Key | None = None  # the predicate that is being merged
         given = [fact for fact in program_facts(self.program, self.now) if fact.key in self.own_keys]
@@ -57,28 +57,13 @@ class Replay(ModelSolver):
         return self.relations.setdefault(key, Relation()) if key in self.own_keys else super().relation(key)
 
     def index(self, key: Key, positions: tuple[int, ...], *, raw: bool = False) -> Index:
-        if key not in self.own_keys:
-            return super().index(key, positions, raw=raw)
-        return index_by(positions, self.relation(key))
-
-    def look_up(self, premise: Literal, row: Row) -> tuple[Matcher, Facts]:
-        if premise.atom.key not in self.own_keys:
-            return super().look_up(premise, row)
-        matcher = Matcher(premise, row, self.now)
-        row_values = matcher.key(row)
-        relation = self.relation(premise.atom.key)
-        if len(row_values) == premise.atom.key[1]:
-            return matcher, [(row_values, interval) for interval in relation.facts.get(row_values, ())]
-        return matcher, [fact for fact in relation if matcher.fact_key(fact[0]) == row_values]
-
-    def _solve(self, premise: Premise, rows: list[Row]) -> Solving:
-        is_own = isinstance(premise, Literal) and premise.atom.key in self.own_keys
-        return (yield from (NaiveEvaluation if is_own else ModelSolver)._solve(self, premise, rows))
-
-    def _is_plain_look_up(self, premise: Premise) -> bool:
-        return super()._is_plain_look_up(premise) and premise.atom.key not in self.own_keys  # type: ignore[union-attr]
+        if key in self.own_keys and (key, raw, positions) not in self._indexes:
+            self._indexes[key, raw, positions] = index_by(positions, self.relation(key))
+        return super().index(key, positions, raw=raw)
 
     def _apply(self, rule: Rule) -> list[TimedArgs]:
+        self._matchers.clear()  # with the indexes of relations that have grown
+        self._indexes = {place: index for place, index in self._indexes.items() if place[0] not in self.own_keys}
         shape = self._shapes[id(rule)]
         derivations = self._instances.derivations(shape, {})
         for timed_args, rows in derivations.items():
@@ -103,14 +88,14 @@ class Replay(ModelSolver):
         return result
 
 
-# The best proof has the fewest leaves, then the least height, then the least text. Facts are expanded into instances
-# from the goal; then costs are settled per component, bottom-up, by Knuth's generalisation of Dijkstra's algorithm. An
-# instance costs more than each premise, so proofs are well-founded under recursion. Leaves count as often as they are
-# used; counting each once would be NP-hard.
+# The best proof has the fewest leaves, then the least height, then the least text. Facts are expanded into instances,
+# breadth first from the goal; then costs are settled per component, bottom-up, by Knuth's generalisation of Dijkstra's
+# algorithm. An instance costs more than each premise, so proofs are well-founded under recursion. Leaves count as often
+# as they are used; counting each once would be NP-hard. If WORK instances are not all, the best proof
+# from these is taken; if there is none, instances are expanded depth first until there is one.
 Chosen: TypeAlias = tuple[Fact, ...] | Absence  # the facts that satisfy a positive premise, or a negated premise
 
-MAX_INSTANCES: Final = 50_000  # in the search for the best proof
-FEW_INSTANCES: Final = 8  # instances per fact and rule, in the search for any proof beyond MAX_INSTANCES
+WORK: Final = 128  # instances
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +115,6 @@ class Choice:
 LEAF: Final = Choice(leaf_count=1, height=0)
 
 
-class TooWide(Exception):
-    """There are more instances than the limit."""
-
-
 @dataclass(slots=True)
 class _PendingInstance:
     """An instance some of whose premises have no proof yet."""
@@ -144,38 +125,42 @@ class _PendingInstance:
     missing_count: int = 0  # grounds without a proof
 
 
-@dataclass
 class Search:
-    """Finds and memoises proofs."""
+    """Finds and memoises proofs; ``using`` are the given facts that may be leaves, None for all."""
 
-    solver: ModelSolver
-    instances: Instances
-    using: Collection[Fact] | None = None  # the given facts that may be leaves; None for all
-    max_instances: int | None = MAX_INSTANCES
-    max_per_rule: int | None = None  # limit of instances per fact and rule
-    best: dict[Fact, Choice] = field(default_factory=dict)  # of every proved fact
-    expanded: dict[Fact, list[Instance]] = field(default_factory=dict)  # the instances of facts
-
-    def __post_init__(self) -> None:
-        self._settled: set[Fact] = set()
+    def __init__(self, solver: ModelSolver, instances: Instances, using: Collection[Fact] | None = None) -> None:
+        self.solver = solver
+        self.instances = instances
+        self.using = using
+        self.best: dict[Fact, Choice] = {}  # of every proved fact
         self.text: Callable[[Fact], str] = functools.cache(operator.attrgetter("text"))
+        self._expanded: dict[Fact, tuple[list[Instance], bool]] = {}  # the instances of facts, and whether all
+        self._unprovable: set[Fact] = set()
         self._replays: dict[int, Replay] = {}  # by component number
         self._tie_breaker = itertools.count()  # so that heap entries never compare facts
         self._component_numbers: dict[Key, int] = {}
-        for number, component in enumerate(self.solver.program.components):
+        for number, component in enumerate(solver.program.components):
             self._component_numbers.update(dict.fromkeys(component.predicates, number))
 
     def component_of(self, key: Key) -> int:
         """Return the number of a predicate's component in evaluation order; -1 without rules."""
         return self._component_numbers.get(key, -1)
 
-    def prove(self, goals: Iterable[Fact]) -> None:
-        """Settle the goals and their dependencies. A fact without an entry in ``best`` cannot be proved.
+    def prove(self, goals: Collection[Fact]) -> None:
+        """Settle the goals and what they rest on. A fact without an entry in ``best`` cannot be proved."""
+        limit = WORK
+        expanded, is_whole = self._expand(goals, limit)
+        self._settle_all(expanded)
+        while not is_whole and any(goal not in self.best for goal in goals):
+            expanded, is_whole = self._dive(goals, limit)
+            self._settle_all(expanded)
+            limit *= 2
+        if is_whole:
+            self._unprovable.update(fact for fact in expanded if fact not in self.best)
 
-        Raises TooWide beyond the limit of instances.
-        """
+    def _settle_all(self, facts: Iterable[Fact]) -> None:
         by_component: dict[int, list[Fact]] = {}
-        for fact in self._expand(goals):
+        for fact in facts:
             by_component.setdefault(self.component_of(fact.key), []).append(fact)
         for number in sorted(by_component):
             self._settle(number, by_component[number])
@@ -185,44 +170,95 @@ class Search:
         """Return whether the fact is given and may be used; then it needs no proof, even if rules derive it."""
         if fact in self.best:
             return self.best[fact] is LEAF
-        if self.solver.is_given(fact) and (self.using is None or fact in self.using):
+        if (self.using is None or fact in self.using) and self.solver.is_given(fact):
             self.best[fact] = LEAF
             return True
         return False
 
-    def expand(self, fact: Fact) -> list[Instance]:
-        """Return the instances that derive a fact, memoised."""
-        instances = self.expanded.get(fact)
-        if instances is None:
-            instances = self.expanded[fact] = list(self.instances.of(fact, self.max_per_rule))
-        return instances
+    def expand(self, fact: Fact, limit: int) -> tuple[list[Instance], bool]:
+        """Return instances that derive a fact, at most ``limit`` per rule, and whether these are all; memoised."""
+        expanded = self._expanded.get(fact)
+        if expanded is None or not (expanded[1] or len(expanded[0]) >= limit):
+            expanded = self._expanded[fact] = self.instances.of(fact, limit)
+        return expanded
 
-    def _expand(self, goals: Iterable[Fact]) -> list[Fact]:
-        """Expand the goals and what they rest on; return the facts that have to be settled."""
-        stack = list(goals)
-        seen: set[Fact] = set()
-        count = 0
+    def _expand(self, goals: Iterable[Fact], work: int) -> tuple[list[Fact], bool]:
+        """Expand the goals and what they rest on, breadth first; return them and whether these are all."""
+        expanded: dict[Fact, None] = {}
+        distant = dict.fromkeys(goals)
+        is_whole = True
+        while distant:
+            layer = [fact for fact in distant if fact not in expanded and self._is_open(fact)]
+            if len(layer) > work:
+                layer.sort(key=self.text)
+            distant = {}
+            for fact in layer:
+                if work <= 0:
+                    return list(expanded), False
+                instances, is_all = self.expand(fact, work)
+                work -= max(len(instances), 1)
+                is_whole &= is_all
+                expanded[fact] = None
+                for instance in instances:
+                    distant.update(dict.fromkeys(instance.facts()))
+        return list(expanded), is_whole
+
+    def _is_open(self, fact: Fact) -> bool:
+        return fact not in self.best and fact not in self._unprovable and not self.is_leaf(fact)
+
+    def _dive(self, goals: Iterable[Fact], limit: int) -> tuple[list[Fact], bool]:
+        """Expand depth first until the goals have proofs; return the expanded facts and whether these are all."""
+        expanded: dict[Fact, None] = {}
+        proved: set[Fact] = set()
+        waiting: dict[Fact, list[tuple[Fact, dict[int, Ground]]]] = {}  # by fact: heads, with the grounds they lack
+        is_whole = True
+
+        def is_met(ground: Ground) -> bool:
+            options = () if isinstance(ground, Absence) else ground.options
+            return not options or any(
+                (any if option.demand.whole is None else all)(f in proved or not self._is_open(f) for f in option.facts)
+                for option in options
+            )
+
+        stack = [(goal, goal) for goal in goals]  # facts, each with the fact that needs it
         while stack:
-            fact = stack.pop()
-            if fact in seen or fact in self._settled or fact in self.best or self.is_leaf(fact):
+            fact, reader = stack.pop()
+            if fact in expanded or fact in proved or reader in proved or not self._is_open(fact):
                 continue
-            seen.add(fact)
-            instances = self.expand(fact)
-            count += len(instances)
-            if self.max_instances is not None and count > self.max_instances:
-                raise TooWide
-            stack += [other for instance in instances for other in instance.facts() if other not in seen]
-        return list(seen)
+            instances, is_all = self.expand(fact, limit)
+            is_whole &= is_all
+            expanded[fact] = None
+            needed: dict[Fact, None] = {}
+            for instance in instances:
+                lacking = {i: ground for i, ground in enumerate(instance.grounds) if not is_met(ground)}
+                if not lacking:
+                    needed, newly_proved = {}, [fact]
+                    while newly_proved:
+                        done = newly_proved.pop()
+                        proved.add(done)
+                        for head, lacked in waiting.pop(done, ()):
+                            for i in [i for i, ground in lacked.items() if is_met(ground)]:
+                                del lacked[i]
+                            if not lacked and head not in proved:
+                                newly_proved.append(head)
+                    break
+                for ground in lacking.values():
+                    for other in (f for option in ground.options for f in option.facts):  # type: ignore[union-attr]
+                        waiting.setdefault(other, []).append((fact, lacking))
+                        needed[other] = None
+            # In the order of a hash, so that no order of names makes long detours.
+            stack += [(other, fact) for other in sorted(needed, key=lambda f: crc32(self.text(f).encode()))]
+        return list(expanded), is_whole and not proved.issuperset(goals)
 
     def _settle(self, number: int, facts: list[Fact]) -> None:
         """Find the best proofs of the facts of one component, the cheapest first."""
         waiting: dict[Fact, list[tuple[_PendingInstance, int]]] = {}
         queue: list[tuple[Any, ...]] = []
         for fact in facts:
-            for instance in self.expanded[fact]:
+            for instance in self._expanded[fact][0]:
                 pending = _PendingInstance(fact, instance, [None] * len(instance.grounds))
                 if self._choose_outside(number, pending, waiting) and not pending.missing_count:
-                    self._finish(pending, queue)
+                    self._push(queue, fact, self._choice(instance, pending.chosen))
         for fact in waiting:
             if fact in self.best:
                 self._push(queue, fact, self.best[fact])
@@ -238,8 +274,7 @@ class Search:
                     pending.chosen[ground_index] = (fact,)
                     pending.missing_count -= 1
                     if pending.missing_count == 0:
-                        self._finish(pending, queue)
-        self._settled.update(facts)
+                        self._push(queue, pending.fact, self._choice(pending.instance, pending.chosen))
 
     def _choose_outside(
         self, number: int, pending: _PendingInstance, waiting: dict[Fact, list[tuple[_PendingInstance, int]]]
@@ -261,53 +296,63 @@ class Search:
             waiting.setdefault(fact, []).append((pending, ground_index))
         return True
 
-    def cheapest(self, options: Iterable[Option]) -> tuple[Fact, ...] | None:
+    def cheapest(self, options: Sequence[Option]) -> tuple[Fact, ...] | None:
         """Return the facts of the option with the best proofs; None if no option is proved."""
         choices = [facts for option in options if (facts := self._cheapest(option))]
 
         def rank(facts: tuple[Fact, ...]) -> tuple[tuple[int, int], list[str]]:
-            return self.cost([facts]), [self.text(fact) for fact in facts]
+            return self._cost([facts]), [self.text(fact) for fact in facts]
 
-        return min(choices, key=rank, default=None)
+        return min(choices, key=rank) if len(choices) > 1 else choices[0] if choices else None
 
     def _cheapest(self, option: Option) -> tuple[Fact, ...] | None:
-        proved = [fact for fact in option.facts if fact in self.best]
-        if not proved:
-            return None
+        proved = tuple([fact for fact in option.facts if fact in self.best])
+        if len(proved) < 2 and option.demand.whole is None:
+            return proved
         if option.demand.whole is None:
             return (min(proved, key=self._fact_order),)
-        return cheapest_cover(Option(tuple(proved), option.demand), self._fact_order)
+        return cheapest_cover(Option(proved, option.demand), self._fact_order)
 
     def _fact_order(self, fact: Fact) -> tuple[int, int, str]:
         choice = self.best[fact]
         return choice.leaf_count, choice.height, self.text(fact)
 
-    def cost(self, chosen: Iterable[Chosen | None]) -> tuple[int, int]:
+    def _cost(self, chosen: Iterable[Chosen | None]) -> tuple[int, int]:
         """Return the number of leaves and the height of chosen facts; a fact that occurs twice counts once."""
         facts = {fact for facts in chosen if isinstance(facts, tuple) for fact in facts}
         choices = [self.best[fact] for fact in facts]
-        return sum(choice.leaf_count for choice in choices), max((choice.height for choice in choices), default=0)
-
-    def _finish(self, pending: _PendingInstance, queue: list[tuple[Any, ...]]) -> None:
-        self._push(queue, pending.fact, self._choice(pending.instance, pending.chosen))
+        return sum([choice.leaf_count for choice in choices]), max([choice.height for choice in choices], default=0)
 
     def _choice(self, instance: Instance | None, chosen: Sequence[Chosen | None]) -> Choice:
-        leaf_count, height = self.cost(chosen)
-        return Choice(leaf_count, height + 1, instance, tuple(c for c in chosen if c is not None))
+        leaf_count, height = self._cost(chosen)
+        return Choice(leaf_count, height + 1, instance, tuple([c for c in chosen if c is not None]))
+
+    def _push(self, queue: list[tuple[Any, ...]], fact: Fact, choice: Choice) -> None:
+        instance_order = () if choice.instance is None else choice.instance.order_key
+        rank = (choice.leaf_count, choice.height, self.text(fact), instance_order, next(self._tie_breaker))
+        heapq.heappush(queue, (*rank, fact, choice))
 
     def _prove_from_replay(self, number: int, facts: list[Fact]) -> None:
-        """Prove facts of a component from a replay, if they may have instances that were not examined."""
+        """Prove facts of a component with a merge from a replay."""
         if not facts or number < 0:
             return
         component = self.solver.program.components[number]
-        predicates = [self.solver.predicate(key) for key in component.predicates]
-        was_limited = self.max_per_rule is not None and component.recursive and not any(p.deferred for p in predicates)
-        if not was_limited and all(predicate.merge is None for predicate in predicates):
+        if all(self.solver.predicate(key).merge is None for key in component.predicates):
             return
         replay = self._replays.get(number)
         if replay is None:
             replay = self._replays[number] = Replay(self.solver, component)
-        needed, below = self._log_dependencies(replay, number, facts)
+        needed: set[Fact] = set()  # of the component
+        below: list[Fact] = []
+        stack = list(facts)
+        while stack:
+            fact = stack.pop()
+            entry = replay.log.get(fact)
+            if self.component_of(fact.key) != number:
+                below.append(fact)
+            elif fact not in needed and not self.is_leaf(fact) and entry is not None:
+                needed.add(fact)
+                stack += entry.facts if isinstance(entry, MergedFact) else entry.facts()
         self.prove(below)
         for fact, entry in replay.log.items():
             if fact not in needed or fact in self.best:
@@ -318,25 +363,3 @@ class Search:
                 chosen = [g if isinstance(g, Absence) else self.cheapest(g.options) for g in entry.grounds]
             if None not in chosen:
                 self.best[fact] = self._choice(entry if isinstance(entry, Instance) else None, chosen)
-
-    def _log_dependencies(self, replay: Replay, number: int, facts: list[Fact]) -> tuple[set[Fact], list[Fact]]:
-        """Return the facts that some log entries rest on: those of the component, and those below it."""
-        needed: set[Fact] = set()
-        below: list[Fact] = []
-        stack = list(facts)
-        while stack:
-            fact = stack.pop()
-            if self.component_of(fact.key) != number:
-                below.append(fact)
-                continue
-            entry = replay.log.get(fact)
-            if fact in needed or self.is_leaf(fact) or entry is None:
-                continue
-            needed.add(fact)
-            stack += entry.facts if isinstance(entry, MergedFact) else entry.facts()
-        return needed, below
-
-    def _push(self, queue: list[tuple[Any, ...]], fact: Fact, choice: Choice) -> None:
-        instance_order = () if choice.instance is None else choice.instance.order_key
-        rank = (choice.leaf_count, choice.height, self.text(fact), instance_order, next(self._tie_breaker))
-        heapq.heappush(queue, (*rank, fact, choice))

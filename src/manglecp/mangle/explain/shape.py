@@ -99,6 +99,7 @@ class Shape:
         self.rule = rule
         self.predicates = predicates
         self.predicate = predicates[rule.head.key]
+        self._bound_before: dict[frozenset[str], list[frozenset[str]]] = {}
 
     @cached_property
     def ref(self) -> RuleRef:
@@ -195,19 +196,34 @@ class Shape:
         """Return whether, with these positions fixed, arguments or an interval remain to be compared after the body."""
         return len(positions) < len(self.rule.head.args) or self.predicate.temporal
 
+    @cached_property
+    def is_open(self) -> bool:
+        return self.leaves_open(self.worth_fixing)
+
     def fix(self, positions: Iterable[int], values: Iterable[object]) -> Row | None:
         """Return the initial row with these values of the head; None if the head cannot have them."""
         patterns: list[syntax.Term] = [self.rule.head.args[i] for i in positions]
         return unify(patterns, tuple(values), row={}, now=0)  # type: ignore[arg-type]
 
-    def bound_before(self, start: Iterable[str]) -> list[frozenset[str]]:
+    def bound_before(self, start: frozenset[str]) -> list[frozenset[str]]:
         """Return the variables bound before each premise, and after the last one; ``start`` is bound at first."""
-        bound = frozenset(start)
-        before = [bound]
-        for premise in self.rule.premises:
-            bound |= {v.name for v in syntax.premise_variables(premise) if not v.anonymous}
-            before.append(bound)
+        before = self._bound_before.get(start)
+        if before is None:
+            before = self._bound_before[start] = [start]
+            for premise in self.rule.premises:
+                before.append(before[-1] | {v.name for v in syntax.premise_variables(premise) if not v.anonymous})
         return before
+
+    @cached_property
+    def relation_premises(self) -> list[tuple[int, syntax.Literal]]:
+        """The premises that read relations, in written order, each with its place in the running order."""
+        places = zip(self.clause_positions, enumerate(self.rule.premises), strict=True)
+        premises = (running for _, running in sorted(places, key=lambda place: place[0]))
+        return [(i, p) for i, p in premises if isinstance(p, syntax.Literal) and not p.atom.predicate.startswith(":")]
+
+    @cached_property
+    def premise_keys(self) -> frozenset[syntax.Key]:
+        return frozenset(premise.atom.key for _, premise in self.relation_premises)
 
 
 def shapes_of(program: Program) -> Mapping[syntax.Key, list[Shape]]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
+import heapq
+import itertools
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import replace
 from time import monotonic
-from typing import NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.source import Source, Span
@@ -15,11 +17,11 @@ from manglecp.mangle.engine.model import EvaluatedModel
 from manglecp.mangle.errors import AnalysisError, EvalError, LimitError, ParseError, ValueFault
 from manglecp.mangle.facts import Args, Fact, Interval, TimedArgs, is_nonempty_interval
 from manglecp.mangle.matching import Matcher, Row, evaluate_term, head_interval
-from manglecp.mangle.model import Facts, Index, Relation
+from manglecp.mangle.model import Facts, Index, Limits, Relation
 from manglecp.mangle.naive import Call, NaiveEvaluation, Solving, distinct_rows
 from manglecp.mangle.parser import parse_premise
 from manglecp.mangle.program import Program, Rule
-from manglecp.mangle.syntax import Apply, Clause, Key, Literal, Premise, Variable
+from manglecp.mangle.syntax import Apply, Clause, Key, Literal, Premise, Term, Variable
 from manglecp.mangle.values import INT_MAX, INT_MIN, order_key
 
 
@@ -80,24 +82,41 @@ def read_goal(fact: str | Fact, program: Program, now: int) -> Fact:
     return fact._replace(interval=(INT_MIN, INT_MAX)) if always else fact
 
 
-# Look-ups use persistent indexes, and consecutive plain look-ups are joined in the cheapest order. Everything else, in
-# particular temporal premises, keeps its place in ``rule.premises``, which the result depends on.
+MAX_FACTS: Final = 1_000  # of one premise that the search for the furthest premise tries
+
+
+class DeadlineExceeded(LimitError):
+    """The deadline of explanations has passed."""
+
+
+class _Reading(NamedTuple):
+    """How one premise is solved, kept with the premise so that its id is not reused."""
+
+    premise: Premise
+    is_stored: bool  # reads a relation, rather than a test or a call
+    is_plain: bool  # a positive look-up without times and functions; consecutive ones may run in any order
+    is_distinct: bool  # different facts extend a row differently
+
+
 class ModelSolver(NaiveEvaluation):
-    """The naive evaluator over a finished model."""
+    """The interpreter over a finished model, with persistent indexes.
+
+    ``raw`` is a predicate whose intervals are read before coalescing: see :meth:`raw_key_of`.
+    """
 
     def __init__(self, model: EvaluatedModel) -> None:
         super().__init__(model.program, model.now, model.limits)
         self.model = model
-        self.deadline: float | None = None  # on the monotonic clock; a look-up after it raises LimitError
-        self.raw_key: Key | None = None  # the predicate whose intervals are read before coalescing
-        self._recursive = {key for c in model.program.components if c.recursive for key in c.predicates}
+        self.deadline: float | None = None  # on the monotonic clock; a look-up after it raises DeadlineExceeded
         self._indexes: dict[tuple[Key, bool, tuple[int, ...]], Index] = {}
-        self._matchers: dict[tuple[int, tuple[bool, ...]], tuple[Matcher, Index]] = {}
-        self._names: dict[int, tuple[Premise, tuple[str, ...]]] = {}  # variables of a premise, by its id
-        self._blocks: dict[int, list[tuple[Premise, ...]]] = {}  # see _premise_blocks, by the id of a rule
+        self._matchers: dict[tuple[int, Key | None, tuple[str, ...]], tuple[Matcher, Index]] = {}
+        self._readings: dict[int, _Reading] = {}  # by the id of a premise
+        self._least: dict[int, tuple[Facts, Sequence[TimedArgs]]] = {}  # see least_facts
+        recursive = (key for c in model.program.components if c.recursive for key in c.predicates)
+        self._raw_keys = {key for key in recursive if self.predicate(key).temporal}
 
     def relation(self, key: Key) -> Relation:
-        """Return the facts of a predicate as the naive evaluator reads them, for deferred and merge predicates."""
+        """Return the facts of a predicate as the interpreter reads them, for deferred and merge predicates."""
         relation = self.relations.get(key)
         if relation is None:
             relation = self.relations[key] = Relation()
@@ -124,9 +143,9 @@ class ModelSolver(NaiveEvaluation):
 
     def is_given(self, fact: Fact) -> bool:
         """Return whether the fact needs no proof: it was given, or neither a rule nor a merge makes it."""
-        if self.model.origin(fact) is not None:
+        if fact.key not in self.rules and self.program.predicates[fact.key].merge is None:
             return True
-        return fact.key not in self.rules and self.program.predicates[fact.key].merge is None
+        return self.model.origin(fact) is not None
 
     def contains(self, fact: Fact) -> bool:
         if self.predicate(fact.key).deferred:
@@ -143,123 +162,113 @@ class ModelSolver(NaiveEvaluation):
 
         return self._drive(call())
 
-    def is_stored(self, premise: Premise) -> bool:
-        """Return whether the premise reads a relation, rather than a test or a call."""
-        if not isinstance(premise, Literal) or premise.atom.predicate.startswith(":"):
-            return False
-        return not self.predicate(premise.atom.key).deferred
+    def reading(self, premise: Premise) -> _Reading:
+        reading = self._readings.get(id(premise))
+        if reading is None:
+            is_stored = is_plain = is_temporal = False
+            args: tuple[Term, ...] = ()
+            if isinstance(premise, Literal) and not premise.atom.predicate.startswith(":"):
+                predicate, args = self.predicate(premise.atom.key), premise.atom.args
+                is_stored, is_temporal = not predicate.deferred, predicate.temporal
+                has_functions = any(isinstance(arg, Apply) for arg in args)
+                is_plain = is_stored and not premise.negated and not premise.timed and not has_functions
+            has_wildcards = any(isinstance(arg, Variable) and arg.anonymous for arg in args)
+            is_distinct = is_plain and not has_wildcards and not is_temporal
+            reading = self._readings[id(premise)] = _Reading(premise, is_stored, is_plain, is_distinct)
+        return reading
 
-    def look_up(self, premise: Literal, row: Row) -> tuple[Matcher, Facts]:
+    def check_deadline(self) -> None:
+        if self.deadline is not None and monotonic() > self.deadline:
+            raise DeadlineExceeded(self.limits.seconds or 0, self.limits.seconds or 0, "seconds")
+
+    def limits_left(self) -> Limits:
+        """Return the limits of a further evaluation before the deadline."""
+        if self.deadline is None:
+            return self.limits
+        return replace(self.limits, seconds=max(self.deadline - monotonic(), 0.001))
+
+    def look_up(self, premise: Literal, row: Row, raw: Key | None = None) -> tuple[Matcher, Facts]:
         """Return a matcher of the premise, and the facts that agree with the values that ``row`` knows."""
-        if self.deadline is not None and monotonic() > self.deadline:  # here, because every search makes look-ups
-            raise LimitError(self.limits.seconds or 0, self.limits.seconds or 0, "seconds")
-        premise_names = self._names.get(id(premise))
-        if premise_names is None:
-            names = tuple(arg.name for arg in premise.atom.args if isinstance(arg, Variable))
-            premise_names = self._names[id(premise)] = (premise, names)  # held, so that its id is not reused
-        cache_key = (id(premise), tuple([name in row for name in premise_names[1]]))
-        cached = self._matchers.get(cache_key) if self.raw_key is None else None
+        if self.deadline is not None:  # here, because every search makes look-ups
+            self.check_deadline()
+        cache_key = (id(premise), raw, tuple(row))
+        cached = self._matchers.get(cache_key)
         if cached is None:
             matcher = Matcher(premise, row, self.now)
-            raw = premise.atom.key == self.raw_key
-            cached = matcher, self.index(premise.atom.key, tuple(i for i, _ in matcher.known), raw=raw)
-            if self.raw_key is None:
-                self._matchers[cache_key] = cached
+            positions = tuple(i for i, _ in matcher.known)
+            index = self.index(premise.atom.key, positions, raw=premise.atom.key == raw)
+            cached = self._matchers[cache_key] = matcher, index
         matcher, index = cached
         return matcher, index.get(matcher.key(row), ())
 
     def _solve(self, premise: Premise, rows: list[Row]) -> Solving:
-        if not rows or not self.is_stored(premise):
+        if not rows or not self.reading(premise).is_stored:
             return (yield from super()._solve(premise, rows))
-        assert isinstance(premise, Literal)
-        solved: list[Row] = []
-        for row in rows:
-            matches = self._matches(premise, row)
-            if not premise.negated:
-                solved.extend(matches)
-            elif next(matches, None) is None:
-                solved.append(row)
-        return solved
+        return [extended for row in rows for extended in self._matches(premise, row)]  # type: ignore[arg-type]
 
-    def _matches(self, premise: Literal, row: Row) -> Iterator[Row]:
-        matcher, facts = self.look_up(premise, row)
-        return (extended for args, interval in facts if (extended := matcher.match(row, args, interval)) is not None)
+    def _matches(self, premise: Literal, row: Row, raw: Key | None = None, limit: int | None = None) -> Iterator[Row]:
+        matcher, facts = self.look_up(premise, row, raw)
+        if limit is not None and len(facts) > 1:
+            facts = self.least_facts(facts, limit)
+        matches = (m for args, interval in facts if (m := matcher.match(row, args, interval)) is not None)
+        if not premise.negated:
+            yield from matches
+        elif next(matches, None) is None:
+            yield row
 
-    def can_solve(self, premise: Literal, row: Row) -> bool:
-        if self.is_stored(premise):
-            return next(self._matches(premise, row), None) is not None
-        return bool(self.solve(premise, row))
+    def solutions(self, premise: Premise, row: Row, raw: Key | None = None, limit: int | None = None) -> Iterable[Row]:
+        """Return the extensions of a row that satisfy a premise; with ``limit`` those by the least facts, in order."""
+        if self.reading(premise).is_stored:
+            return self._matches(premise, row, raw, limit)  # type: ignore[arg-type]
+        return self._drive(super()._solve(premise, [row]))
 
-    def solve(self, premise: Premise, row: Row) -> list[Row]:
-        return self._drive(self._solve(premise, [row]))
+    def least_facts(self, facts: Facts, limit: int) -> list[TimedArgs]:
+        """Return the least facts of an index entry in the order of values, memoised."""
+        held, least = self._least.get(id(facts), (facts, ()))
+        if len(least) < min(limit, len(held)):
+            count = max(limit, MAX_FACTS)
+            try:
+                least = heapq.nsmallest(count, facts)  # strings and numbers compare fast
+            except TypeError:
+                least = heapq.nsmallest(count, facts, key=timed_order)
+            self._least[id(facts)] = facts, least  # held, so that its id is not reused
+        return [*least[:limit]]
 
     def raw_key_of(self, rule: Rule) -> Key | None:
         """Return the key of a temporal, recursive head, whose intervals the rule reads before coalescing; else None."""
-        key = rule.head.key
-        return key if self.predicate(key).temporal and key in self._recursive else None
+        return rule.head.key if rule.head.key in self._raw_keys else None
 
-    @contextmanager
-    def reading_raw(self, key: Key | None) -> Iterator[None]:
-        """Read the intervals of this predicate before coalescing, in the ``with`` block."""
-        before, self.raw_key = self.raw_key, key
+    def rows(self, rule: Rule, start: Row, limit: int | None = None) -> Iterator[Row]:
+        """Yield the rows that satisfy every premise, before transforms; with ``limit`` at most so many, in order.
+
+        Of consecutive plain look-ups, the one with the fewest facts runs first. Everything else, in particular a
+        temporal premise, keeps its place, which the result depends on.
+        """
         try:
-            yield
-        finally:
-            self.raw_key = before
+            yield from itertools.islice(self._extend(rule, start, rule.premises, limit), limit)
+        except ValueFault as fault:
+            raise self.error_at(str(fault), rule.clause.span, rule.clause) from None
 
-    def body(self, rule: Rule, row: Row) -> list[Row]:
-        """Return the rows that satisfy every premise, before transforms."""
-        rows = [row]
-        with self.reading_raw(self.raw_key_of(rule)):
-            for block in self._premise_blocks(rule):
-                try:
-                    rows = self._join(block, rows) if len(block) > 1 else self._drive(self._solve(block[0], rows))
-                except ValueFault as fault:
-                    raise self.error_at(str(fault), block[0].span, rule.clause) from None
-                if not rows:
-                    break
-                if not self.rows_are_facts(rule):
-                    rows = distinct_rows(rows)
-        return rows
+    def _extend(self, rule: Rule, row: Row, premises: tuple[Premise, ...], limit: int | None) -> Iterator[Row]:
+        raw, first = self.raw_key_of(rule), 0
+        if len(premises) > 1 and self.reading(premises[1]).is_plain:
+            run = itertools.takewhile(lambda premise: self.reading(premise).is_plain, premises)
+            sizes = [len(self.look_up(premise, row, raw)[1]) for premise in run]  # type: ignore[arg-type]
+            first = sizes.index(min(sizes)) if sizes else 0
+        solutions = self.solutions(premises[first], row, raw, limit)
+        if not self.reading(premises[first]).is_distinct and not self.rows_are_facts(rule):
+            solutions = distinct_rows(list(solutions))
+        if len(premises) == 1:
+            yield from solutions
+            return
+        rest = premises[:first] + premises[first + 1 :]
+        for extended in solutions:
+            yield from self._extend(rule, extended, rest, limit)
 
-    def _premise_blocks(self, rule: Rule) -> list[tuple[Premise, ...]]:
-        """Group the premises in their order; consecutive plain look-ups form one block."""
-        blocks = self._blocks.get(id(rule))
-        if blocks is None:
-            blocks = self._blocks[id(rule)] = []
-            extends_block = False
-            for premise in rule.premises:
-                is_plain = self._is_plain_look_up(premise)
-                if is_plain and extends_block:
-                    blocks[-1] += (premise,)
-                else:
-                    blocks.append((premise,))
-                extends_block = is_plain
-        return blocks
 
-    def _is_plain_look_up(self, premise: Premise) -> bool:
-        if not isinstance(premise, Literal) or not self.is_stored(premise) or premise.negated or premise.timed:
-            return False
-        return not any(isinstance(arg, Apply) for arg in premise.atom.args)
-
-    def _join(self, block: Iterable[Premise], rows: list[Row]) -> list[Row]:
-        """Join the premise with the fewest candidates first, chosen anew for each row."""
-        stack: list[tuple[Row, tuple[Literal, ...]]] = [(row, tuple(block)) for row in rows]  # type: ignore[arg-type]
-        joined: list[Row] = []
-        while stack:
-            row, premises = stack.pop()
-            if not premises:
-                joined.append(row)
-                continue
-            look_ups = [self.look_up(premise, row) for premise in premises]
-            fewest = min(range(len(premises)), key=lambda i: len(look_ups[i][1]))
-            other_premises = premises[:fewest] + premises[fewest + 1 :]
-            matcher, facts = look_ups[fewest]
-            for args, interval in facts:
-                extended = matcher.match(row, args, interval)
-                if extended is not None:
-                    stack.append((extended, other_premises))
-        return joined
+def timed_order(timed: TimedArgs) -> tuple[object, ...]:
+    args, interval = timed
+    return [order_key(value) for value in args], interval or ()
 
 
 def index_by(positions: tuple[int, ...], facts: Iterable[TimedArgs]) -> dict[Args, list[TimedArgs]]:
@@ -274,7 +283,7 @@ def furthest(solver: ModelSolver, rule: Rule, start: Row, max_rows: int, target:
 
     Searches depth first, in the order of values, at most ``max_rows`` rows, up to ``target`` premises (default: all).
     """
-    premises = rule.premises
+    premises, raw = rule.premises, solver.raw_key_of(rule)
     target = len(premises) if target is None else target
     deepest, best_row = 0, start
     stack: list[Iterator[Row]] = [iter([start])]
@@ -290,14 +299,18 @@ def furthest(solver: ModelSolver, rule: Rule, start: Row, max_rows: int, target:
             deepest, best_row = depth, row
         if deepest >= target:
             break
-        stack.append(iter(sorted(satisfying_rows(solver, premises[depth], row), key=row_key)))
+        stack.append(iter(sorted(satisfying_rows(solver, premises[depth], row, raw, MAX_FACTS), key=row_key)))
     return deepest, best_row
 
 
-def satisfying_rows(solver: ModelSolver, premise: Premise, row: Row) -> list[Row]:
+def satisfying_rows(
+    solver: ModelSolver, premise: Premise, row: Row, raw: Key | None = None, limit: int | None = None
+) -> list[Row]:
     """Return the rows that satisfy a premise; none if one of its terms has no value."""
     try:
-        return list(solver.solve(premise, row))
+        return list(solver.solutions(premise, row, raw, limit))
+    except DeadlineExceeded:
+        raise
     except (ValueFault, EvalError):
         return []
 

@@ -9,30 +9,27 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from time import monotonic
 from typing import Final
 
 from manglecp.mangle.checker import check_types
 from manglecp.mangle.engine.model import EvaluatedModel
 from manglecp.mangle.errors import EvalError, LimitError
 from manglecp.mangle.explain.abduction import Abduction, BudgetExhausted, Effort
-from manglecp.mangle.explain.candidates import Assertable, Candidates
+from manglecp.mangle.explain.candidates import Candidates
 from manglecp.mangle.explain.proof import NOTHING, AssumedFacts, MinimalSets, Prover
-from manglecp.mangle.explain.shape import Shape
-from manglecp.mangle.explain.solver import ModelSolver, furthest, satisfying_rows
+from manglecp.mangle.explain.solver import DeadlineExceeded, ModelSolver
 from manglecp.mangle.facts import Fact, Interval
 from manglecp.mangle.matching import Row
 from manglecp.mangle.printer import instant_text
-from manglecp.mangle.program import DependencyClosure, GivenFact, Rule
-from manglecp.mangle.syntax import Annotation, Atom, Clause, Key, Literal, Premise, TimeBound, Variable
+from manglecp.mangle.program import DependencyClosure, GivenFact
+from manglecp.mangle.syntax import Annotation, Atom, Clause, Literal, TimeBound, Variable
 from manglecp.mangle.values import INT_MAX, INT_MIN, Time
 
 MAX_FACTS: Final = 3  # in a set
-MAX_TRIES: Final = 10_000  # evaluations of the program with a set
-MAX_TRIES_OF_CALLERS: Final = 200  # in Probe.unlock
+MAX_TRIES: Final = 1_000  # evaluations of the program with a set
+MAX_TRIES_OF_CALLERS: Final = 200  # in Explainer.unlock
 STEPS_PER_TRY: Final = 10  # of abduction: its limit of steps is this times the limit of tries
 MAX_NEW_FACTS: Final = 50_000  # that one try may derive beyond the model
 
@@ -46,16 +43,14 @@ class Unlocked:
 
 
 class Unlock:
-    """One search for the sets of ``candidates`` that make ``goal`` hold; ``deadline`` is on the monotonic clock."""
+    """One search for the sets of ``candidates`` that make ``goal`` hold."""
 
-    def __init__(
-        self, prover: Prover, goal: Fact, candidates: Candidates, *, max_tries: int, deadline: float | None = None
-    ) -> None:
+    def __init__(self, prover: Prover, goal: Fact, candidates: Candidates, *, max_tries: int) -> None:
         self.prover = prover
         self.goal = goal
         self.candidates = candidates
         self.tries_left = max_tries
-        self.effort = Effort(max_tries * STEPS_PER_TRY, deadline)
+        self.effort = Effort(max_tries * STEPS_PER_TRY, prover.solver.check_deadline)
         self.dependencies = DependencyClosure(prover.model.program)
         self.scope = self.dependencies.needs([goal.key])  # the predicates that can affect the goal
         # The results of an external predicate for inputs that the added facts cause are unknown.
@@ -78,7 +73,7 @@ class Unlock:
                 if self.exhausted:
                     self.complete = self.complete and self._try_every_set_of(size, unlocking)
                     self.larger = True
-            except BudgetExhausted:
+            except (BudgetExhausted, DeadlineExceeded):
                 self.complete = False
             if unlocking or not self.complete:
                 break
@@ -123,8 +118,9 @@ class Unlock:
         """Return whether the goal holds with the facts added, memoised. Raises BudgetExhausted."""
         if added not in self._tried:
             self.tries_left -= 1
-            if self.tries_left < 0 or (self.effort.deadline is not None and monotonic() > self.effort.deadline):
+            if self.tries_left < 0:
                 raise BudgetExhausted
+            self.prover.solver.check_deadline()
             self._tried[added] = False
             model = self._evaluate_with(added)
             holds = model is not None and ModelSolver(model).contains(self.goal)
@@ -133,12 +129,12 @@ class Unlock:
 
     def _evaluate_with(self, added: AssumedFacts) -> EvaluatedModel | None:
         """Return the model with facts added; None if they break the program."""
-        limits = self.prover.model.limits
+        limits = self.prover.solver.limits_left()
         max_derived = min(limits.derived_facts, self._fact_count + MAX_NEW_FACTS)
         try:
             return self.prover.model.with_facts(added, replace(limits, derived_facts=max_derived))
-        except LimitError:
-            self.complete = self.complete and max_derived == limits.derived_facts
+        except LimitError as error:
+            self.complete = self.complete and max_derived == limits.derived_facts and error.unit != "seconds"
         except EvalError:
             pass
         return None
@@ -167,6 +163,7 @@ class Unlock:
         if model is None:
             return self._repairs(added, budget, is_largest)
         prover = Prover(model)
+        prover.solver.deadline = self.prover.solver.deadline
         if prover.solver.contains(self.goal):
             return MinimalSets()  # the added facts are ill-typed, and more facts do not change that
         return self._query(prover, _as_literal(self.goal), {}, budget, is_largest)
@@ -237,60 +234,3 @@ def _as_literal(fact: Fact) -> Literal:
         return Literal(_atom(fact))
     bounds = tuple(TimeBound(Time(ns), "_" if ns in (INT_MIN, INT_MAX) else instant_text(ns)) for ns in fact.interval)
     return Literal(_atom(fact), annotation=Annotation(bounds))
-
-
-class Probe:
-    """Follows rules of one finished model from their heads, and searches facts that a caller could add.
-
-    Deadlines are on the monotonic clock; that of the result's explainer does not apply.
-    """
-
-    def __init__(self, model: EvaluatedModel) -> None:
-        self._prover = Prover(model)
-
-    def shapes(self, key: Key) -> Sequence[Shape]:
-        return self._prover.instances.shapes.get(key, ())
-
-    def has_facts(self, key: Key) -> bool:
-        return self._prover.solver.has_facts(key)
-
-    def furthest(self, shape: Shape, start: Row, max_rows: int) -> tuple[int, Row]:
-        """Return how many premises of a rule can be satisfied, and the least row that satisfies them."""
-        return furthest(self._prover.solver, shape.rule, start, max_rows)
-
-    def satisfies(self, premise: Premise, row: Row) -> bool:
-        return bool(satisfying_rows(self._prover.solver, premise, row))
-
-    def holds_with(self, goal: Fact, added: Iterable[Fact], deadline: float) -> bool:
-        model = self._prover.model
-        seconds_left = max(deadline - monotonic(), 0.001)
-        try:
-            return ModelSolver(model.with_facts(added, replace(model.limits, seconds=seconds_left))).contains(goal)
-        except EvalError:
-            return False
-
-    def unlock(
-        self,
-        goal: Fact,
-        rules: Sequence[Rule],
-        session: Sequence[Fact],
-        over: Collection[Key],
-        deadline: float,
-        *,
-        readable: bool = False,
-    ) -> Unlocked:
-        """Search the smallest sets of facts of the predicates ``over`` that make ``goal`` hold.
-
-        Only values of ``session`` (the facts of the request) and ``rules`` are used; with ``readable``, if these do not
-        suffice, those of all facts too. ``ANYTHING`` and ``ANY_NAME`` in a result are wildcards.
-        """
-        arguments = self._prover, rules, session, goal, over
-        assertable = Assertable(*arguments)
-        search = Unlock(self._prover, goal, assertable, max_tries=MAX_TRIES_OF_CALLERS, deadline=deadline)
-        unlocked = search.run()
-        complete = unlocked.complete and assertable.rules_out(unlocked.sets, search.failed)
-        if not (unlocked.sets or complete) and readable:
-            readable_values = Assertable(*arguments, readable=True)
-            search = Unlock(self._prover, goal, readable_values, max_tries=MAX_TRIES_OF_CALLERS, deadline=deadline)
-            unlocked = search.run()
-        return Unlocked(unlocked.sets, complete)
