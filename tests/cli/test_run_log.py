@@ -32,7 +32,7 @@ def played(write: Write) -> Played:
 
 def answer(run: Run, *args: str, status: int = 0) -> Any:
     shown = run("run-log", *args, "--json")
-    assert (shown.exit_code, shown.stderr) == (status, "")
+    assert (shown.exit_code, shown.stderr) == (status, ""), shown.stdout
     return json.loads(shown.stdout)
 
 

@@ -17,6 +17,7 @@ from tests.intent.packs import action, pack
 TOOLS = """
 macro("rollback", "x"). macro_step("rollback", 1, "undo"). relevant("rollback", 50) :- intent("deploy").
 macro("ship", "x"). macro_step("ship", 1, "push"). relevant("ship", 50) :- intent("deploy").
+needs_skill("ship", "care") :- intent("deploy").
 """
 SCHEMA = """
 Decl seen(Word) descr [direction("input")] bound [/string].

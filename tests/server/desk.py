@@ -34,6 +34,7 @@ PATIENCE = patience(60.0)
 RULES = """
 macro("t", "A tool."). mandatory("t") :- intent("go"). macro_step("t", 1, "look"). macro_step("t", 2, "look").
 macro("w", "Writes."). mandatory("w") :- intent("go"). macro_step("w", 1, "write").
+relevant("t", 10) :- intent("slow").
 """
 
 

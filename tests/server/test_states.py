@@ -22,7 +22,7 @@ async def test_while_booting_there_is_a_manifest_and_nothing_else() -> None:
     async with desk(hold=hold, boot=False) as d, d.client() as client:
         manifest = (await client.until(lambda one: one["type"] == "manifest"))[0]["payload"]
         assert manifest["status"] == "booting"
-        assert [one["name"] for one in manifest["intents"]] == ["go"]
+        assert [one["name"] for one in manifest["intents"]] == ["go", "slow"]
         assert manifest["limits"]["max_message_bytes"] >= 1 << 24
         for message in (intent("a"), invoke("b", "m-1", {})):
             answer = await client.ask(message)
@@ -174,6 +174,7 @@ async def test_the_manifest_on_http_says_where_to_ask() -> None:
             "intent_eval": "/evaluate",
             "macro_invoke": "/invoke",
             "x-approvals": "/approvals",
+            "x-decide": "/decide",
             "x-skills": "/skills",
         }
         assert on_http == in_session

@@ -88,7 +88,7 @@ class _ReplayDiverged(Exception):
         self.divergence = divergence
 
 
-class _EndOfLog(Exception):
+class _EndOfLog(BaseException):  # the loop makes outcomes of exceptions that selectors and actions raise
     """The run continues after the last record of a log without end."""
 
 
@@ -124,8 +124,9 @@ class _Recording:
         return menu
 
     def select(self, _: Situation) -> Selection:
-        selection = dict(self._recorded("selector_chosen"))
-        return Selection.read({name: text for name, text in selection.items() if name != "source"})
+        steps = (event for step, event in self._payloads if step == self._step)
+        raw = next((event for event in steps if event.startswith("selector_")), "selector_chosen")
+        return Selection.read(self._recorded(raw))
 
     def execute(self, _aid: str, _inputs: dict[str, Any], state: Slots, /) -> ActionOutcome:
         success = self._payloads.get((self._step, "tool_ok"))
