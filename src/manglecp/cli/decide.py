@@ -45,7 +45,7 @@ def command(
     tool: str,
     intent: str | None,
     inputs: options.IntentOptions,
-    args: dict[str, Any],
+    args: dict[str, str],
     caller: options.CallerOptions,
     runtime: options.RuntimeOptions,
     server: ServerOptions,
@@ -58,12 +58,15 @@ def command(
 
     The exit status is 0 for allow, 3 for ask, and 1 for deny and for a request that is refused.
     """
+    from manglecp.cli.intent_request import decode_value
+
     server.check_options(context, target)
     payload = inputs.payload(intent or "")
+    values = {name: decode_value(text) for name, text in args.items()}
     if isinstance(target, str):
-        result, rules = _decide_at_server(target, server, tool, args, payload, as_json=as_json), None
+        result, rules = _decide_at_server(target, server, tool, values, payload, as_json=as_json), None
     else:
-        result, rules = _decide_locally(target, runtime, tool, args, payload, caller.identity, as_json=as_json)
+        result, rules = _decide_locally(target, runtime, tool, values, payload, caller.identity, as_json=as_json)
     if as_json:
         import msgspec
 
