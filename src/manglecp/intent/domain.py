@@ -95,7 +95,8 @@ class Domain:
         heads = self._deciding_clauses.get((fact.predicate, len(fact.args)), ())
         matching = [(head, rule) for head, rule in heads if _matches(head, fact)]
         fired = [(head, rule) for head, rule in matching if rule is None or result.has_fired(rule)]
-        for head, _ in fired or matching:
+        of_pack = [(head, rule) for head, rule in matching if head.span and head.span.source.trust != Trust.KERNEL]
+        for head, _ in fired or of_pack or matching:
             if head.span is not None:
                 yield f"{head.span.source.name}:{head.span.line}"
 

@@ -341,10 +341,14 @@ class Evaluation:
             view.start_rounds()
         self._set_bound(component)
         for function in first:
+            head = views[function.rule.head]
+            count_before = len(head.new)
             if function.rule.aggregation is not None:
-                self._aggregate_into(function, views[function.rule.head])
+                self._aggregate_into(function, head)
             elif function.source is None or views[function.source].delta:
                 function.compiled.run(views, now, self, None)
+            if len(head.new) > count_before:
+                self.fired.add(function.rule)
         deltas: Functions | None = None
         while True:
             self.statistics.rounds += 1
