@@ -75,11 +75,11 @@ class TestExchanges:
         queue = [second["system"], "The change freeze begins at 15:00 UTC."]
         assert evidence["reminderQueue"][0]["reducedDigest"] == digest(queue)
 
-    def test_uses_have_the_span_that_proves_them(self) -> None:
-        documents = turns(EXCHANGES)
-        assert rows(documents[0], "toolUse")["toolu_01LogsPay"]["span"] == {"text": "7f3a9c21", "turn": 2}
-        assert rows(documents[1], "toolUse")["toolu_03LogsLed"]["useDisposition"] == "observed_only"
-        assert rows(documents[2], "toolUse")["toolu_04LogsLed"]["useDisposition"] == "consumed"
+    def test_every_result_counts_as_observed(self) -> None:
+        evidence = turns(EXCHANGES)[0]["evidence"]
+        digests = {row["toolCallId"]: row["resultDigest"] for row in evidence["toolResults"]}
+        assert {row["toolCallId"]: row["resultDigest"] for row in evidence["toolUse"]} == digests
+        assert {(row["useDisposition"], row["derived"]) for row in evidence["toolUse"]} == {("observed_only", True)}
 
     @pytest.mark.req("HARN-53", "HARN-06")
     def test_an_error_with_a_code_has_an_envelope(self) -> None:
@@ -435,19 +435,6 @@ class TestHorizon:
 
         assert next(ingest(endless(), "anthropic"))["turn"]["number"] == 1
         assert read == LogLimits().horizon + 1
-
-    def test_a_result_counts_as_unused_behind_the_horizon(self) -> None:
-        steps: list[Any] = [
-            message(tool_use("toolu_1")),
-            [tool_result("toolu_1", "the pool has room for eighty guests")],
-        ]
-        for i in range(5):
-            steps += [message(tool_use(f"call-{i}")), [tool_result(f"call-{i}", "x")]]
-        steps.append(message(text("Indeed the pool has room for eighty guests."), stop="end_turn"))
-        data = lines(exchanges(*steps))
-        near, far = (turns(data, limits=LogLimits(horizon=horizon))[0] for horizon in (3, 64))
-        assert near["evidence"]["toolUse"][0]["useDisposition"] == "observed_only"
-        assert far["evidence"]["toolUse"][0]["span"] == {"text": "the pool has room for eighty guests", "turn": 7}
 
 
 @pytest.mark.parametrize(

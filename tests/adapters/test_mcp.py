@@ -7,7 +7,7 @@ import pytest
 
 from manglecp.adapters import LogError
 from manglecp.harness.readers import InvalidEvidence
-from tests.adapters.checking import lines, log, rows, turns, verdicts
+from tests.adapters.checking import lines, log, turns, verdicts
 
 MCP = log("mcp.jsonl")
 
@@ -91,14 +91,6 @@ class TestOrder:
     def test_batches_and_wrapped_messages(self) -> None:
         assert read([call(1), call(2)], [answer(2), answer(1)]) == [()]
         assert read({"at": 1, "message": call(1)}, {"at": 2, "message": answer(1)}) == [()]
-
-
-def test_a_result_that_reappears_is_used_and_owes_the_context() -> None:
-    words = "ledger-writer has a pool of 80 connections"
-    second = call(2)
-    second["params"]["arguments"] = {"note": words}
-    first = turns(lines([call(1), answer(1, words), second, answer(2)]), "mcp")[0]
-    assert rows(first, "toolUse")["1"]["span"] == {"text": words, "turn": 2}
 
 
 @pytest.mark.parametrize(

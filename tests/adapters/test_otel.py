@@ -48,7 +48,7 @@ def test_spans_in_any_order_make_the_turns_of_the_conversation() -> None:
     assert (judge(first).result, judge(second).result) == ("accepted", "accepted")
     assert first["turn"] == {"number": 1, "line": 2}
     assert first["evidence"]["toolRequests"][0]["input"] == {"path": "a"}
-    assert first["evidence"]["toolUse"][0]["useDisposition"] == "consumed"
+    assert first["evidence"]["toolUse"][0]["useDisposition"] == "observed_only"
     assert second["evidence"]["protocolState"]["stopReason"] == "end_turn"
 
 

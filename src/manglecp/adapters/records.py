@@ -33,7 +33,7 @@ NESTING: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class LogLimits:
-    """Limits of a log. ``horizon`` and ``searched`` bound memory; a log that exceeds one of the others is refused."""
+    """Limits of a log. ``horizon`` bounds memory; a log that exceeds one of the others is refused."""
 
     line: int = 64 << 20
     """Bytes of one line, or of a document over several lines."""
@@ -41,9 +41,7 @@ class LogLimits:
     """Bytes of the whole log."""
     nesting: int = NESTING
     horizon: int = 64
-    """How many turns stay open for results, and for the use of results, in later records."""
-    searched: int = 1 << 16
-    """How many characters of one result are searched for in later replies."""
+    """How many turns stay open for results in later records."""
 
 
 _BOM: Final = b"\xef\xbb\xbf"

@@ -12,11 +12,10 @@ Recorded facts become rows of evidence; the checks of the harness report missing
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 from manglecp.adapters import conversation
 from manglecp.adapters.policies import DIGEST_FIELDS, UNRECORDED, Binding
@@ -29,13 +28,6 @@ from manglecp.wire import JSON
 
 _TERMINAL_STATUSES: Final = ("ok", "error", "cancelled")
 _NO_MESSAGES_DIGEST: Final = digest([])
-
-
-class UsedText(NamedTuple):
-    """A part of a result that a later reply contains, and the number of that reply's turn."""
-
-    text: str
-    turn: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +63,6 @@ class TurnEvidence:
     rendered_count: int = 0  # how many of the results, from the first, a later request contains
     next_prompt: conversation.Prompt | None = None  # the last request that followed a reply of the turn
     continues: bool = False  # whether a request continued the turn after its last reply
-    uses: dict[str, UsedText] = field(default_factory=dict)  # by call id
-    result_keys: list[int] = field(default_factory=list)  # in TurnAssembler._results
 
     def add_reply(self, reply: conversation.ModelReply) -> None:
         """Add the model, offered tools and stop reason of a reply; the assembler adds its calls and results."""
@@ -264,11 +254,14 @@ def _failure_members(result: conversation.CallResult) -> dict[str, Any]:
 def _add_derived(turn: TurnEvidence, evidence: dict[str, Any]) -> None:
     """Add the uses of results and, if a request followed the turn, what that request rendered for the model."""
     spec = evidence["callSpec"]
-    uses: dict[str, dict[str, Any]] = {}
+    digests: dict[str, str] = {}  # the digest of the first result of each call
     for row in evidence["toolResults"]:
         if row["status"] in _TERMINAL_STATUSES:
-            uses.setdefault(row["toolCallId"], _use_row(row, turn.uses.get(row["toolCallId"])))
-    evidence["toolUse"] = list(uses.values())
+            digests.setdefault(row["toolCallId"], row["resultDigest"])
+    evidence["toolUse"] = [
+        {"toolCallId": call_id, "resultDigest": result, "useDisposition": "observed_only", "derived": True}
+        for call_id, result in digests.items()
+    ]
     if turn.next_prompt is None:
         return
     evidence["toolRender"] = [
@@ -300,145 +293,10 @@ def _add_derived(turn: TurnEvidence, evidence: dict[str, Any]) -> None:
     ]
 
 
-def _use_row(result_row: Mapping[str, Any], used: UsedText | None) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "toolCallId": result_row["toolCallId"],
-        "resultDigest": result_row["resultDigest"],
-        "useDisposition": "observed_only" if used is None else "consumed",
-        "derived": True,
-    }
-    if used is not None:
-        row["span"] = {"text": used.text, "turn": used.turn}
-    return row
-
-
-# A result counts as used if a later reply contains 24 consecutive characters of it (12 of them alphanumeric), an id
-# in it (a word of 6 to 64 characters with a letter and a digit), or its call id. The index has the 16-grams at every
-# ninth offset of a result, and every offset of a reply is looked up: any run of 24 characters has an indexed 16-gram.
-
-MIN_RUN: Final = 24  # characters, as all lengths below
-_MAX_RUN: Final = 120  # longer runs are truncated
-_GRAM_LENGTH: Final = 16
-_STRIDE: Final = MIN_RUN - _GRAM_LENGTH + 1
-_MIN_ALPHANUMERIC: Final = 12
-_MIN_ID_LENGTH: Final = 6
-_MAX_ID_LENGTH: Final = 64
-_REBUILD_SLACK: Final = 16  # dropped results that stay in the index even of a thread with few results
-_MAX_CANDIDATES: Final = 32  # results of a piece, and places in a result, that are compared; headings have many
-_DIGIT: Final = re.compile(r"[0-9]")
-_LETTER: Final = re.compile(r"[A-Za-z]")
-_WORD: Final = re.compile(rf"[A-Za-z0-9_-]{{{_MIN_ID_LENGTH},}}")
-
-
-class _Index(dict[str, tuple[int, ...]]):
-    """Maps a piece of text to the keys of the last results that contain it."""
-
-    def add(self, key: int, pieces: Iterable[str]) -> None:
-        # Most pieces occur in one result only, and share one tuple.
-        entries: dict[str, tuple[int, ...]] = dict.fromkeys(pieces, (key,))
-        for piece in entries.keys() & self.keys():
-            entries[piece] = (*self[piece][-_MAX_CANDIDATES:], key)
-        self.update(entries)
-
-
-class _WatchedResult(NamedTuple):
-    text: str
-    ids: set[str]
-
-
-class UnusedResults:
-    """The results of a thread that no reply has used so far; of each, the first ``max_characters`` are searched."""
-
-    def __init__(self, max_characters: int) -> None:
-        self._max_characters = max_characters
-        self._watched: dict[int, _WatchedResult] = {}
-        self._dropped_count = 0  # results that are still in the indexes, but not watched
-        self._grams, self._ids = _Index(), _Index()
-
-    def add(self, key: int, call_id: str, texts: Iterable[str]) -> None:
-        """Watch a result; ``key`` identifies it in :meth:`search`."""
-        text = "\n".join(texts)[: self._max_characters]
-        self._watched[key] = result = _WatchedResult(text, _find_ids(text))
-        if len(call_id) >= _MIN_ID_LENGTH:
-            result.ids.add(call_id)
-        self._index(key, result)
-
-    def drop(self, key: int) -> None:
-        """Stop watching a result. The indexes are rebuilt when most of their results are dropped."""
-        if self._watched.pop(key, None) is None:
-            return
-        self._dropped_count += 1
-        if self._dropped_count > 2 * len(self._watched) + _REBUILD_SLACK:
-            self._grams, self._ids, self._dropped_count = _Index(), _Index(), 0
-            for remaining_key, result in self._watched.items():
-                self._index(remaining_key, result)
-
-    def search(self, reply: str) -> Iterator[tuple[int, str]]:
-        """Yield the keys of results that reappear in a reply, with the common text, and stop watching them."""
-        if not self._watched:
-            return
-        runs: dict[int, str] = {}
-        for offset in range(len(reply) - _GRAM_LENGTH + 1):
-            for key in self._grams.get(reply[offset : offset + _GRAM_LENGTH], ()):
-                if key in self._watched and key not in runs:
-                    run = _common_run(self._watched[key].text, reply, offset)
-                    if run is not None:
-                        runs[key] = run
-        for word in _WORD.findall(reply):
-            for key in self._ids.get(word, ()):
-                if key in self._watched:
-                    runs.setdefault(key, word)
-        for key, run in runs.items():
-            self.drop(key)
-            yield key, run
-
-    def _index(self, key: int, result: _WatchedResult) -> None:
-        text = result.text
-        offsets = range(0, len(text) - _GRAM_LENGTH + 1, _STRIDE)
-        self._grams.add(key, [text[offset : offset + _GRAM_LENGTH] for offset in offsets])
-        self._ids.add(key, result.ids)
-
-
-def _find_ids(text: str) -> set[str]:
-    return {
-        word
-        for word in _WORD.findall(text)  # isalpha() is the fastest test, and excludes most words
-        if not word.isalpha() and len(word) <= _MAX_ID_LENGTH and _DIGIT.search(word) and _LETTER.search(word)
-    }
-
-
-def _common_run(result: str, reply: str, offset: int) -> str | None:
-    """Return the text around the 16-gram at ``reply[offset]`` that the result contains too, if it is long enough."""
-    gram = reply[offset : offset + _GRAM_LENGTH]
-    start = result.find(gram)
-    for _ in range(_MAX_CANDIDATES):
-        if start < 0:
-            return None
-        run = _extend_match(result, start, reply, offset)
-        if len(run) >= MIN_RUN and sum(map(str.isalnum, run)) >= _MIN_ALPHANUMERIC:
-            return run
-        start = result.find(gram, start + 1)
-    return None
-
-
-def _extend_match(result: str, start: int, reply: str, offset: int) -> str:
-    """Return the longest common text around the common 16-gram at ``result[start]`` and ``reply[offset]``."""
-    before = 0
-    limit = min(start, offset, _MAX_RUN - _GRAM_LENGTH)
-    while before < limit and result[start - before - 1] == reply[offset - before - 1]:
-        before += 1
-    after = _GRAM_LENGTH
-    limit = min(len(result) - start, len(reply) - offset, _MAX_RUN - before)
-    while after < limit and result[start + after] == reply[offset + after]:
-        after += 1
-    return result[start - before : start + after]
-
-
 @dataclass(slots=True)
 class _Thread:
     """The state of a conversation that later turns need."""
 
-    unused: UnusedResults
     turn_count: int = 0
     latest: TurnEvidence | None = None
     prompt: conversation.Prompt | None = None  # the request that the next reply belongs to
@@ -470,8 +328,6 @@ class TurnAssembler:
         self._threads: dict[int, _Thread] = {}
         self._open_turns: deque[tuple[int, TurnEvidence]] = deque()  # (thread number, turn)
         self._turn_count = 0
-        self._result_count = 0
-        self._results: dict[int, tuple[TurnEvidence, str]] = {}  # result key -> (turn, call id)
 
     def read(self, value: JSON, line: int) -> Iterator[dict[str, Any]]:
         """Add one record; yield the oldest turns beyond the horizon."""
@@ -487,7 +343,7 @@ class TurnAssembler:
         for event in events:
             thread = self._threads.get(event.thread)
             if thread is None:
-                thread = self._threads[event.thread] = _Thread(UnusedResults(self._limits.searched))
+                thread = self._threads[event.thread] = _Thread()
             if isinstance(event, conversation.Prompt):
                 self._add_prompt(thread, event)
             else:
@@ -520,13 +376,6 @@ class TurnAssembler:
             thread.early_results.clear()
         thread.prompt, thread.resumes = None, False
         turn.add_reply(reply)
-        for part in reply.parts:  # before its results are added: a reply does not use the results that it contains
-            if isinstance(part, conversation.CallResult):
-                continue
-            for text in texts_of(part.input) if isinstance(part, conversation.ToolCall) else [part]:
-                for key, run in thread.unused.search(text):
-                    result_turn, call_id = self._results[key]
-                    result_turn.uses.setdefault(call_id, UsedText(run, turn.number))
         for part in reply.parts:
             if isinstance(part, conversation.ToolCall):
                 if part.kind == "search":
@@ -539,11 +388,6 @@ class TurnAssembler:
         if any((result.id, result.status, result.payload) == (r.id, r.status, r.payload) for r in turn.results):
             return  # a repeated result
         turn.results.append(result)
-        self._result_count += 1
-        key = self._result_count
-        self._results[key] = (turn, result.id)
-        turn.result_keys.append(key)
-        thread.unused.add(key, result.id, texts_of(result.payload))
         if result.tools is not None:
             search = ToolSearch(thread.queries.get(result.id, ""), result.tools)
             thread.searches.update(dict.fromkeys(result.tools, search))
@@ -551,10 +395,6 @@ class TurnAssembler:
     def _pop_document(self) -> dict[str, Any]:
         """Remove the oldest open turn and return its document."""
         thread_number, turn = self._open_turns.popleft()
-        thread = self._threads[thread_number]
-        for key in turn.result_keys:
-            thread.unused.drop(key)
-            del self._results[key]
-        if thread.latest is turn:  # no reply for longer than the horizon: the thread has ended
+        if self._threads[thread_number].latest is turn:  # no reply for longer than the horizon: the thread has ended
             del self._threads[thread_number]
         return turn_document(turn, self._binding)
