@@ -10,20 +10,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
+import msgspec
+
 from manglecp.harness import classes
 from manglecp.harness.classes import Finding, row_pointer
 from manglecp.harness.constraints import DOCUMENTS
 from manglecp.harness.evidence import Mutation
 from manglecp.harness.turn import Turn
-
-_PACKET_FIELDS: Final = {  # member name -> field name
-    "target": "target",
-    "requiredArtifactRefs": "required_artifact_refs",
-    "returnPathRef": "return_path_ref",
-    "intent": "intent",
-    "constraints": "constraints",
-    "packetDigest": "packet_digest",
-}
 
 
 def check_contract(turn: Turn) -> Iterator[Finding]:
@@ -51,8 +44,9 @@ def check_packet(turn: Turn) -> Iterator[Finding]:
         for ref in required_refs.union(packet.required_artifact_refs) - existing:
             yield classes.ARTIFACT.at(row_pointer("artifacts", ref), "the artifact does not exist, or has no digest")
             yield classes.ARTIFACT.at("handoff", f"{ref} does not exist, or has no digest")
+    present = msgspec.to_builtins(packet)
     for name in terms.required_packet_fields or ():
-        if name not in _PACKET_FIELDS or not getattr(packet, _PACKET_FIELDS[name]):
+        if not present.get(name):
             yield classes.ARTIFACT.at(row_pointer("handoff", name), "the packet lacks a required field")
 
 

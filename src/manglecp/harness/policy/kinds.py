@@ -18,7 +18,8 @@ from manglecp.base.json import Uncanonical
 from manglecp.base.text import normalize_word
 from manglecp.harness.canonical_v1 import digest_v1 as digest
 from manglecp.harness.classes import BACKOFFS, ESCALATIONS, RETRY_KINDS, RetryKind
-from manglecp.harness.constraints import PATTERNS, ROLES, STAGES, TIERS, TRACE_MODES
+from manglecp.harness.constraints import PATTERNS, ROLES, STAGES, TIERS, TRACE_MODES, GovernanceProfile
+from manglecp.harness.evidence import Handoff
 from manglecp.harness.policy.shapes import (
     Problems,
     Shape,
@@ -37,15 +38,8 @@ from manglecp.harness.policy.shapes import (
 )
 
 METRICS: Final = ("precision", "recall", "f1")
-CONTROLS: Final = (
-    "policyProvenance",
-    "guardrailStages",
-    "evalGate",
-    "evalEvidence",
-    "redTeamGate",
-    "observabilityMode",
-    "riskTier",
-    "selfEvolution",
+CONTROLS: Final = tuple(
+    name for name in GovernanceProfile.__struct_encode_fields__ if name not in ("claimId", "claimed", "processorRef")
 )
 
 
@@ -89,8 +83,6 @@ def _any_word(value: Any, place: FileLocation, problems: Problems) -> Any:
     word = text(value, place, problems)
     return normalize_word(word) if isinstance(word, str) else word
 
-
-_PACKET_FIELDS: Final = ("target", "requiredArtifactRefs", "returnPathRef", "intent", "constraints", "packetDigest")
 
 _TOOL_SHAPE: Final = table(
     {"toolName": text},
@@ -247,7 +239,7 @@ _TABLE: Final = (
             optional={
                 "allowedTargetsByRole": table_of(items(), names=ROLES),
                 "requireArtifactExistence": flag,
-                "requiredPacketFields": words(_PACKET_FIELDS),
+                "requiredPacketFields": words(Handoff.__struct_encode_fields__),
             },
         ),
         digested="handoffContractDigest", document="handoffContract",
