@@ -17,7 +17,7 @@ from typing import Any, Final
 from manglecp.adapters import conversation, records
 from manglecp.adapters.policies import ToolDefinition, normalize_caller, offer_tools, read_caller
 from manglecp.base.digest import digest_text
-from manglecp.wire import JSON, Fault
+from manglecp.wire import JSON, Fault, faults_at
 
 STREAM_EVENTS: Final = frozenset(
     {
@@ -178,7 +178,7 @@ class _Messages(conversation.Dialect):
         results = []
         for i, block in _blocks(message):
             if records.kind_of(block) == "tool_result":
-                with records.inside("content", i):
+                with faults_at("content", i):
                     results.append(_read_result(block, served=False))
         return results
 
@@ -186,7 +186,7 @@ class _Messages(conversation.Dialect):
         """Yield the texts, calls and results of a reply; thinking blocks are skipped."""
         for i, block in _blocks(message):
             kind = records.kind_of(block)
-            with records.inside("content", i):
+            with faults_at("content", i):
                 if kind == "text":
                     yield records.optional_text(block, "text") or ""
                 elif kind == "tool_use" or kind in _SERVED_BLOCKS:

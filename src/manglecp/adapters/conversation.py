@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias
 from manglecp.adapters import records
 from manglecp.base.cache import LruCache
 from manglecp.base.text import normalize_word
-from manglecp.wire import CODES, JSON, Fault
+from manglecp.wire import CODES, JSON, Fault, faults_at
 
 CODE_EXECUTION: Final = "code_execution"
 
@@ -327,7 +327,7 @@ class Dialogue:
             thread.restart(system)
         additions = _Additions(follows_reply)
         for i in range(known_count if unchanged else 0, len(messages)):
-            with records.inside(self._dialect.list_name, i):
+            with faults_at(self._dialect.list_name, i):
                 message = records.require_object(messages[i])
                 self._dialect.require_message(message)
                 texts = self._dialect.texts(message)
@@ -343,7 +343,7 @@ class Dialogue:
         thread = self._threads.begin(self._dialect.system(request))
         transcript = _Transcript(thread, request, _Additions(follows_reply=False))
         for i, message in enumerate(records.list_or_empty(request, self._dialect.list_name)):
-            with records.inside(*steps, i):
+            with faults_at(*steps, i):
                 yield from self._add_message(transcript, records.require_object(message))
         yield from self._end_transcript(transcript)
 
@@ -447,12 +447,12 @@ class ExchangeLog(ABC):
     def _exchange(self, record: Message) -> Iterator[ConversationEvent]:
         session = records.optional_text(record, "session")
         if record.get("request") is not None:
-            with records.inside("request"):
+            with faults_at("request"):
                 request, steps = records.unwrap_body(record["request"])
-                with records.inside(*steps):
+                with faults_at(*steps):
                     yield self._request(request, session)
         if record.get("response") is not None:
-            with records.inside("response"):
+            with faults_at("response"):
                 yield from self._response(record["response"])
 
     def _response(self, response: JSON) -> Iterator[ConversationEvent]:
@@ -461,12 +461,12 @@ class ExchangeLog(ABC):
             response = records.read_stream(response, self._limits)
         if type(response) is list:
             for i, part in enumerate(response):
-                with records.inside(i):
+                with faults_at(i):
                     self._add_part(records.require_object(part))
             yield from self._end_stream()
             return
         body, steps = records.unwrap_body(response)
-        with records.inside(*steps):
+        with faults_at(*steps):
             yield from self._complete_response(body)
 
 

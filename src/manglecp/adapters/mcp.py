@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from manglecp.adapters import conversation, records
 from manglecp.adapters.policies import ToolDefinition, offer_tools
-from manglecp.wire import JSON
+from manglecp.wire import JSON, faults_at
 
 _CALL: Final = "tools/call"
 _LIST: Final = "tools/list"
@@ -43,14 +43,14 @@ class McpLog:
         self._line = line
         if type(value) is list:
             for i, message in enumerate(value):
-                with records.inside(i):
+                with faults_at(i):
                     yield from self._message(records.require_object(message))
             return
         record = records.require_object(value)
         if "jsonrpc" in record or "message" not in record:
             yield from self._message(record)
             return
-        with records.inside("message"):
+        with faults_at("message"):
             yield from self._message(records.require_object(record["message"]))
 
     def finish(self) -> Iterator[conversation.ConversationEvent]:
@@ -80,7 +80,7 @@ class McpLog:
         request_id = records.text_or_number(message, "id")
         params = records.optional_object(message, "params") or {}
         if method == _CALL:
-            with records.inside("params"):
+            with faults_at("params"):
                 name = records.required_text(params, "name")
             arguments = params.get("arguments")
             is_valid = arguments is None or type(arguments) is dict
@@ -137,9 +137,9 @@ class McpLog:
         """Add a page of the tool list; the last page completes the offer."""
         if result is None:
             return
-        with records.inside("result"):
+        with faults_at("result"):
             for i, tool in records.each_object(result, "tools"):
-                with records.inside("tools", i):
+                with faults_at("tools", i):
                     self._catalogue.append(
                         ToolDefinition(records.required_text(tool, "name"), tool.get("inputSchema"), "mcp")
                     )

@@ -36,7 +36,7 @@ from manglecp.adapters.conversation import (
 from manglecp.adapters.policies import ToolDefinition, offer_tools, read_caller
 from manglecp.base.digest import digest_text
 from manglecp.base.text import quote
-from manglecp.wire import JSON, Fault
+from manglecp.wire import JSON, Fault, faults_at
 
 STOP_REASONS: Final = {"tool_calls": "tool_use", "stop": "end_turn", "length": "max_tokens"}
 """The stop reason of the harness for each ``finish_reason`` of Chat Completions; others are not mapped."""
@@ -109,13 +109,13 @@ class Chunks:
             if choice.get("index", 0) != 0:
                 refuse_calls(records.optional_object(choice, "delta"), i)
                 continue
-            with records.inside("choices", i):
+            with faults_at("choices", i):
                 self._finish_reason = records.optional_text(choice, "finish_reason") or self._finish_reason
                 delta = records.optional_object(choice, "delta") or {}
-                with records.inside("delta"):
+                with faults_at("delta"):
                     self._texts.append(records.optional_text(delta, "content") or "")
                     for n, piece in records.each_object(delta, "tool_calls"):
-                        with records.inside("tool_calls", n):
+                        with faults_at("tool_calls", n):
                             self._add_call_piece(piece)
 
     def completion(self) -> dict[str, Any] | None:
@@ -196,7 +196,8 @@ _CLIENT_CALLS: Final = {
 }
 """The types of calls that the client runs, each with its ``toolKind``; the provider runs (serves) all others."""
 _SERVED_KINDS: Final = {"code_interpreter_call": CODE_EXECUTION, "mcp_call": "mcp"}
-_SERVED_INPUT: Final = ("arguments", "action", "queries", "code", "input")  # members; the first that is present counts
+_CLIENT_INPUT: Final = ("input", "action", "operation")  # members; the first that is present counts
+_SERVED_INPUT: Final = ("arguments", "action", "queries", "code", "input")  # as above
 _SERVED_OUTPUT: Final = ("output", "outputs", "results", "result")  # as above
 _RUNNING_STATUSES: Final = ("in_progress", "searching", "interpreting", "generating", "calling", "queued")
 _OTHER_ITEMS: Final = ("reasoning", "item_reference", "mcp_list_tools", "mcp_approval_request", "compaction")
@@ -236,11 +237,10 @@ class Items(_OpenAIDialect):
         kind = _item_type(message)
         if kind == "message":
             yield from content_texts(message.get("content"))
-        elif kind in _CLIENT_CALLS:
-            yield _read_client_call(message)
         elif kind.endswith(_CALL_SUFFIX):
-            yield _read_served_call(message)
-            yield _read_served_result(message)
+            yield _read_item_call(message)
+            if kind not in _CLIENT_CALLS:
+                yield _read_served_result(message)
 
     def stop(self, message: Message) -> str | None:  # noqa: ARG002  # of the response, not of its items
         return None
@@ -297,33 +297,25 @@ def _item_type(item: dict[str, Any]) -> str:
     return (records.kind_of(item) or "") if "type" in item else "message"
 
 
-def _read_client_call(item: dict[str, Any]) -> ToolCall:
+def _read_item_call(item: dict[str, Any]) -> ToolCall:
     kind = item["type"]
-    if kind == "function_call":
-        arguments = records.parse_arguments(records.optional_text(item, "arguments"))
-        name = records.required_text(item, "name")
-    else:
-        arguments = item.get("input", item.get("action", item.get("operation")))
-        name = records.optional_text(item, "name") or kind.removesuffix(_CALL_SUFFIX)
-    is_valid = kind != "function_call" or type(arguments) is dict
-    call_id, caller = records.required_text(item, "call_id"), read_caller(item)
-    return ToolCall(call_id, name, arguments, _CLIENT_CALLS[kind], "function_call", is_valid, caller=caller)
-
-
-def _read_served_call(item: dict[str, Any]) -> ToolCall:
-    kind = item["type"]
-    if kind == "mcp_call":
+    served = kind not in _CLIENT_CALLS
+    has_json_text = kind in ("function_call", "mcp_call")  # of arguments, which must be an object
+    if has_json_text:
         arguments = records.parse_arguments(records.optional_text(item, "arguments"))
     else:
-        arguments = next((item[name] for name in _SERVED_INPUT if item.get(name) is not None), None)
+        members = _SERVED_INPUT if served else _CLIENT_INPUT
+        arguments = next((item[name] for name in members if item.get(name) is not None), None)
+    read_name = records.required_text if kind == "function_call" else records.optional_text
+    name = read_name(item, "name") or kind.removesuffix(_CALL_SUFFIX)
     return ToolCall(
-        records.required_text(item, "id"),
-        records.optional_text(item, "name") or kind.removesuffix(_CALL_SUFFIX),
+        records.required_text(item, "id" if served else "call_id"),
+        name,
         arguments,
-        _SERVED_KINDS.get(kind, "function"),
+        _SERVED_KINDS.get(kind, "function") if served else _CLIENT_CALLS[kind],
         "function_call",
-        valid=kind != "mcp_call" or type(arguments) is dict,
-        served=True,
+        valid=not has_json_text or type(arguments) is dict,
+        served=served,
         caller=read_caller(item),
     )
 
@@ -457,9 +449,9 @@ class OpenAILog(ExchangeLog):
         (_, choice), *others = records.each_object(completion, "choices")
         for i, other in others:
             refuse_calls(records.optional_object(other, "message"), i)
-        with records.inside("choices", 0):
+        with faults_at("choices", 0):
             message = records.require_object(choice.get("message"), "message")
-            with records.inside("message"):
+            with faults_at("message"):
                 parts = list(self._chat_dialect.parts(message))
             return self._chat.reply(parts, self._chat_dialect.stop(choice), records.optional_text(completion, "model"))
 

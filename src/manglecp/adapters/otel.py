@@ -19,8 +19,8 @@ from typing import Any, Final, TypeVar
 from manglecp.adapters import conversation, records
 from manglecp.adapters.conversation import CallResult, ConversationEvent, Failure, Message, ToolCall
 from manglecp.adapters.openai import STOP_REASONS, ChatMessages
-from manglecp.adapters.records import each_object, inside, kind_of, list_or_empty, optional_text, require_object
-from manglecp.wire import JSON, Fault
+from manglecp.adapters.records import each_object, kind_of, list_or_empty, optional_text, require_object
+from manglecp.wire import JSON, Fault, faults_at
 
 _MODEL_OPERATIONS: Final = ("chat", "generate_content", "text_completion")
 _DETAILS: Final = "gen_ai.client.inference.operation.details"  # the name of an event
@@ -45,7 +45,7 @@ class _Messages(ChatMessages):
     def parts(self, message: Message) -> Iterator[conversation.ReplyPart]:
         for i, part in each_object(message, "parts"):
             kind = kind_of(part)
-            with inside("parts", i):
+            with faults_at("parts", i):
                 if kind == "text":
                     yield optional_text(part, "content") or ""
                 elif kind in ("tool_call", "server_tool_call"):
@@ -79,7 +79,7 @@ class _Span:
     def values(self, name: str) -> list[Any]:
         """Return a list attribute, which may be a JSON text. Raises :class:`Fault`."""
         value = self.attributes.get(name)
-        with inside(name):
+        with faults_at(name):
             value = records.parse(value.encode()) if type(value) is str else value
         return list_or_empty({name: value}, name)
 
@@ -99,10 +99,10 @@ class OtelLog:
         if "resourceSpans" not in record and "resourceLogs" not in record:
             raise records.another_format("neither resourceSpans nor resourceLogs", record)
         for path, span in _each_leaf(record, "resourceSpans", "scopeSpans", "spans"):
-            with inside(*path):
+            with faults_at(*path):
                 self._add_span(span, line, path)
         for path, log in _each_leaf(record, "resourceLogs", "scopeLogs", "logRecords"):
-            with inside(*path):
+            with faults_at(*path):
                 if (span_id := optional_text(log, "spanId")) is not None:
                     self._details.setdefault(span_id, {}).update(_read_attributes(log))
         yield from ()
@@ -125,7 +125,7 @@ class OtelLog:
             raise Fault(f"more than {_MAX_SPANS:,} spans; split the file by trace")
         for i, event in each_object(span, "events"):
             if kind_of(event, "name") == _DETAILS:
-                with inside("events", i):
+                with faults_at("events", i):
                     attributes |= _read_attributes(event)
         start = _read_integer(span.get("startTimeUnixNano", 0), "startTimeUnixNano")
         failure = _read_span_failure(span, attributes)

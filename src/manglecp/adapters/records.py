@@ -15,7 +15,6 @@ import hashlib
 import io
 import json
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, NamedTuple, TypeVar
@@ -23,7 +22,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from manglecp.base.digest import digest_bytes
 from manglecp.base.json import Uncanonical
 from manglecp.harness import canonical
-from manglecp.wire import JSON, Fault, decode
+from manglecp.wire import JSON, Fault, decode, faults_at
 
 T = TypeVar("T")
 
@@ -163,15 +162,6 @@ def _split_lines(log: bytes | str | Iterable[bytes | str]) -> Iterator[bytes | s
         yield from io.BytesIO(log) if isinstance(log, bytes) else log
 
 
-@contextmanager
-def inside(*steps: str | int) -> Iterator[None]:
-    """Prepend keys and indices to the path of a :class:`Fault` that leaves the block."""
-    try:
-        yield
-    except Fault as fault:
-        raise fault.inside(*steps) from None
-
-
 def require_object(value: JSON, *steps: str | int) -> dict[str, Any]:
     """Return the value if it is an object. Raises :class:`Fault`; ``steps`` is then the path to the value."""
     if type(value) is not dict:
@@ -231,7 +221,7 @@ def each_object(holder: dict[str, Any], key: str) -> Iterator[tuple[int, dict[st
 def read_each(holder: dict[str, Any], key: str, read: Callable[[dict[str, Any]], T]) -> Iterator[T]:
     """Yield what ``read`` returns for each object of a list."""
     for i, value in each_object(holder, key):
-        with inside(key, i):
+        with faults_at(key, i):
             yield read(value)
 
 

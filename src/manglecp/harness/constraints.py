@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from manglecp.harness.call_spec import CallSpec
+from manglecp.harness.call_spec import CallSpec, TruncationPolicy
 from manglecp.harness.canonical_v1 import digest_v1 as digest
 from manglecp.harness.readers import (
     ComputedMember,
@@ -77,12 +77,9 @@ class ProtocolConstraints(JsonRecord, frozen=True):
     parallel_transport_order_valid: Flag = None
 
 
-class TruncationConstraints(JsonRecord, frozen=True):
+class TruncationConstraints(TruncationPolicy, frozen=True):
     required: Flag = None
     valid: Flag = None
-    max_bytes: Integer = None
-    marker: Text = None
-    strategy: Word = None
 
 
 class CompactionTerms(JsonRecord, frozen=True):

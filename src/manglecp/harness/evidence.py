@@ -491,12 +491,8 @@ Arrange: TypeAlias = Callable[[NumberedRows[Any]], tuple[Any, ...]]
 """Returns the distinct rows in canonical order. Raises :class:`InvalidEvidence` for a contradiction."""
 
 
-def _sort_distinct(rows: list[R]) -> tuple[R, ...]:
-    return tuple(row for _, row in sorted({_encode(row): row for row in rows}.items()))
-
-
 def _arrange_set(rows: NumberedRows[R]) -> tuple[R, ...]:
-    return _sort_distinct([row for _, row in rows])
+    return tuple(row for _, row in sorted({_encode(row): row for _, row in rows}.items()))
 
 
 def _arrange_by_id(field: str) -> Arrange:
@@ -504,14 +500,14 @@ def _arrange_by_id(field: str) -> Arrange:
 
     def arrange(rows: NumberedRows[R]) -> tuple[R, ...]:
         by_id: dict[str, R] = {}
-        without_id: list[R] = []
+        without_id: list[tuple[int, R]] = []
         for index, row in rows:
             row_id = getattr(row, field)
             if row_id is None:
-                without_id.append(row)
+                without_id.append((index, row))
             elif by_id.setdefault(row_id, row) != row:
                 raise InvalidEvidence(f"/{index}", f"another row under {row_id!r:.80} differs")
-        return tuple(by_id[row_id] for row_id in sorted(by_id)) + _sort_distinct(without_id)
+        return tuple(by_id[row_id] for row_id in sorted(by_id)) + _arrange_set(without_id)
 
     return arrange
 
@@ -522,8 +518,8 @@ _arrange_by_call_id: Final = _arrange_by_id("tool_call_id")
 def _arrange_results(rows: NumberedRows[ToolResult]) -> tuple[ToolResult, ...]:
     terminal = _arrange_by_call_id([(index, row) for index, row in rows if row.terminal])
     finished_ids = {row.tool_call_id for row in terminal}
-    unfinished = [row for _, row in rows if not row.terminal and row.tool_call_id not in finished_ids]
-    return tuple(sorted((*terminal, *_sort_distinct(unfinished)), key=lambda row: row.tool_call_id))
+    unfinished = [entry for entry in rows if not entry[1].terminal and entry[1].tool_call_id not in finished_ids]
+    return tuple(sorted((*terminal, *_arrange_set(unfinished)), key=lambda row: row.tool_call_id))
 
 
 class RowList:

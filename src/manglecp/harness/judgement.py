@@ -21,12 +21,17 @@ from manglecp.base.digest import digest_bytes
 from manglecp.harness.call_spec import UPSTREAM_FIELDS, CallSpec
 from manglecp.harness.checks import CHECKS, CHECKS_UPTO
 from manglecp.harness.classes import Finding, TurnState, sort_findings
-from manglecp.harness.evidence import Evidence, Handoff, ToolResult, ToolUse
+from manglecp.harness.evidence import Evidence, ToolResult, ToolUse
+from manglecp.harness.readers import JsonRecord
 from manglecp.harness.turn import Turn, read_turn
 
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 """Canonical JSON; its inputs were read by :mod:`.readers`, so each has a canonical form."""
 
+# The members that upstream reads of a row; a list that is empty, or a member that was not given, is omitted.
+_UPSTREAM_REQUEST: Final = ("toolCallId", "toolName", "schemaDigest", "callerId", "searchRefDigest")
+_UPSTREAM_QUEUE: Final = ("queueId", "reducedDigest", "policyDigest")
+_UPSTREAM_HANDOFF: Final = ("target", "requiredArtifactRefs", "returnPathRef")
 _UPSTREAM_DISPOSITIONS: Final = {"observed_only": "observed", "discarded_with_reason": "discarded"}
 _SET_FIELDS: Final = Evidence.__struct_fields__[1:]  # all fields except the call spec, which has its own digest
 
@@ -35,8 +40,10 @@ def _digest(value: Any) -> str:
     return digest_bytes(_encode(value))
 
 
-def _without_none(**members: Any) -> dict[str, Any]:
-    return {name: value for name, value in members.items() if value is not None}
+def _pick(row: JsonRecord, *names: str) -> dict[str, Any]:
+    """Return the members of these names that the JSON of the row has."""
+    members = msgspec.to_builtins(row)
+    return {name: members[name] for name in names if name in members}
 
 
 def _upstream_call(call: CallSpec) -> dict[str, Any]:
@@ -45,23 +52,13 @@ def _upstream_call(call: CallSpec) -> dict[str, Any]:
 
 
 def _upstream_result(row: ToolResult) -> dict[str, Any]:
-    error = row.error and {
-        "errorCode": row.error.error_code,
-        "retryable": row.error.retryable,
-        "errorMessageDigest": row.error.error_message_digest,
-    }
-    return _without_none(toolCallId=row.tool_call_id, status=row.status, resultDigest=row.result_digest, error=error)
+    error = row.error and {"error": _pick(row.error, "errorCode", "retryable", "errorMessageDigest")}
+    return _pick(row, "toolCallId", "status", "resultDigest") | (error or {})
 
 
 def _upstream_use(row: ToolUse) -> dict[str, Any]:
     disposition = _UPSTREAM_DISPOSITIONS.get(row.disposition, row.disposition)
-    return _without_none(toolCallId=row.tool_call_id, disposition=disposition, resultDigest=row.result_digest)
-
-
-def _upstream_handoff(row: Handoff) -> dict[str, Any]:
-    return _without_none(
-        target=row.target, requiredArtifactRefs=row.required_artifact_refs or None, returnPathRef=row.return_path_ref
-    )
+    return {**_pick(row, "toolCallId", "resultDigest"), "disposition": disposition}
 
 
 def _missing(required: Iterable[str], present: Iterable[str]) -> list[str]:
@@ -72,34 +69,18 @@ def digest_bundle_v1(turn: Turn) -> dict[str, str]:
     evidence, call = turn.evidence, turn.call
     renders = {row.tool_call_id: row for row in evidence.tool_render}
     sets = {
-        "requestSetDigest": _digest(
-            [
-                _without_none(
-                    toolCallId=row.tool_call_id,
-                    toolName=row.tool_name,
-                    schemaDigest=row.schema_digest,
-                    callerId=row.caller_id,
-                    searchRefDigest=row.search_ref_digest,
-                )
-                for row in evidence.tool_requests
-            ]
-        ),
+        "requestSetDigest": _digest([_pick(row, *_UPSTREAM_REQUEST) for row in evidence.tool_requests]),
         "resultSetDigest": _digest([_upstream_result(row) for row in turn.results.values()]),
         "useSetDigest": _digest([_upstream_use(row) for row in evidence.tool_use]),
         "toolRenderSetDigest": _digest(evidence.tool_render),
-        "reminderQueueSetDigest": _digest(
-            [
-                {"queueId": row.queue_id, "reducedDigest": row.reduced_digest, "policyDigest": row.policy_digest}
-                for row in evidence.reminder_queue
-            ]
-        ),
+        "reminderQueueSetDigest": _digest([_pick(row, *_UPSTREAM_QUEUE) for row in evidence.reminder_queue]),
         "stateViewSetDigest": _digest(evidence.state_views),
         "protocolStateDigest": _digest(
             evidence.protocol_state
             and {"stopReason": evidence.protocol_state.stop_reason, "continuationAllowed": turn.continuing}
         ),
     }
-    handoff_digest = None if evidence.handoff is None else _digest(_upstream_handoff(evidence.handoff))
+    handoff_digest = None if evidence.handoff is None else _digest(_pick(evidence.handoff, *_UPSTREAM_HANDOFF))
     missing_renders = _missing(turn.results, renders)
     render_valid = all(row.policy_digest == call.tool_render_protocol_digest for row in evidence.tool_render)
     queue_valid = all(row.policy_digest == call.reminder_queue_policy_digest for row in evidence.reminder_queue)
@@ -147,15 +128,10 @@ def digest_bundle_v2(turn: Turn, v1: dict[str, str], failure_classes: Iterable[s
         "constraintsDigest": turn.context.digest,
         "failureClasses": list(failure_classes),
     }
-    uses = [
-        _without_none(
-            toolCallId=row.tool_call_id,
-            resultDigest=row.result_digest,
-            useDisposition=row.disposition,
-            useReason=row.reason_code,
-        )
-        for row in evidence.tool_use
-    ]
+    uses = []
+    for row in evidence.tool_use:
+        reason = {} if row.reason_code is None else {"useReason": row.reason_code}
+        uses.append({**_pick(row, "toolCallId", "resultDigest"), "useDisposition": row.disposition, **reason})
     return {"callSpecDigestV2": call_digest, "useSetDigestV2": _digest(uses), "evidenceDigestV2": _digest(all_inputs)}
 
 

@@ -58,7 +58,7 @@ from .schema_validation import (
     value_size as value_size,
 )
 from .shapes import ANYTHING as ANYTHING, Shape as Shape
-from .strict_json import JSON as JSON, Fault as Fault, decode as decode
+from .strict_json import JSON as JSON, Fault as Fault, decode as decode, faults_at as faults_at
 from .values import (
     READERS as READERS,
     duration_of_milliseconds as duration_of_milliseconds,

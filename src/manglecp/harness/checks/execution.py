@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Final
 
-from manglecp.harness.classes import CLASSES, Finding, row_pointer
+from manglecp.harness import classes
+from manglecp.harness.classes import Finding, row_pointer
 from manglecp.harness.constraints import AUTONOMOUS, HANDLED_STOP_REASONS, PATTERNS, ROLES, UNDIVIDED, RoleScope
 from manglecp.harness.evidence import ToolRequest, ToolResult
 from manglecp.harness.turn import Turn
-
-_STOP: Final = CLASSES["protocol.stop_reason_unhandled"]
-_ORDER: Final = CLASSES["protocol.parallel_transport_order_invalid"]
 
 
 def check_stop_reason(turn: Turn) -> Iterator[Finding]:
@@ -24,10 +21,10 @@ def check_stop_reason(turn: Turn) -> Iterator[Finding]:
     listed = None if policy is None else policy.handled_stop_reasons
     handled = HANDLED_STOP_REASONS if listed is None else listed
     if state.stop_reason not in handled:
-        yield Finding(_STOP, "protocolState", f"the stop reason {state.stop_reason} is not handled")
+        yield classes.STOP.at("protocolState", f"the stop reason {state.stop_reason} is not handled")
     continuation = (policy and policy.continuation) or {}
     if turn.continuing and continuation.get(state.stop_reason) == "stop":
-        yield Finding(_STOP, "protocolState", f"the turn continues after {state.stop_reason}, which must stop it")
+        yield classes.STOP.at("protocolState", f"the turn continues after {state.stop_reason}, which must stop it")
 
 
 def check_stop_policy(turn: Turn) -> Iterator[Finding]:
@@ -38,22 +35,22 @@ def check_stop_policy(turn: Turn) -> Iterator[Finding]:
     index = state.turn_index
     if policy.max_turns is not None and index is not None:
         if index > policy.max_turns:
-            yield Finding(_STOP, "protocolState", f"turn {index} of {policy.max_turns}")
+            yield classes.STOP.at("protocolState", f"turn {index} of {policy.max_turns}")
         if index == policy.max_turns and turn.continuing:
-            yield Finding(_STOP, "protocolState", f"the last of {policy.max_turns} turns continues")
+            yield classes.STOP.at("protocolState", f"the last of {policy.max_turns} turns continues")
     if policy.max_iterations is not None and state.iteration is not None and state.iteration > policy.max_iterations:
-        yield Finding(_STOP, "protocolState", f"iteration {state.iteration} of {policy.max_iterations}")
+        yield classes.STOP.at("protocolState", f"iteration {state.iteration} of {policy.max_iterations}")
     if policy.require_checkpoint and turn.continuing and state.checkpoint_ref is None:
         period = policy.checkpoint_every_turns or 0
         # An invalid period does not disable the checkpoint: it is due after every turn.
         if period < 1 or (index is not None and index % period == 0):
-            yield Finding(_STOP, "protocolState", "the checkpoint that is due after this turn is not recorded")
+            yield classes.STOP.at("protocolState", "the checkpoint that is due after this turn is not recorded")
 
 
 def check_transport(turn: Turn) -> Iterator[Finding]:
     """Check that outputs have the order of their calls, and that calls are sequential if the policy requires it."""
     if turn.constraints.protocol_constraints.parallel_transport_order_valid is False:
-        yield Finding(_ORDER, "protocolConstraints", "the runtime reports that the order was broken")
+        yield classes.ORDER.at("protocolConstraints", "the runtime reports that the order was broken")
     policy = turn.call.tool_transport_policy
     if policy is None:
         return
@@ -63,7 +60,7 @@ def check_transport(turn: Turn) -> Iterator[Finding]:
         for row in direct:
             if groups[row.call_group_id] > 1:
                 where = row_pointer("toolRequests", row.tool_call_id)
-                yield Finding(_ORDER, where, f"one of {groups[row.call_group_id]} calls at once; one is admitted")
+                yield classes.ORDER.at(where, f"one of {groups[row.call_group_id]} calls at once; one is admitted")
     if policy.ordering not in (None, "any"):  # an unknown word admits no other order
         by_group: dict[str | None, list[ToolRequest]] = defaultdict(list)
         for row in turn.evidence.tool_requests:
@@ -78,19 +75,15 @@ def _check_order(turn: Turn, rows: list[ToolRequest]) -> Iterator[Finding]:
     for row in rows:
         result = turn.results.get(row.tool_call_id)
         if row.ordinal is None:
-            yield Finding(_ORDER, row_pointer("toolRequests", row.tool_call_id), "the call has no position")
+            yield classes.ORDER.at(row_pointer("toolRequests", row.tool_call_id), "the call has no position")
         elif result is not None and result.sequence is not None:
             positions.append((row.ordinal, result.sequence, row.tool_call_id))
         if result is not None and result.sequence is None:
-            yield Finding(_ORDER, row_pointer("toolResults", row.tool_call_id), "the output has no position")
+            yield classes.ORDER.at(row_pointer("toolResults", row.tool_call_id), "the output has no position")
     positions.sort()
     for (ordinal, sequence, _), (next_ordinal, next_sequence, call_id) in pairwise(positions):
         if ordinal == next_ordinal or sequence >= next_sequence:
-            yield Finding(_ORDER, row_pointer("toolResults", call_id), "the output is not in the order of its call")
-
-
-_BOUNDARY: Final = CLASSES["runtime.shell_boundary_violation"]
-_COMPACTION: Final = CLASSES["runtime.compaction_state_invalid"]
+            yield classes.ORDER.at(row_pointer("toolResults", call_id), "the output is not in the order of its call")
 
 
 def check_shell_boundary(turn: Turn) -> Iterator[Finding]:
@@ -103,16 +96,16 @@ def check_shell_boundary(turn: Turn) -> Iterator[Finding]:
             continue
         where = row_pointer("toolResults", row.tool_call_id)
         if row.shell is None:
-            yield Finding(_BOUNDARY, where, "a shell row has no shell block")
+            yield classes.BOUNDARY.at(where, "a shell row has no shell block")
             continue
         if not _is_inside(row.shell.workdir, root_sets):
-            yield Finding(_BOUNDARY, where, f"the working directory {row.shell.workdir} is not inside the roots")
+            yield classes.BOUNDARY.at(where, f"the working directory {row.shell.workdir} is not inside the roots")
         if row.shell.sandbox_ref is None or turn.call.runtime_sandbox_ref not in (None, row.shell.sandbox_ref):
-            yield Finding(_BOUNDARY, where, f"the sandbox {row.shell.sandbox_ref} is not the one of the call")
+            yield classes.BOUNDARY.at(where, f"the sandbox {row.shell.sandbox_ref} is not the one of the call")
         if row.shell.command_digest is None or not row.shell.command_digest.startswith("sha256:"):
-            yield Finding(_BOUNDARY, where, "the command has no typed digest")
+            yield classes.BOUNDARY.at(where, "the command has no typed digest")
         if row.shell.edited_paths and policy is not None and policy.shell_edits_forbidden:
-            yield Finding(_BOUNDARY, where, f"the shell edited {', '.join(row.shell.edited_paths)}")
+            yield classes.BOUNDARY.at(where, f"the shell edited {', '.join(row.shell.edited_paths)}")
 
 
 def _ran_in_shell(turn: Turn, row: ToolResult) -> bool:
@@ -146,7 +139,7 @@ def check_edit_surface(turn: Turn) -> Iterator[Finding]:
         edits = row.edit_surface is not None or (request is not None and request.tool_kind == "edit")
         if edits and row.edit_surface not in policy.allowed_edit_surfaces:
             where = row_pointer("toolResults", row.tool_call_id)
-            yield Finding(_BOUNDARY, where, f"the edit surface {row.edit_surface} is not allowed")
+            yield classes.BOUNDARY.at(where, f"the edit surface {row.edit_surface} is not allowed")
 
 
 def check_compaction(turn: Turn) -> Iterator[Finding]:
@@ -155,29 +148,24 @@ def check_compaction(turn: Turn) -> Iterator[Finding]:
     continuity = turn.evidence.continuity
     if record is None or not record.invoked:
         if continuity is not None and continuity.mode == "compaction":
-            yield Finding(_COMPACTION, "continuity", "continues from a compaction that is not recorded")
+            yield classes.COMPACTION.at("continuity", "continues from a compaction that is not recorded")
         return
     if pinned is None:
-        yield Finding(_COMPACTION, "compaction", "the call has no compaction policy")
+        yield classes.COMPACTION.at("compaction", "the call has no compaction policy")
     elif record.policy_digest != pinned:
-        yield Finding(_COMPACTION, "compaction", "ran under another policy than that of the call")
+        yield classes.COMPACTION.at("compaction", "ran under another policy than that of the call")
     if terms.enabled is False:
-        yield Finding(_COMPACTION, "compaction", "the policy does not enable it")
+        yield classes.COMPACTION.at("compaction", "the policy does not enable it")
     lost = set(terms.required_carry_forward_refs or ()).difference(record.carry_forward_refs)
     if lost:
-        yield Finding(_COMPACTION, "compaction", f"lost {', '.join(sorted(lost))}")
+        yield classes.COMPACTION.at("compaction", f"lost {', '.join(sorted(lost))}")
     if record.summary_digest is None:
-        yield Finding(_COMPACTION, "compaction", "the summary has no digest")
+        yield classes.COMPACTION.at("compaction", "the summary has no digest")
     if record.continuity_ref is None:
-        yield Finding(_COMPACTION, "compaction", "continuityRef is missing")
+        yield classes.COMPACTION.at("compaction", "continuityRef is missing")
     dropped = turn.requests.keys() & set(record.dropped_tool_call_ids)
     if dropped:
-        yield Finding(_COMPACTION, "compaction", f"dropped the calls {', '.join(sorted(dropped))}")
-
-
-_QUEUE: Final = CLASSES["context.queue_policy_violation"]
-_INJECTION: Final = CLASSES["context.injection_point_missing"]
-_SCOPE: Final = CLASSES["context.scope_violation"]
+        yield classes.COMPACTION.at("compaction", f"dropped the calls {', '.join(sorted(dropped))}")
 
 
 def check_owed_context(turn: Turn) -> Iterator[Finding]:
@@ -188,13 +176,13 @@ def check_owed_context(turn: Turn) -> Iterator[Finding]:
     rendered_ids = {row.tool_call_id for row in evidence.tool_render}
     for call_id in turn.results:
         if call_id not in rendered_ids:
-            yield Finding(
-                _INJECTION, row_pointer("toolResults", call_id), "the result was never rendered for the model"
+            yield classes.INJECTION.at(
+                row_pointer("toolResults", call_id), "the result was never rendered for the model"
             )
     if not evidence.state_views:
-        yield Finding(_INJECTION, "stateViews", "the state view is missing")
+        yield classes.INJECTION.at("stateViews", "the state view is missing")
     if not evidence.reminder_queue:
-        yield Finding(_QUEUE, "reminderQueue", "no queue was reduced")
+        yield classes.QUEUE.at("reminderQueue", "no queue was reduced")
     rows = (  # (place, policy digest of the row, policy digest of the call)
         *((row_pointer("toolRender", row.tool_call_id), row.policy_digest, call.tool_render_protocol_digest)
           for row in evidence.tool_render),
@@ -205,30 +193,30 @@ def check_owed_context(turn: Turn) -> Iterator[Finding]:
     )  # fmt: skip
     for where, row_digest, call_digest in rows:
         if row_digest != call_digest:
-            yield Finding(_QUEUE, where, "has another policy than the call")
+            yield classes.QUEUE.at(where, "has another policy than the call")
 
 
 def check_queues(turn: Turn) -> Iterator[Finding]:
     """Check that required queues and views exist, and that reminders keep the limits and the injection points."""
     constraints, evidence = turn.constraints.context_constraints, turn.evidence
     for name in set(constraints.required_queue_ids).difference(row.queue_id for row in evidence.reminder_queue):
-        yield Finding(_QUEUE, row_pointer("reminderQueue", name), "the required queue is absent")
+        yield classes.QUEUE.at(row_pointer("reminderQueue", name), "the required queue is absent")
     for name in set(constraints.required_state_view_ids).difference(row.view_id for row in evidence.state_views):
-        yield Finding(_INJECTION, row_pointer("stateViews", name), "the required view is absent")
+        yield classes.INJECTION.at(row_pointer("stateViews", name), "the required view is absent")
     for queue in evidence.reminder_queue:
         where = row_pointer("reminderQueue", queue.queue_id)
         reminders = [entry.reminder_digest for entry in queue.entries if entry.reminder_digest is not None]
         if constraints.dedup and len(set(reminders)) < len(reminders):
-            yield Finding(_QUEUE, where, "a reminder is in the queue twice")
+            yield classes.QUEUE.at(where, "a reminder is in the queue twice")
         if constraints.max_batch_size is not None and len(queue.entries) > constraints.max_batch_size:
-            yield Finding(
-                _QUEUE, where, f"{len(queue.entries)} reminders; at most {constraints.max_batch_size} are admitted"
+            yield classes.QUEUE.at(
+                where, f"{len(queue.entries)} reminders; at most {constraints.max_batch_size} are admitted"
             )
     if constraints.allowed_injection_points is not None:
         for row in evidence.tool_render:
             if row.injection_point not in constraints.allowed_injection_points:
                 where = row_pointer("toolRender", row.tool_call_id)
-                yield Finding(_INJECTION, where, f"the injection point {row.injection_point} is not allowed")
+                yield classes.INJECTION.at(where, f"the injection point {row.injection_point} is not allowed")
 
 
 def check_context_filter(turn: Turn) -> Iterator[Finding]:
@@ -244,64 +232,61 @@ def check_context_filter(turn: Turn) -> Iterator[Finding]:
         has_counts = usage is not None and usage.unfiltered_tokens is not None and usage.filtered_tokens is not None
         if policy.mode == "required":
             if not has_counts:
-                yield Finding(_QUEUE, where, "the result must be filtered, and no token counts show it")
+                yield classes.QUEUE.at(where, "the result must be filtered, and no token counts show it")
         elif usage is not None and usage.filter_applied:
-            yield Finding(_QUEUE, where, "the result was filtered, and must not be")
+            yield classes.QUEUE.at(where, "the result was filtered, and must not be")
 
 
 def check_scope(turn: Turn) -> Iterator[Finding]:
     """Check that a role reads and writes only under its prefixes, and does not act for another role."""
     call, role = turn.call, turn.call.orchestration_role
     if role is not None and role not in ROLES:
-        yield Finding(_SCOPE, "callSpec/orchestrationRole", f"the role {role} is unknown")
+        yield classes.SCOPE.at("callSpec/orchestrationRole", f"the role {role} is unknown")
     if turn.constraints.context_constraints.expected_scope_digest not in (None, call.context_scope_digest):
-        yield Finding(_SCOPE, "callSpec/contextScopeDigest", "another scope is expected")
+        yield classes.SCOPE.at("callSpec/contextScopeDigest", "another scope is expected")
     scopes = turn.terms.role_scopes
     for row in turn.evidence.context_access:
         where = row_pointer("contextAccess", row.ref)
         if role is not None and row.role not in (None, role):
-            yield Finding(_SCOPE, where, f"{row.role} acts in a turn of {role}")
+            yield classes.SCOPE.at(where, f"{row.role} acts in a turn of {role}")
         if ".." in row.ref:
-            yield Finding(_SCOPE, where, "the reference leads upwards")
+            yield classes.SCOPE.at(where, "the reference leads upwards")
         if scopes is not None:
             scope = scopes.get(row.role or role or "", RoleScope())
             # An access counts as a write unless it is declared a read.
             prefixes = scope.read if row.access == "read" else scope.write
             if not row.ref.startswith(prefixes):
-                yield Finding(_SCOPE, where, f"{row.ref} is outside of what {row.role or role} may {row.access}")
+                yield classes.SCOPE.at(where, f"{row.ref} is outside of what {row.role or role} may {row.access}")
     for artifact in turn.evidence.artifacts:
         where = row_pointer("artifacts", artifact.ref)
         if ".." in artifact.ref:
-            yield Finding(_SCOPE, where, "the reference leads upwards")
+            yield classes.SCOPE.at(where, "the reference leads upwards")
         if role is None:
             continue
         if artifact.role not in (None, role):
-            yield Finding(_SCOPE, where, f"{artifact.role} acts in a turn of {role}")
+            yield classes.SCOPE.at(where, f"{artifact.role} acts in a turn of {role}")
         if artifact.written and artifact.owner_role not in (None, role):
-            yield Finding(_SCOPE, where, f"{role} wrote what {artifact.owner_role} owns")
-
-
-_DECOMPOSITION: Final = CLASSES["coordination.decomposition_policy_violation"]
+            yield classes.SCOPE.at(where, f"{role} wrote what {artifact.owner_role} owns")
 
 
 def check_pattern(turn: Turn) -> Iterator[Finding]:
     """Check that the pattern is known, expected and allowed, and that an autonomous pattern has a trigger."""
     terms, call = turn.terms.decomposition, turn.call
     if terms.admissible is False:
-        yield Finding(_DECOMPOSITION, "decompositionConstraints", "the runtime reports that it is not admissible")
+        yield classes.DECOMPOSITION.at("decompositionConstraints", "the runtime reports that it is not admissible")
     where = "callSpec/executionPattern"
     if call.execution_pattern not in PATTERNS:
-        yield Finding(_DECOMPOSITION, where, f"the pattern {call.execution_pattern} is unknown")
+        yield classes.DECOMPOSITION.at(where, f"the pattern {call.execution_pattern} is unknown")
     if terms.expected_execution_pattern not in (None, call.execution_pattern):
-        yield Finding(_DECOMPOSITION, where, f"the pattern {terms.expected_execution_pattern} is expected")
+        yield classes.DECOMPOSITION.at(where, f"the pattern {terms.expected_execution_pattern} is expected")
     if terms.allowed_patterns is not None and call.execution_pattern not in terms.allowed_patterns:
-        yield Finding(_DECOMPOSITION, where, f"the pattern {call.execution_pattern} is not admitted")
+        yield classes.DECOMPOSITION.at(where, f"the pattern {call.execution_pattern} is not admitted")
     if terms.expected_policy_digest not in (None, call.decomposition_policy_digest):
-        yield Finding(_DECOMPOSITION, "callSpec/decompositionPolicyDigest", "another policy is expected")
+        yield classes.DECOMPOSITION.at("callSpec/decompositionPolicyDigest", "another policy is expected")
     if terms.require_escalation_trigger and call.execution_pattern in AUTONOMOUS:
         decomposition = turn.evidence.decomposition
         if decomposition is None or decomposition.escalation_trigger_ref is None:
-            yield Finding(_DECOMPOSITION, "decomposition", "the pattern is autonomous without a measured trigger")
+            yield classes.DECOMPOSITION.at("decomposition", "the pattern is autonomous without a measured trigger")
 
 
 def check_fan_out(turn: Turn) -> Iterator[Finding]:
@@ -310,9 +295,9 @@ def check_fan_out(turn: Turn) -> Iterator[Finding]:
     if split is None:
         return
     if split.mode == "loop" and split.width > 1:
-        yield Finding(_DECOMPOSITION, "decomposition", f"a loop with {split.width} workers")
+        yield classes.DECOMPOSITION.at("decomposition", f"a loop with {split.width} workers")
     # An unknown mode counts as a split.
     if split.mode not in (None, "loop") and turn.call.execution_pattern in UNDIVIDED:
-        yield Finding(_DECOMPOSITION, "decomposition", f"the pattern {turn.call.execution_pattern} does not split")
+        yield classes.DECOMPOSITION.at("decomposition", f"the pattern {turn.call.execution_pattern} does not split")
     if limit is not None and split.width > limit:
-        yield Finding(_DECOMPOSITION, "decomposition", f"{split.width} workers; at most {limit} are admitted")
+        yield classes.DECOMPOSITION.at("decomposition", f"{split.width} workers; at most {limit} are admitted")

@@ -13,26 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Final
 
-from manglecp.harness.classes import CLASSES, Finding, row_pointer
+from manglecp.harness import classes
+from manglecp.harness.classes import Finding, row_pointer
 from manglecp.harness.constraints import CLAIM_ID, STAGES, TIERS, TRACE_MODES, GovernanceConstraints, GovernanceProfile
 from manglecp.harness.evidence import GuardrailDecision
 from manglecp.harness.turn import Turn
-
-_UNKNOWN_CLAIM_ID: Final = CLASSES["governance.claim_id_invalid"]
-_UNPINNED: Final = CLASSES["governance.policy_package_unpinned"]
-_PACKAGE: Final = CLASSES["governance.policy_package_mismatch"]
-_STAGE_MISSING: Final = CLASSES["governance.guardrail_stage_missing"]
-_STAGE_ORDER: Final = CLASSES["governance.guardrail_stage_order_invalid"]
-_EVAL: Final = CLASSES["governance.eval_gate_unmet"]
-_LINEAGE: Final = CLASSES["governance.eval_lineage_missing"]
-_RED_TEAM: Final = CLASSES["governance.redteam_gate_unmet"]
-_RETRY: Final = CLASSES["governance.self_evolution_retry_missing"]
-_ESCALATION: Final = CLASSES["governance.self_evolution_escalation_missing"]
-_ROLLBACK: Final = CLASSES["governance.self_evolution_rollback_missing"]
-_TRACE: Final = CLASSES["governance.trace_mode_violation"]
-_RISK: Final = CLASSES["governance.risk_tier_profile_missing"]
 
 
 class _Governance:
@@ -64,7 +50,7 @@ def check_profile(turn: Turn) -> Iterator[Finding]:
     governance = _governance_of(turn)
     if governance is None:
         profile = turn.constraints.governance_profile
-        yield Finding(_UNKNOWN_CLAIM_ID, "governanceProfile", f"the claim {profile and profile.claim_id} is unknown")
+        yield classes.UNKNOWN_CLAIM_ID.at("governanceProfile", f"the claim {profile and profile.claim_id} is unknown")
         return
     for control in (_check_package, _check_trace_mode, _check_risk_tier):
         yield from control(governance)
@@ -100,15 +86,15 @@ def _check_package(governance: _Governance) -> Iterator[Finding]:
         or not provenance.expected_digest
         or provenance.bound_digest is None
     ):
-        yield Finding(_UNPINNED, where, "the policy package is not pinned by reference and both digests")
+        yield classes.UNPINNED.at(where, "the policy package is not pinned by reference and both digests")
         return
     if provenance.expected_digest != provenance.bound_digest:
-        yield Finding(_PACKAGE, where, "another package is bound than the one expected")
+        yield classes.PACKAGE.at(where, "another package is bound than the one expected")
     if (
         governance.constraints.bind_governance_digest
         and provenance.bound_digest != governance.turn.call.governance_policy_digest
     ):
-        yield Finding(_PACKAGE, where, "another package is bound than the one of the call")
+        yield classes.PACKAGE.at(where, "another package is bound than the one of the call")
 
 
 def _check_stages(governance: _Governance) -> Iterator[Finding]:
@@ -126,18 +112,18 @@ def _check_stages(governance: _Governance) -> Iterator[Finding]:
             or (decisions is None and declared is None)
         ):
             is_stage_missing = True
-            yield Finding(_STAGE_MISSING, row_pointer("guardrailDecisions", stage), "the stage has no decision")
+            yield classes.STAGE_MISSING.at(row_pointer("guardrailDecisions", stage), "the stage has no decision")
     if is_stage_missing:
         for row in (
             decisions or ()
         ):  # their presence may be why the stages are judged, so each of them gets the finding, too
             where = row_pointer("guardrailDecisions", row.sequence)
-            yield Finding(_STAGE_MISSING, where, "another, required stage has no decision")
+            yield classes.STAGE_MISSING.at(where, "another, required stage has no decision")
         return
     if declared is not None and declared != required:
-        yield Finding(_STAGE_ORDER, "governanceProfile/guardrailStages", "the list is not the required one")
+        yield classes.STAGE_ORDER.at("governanceProfile/guardrailStages", "the list is not the required one")
     for row, message in _find_out_of_order(decisions or ()):
-        yield Finding(_STAGE_ORDER, row_pointer("guardrailDecisions", row.sequence), message)
+        yield classes.STAGE_ORDER.at(row_pointer("guardrailDecisions", row.sequence), message)
 
 
 def _find_out_of_order(decisions: tuple[GuardrailDecision, ...]) -> Iterator[tuple[GuardrailDecision, str]]:
@@ -159,14 +145,14 @@ def _check_eval_gate(governance: _Governance) -> Iterator[Finding]:
     if not governance.changes_policy and not governance.judges("evalGate", evaluation is not None):
         return
     if evaluation is None or evaluation.passed is not True:
-        yield Finding(_EVAL, where, "the evaluation did not pass")
+        yield classes.EVAL.at(where, "the evaluation did not pass")
     own_floors = (evaluation and evaluation.thresholds) or {}
     required_floors = governance.turn.terms.eval_thresholds
     metrics = (evaluation and evaluation.metrics) or {}
     for name in sorted(own_floors.keys() | required_floors.keys()):
         floor = max(floors[name] for floors in (own_floors, required_floors) if name in floors)
         if name not in metrics or metrics[name] < floor:
-            yield Finding(_EVAL, where, f"{name} is {metrics.get(name)}; at least {floor} is needed")
+            yield classes.EVAL.at(where, f"{name} is {metrics.get(name)}; at least {floor} is needed")
 
 
 def _check_lineage(governance: _Governance) -> Iterator[Finding]:
@@ -179,9 +165,11 @@ def _check_lineage(governance: _Governance) -> Iterator[Finding]:
         or lineage.grader_config_lineage_ref is None
         or lineage.metric_thresholds_ref is None
     ):
-        yield Finding(_LINEAGE, where, "a reference to the data set, the grader or the thresholds is missing")
+        yield classes.LINEAGE.at(where, "a reference to the data set, the grader or the thresholds is missing")
     if lineage is not None and lineage.profile_ref not in (None, governance.turn.call.eval_profile_ref):
-        yield Finding(_LINEAGE, where, f"the evaluation ran on {lineage.profile_ref}, not on the benchmark of the call")
+        yield classes.LINEAGE.at(
+            where, f"the evaluation ran on {lineage.profile_ref}, not on the benchmark of the call"
+        )
 
 
 def _check_red_team(governance: _Governance) -> Iterator[Finding]:
@@ -193,20 +181,20 @@ def _check_red_team(governance: _Governance) -> Iterator[Finding]:
     if not governance.changes_policy and not governance.judges("redTeamGate", report is not None):
         return
     if report is None:
-        yield Finding(_RED_TEAM, where, "there was no adversarial regression")
+        yield classes.RED_TEAM.at(where, "there was no adversarial regression")
         return
     if report.passed is not True:
-        yield Finding(_RED_TEAM, where, "the adversarial regression did not pass")
+        yield classes.RED_TEAM.at(where, "the adversarial regression did not pass")
     if report.report_ref is None:
-        yield Finding(_RED_TEAM, where, "reportRef is missing")
+        yield classes.RED_TEAM.at(where, "reportRef is missing")
     for plugin in set(terms.required_plugins or ()).difference(report.plugins):
-        yield Finding(_RED_TEAM, where, f"the plugin {plugin} did not run")
+        yield classes.RED_TEAM.at(where, f"the plugin {plugin} did not run")
     for strategy in set(terms.required_strategies or ()).difference(report.strategies):
-        yield Finding(_RED_TEAM, where, f"the strategy {strategy} was not tried")
+        yield classes.RED_TEAM.at(where, f"the strategy {strategy} was not tried")
     if terms.min_probes is not None and (report.probes is None or report.probes < terms.min_probes):
-        yield Finding(_RED_TEAM, where, f"{report.probes} probes; at least {terms.min_probes} are needed")
+        yield classes.RED_TEAM.at(where, f"{report.probes} probes; at least {terms.min_probes} are needed")
     if terms.max_failures is not None and (report.failures is None or report.failures > terms.max_failures):
-        yield Finding(_RED_TEAM, where, f"{report.failures} failures; at most {terms.max_failures} are admitted")
+        yield classes.RED_TEAM.at(where, f"{report.failures} failures; at most {terms.max_failures} are admitted")
 
 
 def _check_self_evolution(governance: _Governance) -> Iterator[Finding]:
@@ -214,18 +202,18 @@ def _check_self_evolution(governance: _Governance) -> Iterator[Finding]:
     if not governance.changes_policy_automatically and not governance.judges("selfEvolution", bounds is not None):
         return
     if bounds is None or bounds.max_attempts is None or bounds.max_attempts < 1:
-        yield Finding(_RETRY, where, "the attempts are not bounded by a number")
+        yield classes.RETRY.at(where, "the attempts are not bounded by a number")
     if bounds is None or bounds.terminal_escalation is None:
-        yield Finding(_ESCALATION, where, "no owner is named to escalate to")
+        yield classes.ESCALATION.at(where, "no owner is named to escalate to")
     if bounds is None or bounds.rollback_ref is None:
-        yield Finding(_ROLLBACK, where, "no version is named to roll back to")
+        yield classes.ROLLBACK.at(where, "no version is named to roll back to")
 
 
 def _check_trace_mode(governance: _Governance) -> Iterator[Finding]:
     call_mode, profile_mode = governance.turn.call.observability_mode, governance.profile.observability_mode
     constraints = governance.constraints
     if call_mode is not None and call_mode not in TRACE_MODES:
-        yield Finding(_TRACE, "callSpec/observabilityMode", f"the mode {call_mode} is unknown")
+        yield classes.TRACE.at("callSpec/observabilityMode", f"the mode {call_mode} is unknown")
     if call_mode == "disabled":
         yield from _find_exports(governance)
     is_constrained = bool(constraints.zero_data_retention) or constraints.allowed_observability_modes is not None
@@ -234,42 +222,42 @@ def _check_trace_mode(governance: _Governance) -> Iterator[Finding]:
     where = "governanceProfile/observabilityMode"
     mode = call_mode if profile_mode is None else profile_mode
     if mode not in TRACE_MODES:
-        yield Finding(_TRACE, where, "the mode is missing" if not mode else f"the mode {mode} is unknown")
+        yield classes.TRACE.at(where, "the mode is missing" if not mode else f"the mode {mode} is unknown")
         return
     if call_mode not in (None, mode):
-        yield Finding(_TRACE, where, f"the call has {call_mode}, the profile {mode}")
+        yield classes.TRACE.at(where, f"the call has {call_mode}, the profile {mode}")
     if constraints.allowed_observability_modes is not None and mode not in constraints.allowed_observability_modes:
-        yield Finding(_TRACE, where, f"the mode {mode} is not admitted")
+        yield classes.TRACE.at(where, f"the mode {mode} is not admitted")
     if constraints.zero_data_retention and mode == "dashboard":
-        yield Finding(_TRACE, where, "a dashboard retains data")
+        yield classes.TRACE.at(where, "a dashboard retains data")
     if constraints.require_processor_ref and mode != "disabled" and governance.profile.processor_ref is None:
-        yield Finding(_TRACE, where, "the processor is not named")
+        yield classes.TRACE.at(where, "the processor is not named")
     if mode == "disabled" and call_mode != "disabled":
         yield from _find_exports(governance)
 
 
 def _find_exports(governance: _Governance) -> Iterator[Finding]:
     for row in governance.turn.evidence.trace_exports:
-        yield Finding(_TRACE, row_pointer("traceExports", row.sink or ""), "an export while tracing is disabled")
+        yield classes.TRACE.at(row_pointer("traceExports", row.sink or ""), "an export while tracing is disabled")
 
 
 def _check_risk_tier(governance: _Governance) -> Iterator[Finding]:
     call_tier, risk = governance.turn.call.risk_tier, governance.profile.risk_tier
     if call_tier is not None and call_tier not in TIERS:
-        yield Finding(_RISK, "callSpec/riskTier", f"the tier {call_tier} is unknown")
+        yield classes.RISK.at("callSpec/riskTier", f"the tier {call_tier} is unknown")
     where = "governanceProfile/riskTier"
     if call_tier == "high" and risk is None and not governance.applies:
-        yield Finding(_RISK, where, "the tier high has no control profile")
+        yield classes.RISK.at(where, "the tier high has no control profile")
     if not governance.judges("riskTier", risk is not None or call_tier is not None):
         return
     if risk is None:
-        yield Finding(_RISK, where, "the tier has no control profile")
+        yield classes.RISK.at(where, "the tier has no control profile")
         return
     if risk.tier not in TIERS:
-        yield Finding(_RISK, where, f"the tier {risk.tier} is unknown")
+        yield classes.RISK.at(where, f"the tier {risk.tier} is unknown")
     if risk.control_profile_bound is not True:
-        yield Finding(_RISK, where, "the control profile is not bound")
+        yield classes.RISK.at(where, "the control profile is not bound")
     if call_tier not in (None, risk.tier):
-        yield Finding(_RISK, where, f"the call has {call_tier}, the profile {risk.tier}")
+        yield classes.RISK.at(where, f"the call has {call_tier}, the profile {risk.tier}")
     if risk.tier in (governance.constraints.human_checkpoint_tiers or ()) and risk.approval_ref is None:
-        yield Finding(_RISK, where, f"the tier {risk.tier} needs an approval by a human")
+        yield classes.RISK.at(where, f"the tier {risk.tier} needs an approval by a human")

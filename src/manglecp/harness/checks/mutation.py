@@ -10,28 +10,18 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from manglecp.harness.classes import CLASSES, Finding, row_pointer
+import msgspec
+
+from manglecp.harness import classes
+from manglecp.harness.classes import Finding, row_pointer
 from manglecp.harness.constraints import DOCUMENTS
 from manglecp.harness.evidence import Mutation
 from manglecp.harness.turn import Turn
 
-_ARTIFACT: Final = CLASSES["handoff.required_artifact_missing"]
-_TARGET: Final = CLASSES["handoff.target_not_allowed"]
-_RETURN: Final = CLASSES["handoff.return_path_missing"]
-
-_PACKET_FIELDS: Final = {  # member name -> field name
-    "target": "target",
-    "requiredArtifactRefs": "required_artifact_refs",
-    "returnPathRef": "return_path_ref",
-    "intent": "intent",
-    "constraints": "constraints",
-    "packetDigest": "packet_digest",
-}
-
 
 def check_contract(turn: Turn) -> Iterator[Finding]:
     if turn.terms.handoff.expected_contract_digest not in (None, turn.call.handoff_contract_digest):
-        yield Finding(_TARGET, "callSpec/handoffContractDigest", "another contract is expected")
+        yield classes.TARGET.at("callSpec/handoffContractDigest", "another contract is expected")
 
 
 def check_packet(turn: Turn) -> Iterator[Finding]:
@@ -40,23 +30,24 @@ def check_packet(turn: Turn) -> Iterator[Finding]:
     if packet is None:
         return
     if terms.allowed_targets and packet.target not in terms.allowed_targets:
-        yield Finding(_TARGET, "handoff", f"{packet.target} is not an admitted target")
+        yield classes.TARGET.at("handoff", f"{packet.target} is not an admitted target")
     by_role, role = terms.allowed_targets_by_role, turn.call.orchestration_role
     if by_role and packet.target not in by_role.get(role or "", ()):
-        yield Finding(_TARGET, "handoff", f"{packet.target} is not an admitted target of {role}")
+        yield classes.TARGET.at("handoff", f"{packet.target} is not an admitted target of {role}")
     if terms.require_return_path and packet.return_path_ref is None:
-        yield Finding(_RETURN, "handoff", "the packet has no return path")
+        yield classes.RETURN.at("handoff", "the packet has no return path")
     required_refs = set(terms.required_artifact_refs or ())
     for ref in required_refs.difference(packet.required_artifact_refs):
-        yield Finding(_ARTIFACT, row_pointer("handoff", ref), "the packet does not carry the artifact")
+        yield classes.ARTIFACT.at(row_pointer("handoff", ref), "the packet does not carry the artifact")
     if terms.require_artifact_existence:
         existing = {row.ref for row in turn.evidence.artifacts if row.exists and row.digest is not None}
         for ref in required_refs.union(packet.required_artifact_refs) - existing:
-            yield Finding(_ARTIFACT, row_pointer("artifacts", ref), "the artifact does not exist, or has no digest")
-            yield Finding(_ARTIFACT, "handoff", f"{ref} does not exist, or has no digest")
+            yield classes.ARTIFACT.at(row_pointer("artifacts", ref), "the artifact does not exist, or has no digest")
+            yield classes.ARTIFACT.at("handoff", f"{ref} does not exist, or has no digest")
+    present = msgspec.to_builtins(packet)
     for name in terms.required_packet_fields or ():
-        if name not in _PACKET_FIELDS or not getattr(packet, _PACKET_FIELDS[name]):
-            yield Finding(_ARTIFACT, row_pointer("handoff", name), "the packet lacks a required field")
+        if not present.get(name):
+            yield classes.ARTIFACT.at(row_pointer("handoff", name), "the packet lacks a required field")
 
 
 def check_missing_packet(turn: Turn) -> Iterator[Finding]:
@@ -74,13 +65,13 @@ def check_missing_packet(turn: Turn) -> Iterator[Finding]:
 def _find_missing_packet(turn: Turn, is_transfer: bool) -> Iterator[Finding]:
     terms = turn.terms.handoff
     if terms.required_artifact_refs or terms.required_packet_fields:
-        yield Finding(_ARTIFACT, "handoff", "the contract requires a packet, and it is missing")
+        yield classes.ARTIFACT.at("handoff", "the contract requires a packet, and it is missing")
     if terms.allowed_targets or (terms.allowed_targets_by_role or {}).get(turn.call.orchestration_role or ""):
-        yield Finding(_TARGET, "handoff", "the contract names targets, and the packet is missing")
+        yield classes.TARGET.at("handoff", "the contract names targets, and the packet is missing")
     if terms.require_return_path:
-        yield Finding(_RETURN, "handoff", "the contract requires a return path, and the packet is missing")
+        yield classes.RETURN.at("handoff", "the contract requires a return path, and the packet is missing")
     if is_transfer:
-        yield Finding(_TARGET, "handoff", "the transfer has no packet")
+        yield classes.TARGET.at("handoff", "the transfer has no packet")
 
 
 def check_descent(turn: Turn) -> Iterator[Finding]:
@@ -89,18 +80,14 @@ def check_descent(turn: Turn) -> Iterator[Finding]:
     if continuity is None or continuity.mode != "descent":
         return
     if continuity.handoff_ref is None:
-        yield Finding(_ARTIFACT, "continuity", "the turn continues from a handoff that it does not name")
+        yield classes.ARTIFACT.at("continuity", "the turn continues from a handoff that it does not name")
     existing = {row.ref for row in turn.evidence.artifacts if row.exists and row.digest is not None}
     for ref in set(continuity.artifact_refs) - existing:
-        yield Finding(
-            _ARTIFACT, row_pointer("artifacts", ref), "the turn continues from an artifact that does not exist"
+        yield classes.ARTIFACT.at(
+            row_pointer("artifacts", ref), "the turn continues from an artifact that does not exist"
         )
-        yield Finding(_ARTIFACT, "continuity", f"{ref} does not exist")
+        yield classes.ARTIFACT.at("continuity", f"{ref} does not exist")
 
-
-_POLICY: Final = CLASSES["mutation.policy_digest_mismatch"]
-_CLAIM: Final = CLASSES["mutation.capability_claim_missing"]
-_EVIDENCE: Final = CLASSES["mutation.use_evidence_missing"]
 
 _BASE_CLAIM: Final = "capabilities.change_morphisms"
 
@@ -110,13 +97,13 @@ def check_policy(turn: Turn) -> Iterator[Finding]:
     intent, pinned = turn.evidence.mutation, turn.call.mutation_policy_digest
     active = turn.constraints.mutation_constraints.active_policy_digest
     if active is not None and active != pinned:
-        yield Finding(_POLICY, "callSpec/mutationPolicyDigest", "another mutation policy is active")
+        yield classes.POLICY.at("callSpec/mutationPolicyDigest", "another mutation policy is active")
     if intent is None:
         return
     if active is None:
-        yield Finding(_POLICY, "mutation", "activePolicyDigest is missing")
+        yield classes.POLICY.at("mutation", "activePolicyDigest is missing")
     if intent.policy_digest not in (None, pinned):
-        yield Finding(_POLICY, "mutation", "the intent cites another policy than the call")
+        yield classes.POLICY.at("mutation", "the intent cites another policy than the call")
 
 
 def check_claims(turn: Turn) -> Iterator[Finding]:
@@ -130,16 +117,16 @@ def check_claims(turn: Turn) -> Iterator[Finding]:
     for tool in {call.tool_name for call in intent.calls} - {intent.action}:
         if not _claims(intent, tool):
             message = f"{_claim_of(tool)} is not claimed, and the mutation names a call of that tool"
-            yield Finding(_CLAIM, "mutation", message)
+            yield classes.CLAIM.at("mutation", message)
     if required is not None:
         for claim in set(required).difference(intent.capability_claims):
-            yield Finding(_CLAIM, "mutation", f"{claim} is not claimed")
+            yield classes.CLAIM.at("mutation", f"{claim} is not claimed")
         return
     if _BASE_CLAIM not in intent.capability_claims:
-        yield Finding(_CLAIM, "mutation", f"{_BASE_CLAIM} is not claimed")
+        yield classes.CLAIM.at("mutation", f"{_BASE_CLAIM} is not claimed")
     action = intent.action or ""
     if not _claims(intent, action):
-        yield Finding(_CLAIM, "mutation", f"{_claim_of(action)} is not claimed")
+        yield classes.CLAIM.at("mutation", f"{_claim_of(action)} is not claimed")
 
 
 def _claims(intent: Mutation, action: str) -> bool:
@@ -156,25 +143,25 @@ def check_use_evidence(turn: Turn) -> Iterator[Finding]:
     if intent is None:
         return
     if intent.instruction_ref is None:
-        yield Finding(_EVIDENCE, "mutation", "instructionRef is missing")
+        yield classes.EVIDENCE.at("mutation", "instructionRef is missing")
     if not intent.input_refs:
-        yield Finding(_EVIDENCE, "mutation", "inputRefs is empty")
+        yield classes.EVIDENCE.at("mutation", "inputRefs is empty")
     traced = set(intent.join_witness_refs)
     for row in evidence.tool_use:
         if row.consumed:
             traced.update(row.provenance)
             if not row.provenance:
                 where = row_pointer("toolUse", row.tool_call_id)
-                yield Finding(_EVIDENCE, where, "the result was consumed, and its provenance is missing")
-                yield Finding(_EVIDENCE, "mutation", f"the consumed result {row.tool_call_id} has no provenance")
+                yield classes.EVIDENCE.at(where, "the result was consumed, and its provenance is missing")
+                yield classes.EVIDENCE.at("mutation", f"the consumed result {row.tool_call_id} has no provenance")
     for ref in set(intent.input_refs) - traced:
-        yield Finding(_EVIDENCE, "mutation", f"no consumed result leads to {ref}")
+        yield classes.EVIDENCE.at("mutation", f"no consumed result leads to {ref}")
     if not evidence.session_refs and not evidence.trajectory_refs:
-        yield Finding(_EVIDENCE, "mutation", "sessionRefs and trajectoryRefs are empty")
+        yield classes.EVIDENCE.at("mutation", "sessionRefs and trajectoryRefs are empty")
 
 
 def check_drift(turn: Turn) -> Iterator[Finding]:
     """Check that every policy document has the digest that the call spec names."""
     for name in turn.drifted:
-        drift_class, where = CLASSES[DOCUMENTS[name].drift_class], row_pointer("policyDocuments", name)
-        yield Finding(drift_class, where, "is not the document of the call spec")
+        drift_class, where = classes.CLASSES[DOCUMENTS[name].drift_class], row_pointer("policyDocuments", name)
+        yield drift_class.at(where, "is not the document of the call spec")

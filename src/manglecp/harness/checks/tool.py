@@ -6,26 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
+from manglecp.harness import classes
 from manglecp.harness.canonical_v1 import digest_v1 as digest
-from manglecp.harness.classes import CLASSES, Finding, row_pointer
+from manglecp.harness.classes import Finding, row_pointer
 from manglecp.harness.evidence import ToolRequest, ToolResult, Truncation
 from manglecp.harness.turn import PROGRAM, Turn
-
-_SCHEMA: Final = CLASSES["tool.schema_invalid"]
-_DISALLOWED: Final = CLASSES["tool.unknown_or_disallowed"]
-_MISMATCH: Final = CLASSES["tool.discovery_mismatch"]
-_UNRESOLVED: Final = CLASSES["tool.discovery_unresolved"]
-_EXAMPLES: Final = CLASSES["tool.example_digest_mismatch"]
-_CALLER: Final = CLASSES["tool.caller_not_allowed"]
-_RESULT_MISSING: Final = CLASSES["tool.result_missing"]
-_ORPHAN: Final = CLASSES["tool.result_orphan"]
-_INCOMPLETE: Final = CLASSES["tool.join_incomplete"]
-_USE_MISSING: Final = CLASSES["tool.use_missing"]
-_UNKNOWN_RESULT: Final = CLASSES["tool.use_unknown_result"]
-_NO_RESULT: Final = CLASSES["tool.use_without_result"]
-_PARALLEL: Final = CLASSES["tool.parallel_policy_violation"]
-_EDGE: Final = CLASSES["tool.programmatic_caller_edge_invalid"]
-_TRUNCATION: Final = CLASSES["tool.response_truncation_policy_violation"]
 
 _ACTION_MODES: Final = ("code", "json", "text")
 _TOOL_CHOICES: Final = ("auto", "any", "specific")
@@ -37,16 +22,16 @@ def check_call_shape(turn: Turn) -> Iterator[Finding]:
     """Check that mode and tool choice are known words, and that a required call was made."""
     call = turn.call
     if call.action_mode not in _ACTION_MODES:
-        yield Finding(_SCHEMA, "callSpec/actionMode", f"the mode {call.action_mode} is unknown")
+        yield classes.SCHEMA.at("callSpec/actionMode", f"the mode {call.action_mode} is unknown")
     choice = call.tool_choice
     if choice is None:
         return
     if choice.mode not in _TOOL_CHOICES:
-        yield Finding(_SCHEMA, "callSpec/toolChoice", f"the tool choice {choice.mode} is unknown")
+        yield classes.SCHEMA.at("callSpec/toolChoice", f"the tool choice {choice.mode} is unknown")
     if choice.mode == "specific" and choice.tool_name is None:
-        yield Finding(_SCHEMA, "callSpec/toolChoice", "a specific tool is required, and none is named")
+        yield classes.SCHEMA.at("callSpec/toolChoice", "a specific tool is required, and none is named")
     if choice.mode == "any" and not turn.requests:
-        yield Finding(_SCHEMA, "callSpec/toolChoice", "a call is required, and none was made")
+        yield classes.SCHEMA.at("callSpec/toolChoice", "a call is required, and none was made")
 
 
 def check_request_shape(turn: Turn) -> Iterator[Finding]:
@@ -54,15 +39,15 @@ def check_request_shape(turn: Turn) -> Iterator[Finding]:
     for row in turn.evidence.tool_requests:
         where = row_pointer("toolRequests", row.tool_call_id)
         if row.schema_valid is False:
-            yield Finding(_SCHEMA, where, "the runtime's validator refused the arguments")
+            yield classes.SCHEMA.at(where, "the runtime's validator refused the arguments")
         if row.schema_digest is not None and any(pin != row.schema_digest for pin in _schema_pins(turn, row)):
-            yield Finding(_SCHEMA, where, f"{row.tool_name} was called under another schema than the pinned one")
+            yield classes.SCHEMA.at(where, f"{row.tool_name} was called under another schema than the pinned one")
         if turn.schema_verdicts.get(row.tool_call_id) is False:
-            yield Finding(_SCHEMA, where, f"the arguments do not fit the schema of {row.tool_name}")
+            yield classes.SCHEMA.at(where, f"the arguments do not fit the schema of {row.tool_name}")
         if row.source_block not in (None, *_STRUCTURED_BLOCKS):
-            yield Finding(_SCHEMA, where, f"the call is from {row.source_block}, which is not a structured block")
+            yield classes.SCHEMA.at(where, f"the call is from {row.source_block}, which is not a structured block")
         if turn.call.action_mode == "text" and not _has_parser_profile(turn, row):
-            yield Finding(_SCHEMA, where, "a call in text mode has no registered parser profile")
+            yield classes.SCHEMA.at(where, "a call in text mode has no registered parser profile")
 
 
 def _schema_pins(turn: Turn, row: ToolRequest) -> Iterator[str]:
@@ -93,7 +78,7 @@ def check_one_call_per_action(turn: Turn) -> Iterator[Finding]:
     for row in rows:
         if call_counts[row.action_index] > 1:
             where = row_pointer("toolRequests", row.tool_call_id)
-            yield Finding(_SCHEMA, where, f"action {row.action_index} holds {call_counts[row.action_index]} calls")
+            yield classes.SCHEMA.at(where, f"action {row.action_index} holds {call_counts[row.action_index]} calls")
 
 
 def check_result_shape(turn: Turn) -> Iterator[Finding]:
@@ -101,18 +86,18 @@ def check_result_shape(turn: Turn) -> Iterator[Finding]:
     for row in turn.results.values():
         where = row_pointer("toolResults", row.tool_call_id)
         if row.error is not None and row.error.gaps:
-            yield Finding(_SCHEMA, where, f"the error lacks {', '.join(row.error.gaps)}")
+            yield classes.SCHEMA.at(where, f"the error lacks {', '.join(row.error.gaps)}")
         request = turn.requests.get(row.tool_call_id)
         if request is not None and request.tool_kind == PROGRAM and turn.call.action_mode == "code":
             observation = row.observation
             if observation is None or observation.stdout_digest is None or observation.stderr_digest is None:
-                yield Finding(_SCHEMA, where, "a program has no digests of its standard output and error")
+                yield classes.SCHEMA.at(where, "a program has no digests of its standard output and error")
         if not _tokens_add_up(row):
-            yield Finding(_SCHEMA, where, "the token delta is not what the filter saved")
+            yield classes.SCHEMA.at(where, "the token delta is not what the filter saved")
         if turn.constraints.tool_constraints.require_result_provenance:
             source = row.provenance
             if source is None or source.kind not in _PROVENANCE_KINDS or source.ref is None:
-                yield Finding(_SCHEMA, where, "the result has no valid provenance")
+                yield classes.SCHEMA.at(where, "the result has no valid provenance")
 
 
 def _tokens_add_up(row: ToolResult) -> bool:
@@ -129,11 +114,11 @@ def check_use_shape(turn: Turn) -> Iterator[Finding]:
     for row in turn.evidence.tool_use:
         where = row_pointer("toolUse", row.tool_call_id)
         if row.disposition == "discarded_with_reason" and row.reason_code is None:
-            yield Finding(_SCHEMA, where, "the result was discarded without a reason")
+            yield classes.SCHEMA.at(where, "the result was discarded without a reason")
         if row.disposition == "retry_scheduled" and row.tool_call_id in turn.results:
             error = turn.results[row.tool_call_id].error
             if error is None or not error.retryable:
-                yield Finding(_SCHEMA, where, "a retry is scheduled for a result that is not a retryable error")
+                yield classes.SCHEMA.at(where, "a retry is scheduled for a result that is not a retryable error")
 
 
 def check_allowed_tools(turn: Turn) -> Iterator[Finding]:
@@ -154,9 +139,9 @@ def check_allowed_tools(turn: Turn) -> Iterator[Finding]:
         where = row_pointer("toolRequests", row.tool_call_id)
         for title, names in lists:
             if row.tool_name not in names:
-                yield Finding(_DISALLOWED, where, f"{row.tool_name} is not in the {title}")
+                yield classes.DISALLOWED.at(where, f"{row.tool_name} is not in the {title}")
         if required_tool is not None and row.tool_name != required_tool:
-            yield Finding(_DISALLOWED, where, f"{row.tool_name} was called where {required_tool} is required")
+            yield classes.DISALLOWED.at(where, f"{row.tool_name} was called where {required_tool} is required")
 
 
 def check_blocked_calls(turn: Turn) -> Iterator[Finding]:
@@ -167,59 +152,59 @@ def check_blocked_calls(turn: Turn) -> Iterator[Finding]:
         for row in turn.results.values():
             if row.status == "ok" and decision.tool_call_id in (None, row.tool_call_id):
                 message = f"{row.tool_call_id} was blocked before it ran, and came back ok"
-                yield Finding(_DISALLOWED, row_pointer("toolResults", row.tool_call_id), message)
-                yield Finding(_DISALLOWED, row_pointer("guardrailDecisions", decision.sequence), message)
+                yield classes.DISALLOWED.at(row_pointer("toolResults", row.tool_call_id), message)
+                yield classes.DISALLOWED.at(row_pointer("guardrailDecisions", decision.sequence), message)
 
 
 def check_discovery(turn: Turn) -> Iterator[Finding]:
     """Check that a deferred tool was found by a search over the pinned catalogue, and called by its name there."""
     constraints = turn.constraints.tool_constraints
     if constraints.expected_tool_catalog_digest not in (None, turn.call.tool_catalog_digest):
-        yield Finding(_MISMATCH, "callSpec/toolCatalogDigest", "another catalogue is expected")
+        yield classes.MISMATCH.at("callSpec/toolCatalogDigest", "another catalogue is expected")
     if constraints.expected_defer_policy_digest not in (None, turn.call.defer_policy_digest):
-        yield Finding(_MISMATCH, "callSpec/deferPolicyDigest", "another loading policy is expected")
+        yield classes.MISMATCH.at("callSpec/deferPolicyDigest", "another loading policy is expected")
     for row in turn.evidence.tool_requests:
         where = row_pointer("toolRequests", row.tool_call_id)
         search = row.search_ref
         if search is None:
             if row.tool_name in turn.terms.deferred_tools and row.search_ref_digest is None:
-                yield Finding(_UNRESOLVED, where, f"{row.tool_name} is deferred, and no search found it")
+                yield classes.UNRESOLVED.at(where, f"{row.tool_name} is deferred, and no search found it")
             continue
         if search.catalog_digest not in (None, turn.call.tool_catalog_digest):
-            yield Finding(_MISMATCH, where, "the search ran over another catalogue")
+            yield classes.MISMATCH.at(where, "the search ran over another catalogue")
         if search.result_tools is not None:
             if search.result_set_digest not in (None, digest(list(search.result_tools))):
-                yield Finding(_MISMATCH, where, "resultSetDigest is not the digest of the search results")
+                yield classes.MISMATCH.at(where, "resultSetDigest is not the digest of the search results")
             if row.tool_name not in search.result_tools:
-                yield Finding(_UNRESOLVED, where, f"the search did not find {row.tool_name}")
+                yield classes.UNRESOLVED.at(where, f"the search did not find {row.tool_name}")
         if row.search_fits is False:
-            yield Finding(_MISMATCH, where, "searchRefDigest is not the digest of the search")
+            yield classes.MISMATCH.at(where, "searchRefDigest is not the digest of the search")
         if search.resolved_tool_name not in (None, row.tool_name):
-            yield Finding(_UNRESOLVED, where, f"the search resolved to {search.resolved_tool_name}")
+            yield classes.UNRESOLVED.at(where, f"the search resolved to {search.resolved_tool_name}")
 
 
 def check_examples(turn: Turn) -> Iterator[Finding]:
     """Check that tools are shown with their pinned examples."""
     constraints = turn.constraints.tool_constraints
     if constraints.expected_tool_example_digest not in (None, turn.call.tool_example_digest):
-        yield Finding(_EXAMPLES, "callSpec/toolExampleDigest", "other examples are expected")
+        yield classes.EXAMPLES.at("callSpec/toolExampleDigest", "other examples are expected")
     pins = constraints.example_digests or {}
     for row in turn.evidence.tool_requests:
         if row.tool_name in pins and row.example_digest != pins[row.tool_name]:
             where = row_pointer("toolRequests", row.tool_call_id)
-            yield Finding(_EXAMPLES, where, f"{row.tool_name} was shown with other examples than the pinned ones")
+            yield classes.EXAMPLES.at(where, f"{row.tool_name} was shown with other examples than the pinned ones")
 
 
 def check_callers(turn: Turn) -> Iterator[Finding]:
     """Check that the caller of a tool with a caller list is on that list."""
     expected = turn.constraints.tool_constraints.expected_allowed_callers_digest
     if expected not in (None, turn.call.allowed_callers_digest):
-        yield Finding(_CALLER, "callSpec/allowedCallersDigest", "another list of callers is expected")
+        yield classes.CALLER.at("callSpec/allowedCallersDigest", "another list of callers is expected")
     for row in turn.evidence.tool_requests:
         allowed = turn.terms.allowed_callers.get(row.tool_name)
         if allowed is not None and turn.caller_kind(row) not in allowed:
             where = row_pointer("toolRequests", row.tool_call_id)
-            yield Finding(_CALLER, where, f"{turn.caller_kind(row)} is not an allowed caller of {row.tool_name}")
+            yield classes.CALLER.at(where, f"{turn.caller_kind(row)} is not an allowed caller of {row.tool_name}")
 
 
 def check_caller_edges(turn: Turn) -> Iterator[Finding]:
@@ -228,14 +213,14 @@ def check_caller_edges(turn: Turn) -> Iterator[Finding]:
         where = row_pointer("toolResults", call_id)
         parent = edge.parent_tool_call_id
         if parent == call_id or parent not in turn.requests or turn.requests[parent].tool_kind != PROGRAM:
-            yield Finding(_EDGE, where, f"the parent {parent} is not a requested program")
+            yield classes.EDGE.at(where, f"the parent {parent} is not a requested program")
         if edge.child_tool_call_id not in (None, call_id):
-            yield Finding(_EDGE, where, f"the edge leads to {edge.child_tool_call_id}")
+            yield classes.EDGE.at(where, f"the edge leads to {edge.child_tool_call_id}")
     for row in turn.evidence.tool_requests:
         call_id = row.tool_call_id
         if turn.caller_kind(row) == PROGRAM and call_id in turn.results and call_id not in turn.edges:
             where = row_pointer("toolResults", call_id)
-            yield Finding(_EDGE, where, "a program made the call, and the edge to it is missing")
+            yield classes.EDGE.at(where, "a program made the call, and the edge to it is missing")
 
 
 def check_width(turn: Turn) -> Iterator[Finding]:
@@ -249,45 +234,45 @@ def check_width(turn: Turn) -> Iterator[Finding]:
     width = len(branches) or max(groups.values(), default=0)
     where = "callSpec/parallelPolicy"
     if policy.allowed is False and width > 1:
-        yield Finding(_PARALLEL, where, f"{width} branches, and parallel calls are forbidden")
+        yield classes.PARALLEL.at(where, f"{width} branches, and parallel calls are forbidden")
     if policy.allowed is False and turn.call.execution_pattern == "parallel":
-        yield Finding(_PARALLEL, where, "the pattern is parallel, and parallel calls are forbidden")
+        yield classes.PARALLEL.at(where, "the pattern is parallel, and parallel calls are forbidden")
     if policy.max_branches is not None and width > policy.max_branches:
-        yield Finding(_PARALLEL, where, f"{width} branches; at most {policy.max_branches} are admitted")
+        yield classes.PARALLEL.at(where, f"{width} branches; at most {policy.max_branches} are admitted")
     expected = policy.expected_branches
     if expected is not None and (width > expected or (turn.ended and width < expected)):
-        yield Finding(_PARALLEL, where, f"{width} branches; {expected} are expected")
+        yield classes.PARALLEL.at(where, f"{width} branches; {expected} are expected")
 
 
 def check_join(turn: Turn) -> Iterator[Finding]:
     """Check that requests, terminal results and uses match one another, and every branch is closed."""
     for finding in _find_unmatched(turn):
         yield finding
-        yield Finding(_INCOMPLETE, finding.where, finding.message)
+        yield classes.INCOMPLETE.at(finding.where, finding.message)
     for row in turn.evidence.branch_joins:
         if row.join_closed is not True:
-            yield Finding(_INCOMPLETE, row_pointer("branchJoins", row.branch_id or ""), "the branch is not closed")
+            yield classes.INCOMPLETE.at(row_pointer("branchJoins", row.branch_id or ""), "the branch is not closed")
 
 
 def _find_unmatched(turn: Turn) -> Iterator[Finding]:
     for call_id in turn.requests:
         if call_id not in turn.results:
             state = "is still under way" if call_id in turn.unfinished else "has no result"
-            yield Finding(_RESULT_MISSING, row_pointer("toolRequests", call_id), f"the call {state}")
+            yield classes.RESULT_MISSING.at(row_pointer("toolRequests", call_id), f"the call {state}")
     for call_id in turn.results:
         if call_id not in turn.requests:
-            yield Finding(_ORPHAN, row_pointer("toolResults", call_id), "the call was not requested")
+            yield classes.ORPHAN.at(row_pointer("toolResults", call_id), "the call was not requested")
         if call_id not in turn.uses:
-            yield Finding(_USE_MISSING, row_pointer("toolResults", call_id), "the result has no use row")
+            yield classes.USE_MISSING.at(row_pointer("toolResults", call_id), "the result has no use row")
     for call_id, use in turn.uses.items():
         result = turn.results.get(call_id)
         if result is not None:
             if use.result_digest not in (None, result.result_digest):
-                yield Finding(_UNKNOWN_RESULT, row_pointer("toolUse", call_id), "the digest is not that of the result")
+                yield classes.UNKNOWN_RESULT.at(row_pointer("toolUse", call_id), "the digest is not that of the result")
         elif call_id in turn.unfinished:
-            yield Finding(_UNKNOWN_RESULT, row_pointer("toolUse", call_id), "the result is not terminal")
+            yield classes.UNKNOWN_RESULT.at(row_pointer("toolUse", call_id), "the result is not terminal")
         else:
-            yield Finding(_NO_RESULT, row_pointer("toolUse", call_id), "the call has no result")
+            yield classes.NO_RESULT.at(row_pointer("toolUse", call_id), "the call has no result")
 
 
 def check_truncation(turn: Turn) -> Iterator[Finding]:
@@ -302,25 +287,25 @@ def check_truncation(turn: Turn) -> Iterator[Finding]:
     # With limits and no attestation of the runtime, the checks below decide.
     checks_decide = constraints in limits and constraints.valid is None
     if constraints.required and constraints.valid is not True and not checks_decide:
-        yield Finding(_TRUNCATION, "truncationConstraints", "valid truncation is required, and not attested")
+        yield classes.TRUNCATION.at("truncationConstraints", "valid truncation is required, and not attested")
     budget = min((terms.max_bytes for terms in limits if terms.max_bytes is not None), default=None)
     for row in turn.results.values():
         where = row_pointer("toolResults", row.tool_call_id)
         cut = row.truncation
         if cut is None or cut.truncated is False:
             if budget is not None and row.payload_bytes is not None and row.payload_bytes > budget:
-                yield Finding(_TRUNCATION, where, f"{row.payload_bytes} bytes, uncut; the budget is {budget}")
+                yield classes.TRUNCATION.at(where, f"{row.payload_bytes} bytes, uncut; the budget is {budget}")
             continue
         if not limits:
-            yield Finding(_TRUNCATION, where, "the payload was cut without a truncation policy")
+            yield classes.TRUNCATION.at(where, "the payload was cut without a truncation policy")
         if not _sizes_agree(cut):
-            yield Finding(_TRUNCATION, where, "the sizes of the cut are absent or do not agree")
+            yield classes.TRUNCATION.at(where, "the sizes of the cut are absent or do not agree")
         elif budget is not None and cut.kept_bytes is not None and cut.kept_bytes > budget:
-            yield Finding(_TRUNCATION, where, f"{cut.kept_bytes} bytes were kept; the budget is {budget}")
+            yield classes.TRUNCATION.at(where, f"{cut.kept_bytes} bytes were kept; the budget is {budget}")
         if any(terms.marker not in (None, cut.marker) for terms in limits):
-            yield Finding(_TRUNCATION, where, "the marker of the cut is not that of the policy")
+            yield classes.TRUNCATION.at(where, "the marker of the cut is not that of the policy")
         if any(terms.strategy not in (None, cut.strategy) for terms in limits):
-            yield Finding(_TRUNCATION, where, "the strategy of the cut is not that of the policy")
+            yield classes.TRUNCATION.at(where, "the strategy of the cut is not that of the policy")
 
 
 def _sizes_agree(cut: Truncation) -> bool:

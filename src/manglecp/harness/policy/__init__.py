@@ -9,46 +9,6 @@ report, changes it.
     promotion         pins and promotions
 """
 
-from manglecp.harness.constraints import TIERS
-from manglecp.harness.policy.package import (
-    ENDINGS,
-    HarnessCall,
-    PolicyPackage,
-    call_id,
-    observe_package,
-    package_of,
-    read_package,
-    work_package,
-)
-from manglecp.harness.policy.promotion import (
-    DocumentDifference,
-    PackageUnchanged,
-    Pin,
-    compare_packages,
-    inapplicable_reports,
-    promote,
-    read_pin,
-    read_reports,
-)
-from manglecp.harness.policy.shapes import PolicyError
+from manglecp.base.lazy import attach
 
-__all__ = [
-    "ENDINGS",
-    "TIERS",
-    "DocumentDifference",
-    "HarnessCall",
-    "PackageUnchanged",
-    "Pin",
-    "PolicyError",
-    "PolicyPackage",
-    "call_id",
-    "compare_packages",
-    "inapplicable_reports",
-    "observe_package",
-    "package_of",
-    "promote",
-    "read_package",
-    "read_pin",
-    "read_reports",
-    "work_package",
-]
+__getattr__, __dir__ = attach(__name__, __file__)

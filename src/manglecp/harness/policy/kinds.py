@@ -18,7 +18,8 @@ from manglecp.base.json import Uncanonical
 from manglecp.base.text import normalize_word
 from manglecp.harness.canonical_v1 import digest_v1 as digest
 from manglecp.harness.classes import BACKOFFS, ESCALATIONS, RETRY_KINDS, RetryKind
-from manglecp.harness.constraints import PATTERNS, ROLES, STAGES, TIERS, TRACE_MODES
+from manglecp.harness.constraints import PATTERNS, ROLES, STAGES, TIERS, TRACE_MODES, GovernanceProfile
+from manglecp.harness.evidence import Handoff
 from manglecp.harness.policy.shapes import (
     Problems,
     Shape,
@@ -37,16 +38,13 @@ from manglecp.harness.policy.shapes import (
 )
 
 METRICS: Final = ("precision", "recall", "f1")
-CONTROLS: Final = (
-    "policyProvenance",
-    "guardrailStages",
-    "evalGate",
-    "evalEvidence",
-    "redTeamGate",
-    "observabilityMode",
-    "riskTier",
-    "selfEvolution",
+CONTROLS: Final = tuple(
+    name for name in GovernanceProfile.__struct_encode_fields__ if name not in ("claimId", "claimed", "processorRef")
 )
+
+Document: TypeAlias = Mapping[str, Any]
+Documents: TypeAlias = Mapping[str, Document]  # by kind
+Contradictions: TypeAlias = Iterator[tuple[str, str]]  # (JSON pointer into the document, message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +56,8 @@ class DocumentKind:
     digested: str | None = None  # the field of the call spec that holds its digest
     document: str | None = None  # its name in ``policyDocuments``
     required: bool = False
+    check: Callable[[Document, Documents], Contradictions] = lambda _document, _documents: iter(())
+    """Yields the contradictions within the document, and with others."""
 
 
 def _tool(value: Any, place: FileLocation, problems: Problems) -> Any:
@@ -90,8 +90,6 @@ def _any_word(value: Any, place: FileLocation, problems: Problems) -> Any:
     return normalize_word(word) if isinstance(word, str) else word
 
 
-_PACKET_FIELDS: Final = ("target", "requiredArtifactRefs", "returnPathRef", "intent", "constraints", "packetDigest")
-
 _TOOL_SHAPE: Final = table(
     {"toolName": text},
     optional={
@@ -104,212 +102,6 @@ _TOOL_SHAPE: Final = table(
 
 MANIFEST: Final = table({"name": text, "version": text}, optional={"description": text})
 """The file ``package``: name and version of the package."""
-
-_TABLE: Final = (
-    DocumentKind(
-        "tools", "the tools, which of them may be called, and the schema of each",
-        table(
-            {"catalogId": text, "tools": records(_tool, "toolName")},
-            optional={"parserProfileId": text, "parserProfiles": items(), "requireResultProvenance": flag},
-        ),
-    ),
-    DocumentKind(
-        "callers", "the allowed callers of each tool: the model directly, or a program",
-        table({"tools": table_of(items(least=1))}),
-        digested="allowedCallersDigest", document="allowedCallers",
-    ),
-    DocumentKind(
-        "examples", "the example inputs that are shown with each tool",
-        table({"tools": table_of(sequence(any_json))}),
-        digested="toolExampleDigest", document="toolExamples",
-    ),
-    DocumentKind(
-        "deferral", "which tools are loaded at once and which have to be searched for",
-        table({"eager": items(), "deferred": items()}),
-        digested="deferPolicyDigest", document="deferPolicy",
-    ),
-    DocumentKind(
-        "filter", "whether results may be filtered before the model sees them",
-        table({"mode": one_of(("allowed", "required", "forbidden"))}, optional={"tools": items()}),
-        inline="preContextFilterPolicy",
-    ),
-    DocumentKind(
-        "parallel", "whether calls may fan out, and how wide",
-        table({"allowed": flag}, optional={"maxBranches": integer(1), "expectedBranches": integer(1)}),
-        inline="parallelPolicy",
-    ),
-    DocumentKind(
-        "transport", "how calls and outputs travel",
-        table(optional={"parallelToolCalls": flag, "ordering": one_of(("strict", "any"))}),
-        inline="toolTransportPolicy",
-    ),
-    DocumentKind(
-        "truncation", "how much of a result is kept, and what shows the cut",
-        table({"strategy": one_of(("middle", "head", "tail"))}, optional={"maxBytes": integer(1), "marker": text}),
-        inline="toolResponseTruncationPolicy",
-    ),
-    DocumentKind(
-        "render", "the view of a result for the operator and for the model, and where it is injected",
-        table({"operatorView": text, "reminderView": text}, optional={"injectionPoints": items(_any_word, least=1)}),
-        digested="toolRenderProtocolDigest", document="toolRenderProtocol", required=True,
-    ),
-    DocumentKind(
-        "boundary", "where a shell may work, and how files may be edited",
-        table(optional={"allowedEditSurfaces": items(), "shellEditsForbidden": flag, "workdirRoots": items()}),
-        inline="executionBoundaryPolicy",
-    ),
-    DocumentKind(
-        "sandbox", "the profile that a shell runs in",
-        table(
-            {"profile": text},
-            optional={"network": one_of(("none", "restricted", "open")), "writableRoots": items()},
-        ),
-    ),
-    DocumentKind(
-        "compaction", "whether a context may be compacted, and the references that must be carried forward",
-        table({"enabled": flag}, optional={"requiredCarryForwardRefs": items()}),
-        digested="compactionPolicyDigest", document="compactionPolicy",
-    ),
-    DocumentKind(
-        "queue", "how reminders are queued, batched and de-duplicated",
-        table(optional={"requiredQueueIds": items(), "dedup": flag, "maxBatchSize": integer(1)}),
-        digested="reminderQueuePolicyDigest", document="reminderQueuePolicy", required=True,
-    ),
-    DocumentKind(
-        "views", "the views of the state that decisions rest on",
-        table(optional={
-            "views": table_of(table({"sourceRefs": items(least=1)}, optional={"description": text})),
-            "requiredStateViewIds": items(),
-        }),
-        digested="stateViewPolicyDigest", document="stateViewPolicy", required=True,
-    ),
-    DocumentKind(
-        "decomposition", "how work may be split, looped and fanned out",
-        table(
-            {"allowedPatterns": words(PATTERNS, least=1)},
-            optional={"maxFanOut": integer(1), "requireEscalationTrigger": flag},
-        ),
-        digested="decompositionPolicyDigest", document="decompositionPolicy", required=True,
-    ),
-    DocumentKind(
-        "governance", "which controls a turn has to show, and whether it claims to be governed",
-        table({"claimed": flag}, optional={"requiredControls": words(CONTROLS)}),
-        required=True,
-    ),
-    DocumentKind(
-        "guardrail-stages", "the stages that have to be decided in every turn",
-        table({"requiredStages": _stages}),
-        digested="guardrailStagePolicyDigest", document="guardrailStagePolicy",
-    ),
-    DocumentKind(
-        "eval-gate", "the measurements, and their data set, before a policy changes",
-        table({"dataset": text, "thresholds": table_of(number(0, 1), names=METRICS)}, optional={"profileRef": text}),
-        digested="evalGatePolicyDigest", document="evalGatePolicy",
-    ),
-    DocumentKind(
-        "red-team", "how a policy has to be attacked before it changes",
-        table({
-            "requiredPlugins": items(),
-            "requiredStrategies": items(),
-            "minProbes": integer(1),
-            "maxFailures": integer(0),
-        }),
-        digested="redTeamPolicyDigest", document="redTeamPolicy",
-    ),
-    DocumentKind(
-        "observability", "where traces may go",
-        table(
-            {"mode": one_of(TRACE_MODES)},
-            optional={
-                "allowedModes": words(TRACE_MODES, least=1),
-                "zeroDataRetention": flag,
-                "processorRef": text,
-                "requireProcessorRef": flag,
-            },
-        ),
-    ),
-    DocumentKind(
-        "risk-tiers", "the control profile of each risk tier, and where a human has to approve",
-        table({
-            "defaultTier": one_of(TIERS),
-            "tiers": table_of(table({"controlProfileRef": text}, optional={"humanCheckpoint": flag}), names=TIERS),
-        }),
-    ),
-    DocumentKind(
-        "scope", "what each role may read and write",
-        table({"roles": table_of(table(optional={"read": items(), "write": items()}), names=ROLES)}),
-        digested="contextScopeDigest", document="contextScope",
-    ),
-    DocumentKind(
-        "handoff", "the allowed targets of a handoff, and the artifacts that it carries",
-        table(
-            {"allowedTargets": items(), "requiredArtifactRefs": items(), "requireReturnPath": flag},
-            optional={
-                "allowedTargetsByRole": table_of(items(), names=ROLES),
-                "requireArtifactExistence": flag,
-                "requiredPacketFields": words(_PACKET_FIELDS),
-            },
-        ),
-        digested="handoffContractDigest", document="handoffContract",
-    ),
-    DocumentKind(
-        "mutation", "whether a turn may mutate, and with which claims",
-        table(
-            {"mode": one_of(("instruction_linked", "observe_only"))},
-            optional={"requiredCapabilityClaims": items(least=1)},
-        ),
-        digested="mutationPolicyDigest", document="mutationPolicy", required=True,
-    ),
-    DocumentKind(
-        "stop", "the number of turns and iterations, and when a checkpoint is due",
-        table(optional={
-            "maxTurns": integer(0),
-            "maxIterations": integer(0),
-            "requireCheckpoint": flag,
-            "checkpointEveryTurns": integer(1),
-        }),
-        inline="stopPolicy",
-    ),
-    DocumentKind(
-        "protocol", "which stop reasons are handled, and what each one permits",
-        table(
-            {"handledStopReasons": items(_any_word, least=1)},
-            optional={"continuation": table_of(one_of(("continue", "resume", "extend", "stop")))},
-        ),
-        inline="protocolStatePolicy",
-    ),
-    DocumentKind(
-        "retry", "how often each failure class may be tried again, and what follows",
-        table({
-            "rules": records(
-                table(
-                    {
-                        "ruleId": text,
-                        "classes": words(tuple(RETRY_KINDS), least=1),
-                        "maxAttempts": integer(1),
-                        "escalationAction": one_of(ESCALATIONS),
-                    },
-                    optional={"backoffClass": one_of(BACKOFFS)},
-                ),
-                "ruleId",
-            ),
-        }),
-    ),
-)  # fmt: skip
-
-KINDS: Final = {kind.name: kind for kind in _TABLE}
-
-Document: TypeAlias = Mapping[str, Any]
-Documents: TypeAlias = Mapping[str, Document]  # by kind
-Contradictions: TypeAlias = Iterator[tuple[str, str]]  # (JSON pointer into the document, message)
-
-
-def check_consistency(documents: Documents, places: Mapping[str, FileLocation], problems: Problems) -> None:
-    """Add every contradiction within or between validated documents to ``problems``."""
-    for kind, check in _CONSISTENCY_CHECKS.items():
-        if kind in documents:
-            for pointer, message in check(documents[kind], documents):
-                problems.add(FileLocation(places[kind].file, pointer=pointer), message)
 
 
 def _find_unknown_tools(names: Iterable[str], pointer: str, documents: Documents) -> Contradictions:
@@ -406,19 +198,206 @@ def _check_retry(policy: Document, _: Documents) -> Contradictions:
                 yield "/rules", f"{rule['ruleId']}: {name} is never retried"
 
 
-_CONSISTENCY_CHECKS: Final[Mapping[str, Callable[[Document, Documents], Contradictions]]] = {
-    "callers": _check_tools,
-    "examples": _check_tools,
-    "filter": _check_tools,
-    "deferral": _check_deferral,
-    "observability": _check_observability,
-    "eval-gate": _check_eval_gate,
-    "risk-tiers": _check_risk,
-    "stop": _check_stop,
-    "protocol": _check_protocol,
-    "parallel": _check_parallel,
-    "handoff": _check_handoff,
-    "views": _check_views,
-    "governance": _check_governance,
-    "retry": _check_retry,
-}
+_TABLE: Final = (
+    DocumentKind(
+        "tools", "the tools, which of them may be called, and the schema of each",
+        table(
+            {"catalogId": text, "tools": records(_tool, "toolName")},
+            optional={"parserProfileId": text, "parserProfiles": items(), "requireResultProvenance": flag},
+        ),
+    ),
+    DocumentKind(
+        "callers", "the allowed callers of each tool: the model directly, or a program",
+        table({"tools": table_of(items(least=1))}),
+        digested="allowedCallersDigest", document="allowedCallers", check=_check_tools,
+    ),
+    DocumentKind(
+        "examples", "the example inputs that are shown with each tool",
+        table({"tools": table_of(sequence(any_json))}),
+        digested="toolExampleDigest", document="toolExamples", check=_check_tools,
+    ),
+    DocumentKind(
+        "deferral", "which tools are loaded at once and which have to be searched for",
+        table({"eager": items(), "deferred": items()}),
+        digested="deferPolicyDigest", document="deferPolicy", check=_check_deferral,
+    ),
+    DocumentKind(
+        "filter", "whether results may be filtered before the model sees them",
+        table({"mode": one_of(("allowed", "required", "forbidden"))}, optional={"tools": items()}),
+        inline="preContextFilterPolicy", check=_check_tools,
+    ),
+    DocumentKind(
+        "parallel", "whether calls may fan out, and how wide",
+        table({"allowed": flag}, optional={"maxBranches": integer(1), "expectedBranches": integer(1)}),
+        inline="parallelPolicy", check=_check_parallel,
+    ),
+    DocumentKind(
+        "transport", "how calls and outputs travel",
+        table(optional={"parallelToolCalls": flag, "ordering": one_of(("strict", "any"))}),
+        inline="toolTransportPolicy",
+    ),
+    DocumentKind(
+        "truncation", "how much of a result is kept, and what shows the cut",
+        table({"strategy": one_of(("middle", "head", "tail"))}, optional={"maxBytes": integer(1), "marker": text}),
+        inline="toolResponseTruncationPolicy",
+    ),
+    DocumentKind(
+        "render", "the view of a result for the operator and for the model, and where it is injected",
+        table({"operatorView": text, "reminderView": text}, optional={"injectionPoints": items(_any_word, least=1)}),
+        digested="toolRenderProtocolDigest", document="toolRenderProtocol", required=True,
+    ),
+    DocumentKind(
+        "boundary", "where a shell may work, and how files may be edited",
+        table(optional={"allowedEditSurfaces": items(), "shellEditsForbidden": flag, "workdirRoots": items()}),
+        inline="executionBoundaryPolicy",
+    ),
+    DocumentKind(
+        "sandbox", "the profile that a shell runs in",
+        table(
+            {"profile": text},
+            optional={"network": one_of(("none", "restricted", "open")), "writableRoots": items()},
+        ),
+    ),
+    DocumentKind(
+        "compaction", "whether a context may be compacted, and the references that must be carried forward",
+        table({"enabled": flag}, optional={"requiredCarryForwardRefs": items()}),
+        digested="compactionPolicyDigest", document="compactionPolicy",
+    ),
+    DocumentKind(
+        "queue", "how reminders are queued, batched and de-duplicated",
+        table(optional={"requiredQueueIds": items(), "dedup": flag, "maxBatchSize": integer(1)}),
+        digested="reminderQueuePolicyDigest", document="reminderQueuePolicy", required=True,
+    ),
+    DocumentKind(
+        "views", "the views of the state that decisions rest on",
+        table(optional={
+            "views": table_of(table({"sourceRefs": items(least=1)}, optional={"description": text})),
+            "requiredStateViewIds": items(),
+        }),
+        digested="stateViewPolicyDigest", document="stateViewPolicy", required=True, check=_check_views,
+    ),
+    DocumentKind(
+        "decomposition", "how work may be split, looped and fanned out",
+        table(
+            {"allowedPatterns": words(PATTERNS, least=1)},
+            optional={"maxFanOut": integer(1), "requireEscalationTrigger": flag},
+        ),
+        digested="decompositionPolicyDigest", document="decompositionPolicy", required=True,
+    ),
+    DocumentKind(
+        "governance", "which controls a turn has to show, and whether it claims to be governed",
+        table({"claimed": flag}, optional={"requiredControls": words(CONTROLS)}),
+        required=True, check=_check_governance,
+    ),
+    DocumentKind(
+        "guardrail-stages", "the stages that have to be decided in every turn",
+        table({"requiredStages": _stages}),
+        digested="guardrailStagePolicyDigest", document="guardrailStagePolicy",
+    ),
+    DocumentKind(
+        "eval-gate", "the measurements, and their data set, before a policy changes",
+        table({"dataset": text, "thresholds": table_of(number(0, 1), names=METRICS)}, optional={"profileRef": text}),
+        digested="evalGatePolicyDigest", document="evalGatePolicy", check=_check_eval_gate,
+    ),
+    DocumentKind(
+        "red-team", "how a policy has to be attacked before it changes",
+        table({
+            "requiredPlugins": items(),
+            "requiredStrategies": items(),
+            "minProbes": integer(1),
+            "maxFailures": integer(0),
+        }),
+        digested="redTeamPolicyDigest", document="redTeamPolicy",
+    ),
+    DocumentKind(
+        "observability", "where traces may go",
+        table(
+            {"mode": one_of(TRACE_MODES)},
+            optional={
+                "allowedModes": words(TRACE_MODES, least=1),
+                "zeroDataRetention": flag,
+                "processorRef": text,
+                "requireProcessorRef": flag,
+            },
+        ),
+        check=_check_observability,
+    ),
+    DocumentKind(
+        "risk-tiers", "the control profile of each risk tier, and where a human has to approve",
+        table({
+            "defaultTier": one_of(TIERS),
+            "tiers": table_of(table({"controlProfileRef": text}, optional={"humanCheckpoint": flag}), names=TIERS),
+        }),
+        check=_check_risk,
+    ),
+    DocumentKind(
+        "scope", "what each role may read and write",
+        table({"roles": table_of(table(optional={"read": items(), "write": items()}), names=ROLES)}),
+        digested="contextScopeDigest", document="contextScope",
+    ),
+    DocumentKind(
+        "handoff", "the allowed targets of a handoff, and the artifacts that it carries",
+        table(
+            {"allowedTargets": items(), "requiredArtifactRefs": items(), "requireReturnPath": flag},
+            optional={
+                "allowedTargetsByRole": table_of(items(), names=ROLES),
+                "requireArtifactExistence": flag,
+                "requiredPacketFields": words(Handoff.__struct_encode_fields__),
+            },
+        ),
+        digested="handoffContractDigest", document="handoffContract", check=_check_handoff,
+    ),
+    DocumentKind(
+        "mutation", "whether a turn may mutate, and with which claims",
+        table(
+            {"mode": one_of(("instruction_linked", "observe_only"))},
+            optional={"requiredCapabilityClaims": items(least=1)},
+        ),
+        digested="mutationPolicyDigest", document="mutationPolicy", required=True,
+    ),
+    DocumentKind(
+        "stop", "the number of turns and iterations, and when a checkpoint is due",
+        table(optional={
+            "maxTurns": integer(0),
+            "maxIterations": integer(0),
+            "requireCheckpoint": flag,
+            "checkpointEveryTurns": integer(1),
+        }),
+        inline="stopPolicy", check=_check_stop,
+    ),
+    DocumentKind(
+        "protocol", "which stop reasons are handled, and what each one permits",
+        table(
+            {"handledStopReasons": items(_any_word, least=1)},
+            optional={"continuation": table_of(one_of(("continue", "resume", "extend", "stop")))},
+        ),
+        inline="protocolStatePolicy", check=_check_protocol,
+    ),
+    DocumentKind(
+        "retry", "how often each failure class may be tried again, and what follows",
+        table({
+            "rules": records(
+                table(
+                    {
+                        "ruleId": text,
+                        "classes": words(tuple(RETRY_KINDS), least=1),
+                        "maxAttempts": integer(1),
+                        "escalationAction": one_of(ESCALATIONS),
+                    },
+                    optional={"backoffClass": one_of(BACKOFFS)},
+                ),
+                "ruleId",
+            ),
+        }),
+        check=_check_retry,
+    ),
+)  # fmt: skip
+
+KINDS: Final = {kind.name: kind for kind in _TABLE}
+
+
+def check_consistency(documents: Documents, places: Mapping[str, FileLocation], problems: Problems) -> None:
+    """Add every contradiction within or between validated documents to ``problems``."""
+    for kind, document in documents.items():
+        for pointer, message in KINDS[kind].check(document, documents):
+            problems.add(FileLocation(places[kind].file, pointer=pointer), message)

@@ -41,12 +41,8 @@ from manglecp.harness.policy.shapes import (
 from manglecp.harness.states import MutationReady, TurnBlocked, WrongMutation, redeem, replay_turn
 
 ACTION: Final = "policy.promote"
-_DIGEST_FIELDS: Final = {
-    "mutation": "mutationPolicyDigest",
-    "eval-gate": "evalGatePolicyDigest",
-    "red-team": "redTeamPolicyDigest",
-}
-"""The documents that govern a promotion, and the call spec field with the digest of each."""
+_GOVERNING_DOCUMENTS: Final = ("mutation", "eval-gate", "red-team")
+"""The documents that govern a promotion."""
 _PIN_KIND: Final = "manglecp.policy.pin.v1"
 
 
@@ -136,8 +132,8 @@ class Pin:
         call_spec, intent = evidence["callSpec"], evidence["mutation"]
         if call_spec["governancePolicyDigest"] != self.digest:
             raise WrongMutation("the promotion was made under another package than the one that is pinned")
-        for kind, field in _DIGEST_FIELDS.items():
-            if kind in self.package.digests and call_spec.get(field) != self.package.digests[kind]:
+        for kind in _GOVERNING_DOCUMENTS:
+            if kind in self.package.digests and call_spec.get(KINDS[kind].digested) != self.package.digests[kind]:
                 raise WrongMutation(f"the promotion was made under another {kind} document than the pinned one")
         if candidate_ref(package) not in intent["inputRefs"]:
             raise WrongMutation(f"the promotion is for another package than {package.ref} {package.digest}")
