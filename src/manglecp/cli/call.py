@@ -20,14 +20,7 @@ from manglecp.cli.servers import ServerOptions, server_options, target_argument
     "--intent", metavar="NAME", required=True, shell_complete=intents, help="The intent that the tool is proven for."
 )
 @options.intent_options
-@click.option(
-    "--arg",
-    "args",
-    metavar="KEY=VALUE",
-    multiple=True,
-    callback=options.assignments,
-    help="An argument of the tool; JSON, or else text.",
-)
+@options.tool_args
 @click.option("--confirm", is_flag=True, help="Approve the call without a prompt.")
 @click.option("--approval", metavar="ID", help="The id of an approval request of this call that was approved.")
 @click.option(

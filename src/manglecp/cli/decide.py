@@ -26,14 +26,7 @@ _STATUS: Final = {"allow": 0, "ask": 3, "deny": 1}
 @click.argument("tool", metavar="TOOL")
 @click.option("--intent", metavar="NAME", shell_complete=intents, help="The intent that the tool must be proven for.")
 @options.intent_options
-@click.option(
-    "--arg",
-    "args",
-    metavar="KEY=VALUE",
-    multiple=True,
-    callback=options.assignments,
-    help="An argument of the call; JSON, or else text.",
-)
+@options.tool_args
 @options.caller_options
 @options.pack_options
 @server_options

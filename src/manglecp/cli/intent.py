@@ -10,18 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from manglecp.cli import options
 from manglecp.cli.completion import intents
-from manglecp.cli.options import (
-    CallerOptions,
-    IntentOptions,
-    RuntimeOptions,
-    as_message,
-    bold,
-    caller_options,
-    intent_options,
-    pack_options,
-    refuse_request,
-)
 from manglecp.cli.output import ProgressLine, print_stderr, refuse, write_lines
 from manglecp.cli.servers import ServerOptions, run_with_client, server_options, target_argument
 
@@ -33,7 +23,7 @@ if TYPE_CHECKING:  # the command line is checked before these packages are loade
 @click.command("intent")
 @target_argument
 @click.argument("name", metavar="NAME", shell_complete=intents)
-@intent_options
+@options.intent_options
 @click.option("--budget", metavar="N", type=click.IntRange(min=0), help="The token budget of the tools.")
 @click.option("--max-tools", metavar="N", type=click.IntRange(min=0), help="Maximum of tools.")
 @click.option(
@@ -47,24 +37,24 @@ if TYPE_CHECKING:  # the command line is checked before these packages are loade
     "--why-not", metavar="TOOL", multiple=True, help="Print what blocks this tool, and which facts would unlock it."
 )
 @click.option("--coverage", is_flag=True, help="Also print for each rule whether it fired.")
-@caller_options
-@pack_options
+@options.caller_options
+@options.pack_options
 @server_options
-@as_message
+@options.as_message
 @click.pass_context
 def command(
     context: click.Context,
     target: Path | str,
     name: str,
-    inputs: IntentOptions,
+    inputs: options.IntentOptions,
     budget: int | None,
     max_tools: int | None,
     level: str,
     why: bool,
     why_not: tuple[str, ...],
     coverage: bool,
-    caller: CallerOptions,
-    runtime: RuntimeOptions,
+    caller: options.CallerOptions,
+    runtime: options.RuntimeOptions,
     server: ServerOptions,
     as_json: bool,
 ) -> None:
@@ -76,13 +66,17 @@ def command(
     """
     server.check_options(context, target)
     constraints = {"max_tokens_budget": budget, "max_tools_returned": max_tools}
-    options: dict[str, Any] = {"include_proof_hints": why, "disclosure_preference": level, "x-rule_coverage": coverage}
+    request_options: dict[str, Any] = {
+        "include_proof_hints": why,
+        "disclosure_preference": level,
+        "x-rule_coverage": coverage,
+    }
     if why_not:
-        options["x-why_not"] = list(why_not)
+        request_options["x-why_not"] = list(why_not)
     payload = {
         **inputs.payload(name),
         "constraints": {key: limit for key, limit in constraints.items() if limit is not None},
-        "options": options,
+        "options": request_options,
     }
     if isinstance(target, str):
         _evaluate_at_server(target, server, payload, as_json=as_json)
@@ -113,14 +107,14 @@ def _evaluate_at_server(url: str, server: ServerOptions, payload: dict[str, Any]
         with ProgressLine("waiting for the server"):
             evaluation = run_with_client(url, server, evaluate)
     except WireError as error:
-        refuse_request(error, ANONYMOUS, as_json=as_json)
+        options.refuse_request(error, ANONYMOUS, as_json=as_json)
     warnings = (f"warning: {violation.predicate}: {violation.message}" for violation in evaluation.warnings)
     why = payload["options"]["include_proof_hints"]
     _print(IntentResponse(id="shell", payload=evaluation.result), warnings, as_json=as_json, why=why)
 
 
 def _evaluate_locally(
-    folder: Path, runtime: RuntimeOptions, payload: dict[str, Any], identity: Identity, *, as_json: bool
+    folder: Path, runtime: options.RuntimeOptions, payload: dict[str, Any], identity: Identity, *, as_json: bool
 ) -> None:
     from manglecp.intent import describe_fully, request_message, respond
     from manglecp.invoke import load_domain
@@ -136,7 +130,7 @@ def _evaluate_locally(
     except PackError as error:
         refuse(error)
     except WireError as error:
-        refuse_request(error, identity, as_json=as_json)
+        options.refuse_request(error, identity, as_json=as_json)
     full_tools = {definition.macro_id: describe_fully(definition) for definition in answer.definitions}
     why = payload["options"]["include_proof_hints"]
     _print(answer.response, (), as_json=as_json, by_id=full_tools, why=why, invalid_count=len(answer.flaws))
@@ -151,4 +145,4 @@ def _print(response: IntentResponse, warnings: Iterable[str], *, as_json: bool, 
         write_lines([encode(response).decode()])
     else:
         print_stderr(*warnings)
-        write_lines(styled(result_lines(response.payload, **details), bold()))
+        write_lines(styled(result_lines(response.payload, **details), options.bold()))

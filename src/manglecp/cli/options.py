@@ -177,6 +177,14 @@ def assignments(context: click.Context, parameter: click.Parameter, texts: tuple
 
 
 pack_argument: Final = click.argument("folder", metavar="PACK", type=PACK)
+tool_args: Final = click.option(
+    "--arg",
+    "args",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=assignments,
+    help="An argument of the tool; JSON, or else text.",
+)
 
 
 @dataclass(frozen=True, slots=True)

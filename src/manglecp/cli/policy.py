@@ -7,10 +7,11 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
-from typing import Any, Final, NoReturn, ParamSpec
+from typing import Final, NoReturn, ParamSpec
 
 import click
 
@@ -167,7 +168,7 @@ def diff(package: str, other: str | None, pin_file: Path | None, as_json: bool) 
         "result": "differs" if differences else "same",
         "before": _package_id(before),
         "after": _package_id(after),
-        "differences": _as_json(differences),
+        "differences": list(map(asdict, differences)),
     }
     lines = _difference_lines(differences) or [f"{after.ref} {after.digest}: nothing differs"]
     print_result(document, lines, as_json=as_json)
@@ -202,7 +203,7 @@ def pin(package: str, pin_file: Path | None, as_json: bool) -> None:
 
 
 def _refuse_changed(path: Path, pinned: Pin, changed: Sequence[DocumentDifference], *, as_json: bool) -> NoReturn:
-    document = {"result": "refused", "pinned": _package_id(pinned.package), "differences": _as_json(changed)}
+    document = {"result": "refused", "pinned": _package_id(pinned.package), "differences": list(map(asdict, changed))}
     print_result(document, _difference_lines(changed), as_json=as_json)
     if not as_json:
         documents = f"{count(len(changed), 'document')} not as in {click.format_filename(path)}"
@@ -275,18 +276,6 @@ def _print_pin(result: str, path: Path, pinned: Pin, *, as_json: bool) -> None:
     document = {"result": result, "pin": str(path), **_package_id(pinned.package), "head": pinned.head}
     lines = [f"{result}: {pinned.package.ref} {pinned.digest}", f"  in {path}, head {pinned.head}"]
     print_result(document, lines, as_json=as_json)
-
-
-def _as_json(differences: Sequence[DocumentDifference]) -> list[dict[str, Any]]:
-    return [
-        {
-            "document": difference.document,
-            "before": difference.before,
-            "after": difference.after,
-            "changes": [{"pointer": c.pointer, "before": c.before, "after": c.after} for c in difference.changes],
-        }
-        for difference in differences
-    ]
 
 
 def _difference_lines(differences: Sequence[DocumentDifference]) -> list[str]:

@@ -10,20 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from manglecp.base.text import escape_invisible
+from manglecp.cli import options
 from manglecp.cli.files import FILE, read_json
-from manglecp.cli.options import (
-    PACK,
-    RuntimeOptions,
-    as_json,
-    as_message,
-    key_option,
-    open_existing_store,
-    operator_option,
-    report_pack_errors,
-    runtime_options,
-    store_option,
-    tokens_option,
-)
 from manglecp.cli.output import count, print_result, table
 
 if TYPE_CHECKING:
@@ -46,13 +34,13 @@ def command() -> None:
 @command.command("list")
 @click.option("--state", type=click.Choice(STATES), help="Only runs in this state.")
 @click.option("--limit", metavar="N", type=click.IntRange(min=1), default=20, help="Maximum of runs; 20 by default.")
-@as_json
-@store_option
+@options.as_json
+@options.store_option
 def list_(state: str | None, limit: int, as_json: bool, location: str | None) -> None:
     """List runs, the newest first."""
     from manglecp.store import RunState
 
-    with open_existing_store(location) as store, store.read_transaction() as tx:
+    with options.open_existing_store(location) as store, store.read_transaction() as tx:
         runs = store.runs.list(tx, None if state is None else RunState(state), limit)
         views = [view for run in runs if (view := store.runs.show(tx, run.run_id)) is not None]
     headings = ("RUN", "STATE", "TOOL", "FOR", "SINCE", "ABOUT")
@@ -62,9 +50,9 @@ def list_(state: str | None, limit: int, as_json: bool, location: str | None) ->
 
 @command.command("show", short_help="Show one run: its steps, its failures, and the decision it needs.")
 @click.argument("run", metavar="RUN")
-@as_json
-@store_option
-@key_option
+@options.as_json
+@options.store_option
+@options.key_option
 def show(run: str, as_json: bool, location: str | None, store_key: bytes | None) -> None:
     """Show one run: its steps with their outcomes, why actions failed, and the decision it needs.
 
@@ -72,7 +60,7 @@ def show(run: str, as_json: bool, location: str | None, store_key: bytes | None)
     """
     from manglecp.store import NoRun, Unusable
 
-    with open_existing_store(location, store_key) as store, store.read_transaction() as tx:
+    with options.open_existing_store(location, store_key) as store, store.read_transaction() as tx:
         view = store.runs.show(tx, run)
         try:
             failures = (store.runs.failures(tx, run) or b"").decode()
@@ -93,10 +81,10 @@ def show(run: str, as_json: bool, location: str | None, store_key: bytes | None)
 @click.option("--did-not", is_flag=True, help="The effect did not happen: the step is retried.")
 @click.option("--abort", is_flag=True, help="End the run without undoing its effects.")
 @click.option("--output", "file", metavar="FILE", type=FILE, help="With --happened: the JSON that the action returned.")
-@operator_option
-@as_json
-@store_option
-@key_option
+@options.operator_option
+@options.as_json
+@options.store_option
+@options.key_option
 def decide(
     run: str,
     step: int | None,
@@ -128,7 +116,7 @@ def decide(
     if file is not None and verdict != "happened":
         raise click.UsageError("--output goes with --happened only")
     output = None if file is None else msgspec.json.encode(read_json(file))
-    with open_existing_store(location, store_key) as store:
+    with options.open_existing_store(location, store_key) as store:
         state = decide_run(store, run, verdict, operator, step=step, output=output)
     lines = [f"run {run}: {state.value}"]
     if state.value == "running":
@@ -140,12 +128,14 @@ def decide(
 
 @command.command("resume", short_help="Execute a run that has no owner.")
 @click.argument("run", metavar="RUN")
-@click.argument("folder", metavar="PACK", type=PACK)
-@operator_option
-@tokens_option
-@runtime_options
-@as_message
-def resume(run: str, folder: Path, operator: str, tokens: Path | None, runtime: RuntimeOptions, as_json: bool) -> None:
+@click.argument("folder", metavar="PACK", type=options.PACK)
+@options.operator_option
+@options.tokens_option
+@options.runtime_options
+@options.as_message
+def resume(
+    run: str, folder: Path, operator: str, tokens: Path | None, runtime: options.RuntimeOptions, as_json: bool
+) -> None:
     """Execute RUN in this process, with the PACK that it belongs to, if it has no owner; print the result.
 
     A run that waits for a decision without a step in doubt continues: that decision is recorded in the ledger under
@@ -157,13 +147,13 @@ def resume(run: str, folder: Path, operator: str, tokens: Path | None, runtime: 
     from manglecp.cli.serve import AuthOptions
 
     auth = AuthOptions(tokens, jwt=None).load()
-    with report_pack_errors():
+    with options.report_pack_errors():
         status = asyncio.run(_resume(run, folder, operator, runtime, auth, as_json=as_json))
     raise click.exceptions.Exit(status)
 
 
 async def _resume(
-    run: str, folder: Path, operator: str, runtime: RuntimeOptions, auth: AuthConfig, *, as_json: bool
+    run: str, folder: Path, operator: str, runtime: options.RuntimeOptions, auth: AuthConfig, *, as_json: bool
 ) -> int:
     """Execute the run, print its result, and return the exit status."""
     import asyncio

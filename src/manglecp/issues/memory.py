@@ -13,60 +13,32 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, get_args
 
 from manglecp.base.hash_chain import Head
-from manglecp.issues.model import (
-    DEFAULT_TTL,
-    Add,
-    Change,
-    Claim,
-    Clock,
-    Edge,
-    GatedChange,
-    Instant,
-    Issue,
-    IssueEvent,
-    Lease,
-    MutationRecord,
-    Release,
-    Renew,
-    Status,
-    action_of,
-    decode_event,
-    format_instant,
-)
+from manglecp.issues import model, transitions
 from manglecp.issues.tables import IssueTables, StoredIssues, scratch_tables
-from manglecp.issues.transitions import (
-    MutationEvidence,
-    ProposedEvent,
-    apply_event,
-    check_intent,
-    get_issue,
-    open_blockers,
-    read_evidence,
-    snapshot_digest,
-    spend_authorisation,
-)
 from manglecp.store import ChangeRefused, StoreError, Unusable
 
 if TYPE_CHECKING:
     from manglecp.harness import MutationReady
 
 
-def events(tables: IssueTables, *, issue_id: str | None = None, upto: int | None = None) -> Iterator[IssueEvent]:
+def events(tables: IssueTables, *, issue_id: str | None = None, upto: int | None = None) -> Iterator[model.IssueEvent]:
     """Yield the events of :meth:`IssueTables.log_rows`. Raises :class:`.Unusable` for a damaged row."""
     for row in tables.log_rows(issue_id=issue_id, upto=upto):
         try:
-            event = decode_event(row.event_json)
+            event = model.decode_event(row.event_json)
         except ValueError:
             raise Unusable(f"event {row.seq} is damaged; run `manglecp issue verify` for the details") from None
         yield event
 
 
-def replay(tables: IssueTables, event: IssueEvent) -> list[str]:
+def replay(tables: IssueTables, event: model.IssueEvent) -> list[str]:
     """Apply the change of an event of a log, append the event as it is, and return its problems."""
     problems: list[str] = []
     evidence = None
     if event.mutation is not None:
-        evidence = MutationEvidence(*(getattr(event.mutation, name) for name in MutationEvidence._fields))
+        evidence = transitions.MutationEvidence(
+            *(getattr(event.mutation, name) for name in transitions.MutationEvidence._fields)
+        )
     try:
         expected = _apply_change(tables, event.at, event.actor, event.issue, event.change, evidence)
     except (StoreError, sqlite3.IntegrityError) as error:
@@ -86,28 +58,33 @@ def replay(tables: IssueTables, event: IssueEvent) -> list[str]:
 
 
 def _apply_change(
-    tables: IssueTables, at: Instant, actor: str, issue: str, change: Change, evidence: MutationEvidence | None
-) -> IssueEvent:
+    tables: IssueTables,
+    at: model.Instant,
+    actor: str,
+    issue: str,
+    change: model.Change,
+    evidence: transitions.MutationEvidence | None,
+) -> model.IssueEvent:
     """Change the state and return the event for the log. Raises :class:`ChangeRefused` or :class:`.Invalid`."""
     # Checked at run time, because changes of an imported log pass no type checker.
-    if isinstance(change, get_args(GatedChange)):
+    if isinstance(change, get_args(model.GatedChange)):
         if evidence is None:
-            raise ChangeRefused("mutation_missing", f"{action_of(change)} needs a mutation and has none")
-        check_intent(tables, evidence, issue, change)
+            raise ChangeRefused("mutation_missing", f"{model.action_of(change)} needs a mutation and has none")
+        transitions.check_intent(tables, evidence, issue, change)
     elif evidence is not None:
-        raise ChangeRefused("mutation_other", f"{action_of(change)} needs no mutation and has one")
+        raise ChangeRefused("mutation_other", f"{model.action_of(change)} needs no mutation and has one")
     head = tables.head()
-    before = None if evidence is None else snapshot_digest(tables, issue)
-    apply_event(tables, ProposedEvent(head.seq + 1, at, actor, issue, change))
+    before = None if evidence is None else transitions.snapshot_digest(tables, issue)
+    transitions.apply_event(tables, transitions.ProposedEvent(head.seq + 1, at, actor, issue, change))
     mutation = None
     if evidence is not None:
-        after = snapshot_digest(tables, issue)
+        after = transitions.snapshot_digest(tables, issue)
         assert after is not None  # no change deletes an issue
-        mutation = MutationRecord(**evidence._asdict(), before=before, after=after)
-    return IssueEvent.following(head, at=at, actor=actor, issue=issue, change=change, mutation=mutation)
+        mutation = model.MutationRecord(**evidence._asdict(), before=before, after=after)
+    return model.IssueEvent.following(head, at=at, actor=actor, issue=issue, change=change, mutation=mutation)
 
 
-def _append_event(tables: IssueTables, event: IssueEvent) -> None:
+def _append_event(tables: IssueTables, event: model.IssueEvent) -> None:
     tables.append(event)
     if event.mutation is not None:
         tables.put_mutation(event.seq, event.issue, event.mutation)
@@ -116,19 +93,19 @@ def _append_event(tables: IssueTables, event: IssueEvent) -> None:
 class BlockedIssue(NamedTuple):
     """An issue that cannot be claimed; without blockers its status is ``blocked``."""
 
-    issue: Issue
-    blockers: list[tuple[Edge, Issue]]
+    issue: model.Issue
+    blockers: list[tuple[model.Edge, model.Issue]]
     """Blocking edges to issues that are not closed, each with that issue."""
 
 
 class IssueDetail(NamedTuple):
     """An issue with its lease, edges and blockers (see :class:`BlockedIssue`)."""
 
-    issue: Issue
-    lease: Lease | None
-    depends_on: list[Edge]  # edges from this issue to others
-    dependents: list[Edge]  # edges from other issues to this one
-    blockers: list[tuple[Edge, Issue]]
+    issue: model.Issue
+    lease: model.Lease | None
+    depends_on: list[model.Edge]  # edges from this issue to others
+    dependents: list[model.Edge]  # edges from other issues to this one
+    blockers: list[tuple[model.Edge, model.Issue]]
     snapshot: str
     """Digest of the issue and its edges; an intent may require it with the input ``issue://ID@SNAPSHOT``."""
 
@@ -136,14 +113,14 @@ class IssueDetail(NamedTuple):
 class IssueView:
     """Queries on issue memory at the time ``now``."""
 
-    def __init__(self, tables: IssueTables, now: Instant) -> None:
+    def __init__(self, tables: IssueTables, now: model.Instant) -> None:
         self._tables = tables
         self.now = now
 
     def head(self) -> Head:
         return self._tables.head()
 
-    def ready(self) -> Iterable[Issue]:
+    def ready(self) -> Iterable[model.Issue]:
         """Return the open issues and those with an expired lease that have no open blockers, by priority, then age."""
         return self._tables.frontier(self.now)
 
@@ -152,11 +129,15 @@ class IssueView:
         return [
             BlockedIssue(issue, blockers)
             for issue in self._tables.issues()
-            if issue.status is not Status.CLOSED
-            and ((blockers := open_blockers(self._tables, issue.id)) or issue.status is Status.BLOCKED)
+            if issue.status is not model.Status.CLOSED
+            and (
+                (blockers := transitions.open_blockers(self._tables, issue.id)) or issue.status is model.Status.BLOCKED
+            )
         ]
 
-    def list(self, status: Status | None = None, label: str | None = None, assignee: str | None = None) -> list[Issue]:
+    def list(
+        self, status: model.Status | None = None, label: str | None = None, assignee: str | None = None
+    ) -> list[model.Issue]:
         """Return the issues with this status, label and assignee in the order in which they were added."""
         return [
             issue
@@ -166,22 +147,22 @@ class IssueView:
 
     def show(self, issue: str) -> IssueDetail:
         """Return an issue with its lease, edges and blockers. Raises :class:`.ChangeRefused` if it does not exist."""
-        stored = get_issue(self._tables, issue)
-        digest = snapshot_digest(self._tables, issue)
+        stored = transitions.get_issue(self._tables, issue)
+        digest = transitions.snapshot_digest(self._tables, issue)
         assert digest is not None  # the issue exists
         return IssueDetail(
             stored,
             self._tables.lease(issue),
             self._tables.edges_from(issue),
             self._tables.edges_to(issue),
-            open_blockers(self._tables, issue),
+            transitions.open_blockers(self._tables, issue),
             digest,
         )
 
-    def history(self, issue: str | None = None) -> Iterable[IssueEvent]:
+    def history(self, issue: str | None = None) -> Iterable[model.IssueEvent]:
         """Return the events of one issue, or of all. Raises :class:`.ChangeRefused` if the issue does not exist."""
         if issue is not None:
-            get_issue(self._tables, issue)
+            transitions.get_issue(self._tables, issue)
         return events(self._tables, issue_id=issue)
 
 
@@ -196,47 +177,47 @@ class IssueMemory:
     ``actor`` is the worker that makes the change, ``issue`` an id, ``ttl`` in seconds, ``fence`` a fencing token.
     """
 
-    def __init__(self, store: StoredIssues, *, clock: Clock, new_id: NewId) -> None:
+    def __init__(self, store: StoredIssues, *, clock: model.Clock, new_id: NewId) -> None:
         self._store = store
         self._clock = clock
         self._new_id = new_id
 
-    def add(self, actor: str, change: Add, issue: str | None = None) -> Issue:
+    def add(self, actor: str, change: model.Add, issue: str | None = None) -> model.Issue:
         """Add an issue with this id, or with a new id."""
         with self._store.write_transaction() as tables:
             issue = self._record(tables, actor, issue, change).issue
-            return get_issue(tables, issue)
+            return transitions.get_issue(tables, issue)
 
-    def claim(self, actor: str, issue: str, ttl: int = DEFAULT_TTL) -> Lease:
-        return self._record_lease(actor, issue, Claim(ttl=ttl))
+    def claim(self, actor: str, issue: str, ttl: int = model.DEFAULT_TTL) -> model.Lease:
+        return self._record_lease(actor, issue, model.Claim(ttl=ttl))
 
-    def claim_next(self, actor: str, ttl: int = DEFAULT_TTL) -> Lease | None:
+    def claim_next(self, actor: str, ttl: int = model.DEFAULT_TTL) -> model.Lease | None:
         """Claim the first issue of :meth:`IssueView.ready`; return None if no issue can be claimed."""
         with self._store.write_transaction() as tables:
             issue = next(iter(tables.frontier(self._now())), None)
             if issue is None:
                 return None
-            self._record(tables, actor, issue.id, Claim(ttl=ttl))
+            self._record(tables, actor, issue.id, model.Claim(ttl=ttl))
             return tables.lease(issue.id)
 
-    def renew(self, actor: str, issue: str, fence: int, ttl: int = DEFAULT_TTL) -> Lease:
+    def renew(self, actor: str, issue: str, fence: int, ttl: int = model.DEFAULT_TTL) -> model.Lease:
         """Extend the lease to ``ttl`` seconds from now."""
-        return self._record_lease(actor, issue, Renew(fence=fence, ttl=ttl))
+        return self._record_lease(actor, issue, model.Renew(fence=fence, ttl=ttl))
 
-    def release(self, actor: str, issue: str, fence: int) -> Issue:
+    def release(self, actor: str, issue: str, fence: int) -> model.Issue:
         with self._store.write_transaction() as tables:
-            self._record(tables, actor, issue, Release(fence=fence))
-            return get_issue(tables, issue)
+            self._record(tables, actor, issue, model.Release(fence=fence))
+            return transitions.get_issue(tables, issue)
 
-    def mutate(self, ready: MutationReady, actor: str, issue: str | None, change: GatedChange) -> Issue:
+    def mutate(self, ready: MutationReady, actor: str, issue: str | None, change: model.GatedChange) -> model.Issue:
         """Change an issue and spend the authorisation ``ready``. Only for :class:`.Discover`, ``issue`` may be None."""
         with self._store.write_transaction() as tables:
-            event = self._record(tables, actor, issue, change, read_evidence(ready))
+            event = self._record(tables, actor, issue, change, transitions.read_evidence(ready))
             # Spent after all checks, so that a refused change does not spend it, and before the commit, so that the
             # second of two threads with the same authorisation fails here and is rolled back. If the commit fails, this
             # process cannot use ``ready`` again, but its evidence can be judged again.
-            spend_authorisation(ready, change)
-            return get_issue(tables, event.issue)
+            transitions.spend_authorisation(ready, change)
+            return transitions.get_issue(tables, event.issue)
 
     @contextmanager
     def view(self, as_of: int | None = None) -> Iterator[IssueView]:
@@ -262,23 +243,23 @@ class IssueMemory:
         tables: IssueTables,
         actor: str,
         issue: str | None,
-        change: Change,
-        evidence: MutationEvidence | None = None,
-    ) -> IssueEvent:
+        change: model.Change,
+        evidence: transitions.MutationEvidence | None = None,
+    ) -> model.IssueEvent:
         issue = self._unused_id(tables) if issue is None else issue
         event = _apply_change(tables, self._now(), actor, issue, change, evidence)
         _append_event(tables, event)
         return event
 
-    def _record_lease(self, actor: str, issue: str, change: Claim | Renew) -> Lease:
+    def _record_lease(self, actor: str, issue: str, change: model.Claim | model.Renew) -> model.Lease:
         with self._store.write_transaction() as tables:
             self._record(tables, actor, issue, change)
             lease = tables.lease(issue)
             assert lease is not None  # just claimed or renewed
             return lease
 
-    def _now(self) -> Instant:
-        return format_instant(self._clock())
+    def _now(self) -> model.Instant:
+        return model.format_instant(self._clock())
 
     def _unused_id(self, tables: IssueTables) -> str:
         for _ in range(_MAX_ID_ATTEMPTS):

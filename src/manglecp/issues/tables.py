@@ -16,18 +16,7 @@ import msgspec
 
 from manglecp.base.hash_chain import EMPTY, Head
 from manglecp.base.json import canonical
-from manglecp.issues.model import (
-    BLOCKING,
-    EDGE_TYPES,
-    Edge,
-    Instant,
-    Issue,
-    IssueEvent,
-    Lease,
-    MutationRecord,
-    Status,
-    encode_event,
-)
+from manglecp.issues import model
 from manglecp.store import PATIENCE, Database, SchemaPart, Transaction, Unusable, append_only, open_database
 
 
@@ -77,7 +66,7 @@ ISSUES: Final = SchemaPart(
         id          TEXT PRIMARY KEY,
         title       TEXT NOT NULL,
         description TEXT NOT NULL,
-        status      TEXT NOT NULL CHECK (status IN ({_quoted_list(Status)})),
+        status      TEXT NOT NULL CHECK (status IN ({_quoted_list(model.Status)})),
         priority    BIGINT NOT NULL CHECK (priority BETWEEN 0 AND 4),
         labels      TEXT NOT NULL,
         assignee    TEXT,
@@ -93,7 +82,7 @@ ISSUES: Final = SchemaPart(
         f"""
     CREATE TABLE dependency (
         issue_id   TEXT NOT NULL REFERENCES issue (id),
-        type       TEXT NOT NULL CHECK (type IN ({_quoted_list(EDGE_TYPES)})),
+        type       TEXT NOT NULL CHECK (type IN ({_quoted_list(model.EDGE_TYPES)})),
         depends_on TEXT NOT NULL REFERENCES issue (id) CHECK (depends_on <> issue_id),
         PRIMARY KEY (issue_id, type, depends_on)
     ) {{clustered}}
@@ -142,10 +131,10 @@ SESSIONS: Final = SchemaPart(
     ),
 )
 
-_ISSUE_COLUMNS: Final = Issue.__struct_fields__
-_LEASE_FIELDS: Final = Lease.__struct_fields__
+_ISSUE_COLUMNS: Final = model.Issue.__struct_fields__
+_LEASE_FIELDS: Final = model.Lease.__struct_fields__
 _LEASE_COLUMNS: Final = ("issue_id", *_LEASE_FIELDS[1:])  # the first field is ``issue``
-_MUTATION_COLUMNS: Final = MutationRecord.__struct_fields__
+_MUTATION_COLUMNS: Final = model.MutationRecord.__struct_fields__
 _MUTATION_JSON_COLUMNS: Final = ("intent", "session_refs", "trajectory_refs")
 _SELECT_SPENT: Final = "SELECT 1 FROM mutation WHERE witness_id = ? OR call_id = ? LIMIT 1"
 _SELECT_ISSUE: Final = f"SELECT {', '.join(_ISSUE_COLUMNS)} FROM issue"
@@ -157,7 +146,7 @@ _SELECT_FRONTIER: Final = f"""
       AND NOT EXISTS (SELECT 1 FROM lease WHERE lease.issue_id = issue.id AND lease.expires_at > ?)
       AND NOT EXISTS (
           SELECT 1 FROM dependency AS edge JOIN issue AS other ON other.id = edge.depends_on
-          WHERE edge.issue_id = issue.id AND edge.type IN ({_quoted_list(BLOCKING)}) AND other.status <> 'closed')
+          WHERE edge.issue_id = issue.id AND edge.type IN ({_quoted_list(model.BLOCKING)}) AND other.status <> 'closed')
     ORDER BY priority, born
 """
 
@@ -216,36 +205,36 @@ class IssueTables:
     def __init__(self, tx: Transaction) -> None:
         self._execute = tx.execute
 
-    def issue(self, issue_id: str) -> Issue | None:
+    def issue(self, issue_id: str) -> model.Issue | None:
         row = self._execute(f"{_SELECT_ISSUE} WHERE id = ?", (issue_id,)).fetchone()
         return None if row is None else _issue_from_row(row)
 
-    def put_issue(self, issue: Issue) -> None:
+    def put_issue(self, issue: model.Issue) -> None:
         values = {**msgspec.structs.asdict(issue), "labels": _json(issue.labels), "status": issue.status.value}
         self._execute(_PUT_ISSUE, [values[name] for name in _ISSUE_COLUMNS])
 
-    def lease(self, issue_id: str) -> Lease | None:
+    def lease(self, issue_id: str) -> model.Lease | None:
         row = self._execute(f"SELECT {', '.join(_LEASE_COLUMNS)} FROM lease WHERE issue_id = ?", (issue_id,)).fetchone()
-        return None if row is None else Lease(**dict(zip(_LEASE_FIELDS, row, strict=True)))
+        return None if row is None else model.Lease(**dict(zip(_LEASE_FIELDS, row, strict=True)))
 
-    def put_lease(self, lease: Lease) -> None:
+    def put_lease(self, lease: model.Lease) -> None:
         self._execute(_PUT_LEASE, [getattr(lease, name) for name in _LEASE_FIELDS])
 
     def drop_lease(self, issue_id: str) -> None:
         self._execute("DELETE FROM lease WHERE issue_id = ?", (issue_id,))
 
-    def edges_from(self, issue_id: str) -> list[Edge]:
+    def edges_from(self, issue_id: str) -> list[model.Edge]:
         rows = self._execute("SELECT issue_id, type, depends_on FROM dependency WHERE issue_id = ?", (issue_id,))
-        return sorted(Edge(*row) for row in rows)
+        return sorted(model.Edge(*row) for row in rows)
 
-    def edges_to(self, issue_id: str) -> list[Edge]:
+    def edges_to(self, issue_id: str) -> list[model.Edge]:
         rows = self._execute("SELECT issue_id, type, depends_on FROM dependency WHERE depends_on = ?", (issue_id,))
-        return sorted(Edge(*row) for row in rows)
+        return sorted(model.Edge(*row) for row in rows)
 
-    def put_edge(self, edge: Edge) -> None:
+    def put_edge(self, edge: model.Edge) -> None:
         self._execute("INSERT INTO dependency VALUES (?, ?, ?)", (edge.issue, edge.type, edge.depends_on))
 
-    def drop_edge(self, edge: Edge) -> None:
+    def drop_edge(self, edge: model.Edge) -> None:
         self._execute(
             "DELETE FROM dependency WHERE issue_id = ? AND type = ? AND depends_on = ?",
             (edge.issue, edge.type, edge.depends_on),
@@ -255,7 +244,7 @@ class IssueTables:
         """Return whether an event was authorised by this witness, or by another witness of the same turn."""
         return self._execute(_SELECT_SPENT, (witness_id, call_id)).fetchone() is not None
 
-    def put_mutation(self, seq: int, issue_id: str, mutation: MutationRecord) -> None:
+    def put_mutation(self, seq: int, issue_id: str, mutation: model.MutationRecord) -> None:
         columns = ", ".join(_MUTATION_COLUMNS)
         values = {name: getattr(mutation, name) for name in _MUTATION_COLUMNS}
         values |= {name: _json(values[name]) for name in _MUTATION_JSON_COLUMNS}
@@ -264,14 +253,14 @@ class IssueTables:
             (seq, issue_id, *values.values()),
         )
 
-    def mutations(self) -> Iterator[tuple[int, str, MutationRecord]]:
+    def mutations(self) -> Iterator[tuple[int, str, model.MutationRecord]]:
         """Yield event number, issue id and mutation. Raises :class:`.Unusable` for a damaged row."""
         rows = self._execute(f"SELECT seq, issue_id, {', '.join(_MUTATION_COLUMNS)} FROM mutation ORDER BY seq")
         for seq, issue_id, *row in rows:
             values = dict(zip(_MUTATION_COLUMNS, row, strict=True))
             try:
                 values |= {name: msgspec.json.decode(values[name]) for name in _MUTATION_JSON_COLUMNS}
-                mutation = msgspec.convert(values, MutationRecord)
+                mutation = msgspec.convert(values, model.MutationRecord)
             except ValueError:
                 raise Unusable(f"the mutation of event {seq} is damaged: it cannot be decoded") from None
             yield seq, issue_id, mutation
@@ -280,10 +269,10 @@ class IssueTables:
         row = self._execute("SELECT seq, row_hash FROM issue_event ORDER BY seq DESC LIMIT 1").fetchone()
         return EMPTY if row is None else Head(*row)
 
-    def append(self, event: IssueEvent) -> None:
+    def append(self, event: model.IssueEvent) -> None:
         self._execute(
             "INSERT INTO issue_event VALUES (?, ?, ?, ?)",
-            (event.seq, event.issue, event.row_hash, encode_event(event).decode()),
+            (event.seq, event.issue, event.row_hash, model.encode_event(event).decode()),
         )
 
     def log_rows(self, *, issue_id: str | None = None, upto: int | None = None) -> Iterator[LogRow]:
@@ -296,13 +285,13 @@ class IssueTables:
         )
         return (LogRow(seq, issue_id, row_hash, row.encode()) for seq, issue_id, row_hash, row in rows)
 
-    def issues(self, status: Status | None = None) -> Iterator[Issue]:
+    def issues(self, status: model.Status | None = None) -> Iterator[model.Issue]:
         """Return the issues in the order in which they were added."""
         filters = {} if status is None else {"status = ?": status.value}
         rows = self._execute(f"{_SELECT_ISSUE}{_where_clause(filters)} ORDER BY born", [*filters.values()])
         return map(_issue_from_row, rows)
 
-    def frontier(self, now: Instant) -> Iterator[Issue]:
+    def frontier(self, now: model.Instant) -> Iterator[model.Issue]:
         """Return the issues that can be claimed, in the order of priority and then of age."""
         return map(_issue_from_row, self._execute(_SELECT_FRONTIER, (now,)))
 
@@ -328,9 +317,9 @@ def _json(value: Any) -> str:
     return canonical(msgspec.to_builtins(value)).decode()
 
 
-def _issue_from_row(row: tuple[Any, ...]) -> Issue:
+def _issue_from_row(row: tuple[Any, ...]) -> model.Issue:
     values = dict(zip(_ISSUE_COLUMNS, row, strict=True))
     try:
-        return msgspec.convert(values | {"labels": msgspec.json.decode(values["labels"])}, Issue)
+        return msgspec.convert(values | {"labels": msgspec.json.decode(values["labels"])}, model.Issue)
     except ValueError:
         raise Unusable(f"the row of issue {values['id']} is damaged: it cannot be decoded") from None

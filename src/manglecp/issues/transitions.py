@@ -21,31 +21,6 @@ import msgspec
 from manglecp.base.digest import digest
 from manglecp.harness import Mutation
 from manglecp.issues import model
-from manglecp.issues.model import (
-    EDGE_TYPES,
-    ID_PATTERN,
-    Add,
-    AddDependency,
-    Change,
-    Claim,
-    Close,
-    DependencyChange,
-    Discover,
-    Edge,
-    GatedChange,
-    Instant,
-    Issue,
-    Lease,
-    Release,
-    RemoveDependency,
-    Renew,
-    Status,
-    Update,
-    action_of,
-    add_seconds,
-    check_id,
-    is_instant,
-)
 from manglecp.issues.tables import IssueTables
 from manglecp.store import ChangeRefused, Invalid
 
@@ -57,42 +32,42 @@ class ProposedEvent(NamedTuple):
     """A change of the issue ``issue`` with time and actor: an event that is not in the log yet."""
 
     seq: int
-    at: Instant
+    at: model.Instant
     actor: str
     issue: str
-    change: Change
+    change: model.Change
 
 
 def apply_event(tables: IssueTables, proposed: ProposedEvent) -> None:
     """Apply a change. Raises :class:`Invalid` or :class:`ChangeRefused` and then changes nothing."""
     model.check_id(proposed.issue)
     model.check_name(proposed.actor, "actor")
-    if not is_instant(proposed.at):
+    if not model.is_instant(proposed.at):
         raise Invalid("at", "it is not an instant in UTC with milliseconds, such as 2026-01-31T12:00:00.000Z")
     match proposed.change:
-        case Add() as change:
+        case model.Add() as change:
             _add_issue(tables, proposed, change)
-        case Discover() as change:
+        case model.Discover() as change:
             get_issue(tables, change.parent)
             _add_issue(tables, proposed, change)
-            tables.put_edge(Edge(proposed.issue, "discovered-from", change.parent))
-        case Claim() as change:
+            tables.put_edge(model.Edge(proposed.issue, "discovered-from", change.parent))
+        case model.Claim() as change:
             _claim(tables, proposed, change)
-        case Renew() as change:
+        case model.Renew() as change:
             _renew(tables, proposed, change)
-        case Release() as change:
+        case model.Release() as change:
             _release(tables, proposed, change)
-        case Update() as change:
+        case model.Update() as change:
             _update(tables, proposed, change)
-        case Close() as change:
+        case model.Close() as change:
             _close(tables, proposed, change)
-        case AddDependency() | RemoveDependency() as change:
+        case model.AddDependency() | model.RemoveDependency() as change:
             _change_edge(tables, proposed, change)
         case _ as never:
             assert_never(never)
 
 
-def get_issue(tables: IssueTables, issue_id: str) -> Issue:
+def get_issue(tables: IssueTables, issue_id: str) -> model.Issue:
     """Return the issue. Raises :class:`ChangeRefused` if it does not exist."""
     model.check_id(issue_id)
     issue = tables.issue(issue_id)
@@ -110,18 +85,18 @@ def snapshot_digest(tables: IssueTables, issue_id: str) -> str | None:
     return digest(members | {"edges": [[edge.type, edge.depends_on] for edge in tables.edges_from(issue_id)]})
 
 
-def open_blockers(tables: IssueTables, issue_id: str) -> list[tuple[Edge, Issue]]:
+def open_blockers(tables: IssueTables, issue_id: str) -> list[tuple[model.Edge, model.Issue]]:
     """Return the blocking edges from an issue to issues that are not closed, each with the issue that it leads to."""
     targets = [(edge, get_issue(tables, edge.depends_on)) for edge in tables.edges_from(issue_id) if edge.is_blocking]
-    return [(edge, target) for edge, target in targets if target.status is not Status.CLOSED]
+    return [(edge, target) for edge, target in targets if target.status is not model.Status.CLOSED]
 
 
-def _add_issue(tables: IssueTables, proposed: ProposedEvent, change: Add | Discover) -> None:
+def _add_issue(tables: IssueTables, proposed: ProposedEvent, change: model.Add | model.Discover) -> None:
     _check_fields({name: getattr(change, name) for name in ("title", "description", "priority", "labels")})
     if tables.issue(proposed.issue) is not None:
         raise ChangeRefused("issue_exists", f"issue {proposed.issue} exists already")
     tables.put_issue(
-        Issue(
+        model.Issue(
             id=proposed.issue,
             title=change.title,
             description=change.description,
@@ -149,7 +124,7 @@ def _check_fields(fields: Mapping[str, Any]) -> None:
             check(fields[name])
 
 
-def _update(tables: IssueTables, proposed: ProposedEvent, change: Update) -> None:
+def _update(tables: IssueTables, proposed: ProposedEvent, change: model.Update) -> None:
     issue = get_issue(tables, proposed.issue)
     _check_fence(tables, issue, change.fence, proposed.at)
     updates = {
@@ -160,9 +135,9 @@ def _update(tables: IssueTables, proposed: ProposedEvent, change: Update) -> Non
     if not updates and not change.note:
         raise Invalid("update", "it changes nothing")
     _check_fields(updates)
-    in_progress = issue.status is Status.IN_PROGRESS
+    in_progress = issue.status is model.Status.IN_PROGRESS
     if change.status is not msgspec.UNSET:
-        updates |= {"status": Status(change.status), "closed_at": None}  # open or blocked, see model.Update
+        updates |= {"status": model.Status(change.status), "closed_at": None}  # open or blocked, see model.Update
     elif in_progress and "assignee" in updates:
         raise ChangeRefused("lease_contention_active", f"issue {issue.id} is assigned to the owner of its lease")
     notes = _append_note(issue, change.note)
@@ -171,30 +146,32 @@ def _update(tables: IssueTables, proposed: ProposedEvent, change: Update) -> Non
     tables.put_issue(msgspec.structs.replace(issue, notes=notes, updated_at=proposed.at, **updates))
 
 
-def _close(tables: IssueTables, proposed: ProposedEvent, change: Close) -> None:
+def _close(tables: IssueTables, proposed: ProposedEvent, change: model.Close) -> None:
     issue = get_issue(tables, proposed.issue)
-    if issue.status is Status.CLOSED:
+    if issue.status is model.Status.CLOSED:
         raise ChangeRefused("issue_closed", f"issue {issue.id} is closed already")
     _check_fence(tables, issue, change.fence, proposed.at)
     notes = _append_note(issue, change.note)
-    if issue.status is Status.IN_PROGRESS:
+    if issue.status is model.Status.IN_PROGRESS:
         tables.drop_lease(issue.id)
     tables.put_issue(
-        msgspec.structs.replace(issue, status=Status.CLOSED, notes=notes, updated_at=proposed.at, closed_at=proposed.at)
+        msgspec.structs.replace(
+            issue, status=model.Status.CLOSED, notes=notes, updated_at=proposed.at, closed_at=proposed.at
+        )
     )
 
 
-def _append_note(issue: Issue, note: str) -> str:
+def _append_note(issue: model.Issue, note: str) -> str:
     """Return the notes of the issue with a line added. Raises :class:`Invalid`."""
     notes = "\n".join(part for part in (issue.notes, note) if part)
     model.check_text(notes, "notes")
     return notes
 
 
-def _claim(tables: IssueTables, proposed: ProposedEvent, change: Claim) -> None:
+def _claim(tables: IssueTables, proposed: ProposedEvent, change: model.Claim) -> None:
     model.check_ttl(change.ttl)
     issue = get_issue(tables, proposed.issue)
-    if issue.status in (Status.CLOSED, Status.BLOCKED):
+    if issue.status in (model.Status.CLOSED, model.Status.BLOCKED):
         raise ChangeRefused(f"issue_{issue.status}", f"issue {issue.id} is {issue.status} and cannot be claimed")
     lease = tables.lease(issue.id)
     if lease is not None and lease.is_live(proposed.at):
@@ -205,21 +182,21 @@ def _claim(tables: IssueTables, proposed: ProposedEvent, change: Claim) -> None:
     fence = issue.fence + 1
     tables.put_issue(
         msgspec.structs.replace(
-            issue, status=Status.IN_PROGRESS, assignee=proposed.actor, fence=fence, updated_at=proposed.at
+            issue, status=model.Status.IN_PROGRESS, assignee=proposed.actor, fence=fence, updated_at=proposed.at
         )
     )
     tables.put_lease(
-        Lease(
+        model.Lease(
             issue=issue.id,
             owner=proposed.actor,
             fence=fence,
             acquired_at=proposed.at,
-            expires_at=add_seconds(proposed.at, change.ttl),
+            expires_at=model.add_seconds(proposed.at, change.ttl),
         )
     )
 
 
-def _renew(tables: IssueTables, proposed: ProposedEvent, change: Renew) -> None:
+def _renew(tables: IssueTables, proposed: ProposedEvent, change: model.Renew) -> None:
     model.check_ttl(change.ttl)
     lease = _require_own_lease(tables, proposed, change.fence)
     if not lease.is_live(proposed.at):
@@ -227,19 +204,19 @@ def _renew(tables: IssueTables, proposed: ProposedEvent, change: Renew) -> None:
             "lease_stale", f"the lease on {proposed.issue} expired at {lease.expires_at}; claim it again"
         )
     tables.put_lease(
-        msgspec.structs.replace(lease, expires_at=add_seconds(proposed.at, change.ttl), renewed_at=proposed.at)
+        msgspec.structs.replace(lease, expires_at=model.add_seconds(proposed.at, change.ttl), renewed_at=proposed.at)
     )
 
 
-def _release(tables: IssueTables, proposed: ProposedEvent, change: Release) -> None:
+def _release(tables: IssueTables, proposed: ProposedEvent, change: model.Release) -> None:
     """Drop the lease, also an expired one that no other worker has taken over."""
     issue = get_issue(tables, proposed.issue)
     _require_own_lease(tables, proposed, change.fence)
     tables.drop_lease(issue.id)
-    tables.put_issue(msgspec.structs.replace(issue, status=Status.OPEN, assignee=None, updated_at=proposed.at))
+    tables.put_issue(msgspec.structs.replace(issue, status=model.Status.OPEN, assignee=None, updated_at=proposed.at))
 
 
-def _require_own_lease(tables: IssueTables, proposed: ProposedEvent, fence: int) -> Lease:
+def _require_own_lease(tables: IssueTables, proposed: ProposedEvent, fence: int) -> model.Lease:
     lease = tables.lease(get_issue(tables, proposed.issue).id)
     if lease is None:
         raise ChangeRefused("lease_not_found", f"issue {proposed.issue} has no lease")
@@ -252,7 +229,7 @@ def _require_own_lease(tables: IssueTables, proposed: ProposedEvent, fence: int)
     return lease
 
 
-def _check_fence(tables: IssueTables, issue: Issue, fence: int | None, at: Instant) -> None:
+def _check_fence(tables: IssueTables, issue: model.Issue, fence: int | None, at: model.Instant) -> None:
     """Refuse a change of an issue in progress without the fencing token of its live lease.
 
     A token for an issue without a lease is refused, too.
@@ -272,16 +249,18 @@ def _check_fence(tables: IssueTables, issue: Issue, fence: int | None, at: Insta
         raise ChangeRefused("lease_stale", f"the lease on {issue.id} expired at {lease.expires_at}; claim it again")
 
 
-def _change_edge(tables: IssueTables, proposed: ProposedEvent, change: AddDependency | RemoveDependency) -> None:
+def _change_edge(
+    tables: IssueTables, proposed: ProposedEvent, change: model.AddDependency | model.RemoveDependency
+) -> None:
     issue = get_issue(tables, proposed.issue)
-    if change.edge not in EDGE_TYPES:
-        raise Invalid("edge", f"it is one of {', '.join(sorted(EDGE_TYPES))}")
+    if change.edge not in model.EDGE_TYPES:
+        raise Invalid("edge", f"it is one of {', '.join(sorted(model.EDGE_TYPES))}")
     if get_issue(tables, change.depends_on).id == proposed.issue:
         raise ChangeRefused("dependency_cycle", f"{proposed.issue} cannot depend on itself")
-    edge = Edge(proposed.issue, change.edge, change.depends_on)
+    edge = model.Edge(proposed.issue, change.edge, change.depends_on)
     _check_fence(tables, issue, change.fence, proposed.at)
     edges = tables.edges_from(issue.id)
-    if isinstance(change, RemoveDependency):
+    if isinstance(change, model.RemoveDependency):
         if edge not in edges:
             raise ChangeRefused("dependency_unknown", f"{issue.id} has no edge {edge.type} to {edge.depends_on}")
         tables.drop_edge(edge)
@@ -291,7 +270,7 @@ def _change_edge(tables: IssueTables, proposed: ProposedEvent, change: AddDepend
     tables.put_issue(msgspec.structs.replace(issue, updated_at=proposed.at))
 
 
-def _check_new_edge(tables: IssueTables, edge: Edge, edges: list[Edge]) -> None:
+def _check_new_edge(tables: IssueTables, edge: model.Edge, edges: list[model.Edge]) -> None:
     """Raise :class:`ChangeRefused` if the edge cannot be added to ``edges``, which are the edges of its issue."""
     if edge in edges:
         raise ChangeRefused("dependency_exists", f"{edge.issue} has the edge {edge.type} to {edge.depends_on} already")
@@ -334,7 +313,7 @@ def _find_path(tables: IssueTables, start: str, end: str) -> list[str] | None:
 MAX_EVIDENCE_BYTES: Final = 65_536
 
 _SUBJECT_SCHEMES: Final = ("issue://", "dependency://")
-_PINNED_SUBJECT: Final = re.compile(rf"(issue://{ID_PATTERN})@(sha256:[0-9a-f]{{64}})")
+_PINNED_SUBJECT: Final = re.compile(rf"(issue://{model.ID_PATTERN})@(sha256:[0-9a-f]{{64}})")
 
 
 class MutationEvidence(NamedTuple):
@@ -347,15 +326,15 @@ class MutationEvidence(NamedTuple):
     trajectory_refs: tuple[str, ...]
 
 
-def subject_ref(issue_id: str, change: GatedChange) -> str:
+def subject_ref(issue_id: str, change: model.GatedChange) -> str:
     """Return the subject, without a snapshot, that an intent for this change must have."""
-    check_id(issue_id)
+    model.check_id(issue_id)
     match change:
-        case DependencyChange():
-            check_id(change.depends_on, "depends_on")
+        case model.DependencyChange():
+            model.check_id(change.depends_on, "depends_on")
             return f"dependency://{issue_id}/{change.edge}/{change.depends_on}"
-        case Discover():
-            check_id(change.parent, "parent")
+        case model.Discover():
+            model.check_id(change.parent, "parent")
             return f"issue://{change.parent}"
         case _:
             return f"issue://{issue_id}"
@@ -374,7 +353,7 @@ def read_evidence(ready: MutationReady) -> MutationEvidence:
     return MutationEvidence(judgement.witness_id, call_id, intent, evidence.session_refs, evidence.trajectory_refs)
 
 
-def check_intent(tables: IssueTables, evidence: MutationEvidence, issue_id: str, change: GatedChange) -> None:
+def check_intent(tables: IssueTables, evidence: MutationEvidence, issue_id: str, change: model.GatedChange) -> None:
     """Raise :class:`ChangeRefused` if the evidence does not authorise this change, or was used for another one."""
     intent = evidence.intent
     kind, action = required_intent(change)
@@ -404,12 +383,12 @@ def check_intent(tables: IssueTables, evidence: MutationEvidence, issue_id: str,
         raise ChangeRefused("mutation_snapshot_changed", f"{required} has changed since the turn read it")
 
 
-def spend_authorisation(ready: MutationReady, change: GatedChange) -> None:
+def spend_authorisation(ready: MutationReady, change: model.GatedChange) -> None:
     from manglecp.harness import redeem  # imported late, as in read_evidence()
 
     redeem(ready, *required_intent(change))
 
 
-def required_intent(change: GatedChange) -> tuple[str, str]:
+def required_intent(change: model.GatedChange) -> tuple[str, str]:
     """Return the kind and the action of an intent that authorises this change."""
-    return ("dependency" if isinstance(change, DependencyChange) else "issue"), action_of(change)
+    return ("dependency" if isinstance(change, model.DependencyChange) else "issue"), model.action_of(change)

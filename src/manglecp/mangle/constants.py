@@ -10,21 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from manglecp.base.diagnostic import Diagnostic
-from manglecp.mangle import printer
+from manglecp.mangle import printer, syntax
 from manglecp.mangle.builtins import FUNCTIONS, PREDICATES
 from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.matching import evaluate_term, mentions_now, unify
-from manglecp.mangle.syntax import (
-    Apply,
-    Equality,
-    Key,
-    Literal,
-    Term,
-    Variable,
-    premise_variables,
-    subterms,
-    term_variables,
-)
 from manglecp.mangle.values import Value
 
 if TYPE_CHECKING:
@@ -33,12 +22,14 @@ if TYPE_CHECKING:
 _PARSERS: Final = frozenset({"fn:time:parse_rfc3339", "fn:time:parse_civil", "fn:duration:parse"})
 _MATCHES: Final = ":string:matches"
 _Row: TypeAlias = dict[str, Value]
-_Call: TypeAlias = tuple[int, str, Sequence[Term], Apply | Literal]  # position of its premise, name, arguments, itself
+_Call: TypeAlias = tuple[
+    int, str, Sequence[syntax.Term], syntax.Apply | syntax.Literal
+]  # position of its premise, name, arguments, itself
 
 
 def check_constants(rules: Iterable[Rule], facts: Iterable[GivenFact]) -> list[Diagnostic]:
     calls = [(rule, call) for rule in rules for call in _calls(rule)]
-    facts_by_key: dict[Key, list[GivenFact]] = {}
+    facts_by_key: dict[syntax.Key, list[GivenFact]] = {}
     for fact in facts if calls else ():
         facts_by_key.setdefault(fact.key, []).append(fact)
     return [diagnostic for rule, call in calls for diagnostic in _check_call(rule, call, facts_by_key)]
@@ -46,24 +37,24 @@ def check_constants(rules: Iterable[Rule], facts: Iterable[GivenFact]) -> list[D
 
 def _calls(rule: Rule) -> Iterator[_Call]:
     lets = [let.expression for transform in rule.clause.transforms for let in transform.lets]
-    places: list[Sequence[Term]] = [
-        (premise.left, premise.right) if isinstance(premise, Equality) else premise.atom.args
+    places: list[Sequence[syntax.Term]] = [
+        (premise.left, premise.right) if isinstance(premise, syntax.Equality) else premise.atom.args
         for premise in rule.premises
     ]
     for position, terms in enumerate([*places, [*rule.head.args, *lets]]):
-        for term in subterms(*terms):
-            if isinstance(term, Apply) and term.function in _PARSERS:
+        for term in syntax.subterms(*terms):
+            if isinstance(term, syntax.Apply) and term.function in _PARSERS:
                 yield position, term.function, term.args, term
     for position, premise in enumerate(rule.premises):
-        if isinstance(premise, Literal) and premise.atom.predicate == _MATCHES:
+        if isinstance(premise, syntax.Literal) and premise.atom.predicate == _MATCHES:
             yield position, _MATCHES, ("", premise.atom.args[1]), premise
 
 
-def _check_call(rule: Rule, call: _Call, facts: Mapping[Key, list[GivenFact]]) -> Iterator[Diagnostic]:
+def _check_call(rule: Rule, call: _Call, facts: Mapping[syntax.Key, list[GivenFact]]) -> Iterator[Diagnostic]:
     position, name, args, node = call
     if any(map(mentions_now, args)):
         return
-    for row, fact in _rows(rule, position, {v.name for v in term_variables(*args)}, facts):
+    for row, fact in _rows(rule, position, {v.name for v in syntax.term_variables(*args)}, facts):
         try:
             values = tuple(evaluate_term(arg, row, now=0) for arg in args)
         except ValueFault:
@@ -80,25 +71,25 @@ def _check_call(rule: Rule, call: _Call, facts: Mapping[Key, list[GivenFact]]) -
 
 
 def _rows(
-    rule: Rule, position: int, wanted: set[str], facts: Mapping[Key, list[GivenFact]]
+    rule: Rule, position: int, wanted: set[str], facts: Mapping[syntax.Key, list[GivenFact]]
 ) -> Iterator[tuple[_Row, GivenFact | None]]:
     """Yield rows of known values of the variables, and the fact that they are from."""
     row: _Row = {}
     earlier = rule.premises[:position]
     for premise in earlier:
-        if isinstance(premise, Equality) and not premise.negated:
+        if isinstance(premise, syntax.Equality) and not premise.negated:
             for side, other in ((premise.left, premise.right), (premise.right, premise.left)):
-                if isinstance(side, Variable) and not isinstance(other, Variable | Apply):
+                if isinstance(side, syntax.Variable) and not isinstance(other, syntax.Variable | syntax.Apply):
                     row[side.name] = other
     unknown = wanted - row.keys()
     if not unknown:
         yield row, None
     for premise in earlier if unknown else ():
-        own = {v.name for v in premise_variables(premise) if not v.anonymous}
-        if not isinstance(premise, Literal) or premise.negated or premise.timed or not unknown <= own:
+        own = {v.name for v in syntax.premise_variables(premise) if not v.anonymous}
+        if not isinstance(premise, syntax.Literal) or premise.negated or premise.timed or not unknown <= own:
             continue
-        others = {v.name for other in earlier if other is not premise for v in premise_variables(other)}
-        if own.isdisjoint(others) and not any(isinstance(arg, Apply) for arg in premise.atom.args):
+        others = {v.name for other in earlier if other is not premise for v in syntax.premise_variables(other)}
+        if own.isdisjoint(others) and not any(isinstance(arg, syntax.Apply) for arg in premise.atom.args):
             for fact in facts.get(premise.atom.key, ()):
                 if fact.args is not None and (found := unify(list(premise.atom.args), fact.args, row, 0)) is not None:
                     yield found, fact

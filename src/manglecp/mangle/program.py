@@ -24,19 +24,6 @@ from manglecp.mangle.errors import AnalysisError, ParseError, StratificationErro
 from manglecp.mangle.matching import evaluate_term, mentions_now
 from manglecp.mangle.parser import LONG_TEXT, parse
 from manglecp.mangle.stratify import Component, Dependencies, dependencies
-from manglecp.mangle.syntax import (
-    Apply,
-    Atom,
-    Clause,
-    Decl,
-    Equality,
-    Key,
-    Premise,
-    Term,
-    Unit,
-    Variable,
-    term_variables,
-)
 from manglecp.mangle.values import Value, part_size
 
 if TYPE_CHECKING:
@@ -51,11 +38,11 @@ if TYPE_CHECKING:
 class Rule:
     """A clause with a body, and its premises in running order."""
 
-    clause: Clause
-    premises: tuple[Premise, ...]
+    clause: syntax.Clause
+    premises: tuple[syntax.Premise, ...]
 
     @property
-    def head(self) -> Atom:
+    def head(self) -> syntax.Atom:
         return self.clause.head
 
 
@@ -63,11 +50,11 @@ class Rule:
 class GivenFact:
     """A fact of the program. Without ``args``, its arguments depend on the evaluation time."""
 
-    clause: Clause
+    clause: syntax.Clause
     args: tuple[Value, ...] | None
 
     @property
-    def key(self) -> Key:
+    def key(self) -> syntax.Key:
         return self.clause.head.key
 
     def values(self, now: int) -> tuple[Value, ...]:
@@ -81,7 +68,7 @@ class Program:
 
     def __init__(
         self,
-        predicates: Mapping[Key, Predicate],
+        predicates: Mapping[syntax.Key, Predicate],
         rules: Sequence[Rule],
         facts: Sequence[GivenFact],
         components: Sequence[Component],
@@ -92,7 +79,7 @@ class Program:
         self.facts = tuple(facts)
         self.components = tuple(components)
         self.warnings = tuple(warnings)
-        self.shapes: Mapping[Key, list[Shape]] | None = None  # rule shapes for explanations, cached
+        self.shapes: Mapping[syntax.Key, list[Shape]] | None = None  # rule shapes for explanations, cached
 
     def __repr__(self) -> str:
         return f"Program({len(self.rules)} rules, {len(self.facts)} facts)"
@@ -100,7 +87,7 @@ class Program:
     @classmethod
     def load(
         cls,
-        sources: Iterable[Source | Unit],
+        sources: Iterable[Source | syntax.Unit],
         *,
         bounds: Literal["error", "off"] = "error",
         owners: Mapping[str, Trust] | None = None,
@@ -111,18 +98,18 @@ class Program:
         names to trust levels, and overrides the owners that declarations and clauses imply.
         """
         sources = list(sources)
-        originals = (source.source if isinstance(source, Unit) else source for source in sources)
+        originals = (source.source if isinstance(source, syntax.Unit) else source for source in sources)
         is_long = sum(len(original.text) for original in originals if original is not None) > LONG_TEXT
         with gc_paused(is_long):
             return _Loader(_parse_all(sources)).load(check_bounds=bounds == "error", owners=owners or {})
 
     @classmethod
-    def of_declarations(cls, decls: Iterable[Decl]) -> Program:
+    def of_declarations(cls, decls: Iterable[syntax.Decl]) -> Program:
         """Return a program without clauses: enough to read facts when rules are wrong."""
         predicates, _, _ = collect(decls, clauses=())
         return cls(predicates, rules=(), facts=(), components=(), warnings=())
 
-    def affected_by(self, keys: Iterable[Key]) -> set[Key]:
+    def affected_by(self, keys: Iterable[syntax.Key]) -> set[syntax.Key]:
         """Return these predicates and all that are derived from them."""
         return DependencyClosure(self).affects(keys)
 
@@ -143,12 +130,12 @@ class Program:
         return Base.prepare(self, facts, check=check, limits=limits, externals=externals)
 
 
-def _parse_all(sources: Iterable[Source | Unit]) -> list[Unit]:
-    units: list[Unit] = []
+def _parse_all(sources: Iterable[Source | syntax.Unit]) -> list[syntax.Unit]:
+    units: list[syntax.Unit] = []
     problems: list[Diagnostic] = []
     for source in sources:
         try:
-            units.append(source if isinstance(source, Unit) else parse(source))
+            units.append(source if isinstance(source, syntax.Unit) else parse(source))
         except ParseError as error:
             problems += error.diagnostics
     if problems:
@@ -157,7 +144,7 @@ def _parse_all(sources: Iterable[Source | Unit]) -> list[Unit]:
 
 
 class _Loader:
-    def __init__(self, units: list[Unit]) -> None:
+    def __init__(self, units: list[syntax.Unit]) -> None:
         self.units, self.errors = resolve(units)
         self.clauses = [clause for unit in self.units for clause in unit.clauses]
         decls = (decl for unit in self.units for decl in unit.decls)
@@ -165,7 +152,7 @@ class _Loader:
         self.errors += problems
         self.rules: list[Rule] = []
         self.facts: list[GivenFact] = []
-        self.faulty_clauses: set[Clause] = set()
+        self.faulty_clauses: set[syntax.Clause] = set()
 
     def load(self, check_bounds: bool, owners: Mapping[str, Trust]) -> Program:
         self.errors += check_ownership(self.predicates, self.clauses, owners)
@@ -186,7 +173,7 @@ class _Loader:
             raise StratificationError(self._in_order(unstratifiable))
         return Program(self.predicates, self.rules, self.facts, graph.components, self._in_order(warnings))
 
-    def _load_clause(self, clause: Clause) -> None:
+    def _load_clause(self, clause: syntax.Clause) -> None:
         if _is_plain_fact(clause) and not self.predicates[clause.head.key].temporal:
             self.facts.append(GivenFact(clause, clause.head.args))  # type: ignore[arg-type]  # only constants
             return
@@ -199,7 +186,7 @@ class _Loader:
         elif not check.diagnostics:
             self._add_fact(clause)
 
-    def _refuse(self, clause: Clause, diagnostics: Iterable[Diagnostic]) -> None:
+    def _refuse(self, clause: syntax.Clause, diagnostics: Iterable[Diagnostic]) -> None:
         self.errors += diagnostics
         self.faulty_clauses.add(clause)
 
@@ -218,17 +205,17 @@ class _Loader:
         facts = [fact for fact in self.facts if fact.key not in self.faulty_decls]
         return check_types(self.predicates, rules, facts)
 
-    def _untypable(self) -> set[Key]:
+    def _untypable(self) -> set[syntax.Key]:
         """Return predicates with a faulty declaration, or undeclared and with a faulty clause or untypable premise."""
         undeclared = {key for key, predicate in self.predicates.items() if predicate.decl is None}
-        readers: dict[Key, set[Key]] = {}
+        readers: dict[syntax.Key, set[syntax.Key]] = {}
         for rule in (rule for rule in self.rules if rule.head.key in undeclared):
             for key in _reads(rule.clause):
                 readers.setdefault(key, set()).add(rule.head.key)
         faulty = undeclared.intersection(clause.head.key for clause in self.faulty_clauses)
         return closure(faulty | self.faulty_decls, readers)
 
-    def _add_fact(self, clause: Clause) -> None:
+    def _add_fact(self, clause: syntax.Clause) -> None:
         if any(map(mentions_now, clause.head.args)):
             self.facts.append(GivenFact(clause, args=None))
             return
@@ -245,7 +232,7 @@ class _Loader:
                     message, fix = problem
                     self.errors.append(Diagnostic("analysis", message, atom.span, decl_text, fix))
 
-    def _inclusion_problem(self, atom: Atom) -> tuple[str, str | None] | None:
+    def _inclusion_problem(self, atom: syntax.Atom) -> tuple[str, str | None] | None:
         """Return the message and the fix; None if there is no problem."""
         if atom.predicate.startswith(":"):
             return f"an inclusion asks for facts, {atom.predicate} has none", "write a rule that tests it"
@@ -255,7 +242,7 @@ class _Loader:
             message = f"unknown predicate {atom.predicate}/{len(atom.args)} in an inclusion"
             return message, f"did you mean {similar}?" if similar else None
         inputs = (atom.args[position] for position in included.inputs())
-        if included.deferred and any(v.anonymous for v in term_variables(*inputs)):
+        if included.deferred and any(v.anonymous for v in syntax.term_variables(*inputs)):
             return f"{atom.predicate} needs a value where _ stands", "name an argument of the Decl"
         return None
 
@@ -271,14 +258,14 @@ class _Loader:
         return sorted(diagnostics, key=place)
 
 
-def _reads(clause: Clause) -> set[Key]:
+def _reads(clause: syntax.Clause) -> set[syntax.Key]:
     return {premise.atom.key for premise in clause.premises if isinstance(premise, syntax.Literal)}
 
 
-_NOT_CONSTANT: Final = frozenset({Variable, Apply})
+_NOT_CONSTANT: Final = frozenset({syntax.Variable, syntax.Apply})
 
 
-def _is_plain_fact(clause: Clause) -> bool:
+def _is_plain_fact(clause: syntax.Clause) -> bool:
     if clause.premises or clause.annotation is not None:
         return False
     return not any(map(_NOT_CONSTANT.__contains__, map(type, clause.head.args)))
@@ -288,9 +275,11 @@ class DependencyClosure:
     """The transitive dependencies between the predicates of a program."""
 
     def __init__(self, program: Program) -> None:
-        self._reads: dict[Key, set[Key]] = {}
-        self._readers: dict[Key, set[Key]] = {}
-        self._retracting: dict[Key, set[Key]] = {}  # by head, the body predicates whose new facts can retract its facts
+        self._reads: dict[syntax.Key, set[syntax.Key]] = {}
+        self._readers: dict[syntax.Key, set[syntax.Key]] = {}
+        self._retracting: dict[
+            syntax.Key, set[syntax.Key]
+        ] = {}  # by head, the body predicates whose new facts can retract its facts
         for dependency in dependencies(program.predicates, (rule.clause for rule in program.rules)):
             if dependency.body[0].startswith(":"):
                 continue
@@ -301,20 +290,20 @@ class DependencyClosure:
             if dependency.premise is None:  # a merge, whose own facts replace each other
                 self._retracting.setdefault(dependency.head, set()).add(dependency.head)
 
-    def needs(self, keys: Iterable[Key]) -> set[Key]:
+    def needs(self, keys: Iterable[syntax.Key]) -> set[syntax.Key]:
         """Return these predicates and all that they are derived from."""
         return closure(keys, self._reads)
 
-    def affects(self, keys: Iterable[Key]) -> set[Key]:
+    def affects(self, keys: Iterable[syntax.Key]) -> set[syntax.Key]:
         """Return these predicates and all that are derived from them."""
         return closure(keys, self._readers)
 
-    def retracting(self, key: Key) -> set[Key]:
+    def retracting(self, key: syntax.Key) -> set[syntax.Key]:
         """Return the predicates whose new facts could retract facts of ``key``."""
         return self.needs(body for head in self.needs([key]) for body in self._retracting.get(head, ()))
 
 
-def closure(start: Iterable[Key], edges: Mapping[Key, Iterable[Key]]) -> set[Key]:
+def closure(start: Iterable[syntax.Key], edges: Mapping[syntax.Key, Iterable[syntax.Key]]) -> set[syntax.Key]:
     """Return all keys that can be reached from ``start``, including ``start``."""
     reached = set(start)
     stack = list(reached)
@@ -333,9 +322,9 @@ _ANY_SIZE_RESULTS: Final = ("/string", "fn:List", "fn:Map", "fn:Struct", "fn:Pai
 _PART_RESULTS: Final = ("V", "X", "Y")  # type variables: such a function returns an argument or a part of one
 
 
-def built_columns(rules: Iterable[Rule]) -> dict[Key, tuple[int, ...]]:
+def built_columns(rules: Iterable[Rule]) -> dict[syntax.Key, tuple[int, ...]]:
     """Return the built columns of each predicate that has any."""
-    built: dict[Key, set[int]] = {}
+    built: dict[syntax.Key, set[int]] = {}
     for rule in rules:
         variables = _built_variables(rule)
         if columns := {column for column, arg in enumerate(rule.head.args) if _builds(arg, variables)}:
@@ -351,22 +340,22 @@ def count_parts(facts: Iterable[tuple[Value, ...]], columns: tuple[int, ...]) ->
 def _built_variables(rule: Rule) -> set[str]:
     built: set[str] = set()
     for premise in rule.premises:
-        if isinstance(premise, Equality):
+        if isinstance(premise, syntax.Equality):
             sides = ((premise.left, premise.right), (premise.right, premise.left))
-            built |= {side.name for side, other in sides if isinstance(side, Variable) and _builds(other, built)}
+            built |= {side.name for side, other in sides if isinstance(side, syntax.Variable) and _builds(other, built)}
         elif premise.atom.predicate == ":match_cons":  # the rest of the list is a new list
-            built |= {arg.name for arg in premise.atom.args[2:] if isinstance(arg, Variable)}
+            built |= {arg.name for arg in premise.atom.args[2:] if isinstance(arg, syntax.Variable)}
     for let in (let for transform in rule.clause.transforms for let in transform.lets):
         if _builds(let.expression, built):
             built.add(let.variable.name)
     return built
 
 
-def _builds(term: Term, built: set[str]) -> bool:
+def _builds(term: syntax.Term, built: set[str]) -> bool:
     """Return whether the term makes a value of any size, given the variables that hold such values."""
-    if isinstance(term, Variable):
+    if isinstance(term, syntax.Variable):
         return term.name in built
-    if not isinstance(term, Apply):
+    if not isinstance(term, syntax.Apply):
         return False
     function = FUNCTIONS.get(term.function) or REDUCERS.get(term.function)
     if function is None or function.result.startswith(_ANY_SIZE_RESULTS):

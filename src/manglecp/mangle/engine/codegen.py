@@ -14,6 +14,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from itertools import chain
 from typing import Any, Final, Literal as OneOf, TypeAlias
 
+from manglecp.mangle import syntax
 from manglecp.mangle.builtins import FUNCTIONS, PREDICATES
 from manglecp.mangle.engine.plan import (
     AnyStep,
@@ -31,18 +32,6 @@ from manglecp.mangle.engine.views import View
 from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.facts import clamp, is_nonempty_interval
 from manglecp.mangle.printer import INFIX
-from manglecp.mangle.syntax import (
-    Apply,
-    Key,
-    Literal,
-    Now,
-    Operator,
-    Term,
-    TimeBound,
-    Variable,
-    premise_variables,
-    term_variables,
-)
 from manglecp.mangle.values import INT_MAX, INT_MIN, Duration, Time, Value, wrap_int64
 
 Ending: TypeAlias = OneOf["head", "fact", "row", "variables", "exists"]
@@ -109,10 +98,10 @@ def tuple_text(parts: Sequence[str]) -> str:
 class Code:
     """The source of a function: lines, loops, names, and Python expressions that read relations."""
 
-    ids: Mapping[Key, int]  # the number of each predicate
+    ids: Mapping[syntax.Key, int]  # the number of each predicate
     temporal: Sequence[bool]  # by predicate number
     views: Sequence[View]  # by predicate number
-    growing: Collection[Key] = field(default=(), kw_only=True)  # predicates that gain facts while it runs
+    growing: Collection[syntax.Key] = field(default=(), kw_only=True)  # predicates that gain facts while it runs
     either_state: bool = field(default=False, kw_only=True)  # visit all rows of the old or the new state; no negations
     lines: list[str] = field(default_factory=list, init=False)
     prologue: dict[str, str] = field(default_factory=dict, init=False)  # assignments before the loops, by name
@@ -121,10 +110,10 @@ class Code:
     headers: list[tuple[int, int]] = field(default_factory=list, init=False)  # line and depth of each loop
     temporary_count: int = field(default=0, init=False)
 
-    def is_temporal(self, key: Key) -> bool:
+    def is_temporal(self, key: syntax.Key) -> bool:
         return self.temporal[self.ids[key]]
 
-    def layers(self, key: Key) -> str:
+    def layers(self, key: syntax.Key) -> str:
         """Return the layers of a predicate that hold or will hold facts, as :attr:`View.layers`."""
         layers = self.views[self.ids[key]].layers
         return layers if key not in self.growing or "o" in layers else layers + "o"
@@ -160,35 +149,35 @@ class Code:
         self.prologue.setdefault(name, f"{name} = {source}")
         return name
 
-    def facts(self, key: Key, layer: str) -> str:
+    def facts(self, key: syntax.Key, layer: str) -> str:
         """Return a name for the facts of one layer: o the overlay, b the base, r the facts removed from the base."""
         i = self.ids[key]
         attribute = {"o": "facts", "b": "base.facts", "r": "removed"}[layer]
         return self.local_name(f"{layer}{i}", f"views[{i}].{attribute}")
 
-    def index(self, key: Key, layer: str, columns: tuple[int, ...]) -> str:
+    def index(self, key: syntax.Key, layer: str, columns: tuple[int, ...]) -> str:
         i = self.ids[key]
         owner = f"views[{i}]" if layer == "o" else f"views[{i}].base"
         return self.local_name(f"{layer}{i}_{'_'.join(map(str, columns))}", f"{owner}.index({columns!r})")
 
-    def _read_layers(self, key: Key) -> str:
+    def _read_layers(self, key: syntax.Key) -> str:
         """Return :meth:`layers`; with ``either_state`` the base includes its removed facts."""
         return self.layers(key).replace("x", "b") if self.either_state else self.layers(key)
 
-    def _all_layers(self, key: Key, read: Callable[[str], str]) -> str:
+    def _all_layers(self, key: syntax.Key, read: Callable[[str], str]) -> str:
         """Return an expression for the facts of all layers; ``read`` returns one for a layer."""
         sources = []
         for layer in self._read_layers(key):
             sources.append(f"live({read('b')}, {self.facts(key, 'r')})" if layer == "x" else read(layer))
         return sources[0] if len(sources) == 1 else f"chain({', '.join(sources)})" if sources else "E"
 
-    def everything(self, key: Key) -> str:
+    def everything(self, key: syntax.Key) -> str:
         return self._all_layers(key, lambda layer: self.facts(key, layer))
 
-    def matching(self, key: Key, columns: tuple[int, ...], values: str) -> str:
+    def matching(self, key: syntax.Key, columns: tuple[int, ...], values: str) -> str:
         return self._all_layers(key, lambda layer: f"{self.index(key, layer, columns)}.get({values}, E)")
 
-    def contains(self, key: Key, fact: str) -> str:
+    def contains(self, key: syntax.Key, fact: str) -> str:
         tests = []
         for layer in self._read_layers(key):
             if layer == "x":
@@ -197,7 +186,7 @@ class Code:
                 tests.append(f"{fact} in {self.facts(key, layer)}")
         return " or ".join(tests) or "False"
 
-    def exists(self, key: Key, columns: tuple[int, ...], values: str) -> str:
+    def exists(self, key: syntax.Key, columns: tuple[int, ...], values: str) -> str:
         """Return a test for a fact with these values in these columns; without columns, for any fact."""
         tests = []
         for layer in self._read_layers(key):
@@ -219,7 +208,7 @@ class Generator(Code):
     _: KW_ONLY
     delta: int | None = None  # position of the premise that reads the delta
     recursive: bool = False  # whether the head collects new facts in rounds
-    grouped: frozenset[Key] = frozenset()  # predicates that are stored as a GroupedView
+    grouped: frozenset[syntax.Key] = frozenset()  # predicates that are stored as a GroupedView
     ending: Ending = "head"
     preset: tuple[str, ...] = ()  # variables whose values the caller passes in the tuple ``known``
     collected: tuple[str, ...] = ()  # variables of the ending ``variables``
@@ -229,7 +218,7 @@ class Generator(Code):
     set_variable: str | None = field(default=None, init=False)  # it stands for a set of values, see _find_set_variable
     inference: KindInference = field(init=False)
 
-    def size(self, key: Key) -> int:
+    def size(self, key: syntax.Key) -> int:
         return GROWING_SIZE if key in self.growing else len(self.views[self.ids[key]])
 
     def compile(self) -> CompiledFunction | None:
@@ -270,10 +259,10 @@ class Generator(Code):
         if clause.head.key not in self.grouped or clause.transforms:
             return None
         last = clause.head.args[1]
-        if not isinstance(last, Variable):
+        if not isinstance(last, syntax.Variable):
             return None
-        occurrences = [v.name for p in self.rule_steps.rule.premises for v in premise_variables(p)]
-        occurrences += [v.name for v in term_variables(clause.head.args[0])]
+        occurrences = [v.name for p in self.rule_steps.rule.premises for v in syntax.premise_variables(p)]
+        occurrences += [v.name for v in syntax.term_variables(clause.head.args[0])]
         if occurrences.count(last.name) != 1:
             return None
         scan = next((s for s in steps if isinstance(s, Scan) and last in s.literal.atom.args), None)
@@ -284,13 +273,13 @@ class Generator(Code):
             return None
         return last.name
 
-    def expression(self, term: Term) -> str:
+    def expression(self, term: syntax.Term) -> str:
         """Translate a term to Python. Raises :class:`NotCompiled` if a variable is unbound."""
-        if isinstance(term, Variable):
+        if isinstance(term, syntax.Variable):
             if term.name not in self.bound:
                 raise NotCompiled(f"{term.name} has no value")
             return self.bound[term.name]
-        if not isinstance(term, Apply):
+        if not isinstance(term, syntax.Apply):
             return self.global_name(term, "K")
         if term.function == "fn:time:now" and not term.args:
             return self.local_name("clock", "Time(now)")
@@ -336,9 +325,9 @@ class Generator(Code):
         checks: list[tuple[str, str]] = []  # expressions that have to be equal
         for column, arg in enumerate(step.literal.atom.args):
             target = "_"
-            if isinstance(arg, Variable) and arg.anonymous:
+            if isinstance(arg, syntax.Variable) and arg.anonymous:
                 pass
-            elif isinstance(arg, Variable) and arg.name not in self.bound:
+            elif isinstance(arg, syntax.Variable) and arg.name not in self.bound:
                 if any(name == arg.name for name, _ in new_variables):
                     target = self.temporary()
                     checks.append((target, f"v_{arg.name}"))
@@ -449,11 +438,11 @@ class Generator(Code):
         in_base = f"views[{self.ids[key]}].base.during({first}, {last})"
         return self._all_layers(key, lambda layer: in_base if layer == "b" else self.facts(key, layer))
 
-    def _bind_role(self, role: str, bound: TimeBound, position: int) -> None:
+    def _bind_role(self, role: str, bound: syntax.TimeBound, position: int) -> None:
         """Bind or compare a variable that takes an end of the interval of the scan of premise ``position``."""
         if role == "within":
             return
-        assert isinstance(bound.value, Variable)
+        assert isinstance(bound.value, syntax.Variable)
         start, end = f"s{position}", f"e{position}"
         if role == "point":
             self.skip_if(f"{start} != {end}")
@@ -464,18 +453,18 @@ class Generator(Code):
         else:
             self.bind(name, f"Time({instant_name})")
 
-    def _instant(self, bound: TimeBound) -> str:
+    def _instant(self, bound: syntax.TimeBound) -> str:
         value = bound.value
-        if isinstance(value, Now):
+        if isinstance(value, syntax.Now):
             return "now"
-        if isinstance(value, Variable):
+        if isinstance(value, syntax.Variable):
             local = self.bound[value.name]
             return f"{local}.ns" if self.inference.of(value) == {"time"} else f"instant({local})"
         if isinstance(value, Time):
             return self.global_name(value.ns, "K")
         raise NotCompiled("a duration is not an instant")
 
-    def _window_ends(self, operator: Operator, suffix: int | str) -> tuple[str, str]:
+    def _window_ends(self, operator: syntax.Operator, suffix: int | str) -> tuple[str, str]:
         """Return the names of the ends of a window; ``suffix`` makes them unique."""
         sign = 1 if operator.is_future else -1
         first, last = f"first{suffix}", f"last{suffix}"
@@ -490,7 +479,7 @@ class Generator(Code):
         for bound in operator.bounds:
             if isinstance(bound.value, Duration):
                 ends.append(f"window_end({self.global_name(bound.value, 'K')}, now, {sign})")
-            elif isinstance(bound.value, Variable):
+            elif isinstance(bound.value, syntax.Variable):
                 ends.append(f"window_end({self.bound[bound.value.name]}, now, {sign})")
                 is_fixed = False
             else:
@@ -512,19 +501,19 @@ class Generator(Code):
     def _outside(box: bool, start: str, end: str, first: str, last: str) -> str:
         return f"not ({start} <= {first} and {last} <= {end})" if box else f"{start} > {last} or {first} > {end}"
 
-    def _evaluate_args(self, literal: Literal) -> None:
+    def _evaluate_args(self, literal: syntax.Literal) -> None:
         """Write function applications as statements: the predicate has no facts, but they may raise."""
         for arg in literal.atom.args:
-            if isinstance(arg, Apply):
+            if isinstance(arg, syntax.Apply):
                 self.write(self.expression(arg))
 
-    def _negation(self, literal: Literal) -> None:
+    def _negation(self, literal: syntax.Literal) -> None:
         key = literal.atom.key
         if not self.layers(key):
             self._evaluate_args(literal)
             return
         args = literal.atom.args
-        named = [(i, arg) for i, arg in enumerate(args) if not isinstance(arg, Variable) or not arg.anonymous]
+        named = [(i, arg) for i, arg in enumerate(args) if not isinstance(arg, syntax.Variable) or not arg.anonymous]
         known_columns = [(i, self.expression(arg)) for i, arg in named]
         columns = tuple(i for i, _ in known_columns)
         values = known_columns[0][1] if len(known_columns) == 1 else tuple_text([value for _, value in known_columns])
@@ -535,7 +524,7 @@ class Generator(Code):
         else:
             self.skip_if(self.exists(key, columns, values))
 
-    def _timed_negation(self, literal: Literal, columns: tuple[int, ...], values: str) -> None:
+    def _timed_negation(self, literal: syntax.Literal, columns: tuple[int, ...], values: str) -> None:
         key = literal.atom.key
         targets = tuple_text(["_"] * len(literal.atom.args) + ["s", "e"])
         source = self.matching(key, columns, values) if columns else self.everything(key)
@@ -545,12 +534,12 @@ class Generator(Code):
             tests.append(f"not ({self._outside(literal.operator.is_box, 's', 'e', *ends)})")
         if literal.annotation is not None:
             for bound in dict.fromkeys(literal.annotation.bounds):
-                if not (isinstance(bound.value, Variable) and bound.value.anonymous):
+                if not (isinstance(bound.value, syntax.Variable) and bound.value.anonymous):
                     tests.append(f"s <= {self._instant(bound)} <= e")
         condition = " and ".join(tests) or "True"
         self.skip_if(f"any({condition} for {targets} in {source})")
 
-    def _builtin_call(self, literal: Literal) -> None:
+    def _builtin_call(self, literal: syntax.Literal) -> None:
         atom = literal.atom
         predicate = PREDICATES[atom.predicate]
         quick_test = self._quick_test(literal)
@@ -563,7 +552,7 @@ class Generator(Code):
         if not outputs:
             self.skip_if(call if literal.negated else f"not {call}")
             return
-        targets = ["_" if isinstance(arg, Variable) and arg.anonymous else self.temporary() for arg in outputs]
+        targets = ["_" if isinstance(arg, syntax.Variable) and arg.anonymous else self.temporary() for arg in outputs]
         named_outputs = [(target, arg) for target, arg in zip(targets, outputs, strict=True) if target != "_"]
         if literal.negated:
             tests = " and ".join(f"{target} == {self.expression(arg)}" for target, arg in named_outputs) or "True"
@@ -571,12 +560,12 @@ class Generator(Code):
             return
         self.loop(f"for {tuple_text(targets)} in {call}:")
         for target, arg in named_outputs:
-            if isinstance(arg, Variable) and arg.name not in self.bound:
+            if isinstance(arg, syntax.Variable) and arg.name not in self.bound:
                 self.bind(arg.name, target)
             else:
                 self.skip_if(f"{target} != {self.expression(arg)}")
 
-    def _quick_test(self, literal: Literal) -> str | None:
+    def _quick_test(self, literal: syntax.Literal) -> str | None:
         """Return a Python expression for a comparison or a test of strings whose kinds are known."""
         name, args = literal.atom.predicate, literal.atom.args
         kinds = [self.inference.of(arg) for arg in args]
@@ -593,7 +582,7 @@ class Generator(Code):
                 return f"{text}.{name.removeprefix(':string:').replace('_', '')}({pattern})"
         return None
 
-    def _operand(self, term: Term) -> str:
+    def _operand(self, term: syntax.Term) -> str:
         text = self.expression(term)
         return text if text.isidentifier() else f"({text})"
 
@@ -601,7 +590,7 @@ class Generator(Code):
         equality = step.equality
         if not equality.negated:
             for side, other in ((equality.left, equality.right), (equality.right, equality.left)):
-                if isinstance(side, Variable) and side.name not in self.bound:
+                if isinstance(side, syntax.Variable) and side.name not in self.bound:
                     self.bind(side.name, self.expression(other))
                     return
         left, right = self.expression(equality.left), self.expression(equality.right)
@@ -697,8 +686,8 @@ class Generator(Code):
             self.write("    limits.pending += 1")
         self._write_limit_check("limits.pending > limits.max_facts", "limits.too_many_pending()")
 
-    def _head_bound(self, bound: TimeBound, infinite: int) -> str:
-        if isinstance(bound.value, Variable) and bound.value.anonymous:
+    def _head_bound(self, bound: syntax.TimeBound, infinite: int) -> str:
+        if isinstance(bound.value, syntax.Variable) and bound.value.anonymous:
             return self.global_name(infinite, "K")
         return self._instant(bound)
 
@@ -717,7 +706,9 @@ class Generator(Code):
 
     def _write_row(self) -> None:
         """Collect the row for transforms: every named variable of the body, sorted by name."""
-        names = sorted({v.name for p in self.rule_steps.rule.premises for v in premise_variables(p) if not v.anonymous})
+        names = sorted(
+            {v.name for p in self.rule_steps.rule.premises for v in syntax.premise_variables(p) if not v.anonymous}
+        )
         row = tuple_text([self.bound[name] for name in names])
         add = self.local_name("add", "rows.append" if self.rule_steps.counts_facts else "rows.add")
         self.write(f"{add}({row})")

@@ -21,7 +21,7 @@ from manglecp.mangle.matching import mentions_now
 from manglecp.mangle.printer import fact_text
 from manglecp.mangle.program import GivenFact, Program, Rule, built_columns
 from manglecp.mangle.stratify import Component
-from manglecp.mangle.syntax import Key, Literal, Now, TimeBound
+from manglecp.mangle.syntax import Equality, Key, Now, TimeBound
 from manglecp.mangle.transforms import Aggregation
 from manglecp.mangle.values import INT_MAX, INT_MIN, KIND_NAMES
 
@@ -322,19 +322,17 @@ def _has_now(bounds: Iterable[TimeBound]) -> bool:
 
 def _is_volatile(rule: Rule) -> bool:
     clause = rule.clause
-    if any(map(mentions_now, clause.head.args)) or (clause.annotation and _has_now(clause.annotation.bounds)):
-        return True
-    if any(mentions_now(let.expression) for transform in clause.transforms for let in transform.lets):
-        return True
+    terms = [*clause.head.args, *(let.expression for transform in clause.transforms for let in transform.lets)]
+    annotations = [clause.annotation]
     for premise in rule.premises:
-        if isinstance(premise, Literal):
-            if premise.operator is not None or any(map(mentions_now, premise.atom.args)):
-                return True
-            if premise.annotation is not None and _has_now(premise.annotation.bounds):
-                return True
-        elif mentions_now(premise.left) or mentions_now(premise.right):
+        if isinstance(premise, Equality):
+            terms += (premise.left, premise.right)
+        elif premise.operator is not None:
             return True
-    return False
+        else:
+            terms += premise.atom.args
+            annotations.append(premise.annotation)
+    return any(map(mentions_now, terms)) or any(each is not None and _has_now(each.bounds) for each in annotations)
 
 
 def show_plan(compiled: CompiledProgram) -> str:
