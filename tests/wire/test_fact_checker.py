@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from typing import Any, Final
-from unittest.mock import patch
 
 import pytest
 from hypothesis import given, strategies as st
 
 from manglecp.mangle import INT_MAX, Fact, Program, Source, parse_rfc3339
 from manglecp.wire.errors import WireError
-from manglecp.wire.fact_checker import FactChecker
 from manglecp.wire.profile import Profile
 from manglecp.wire.strict_json import Fault
 from manglecp.wire.values import read_instant
@@ -108,14 +106,12 @@ _requests = st.one_of(
 
 
 @given(_requests)
-def test_both_ways_agree(facts: list[Any]) -> None:
-    expected, violations = PROFILE.check(facts, 1)
-    with patch.object(FactChecker, "_read_fast", return_value=None):
-        assert PROFILE.check(facts, 1) == (expected, violations)
+def test_a_fact_is_accepted_or_reported(facts: list[Any]) -> None:
+    accepted, violations = PROFILE.check(facts, 1)
+    assert len(accepted) + len({violation.fact_index for violation in violations}) == len(facts)
 
 
-def test_what_is_plain_takes_the_short_way() -> None:
-    """Else the two could not differ."""
+def test_each_form_of_a_fact_is_accepted() -> None:
     facts = [
         {"pred": "plain", "args": ["a", 1], "t": {"at": T}},
         {"pred": "plain", "named_args": {"number": 2, "text": "b"}, "category": "session"},
@@ -125,8 +121,7 @@ def test_what_is_plain_takes_the_short_way() -> None:
         {"pred": "alike", "args": [1, 2]},
         {"pred": "ready", "args": []},
     ]
-    with patch.object(FactChecker, "_check_members", side_effect=AssertionError):
-        assert len(PROFILE.read(facts, 1)) == len(facts)
+    assert len(PROFILE.read(facts, 1)) == len(facts)
 
 
 @pytest.mark.req("DATA-24")
@@ -179,17 +174,13 @@ def test_a_fact_of_now_ends_now_at_the_latest(start: Any, end: Any, validity: tu
     ids=str,
 )
 @pytest.mark.parametrize("place", [0, 1_234, 2_999])
-def test_only_what_is_wrong_is_checked_completely(wrong: Any, place: int) -> None:
+def test_only_the_invalid_fact_is_reported(wrong: Any, place: int) -> None:
     facts: list[Any] = [{"pred": "plain", "args": [f"a{n}", n], "t": {"at": n}} for n in range(3_000)]
     facts[place] = wrong
-    with (
-        patch.object(FactChecker, "_check_members", autospec=True, side_effect=FactChecker._check_members) as checked,
-        pytest.raises(WireError) as refused,
-    ):
+    with pytest.raises(WireError) as refused:
         PROFILE.read(facts, 1)
     assert refused.value.details is not None
     assert [violation["fact_index"] for violation in refused.value.details["violations"]] == [place]
-    assert checked.call_count == 1
 
 
 @pytest.mark.parametrize("number", [2**53, -(2**53)])

@@ -1,33 +1,26 @@
-"""Validation of the facts of a request, with all violations of each.
-
-``_read_fast`` is the fast path for most valid facts. When it returns None, ``_check_members`` checks the fact again and
-reports violations. The fast path must never accept a fact that ``_check_members`` refuses.
-"""
+"""Validation of the facts of a request, with all violations of each."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, Final, TypeAlias
 
 from manglecp.base.text import quote, truncate
-from manglecp.mangle import Fact, Float, Interval, Key, Value
+from manglecp.mangle import Fact, Key, Value
 from manglecp.wire.clauses import ClauseFact, RefusedClause
 from manglecp.wire.errors import Violation, did_you_mean
 from manglecp.wire.facts import InvalidFact, argument_path, check_category, check_source, interval, match_arguments
 from manglecp.wire.messages import ArgType
-from manglecp.wire.predicates import MAX_NAME_LENGTH, RESERVED_PREFIX, PublishedPredicate, Schema, is_name
-from manglecp.wire.shapes import Shape, describe
+from manglecp.wire.predicates import MAX_NAME_LENGTH, RESERVED_PREFIX, PublishedPredicate, is_name
+from manglecp.wire.shapes import describe
 from manglecp.wire.strict_json import Fault
-from manglecp.wire.values import SAFE_INTEGER, parse_usual_instant, to_value
+from manglecp.wire.values import to_value
 
 Vocabulary: TypeAlias = Mapping[str, Mapping[int, PublishedPredicate]]  # by name and arity
 Accepts: TypeAlias = Callable[[Key, tuple[Value, ...]], bool]  # whether arguments conform to a predicate's bounds
 
 _MAX_SUGGESTIONS: Final = 20  # a fuzzy search is slow, and a request may have many unknown names
 _ARG_TYPES: Final[Mapping[type, ArgType]] = {bool: "boolean", int: "number", float: "number", str: "string"}
-_MAX_CACHED_VALUES: Final = 1_000  # for each shape
-_as_fact: Final = partial(tuple.__new__, Fact)  # faster than Fact(…), whose checks valid facts do not need
 
 
 class FactChecker:
@@ -39,15 +32,11 @@ class FactChecker:
         self.now = now
         self.violations: list[Violation] = []
         self._suggestions: dict[str, str | None] = {}
-        self._values: dict[Shape, dict[str | bool, Value]] = {}
         self._index = 0
         self._predicate = ""
 
     def check(self, index: int, data: Any) -> Fact | None:
         """Return the fact at ``index`` of the request, or None if there are violations."""
-        return self._read_fast(data) or self._check_members(index, data)
-
-    def _check_members(self, index: int, data: Any) -> Fact | None:
         self._index, self._predicate = index, ""
         count_before = len(self.violations)
         if isinstance(data, RefusedClause):
@@ -78,72 +67,6 @@ class FactChecker:
             message = f"'{member}' of predicate '{self._predicate}': {fault.message}"
             self._report(issue, message, path=path, suggestion=fault.fix)
             return None
-
-    def _read_fast(self, data: Any) -> Fact | None:
-        if type(data) is not dict:
-            return None
-        name = data.get("pred")
-        by_arity = self.vocabulary.get(name) if type(name) is str else None
-        if by_arity is None:
-            return None
-        args = data.get("args")
-        if type(args) is not list and (args := _named_args(data, by_arity)) is None:
-            return None
-        entry = by_arity.get(len(args))
-        if entry is None or not entry.assertable:
-            return None
-        schema = entry.schema
-        validity: Interval | None = None
-        row: list[Value] = []
-        try:
-            if len(data) > 2:  # more members than ``pred`` and the arguments
-                if len(data) > 3 or "t" not in data:
-                    self._check_rest(data)
-                if (t := data.get("t")) is not None:
-                    validity = self._read_interval(t, schema)
-            if schema.untimed_now and data.get("t") is None:
-                validity = self.now, self.now
-            for arg, shape in zip(args, schema.shapes, strict=True):
-                kind = type(arg)
-                if (kind is str and shape.plain_text) or (
-                    kind is int and shape.plain_number and -SAFE_INTEGER <= arg <= SAFE_INTEGER
-                ):
-                    row.append(arg)
-                elif kind is float and shape.plain_fraction:
-                    row.append(Float(arg))
-                else:
-                    row.append(self._read_value(arg, kind, shape))
-        except Fault:
-            return None
-        values = tuple(row)
-        if entry.has_joint_bounds and not self.accepts((schema.predicate, len(values)), values):
-            return None
-        return _as_fact((schema.predicate, values, validity))
-
-    def _check_rest(self, data: dict[str, Any]) -> None:
-        if data.get("args") is not None and data.get("named_args") is not None:
-            raise Fault("both")  # its message is not used: _check_members reports the violation
-        check_source(data.get("source"), self.now)
-        check_category(data.get("category"))
-
-    def _read_interval(self, t: Any, schema: Schema) -> Interval | None:
-        if schema.temporal and type(t) is dict and len(t) == 1 and type(text := t.get("at")) is str:
-            ns = parse_usual_instant(text)
-            if ns is not None:
-                return ns, ns
-        return interval(t, schema, self.now)
-
-    def _read_value(self, data: Any, kind: type, shape: Shape) -> Value:
-        """Return the value of an argument. Names and booleans, which facts repeat, are cached."""
-        if kind is not str and kind is not bool:
-            return _read_conforming(data, shape)
-        cache = self._values.setdefault(shape, {})
-        value = cache.get(data)
-        if value is None:
-            value = _read_conforming(data, shape)
-            if len(cache) < _MAX_CACHED_VALUES:
-                cache[data] = value
-        return value
 
     def _read_fact(self, data: dict[str, Any]) -> Fact | None:
         name = data.get("pred")
@@ -262,19 +185,3 @@ def _path_of(entry: PublishedPredicate, position: int, fault: Fault, fact: dict[
     if isinstance(fact, ClauseFact):
         return Fault("").inside("head", "args", position).path
     return fault.inside(*argument_path(entry.schema, position, fact.get("named_args") is not None)).path
-
-
-def _named_args(data: dict[str, Any], by_arity: Mapping[int, PublishedPredicate]) -> list[Any] | None:
-    """Return the named arguments in order; None if there is any doubt which predicate they belong to."""
-    named_args = data.get("named_args")
-    names = next(iter(by_arity.values())).schema.arg_names if len(by_arity) == 1 else None
-    if data.get("args") is not None or type(named_args) is not dict or names is None or named_args.keys() != set(names):
-        return None
-    return [named_args[name] for name in names]
-
-
-def _read_conforming(data: Any, shape: Shape) -> Value:
-    value = to_value(data, shape)
-    if not shape.accepts(value):
-        raise Fault("not accepted")  # its message is not used
-    return value

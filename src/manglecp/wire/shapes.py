@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Final
 
 from manglecp.base.text import quote
-from manglecp.mangle import KIND_NAMES, Float, Value, value_text
+from manglecp.mangle import KIND_NAMES, Value, value_text
 from manglecp.mangle.types import (
     ALL_KINDS,
     ANY,
@@ -98,21 +98,6 @@ class Shape:
     def accepts(self, value: Value) -> bool:
         """Return whether the value conforms to the bound."""
         return type(value) in self.whole_kinds or conforms(self._vocabulary.value(value), self.type)
-
-    @cached_property
-    def plain_text(self) -> bool:
-        """Whether every JSON string is a conforming string."""
-        return self.text == "string" and str in self.whole_kinds
-
-    @cached_property
-    def plain_number(self) -> bool:
-        """Whether every exact whole JSON number is a conforming number."""
-        return self.number == "number" and int in self.whole_kinds
-
-    @cached_property
-    def plain_fraction(self) -> bool:
-        """Whether every JSON number with a fraction is a conforming float."""
-        return self.fraction and Float in self.whole_kinds
 
     @cached_property
     def whole_kinds(self) -> frozenset[type]:
