@@ -212,7 +212,7 @@ async def test_nothing_new_is_sent_while_the_server_drains() -> None:
         await server.push(status="draining")
         await _until(lambda: client.manifest.status == "draining")
         with pytest.raises(RequestRefused, match="draining"):
-            await client.evaluate("go")
+            await asyncio.wait_for(client.evaluate("go"), PATIENCE)
         await server.sessions[0].send(encode(wrapped(asked, done())))
         assert (await running).result == {"ok": True}
     assert len(server.intents) == 1
