@@ -204,7 +204,7 @@ async def test_who_waits_too_long_for_a_server_that_boots_gives_up() -> None:
 @pytest.mark.req("CLI-14", "MANI-31")
 async def test_nothing_new_is_sent_while_the_server_drains() -> None:
     """What was sent before may still be answered."""
-    server = Scripted(tools(tool()), NOTHING)
+    server = Scripted(tools(tool()), NOTHING, tools())
     async with server.client(boot_seconds=0.05) as client:
         await client.evaluate("go")
         running = asyncio.create_task(client.invoke("t"))
@@ -258,6 +258,22 @@ async def test_the_client_authenticates_before_anything_else() -> None:
     first = server.received[0]
     assert isinstance(first, Authenticate)
     assert (first.payload.scheme, first.payload.token) == ("bearer", "s3cret")
+
+
+@pytest.mark.req("TRANS-35")
+async def test_what_depends_on_the_identity_is_sent_after_the_answer_about_it() -> None:
+    server = Scripted(NOTHING, tools(), auth={"required": True, "schemes": ["bearer"]})
+    client = server.client(token="s3cret")
+    connecting = asyncio.create_task(client.connect())
+    first = await server.until(Authenticate)
+    asking = asyncio.create_task(client.evaluate("go"))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert server.received == [first]
+    await server.sessions[0].send(encode(wrapped(first, KNOWN)))
+    await asyncio.wait_for(asyncio.gather(connecting, asking), PATIENCE)
+    await client.close()
+    assert [type(one) for one in server.received] == [Authenticate, IntentRequest]
 
 
 async def test_without_a_token_nothing_is_asked_of_a_server_that_wants_one() -> None:

@@ -7,21 +7,48 @@ root; where that folder does not exist, there is nothing to read and no test of 
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pytest
 
+from manglecp.client.working_state import WorkingState
 from manglecp.wire import receive, receive_from_server
 from manglecp.wire.messages import CLIENT_TYPES, SERVER_TYPES, UNSET, AuthenticateResponse, IntentResponse
 
 FOLDER: Final = Path(__file__).parents[3] / "shared" / "spec" / "examples"
-PRINTED: Final = {
-    f"{path.stem} {entry['section']}": entry["json"]
-    for path in sorted(FOLDER.glob("*.json"))
-    for entry in json.loads(path.read_text("utf-8"))
-    if "json" in entry and not any(form in json.dumps(entry["json"]) for form in ("<string", "<request id>"))
-}
+
+
+def values_of(text: str) -> Iterator[Any]:
+    """Yield the JSON values of a block that prints several, with comments between them; none of a block with gaps."""
+    rest = re.sub(r"^//.*$", "", text, flags=re.MULTILINE).strip()
+    while rest:
+        try:
+            value, end = json.JSONDecoder().raw_decode(rest)
+        except ValueError:
+            return
+        yield value
+        rest = rest[end:].strip()
+
+
+def printed_examples() -> Iterator[tuple[str, Any]]:
+    """Yield the printed examples but forms to fill in; of several under one heading, the second is ``… #2``."""
+    counts: Counter[str] = Counter()
+    for path in sorted(FOLDER.glob("*.json")):
+        for entry in json.loads(path.read_text("utf-8")):
+            for value in [entry["json"]] if "json" in entry else values_of(entry["text"]):
+                if any(form in json.dumps(value) for form in ("<string", "<request id>")):
+                    continue
+                name = f"{path.stem} {entry['section']}"
+                counts[name] += 1
+                yield (name if counts[name] == 1 else f"{name} #{counts[name]}"), value
+
+
+PRINTED: Final = dict(printed_examples())
 LIMIT: Final = 1 << 24
 TOOL: Final = {
     "macro_id": "m-1",
@@ -34,8 +61,13 @@ TOOL: Final = {
 
 
 def from_server(type_: str, payload: dict[str, Any]) -> Any:
-    document = {"type": type_, "id": "r-1", "manglecp": "2026-02-draft", "payload": payload}
+    id_ = None if type_ == "manifest" else "r-1"
+    document = {"type": type_, "id": id_, "manglecp": "2026-02-draft", "payload": payload}
     return receive_from_server(json.dumps(document).encode(), LIMIT)
+
+
+def as_json(part: Any) -> Any:
+    return json.loads(msgspec.json.encode(part))
 
 
 def read(**changes: Any) -> Any:
@@ -58,12 +90,51 @@ if PRINTED:
         assert len(read(**PRINTED["S09 6.2"]).diagnostics.rule_coverage.dormant_details) == 2
         assert read(macro_tools=[PRINTED["S06 6"]]).macro_tools[0].name == "implement_api_endpoints"
         assert isinstance(from_server("authenticate_response", PRINTED["S08 4.3"]), AuthenticateResponse)
+        manifest = json.loads(json.dumps(PRINTED["S04 7"]["payload"])) | PRINTED["S10 3.1"]
+        externals = [PRINTED[f"S04 External Predicate Declaration{nth}"] for nth in ("", " #2")]
+        manifest["capabilities"]["external_predicates"] = externals
+        message = from_server("manifest", manifest)
+        assert message.payload.protocol.conformance_level == 2
+        assert [external.predicate for external in message.payload.capabilities.external_predicates] == [
+            external["predicate"] for external in externals
+        ]
+
+    def test_the_printed_parts_of_a_tool_are_kept() -> None:
+        resource = PRINTED["S06 Context Resource Object"]
+        injection = {"instructions": "Look.", "skills": [], "context_resources": [resource]}
+        (tool,) = read(macro_tools=[{**TOOL, "context_injection": injection}]).macro_tools
+        assert as_json(tool.context_injection)["context_resources"] == [resource]
+
+    def test_the_printed_parts_of_a_result_are_kept() -> None:
+        parts = {"state_delta": PRINTED["S07 4.2"], "observability": PRINTED["S07 5.1"], "next": PRINTED["S07 6.3"]}
+        kept = as_json(from_server("invoke_response", {"result": {}, **parts}).payload)
+        for name, part in parts.items():
+            assert {member: kept[name][member] for member in part} == part, name
+
+    @pytest.mark.parametrize("name", [f"S09 4.{number}" for number in (1, 2, 3, 4)] if PRINTED else [])
+    def test_the_printed_details_of_errors_are_kept(name: str) -> None:
+        payload = {"code": "invalid_facts", "message": "m", "details": PRINTED[name], "recoverable": True}
+        assert from_server("error", payload).payload.details == PRINTED[name]
+
+    def test_the_printed_retractions_remove_what_they_say() -> None:
+        rows = [("spec-001", 2, "in_progress"), ("spec-001", 2, "done"), ("spec-001", 3, "done"), ("other", 2, "done")]
+        facts = [{"pred": "phase_status", "args": list(row)} for row in rows]
+        left = []
+        for nth in ("", " #2", " #3"):
+            state = WorkingState(facts)
+            state.apply({"retract": [PRINTED[f"S07 4.4{nth}"]]})
+            left.append(len(state.facts))
+        assert left == [3, 2, 1]
 
 
 @pytest.mark.req("EVAL-29", "COV-02")
 @pytest.mark.parametrize(
     "diagnostics",
-    [{"facts_evaluated": 3}, {"rule_coverage": {"total_rules": 2}}, {"rules_fired": -1}, "none", {"rule_coverage": 5}],
+    [
+        *({"facts_evaluated": 3}, {"rules_fired": -1}, "none"),
+        *({"rule_coverage": {"total_rules": 2}}, {"rule_coverage": 5}),
+        {"rule_coverage": {"dormant_details": [{"missing_predicates": []}]}},
+    ],
 )
 def test_an_answer_does_not_depend_on_diagnostics(diagnostics: Any) -> None:
     assert [tool.name for tool in read(macro_tools=[TOOL], diagnostics=diagnostics).macro_tools] == ["look"]

@@ -11,7 +11,6 @@ import pytest
 
 from manglecp.harness.canonical_v1 import digest_v1 as digest
 from manglecp.harness.witness import verify, witness_of
-from manglecp.issues import IssueMemory
 from tests.harness.evidence import ABSENT, classes, judged, turn
 
 HARNESS = Path(__file__).parents[2] / "src" / "manglecp" / "harness"
@@ -128,11 +127,6 @@ def test_the_room_is_pure() -> None:
         calls = {n.func.id for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
         assert not names & impure, path.name
         assert "open" not in calls, path.name
-
-
-@pytest.mark.req("SLICE-03")
-def test_issue_memory_takes_nothing_less_than_the_right() -> None:
-    assert IssueMemory.mutate.__annotations__["ready"] == "MutationReady"
 
 
 def test_a_search_is_kept_without_its_words() -> None:

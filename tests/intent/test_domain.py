@@ -265,6 +265,9 @@ def test_each_skill_is_gated_by_a_fact_of_the_request() -> None:
     assert told(gated + 'needs_skill("see", "care") :- seen(_).', "care", "more") == [orphan]
     assert told(gated + 'needs_skill("see", "care").', "care") == [constant]
     assert told(gated + 'needs_skill(T, "care") :- kind(T). kind("see").', "care") == [constant]
+    assert told(gated + 'instruction("see", 1, "Look.") :- seen(_).') == []
+    assert told(gated + 'instruction("see", 1, "Look.").') == ["no fact of a request decides about this instruction"]
+    assert told(gated + 'needs_resource("see", "a.txt", "", 5) :- seen(_).') == ["the resource has no relevance"]
 
 
 def test_references_that_may_be_right() -> None:

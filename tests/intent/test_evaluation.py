@@ -243,13 +243,20 @@ def test_dependencies_are_added_with_80_and_without_them_the_dependent_goes() ->
 
 @pytest.mark.req("EVAL-44")
 def test_scores_may_come_from_externals() -> None:
-    rules = RULES + 'relevant("see", N) :- intent(I), similar(I, N), N > 30.'
+    rules = (
+        RULES
+        + 'relevant("see", N) :- intent(I), similar(I, N), N > 30.'
+        + 'relevant("mixed", N) :- intent(I), similar(I, S), N = fn:div(fn:plus(fn:mult(70, 50), fn:mult(30, S)), 100).'
+        + 'macro("mixed", "Both."). macro_step("mixed", 1, "look").'
+    )
     external = ExternalDescription(predicate="similar", mode="+-", deterministic=False)
     known = Domain.load(
         pack(rules, schema=SCHEMA + _SIMILAR, externals=[external]),
         externals={"similar": External(lambda inputs: [(88 if inputs == ("observe",) else 20,)])},
     )
     assert Selected("see", 88, "flesh") in ask(known).selected
+    assert Selected("mixed", 61, "flesh") in ask(known).selected
+    assert [one.tool for one in ask(known, "repair").selected] == ["mend", "mixed"]  # 20 is not above 30
     assert ask(known).diagnostics().rules_fired == ask(known).result.explainer.coverage().count("fired")
 
 

@@ -63,6 +63,8 @@ def test_supporting_facts_are_the_clients_in_wire_form_and_only_those_that_contr
         {"pred": "seen", "args": ["red"]},
     )
     assert about("fetch", domain(RULES), facts=FACTS).supporting_facts == ()
+    of_server = domain(RULES + 'measured("cpu", 7).')
+    assert about("report", of_server, facts=[("seen", "red")]).supporting_facts == ({"pred": "seen", "args": ["red"]},)
 
 
 @pytest.mark.req("PROOF-04")

@@ -6,6 +6,7 @@ Left out are what no two servers share: ``macro_id``, ``eval_duration_ms`` and t
 from __future__ import annotations
 
 import json
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ import pytest
 
 from manglecp.intent.domain import Domain
 from manglecp.intent.identity import ANONYMOUS
+from manglecp.intent.manifest_builder import manifest
 from manglecp.intent.responder import answer_bytes
 from manglecp.pack import read_pack
-from manglecp.wire import read_eval_time
+from manglecp.wire import encode, read_eval_time, refused_arguments, schema_errors
+from manglecp.wire.messages import Auth, Endpoints
 from tests.client.test_printed_examples import PRINTED
 
 PACKS = Path(__file__).parent / "seed_packs"
@@ -115,3 +118,48 @@ if PRINTED:
         printed["safety"].pop("side_effects")
         for name in printed.keys() - {"macro_id"}:
             assert tool[name] == printed[name], name
+
+    def test_the_printed_manifest_is_that_of_its_pack() -> None:
+        domain = Domain.load(read_pack(PACKS / "browser"))
+        endpoints = Endpoints(intent_eval="/manglecp/evaluate", macro_invoke="/manglecp/invoke")
+        auth = Auth(required=True, schemes=("bearer",))
+        given = json.loads(encode(manifest(domain, endpoints=endpoints, auth=auth)))["payload"]
+        wanted = json.loads(json.dumps(PRINTED["S04 7"]["payload"]))
+        listed = {entry["predicate"]: entry for entry in given.pop("facts_profile")["predicates"]}
+        for entry in wanted.pop("facts_profile")["predicates"]:
+            assert entry.items() <= listed[entry["predicate"]].items()
+        intents = {entry["name"]: entry for entry in given.pop("intents")}
+        assert all(intents[entry["name"]] == entry for entry in wanted.pop("intents"))
+        assert wanted["auth"].pop("token_url") is None  # an absent address is a null one
+        assert wanted.pop("extensions") == {}
+        assert wanted["limits"].pop("max_compute_ms") >= given["limits"].pop("max_compute_ms")
+        for name, part in wanted.items():
+            sent = {member: given[name][member] for member in part} if isinstance(part, dict) else given[name]
+            assert sent == part, name
+
+    def test_the_printed_facts_by_name_and_by_position_are_one() -> None:
+        profile = Domain.load(read_pack(PACKS / "browser")).profile
+        assert len(profile.read([PRINTED["S03 2.4"], PRINTED["S03 2.4 #2"]], now=0)) == 1  # without duplicates
+
+    def test_the_printed_details_of_a_version_and_of_arguments_are_those_that_are_sent() -> None:
+        request = {**PRINTED["S05 Request"], "manglecp": PRINTED["S09 4.4"]["requested_version"]}
+        assert answer("browser", request)["payload"]["details"] == PRINTED["S09 4.4"]
+        schema = {
+            "type": "object",
+            "properties": {"phase_id": {"type": "string"}, "dry_run": {"type": "boolean"}},
+            "required": ["phase_id"],
+        }
+        details = refused_arguments(schema_errors({"dry_run": "yes"}, schema)).details
+        assert details is not None
+        assert details.keys() == PRINTED["S09 4.2"].keys()
+        by_path = sorted(PRINTED["S09 4.2"]["schema_errors"], key=itemgetter("path"))  # the draft prints another order
+        assert details["schema_errors"] == by_path
+
+    def test_the_details_of_a_budget_have_the_printed_members() -> None:
+        request = json.loads(json.dumps(PRINTED["S05 Request"]))
+        request["payload"]["constraints"] = {"max_facts_created": 1}
+        details, wanted = answer("browser", request)["payload"]["details"], PRINTED["S09 4.3"]
+        assert details.keys() == wanted.keys()
+        assert details["budget"].keys() == wanted["budget"].keys()
+        assert details["budget"]["unit"] == wanted["budget"]["unit"]
+        assert details["partial_results_available"] is wanted["partial_results_available"]

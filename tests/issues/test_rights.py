@@ -92,6 +92,7 @@ def test_nothing_but_a_right_will_do(memory: IssueMemory, bench: Workbench, acti
 
 
 @actions
+@pytest.mark.req("SLICE-03")
 def test_less_than_a_right_will_not_do(memory: IssueMemory, bench: Workbench, action: str) -> None:
     document = turn(action, SUBJECTS[action])
     evidence = document["evidence"]
@@ -108,6 +109,17 @@ def test_less_than_a_right_will_not_do(memory: IssueMemory, bench: Workbench, ac
             CHANGES[action](memory, state)
     assert unchanged(bench)
     CHANGES[action](memory, states[-1].authorize(evidence["mutation"]))
+
+
+@actions
+@pytest.mark.req("SLICE-03")
+@pytest.mark.parametrize("lost", ["toolResults", "toolUse"])
+def test_a_turn_whose_join_is_open_gives_no_right(action: str, lost: str) -> None:
+    document = turn(action, SUBJECTS[action], "issue://read-only")
+    document["evidence"][lost].pop()
+    with pytest.raises(TurnBlocked) as blocked:
+        replay_turn(document)
+    assert "tool.join_incomplete" in {finding.failure.name for finding in blocked.value.findings}
 
 
 @actions

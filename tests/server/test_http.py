@@ -117,6 +117,25 @@ async def test_the_states_of_a_server() -> None:
         assert (await post(h, "/invoke", invoke("b", "x", {})))[0] == 503
 
 
+@pytest.mark.req("TRANS-17", "ERR-11")
+async def test_a_credential_without_the_right_is_forbidden() -> None:
+    policy = 'intent_denied("Not for you.") :- intent("go"), client("ann").'
+    known = {"a": Identity("ann", frozenset(), "user"), "b": Identity("bob", frozenset(), "user")}
+    async with house(plain_pack(policy=policy), auth=Tokens(known)) as h:
+        status, told, _ = await post(h, "/evaluate", intent(), authorization="Bearer a")
+        assert (status, told["payload"]["code"], told["payload"]["recoverable"]) == (403, "auth_insufficient", False)
+        assert (await post(h, "/evaluate", intent(), authorization="Bearer b"))[0] == 200
+
+
+@pytest.mark.req("TRANS-20")
+async def test_rules_that_fail_are_an_error_of_the_server() -> None:
+    failing = 'late(X) :- intent("slow"), zero(Z), X = fn:div(1, Z). zero(0).'
+    async with house(plain_pack(RULES + failing)) as h:
+        status, told, _ = await post(h, "/evaluate", intent("a", "slow"))
+        assert (status, told["payload"]["code"]) == (500, "evaluation_failed")
+        assert (await post(h, "/evaluate", intent()))[0] == 200
+
+
 # --- the form of a request -------------------------------------------------------------------------------------------
 
 
