@@ -76,7 +76,7 @@ def test_with_conflicts_a_tool_that_a_prohibition_adds_had_lost_one_or_is_needed
     stricter = replace(case, rules=replace(case.rules, prohibitions=(*case.rules.prohibitions, more)))
     after = ask(stricter)
     added = tools(after) - tools(before)
-    lost = {str(row[0]) for row in before.lookup.all("gone", 1)}
+    lost = {str(row[0]) for row in before.lookup.all("kernel.gone", 1)}
     said = PackClaims.of(after)
     for tool in added:
         assert tool in lost or any(tool in said.closure([loser]) for loser in lost & tools(after))

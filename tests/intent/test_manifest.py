@@ -250,6 +250,7 @@ def test_extensions() -> None:
     found = sent(status="degraded", extensions={"x-degraded": "the index is being rebuilt"})["payload"]["extensions"]
     assert set(found) == {
         "x-approvals",
+        "x-decide",
         "x-why_not",
         "x-rule_coverage",
         "x-request_key",

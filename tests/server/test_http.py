@@ -54,6 +54,7 @@ async def test_the_manifest_says_where_to_ask() -> None:
             "intent_eval": "/evaluate",
             "macro_invoke": "/invoke",
             "x-approvals": "/approvals",
+            "x-decide": "/decide",
             "x-skills": "/skills",
         }
         status, told, _ = await post(h, ends["intent_eval"], intent("a"))

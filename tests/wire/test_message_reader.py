@@ -22,6 +22,7 @@ from manglecp.wire.messages import (
     Authenticate,
     Cancel,
     Constraints,
+    DecideRequest,
     ErrorMessage,
     IntentRequest,
     InvokeRequest,
@@ -38,10 +39,18 @@ MINIMAL: dict[str, dict[str, Any]] = {
     "invoke_request": {"macro_id": "m-1", "args": {}},
     "authenticate": {"scheme": "bearer", "token": "t"},
     "x-approval_request": {"operation": "list"},
+    "x-decide_request": {"tool": "t"},
     "x-skill_request": {},
     "cancel": {"request_id": "c-1"},
 }
-REQUESTS = ("intent_request", "invoke_request", "authenticate", "x-approval_request", "x-skill_request")
+REQUESTS = (
+    "intent_request",
+    "invoke_request",
+    "authenticate",
+    "x-approval_request",
+    "x-decide_request",
+    "x-skill_request",
+)
 
 
 def envelope(type_: str = "intent_request", **changes: Any) -> dict[str, Any]:
@@ -116,7 +125,7 @@ def test_an_unknown_type_that_was_meant_to_be_another() -> None:
     known = answer(envelope("ping"))["payload"]["details"]["suggestion"]
     assert known == (
         "Types sent in this direction: authenticate, cancel, intent_request, invoke_request, x-approval_request, "
-        "x-skill_request."
+        "x-decide_request, x-skill_request."
     )
 
 
@@ -185,12 +194,13 @@ def test_an_absurd_version_is_not_repeated_whole() -> None:
 
 
 @pytest.mark.req("WIRE-13", "WIRE-14")
-def test_the_registry_has_fourteen_types_each_with_its_direction() -> None:
+def test_the_registry_has_each_type_with_its_direction() -> None:
     base = {"intent_request", "invoke_request"}, {"manifest", "intent_response", "invoke_response", "progress", "error"}
     further = {"cancel", "authenticate"}, {"authenticate_response"}
-    own = {"x-approval_request", "x-skill_request"}, {"x-approval_response", "x-skill_response"}
-    assert set(CLIENT_TYPES) == base[0] | further[0] | own[0]
-    assert set(SERVER_TYPES) == base[1] | further[1] | own[1]
+    own = ({f"x-{name}_{kind}" for name in ("approval", "decide", "skill")} for kind in ("request", "response"))
+    of_clients, of_servers = own
+    assert set(CLIENT_TYPES) == base[0] | further[0] | of_clients
+    assert set(SERVER_TYPES) == base[1] | further[1] | of_servers
 
 
 @pytest.mark.req("WIRE-13", "WIRE-14")
@@ -202,6 +212,7 @@ def test_the_registry_has_fourteen_types_each_with_its_direction() -> None:
         ("cancel", Cancel),
         ("authenticate", Authenticate),
         ("x-approval_request", ApprovalMessage),
+        ("x-decide_request", DecideRequest),
         ("x-skill_request", SkillMessage),
     ],
 )

@@ -694,7 +694,7 @@ class DecideResult(Part, frozen=True, kw_only=True):
     verdict: Literal["allow", "ask", "deny"]
     reasons: tuple[str, ...] = ()
     """Why it is `ask` or `deny`, as far as policy makes reasons public."""
-    decided_at: Instant
+    decided_at: str
 
 
 class DecideResponse(Message, frozen=True, kw_only=True, tag="x-decide_response"):
