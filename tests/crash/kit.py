@@ -5,6 +5,7 @@ What must hold is asked of the journal, the ledger and the book of effects, neve
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -121,6 +122,7 @@ class Site:
         assert self._source.stdout is not None
         assert self._source.stdout.readline(), (folder / "errors").read_text()
         self._lock = threading.Lock()
+        self._reviving = threading.Lock()
         self._told: dict[str, Queue[dict[str, Any]]] = {}
         self._inboxes: dict[str, Any] = {}
         self._numbers = iter(range(1_000_000))
@@ -166,21 +168,40 @@ class Site:
 
     def worker(self, name: str) -> None:
         """Somebody who takes over; ready when this returns."""
-        inbox = self.book / f"{name}.inbox"
+        inbox, before = self.book / f"{name}.inbox", len(self.said("answers", name))
         os.mkfifo(inbox)
         self.start(name, "worker", name=name, inbox=str(inbox))
-        until(lambda: self.said("answers", name) or None, f"worker {name}")
+        until(lambda: self.said("answers", name)[before:] or None, f"worker {name}")
         self._inboxes[name] = inbox.open("wb", buffering=0)
+
+    def _revive(self, name: str, inbox: Any) -> None:
+        """Start a worker again that was killed. Rarely one is, together with a host; its runs must survive that too."""
+        with self._reviving:
+            if self._inboxes[name] is inbox:
+                status = self.status(name)
+                assert os.WIFSIGNALED(status), (
+                    f"{name} ended with {status}: see errors"
+                )
+                inbox.close()
+                (self.book / f"{name}.inbox").unlink()
+                self.worker(name)
 
     def ask(self, worker: str, case: str, tool: str) -> dict[str, Any]:
         """What this worker answers to the invocation under the key of the case."""
         before = len(self.said("answers", case))
-        with self._lock:
-            self._inboxes[worker].write(json.dumps({"case": case, "tool": tool}).encode() + b"\n")
-        return until(
-            lambda: next(iter(one for one in self.said("answers", case)[before:] if one["by"] == worker), None),
-            f"the answer to {case}",
-        )
+
+        def found() -> dict[str, Any] | None:
+            answers = (one for one in self.said("answers", case)[before:] if one["by"] == worker)
+            is_gone = self._inboxes[worker] is not inbox or not self._told[worker].empty()
+            return next(answers, {} if is_gone else None)
+
+        while True:
+            inbox = self._inboxes[worker]
+            with self._lock, contextlib.suppress(BrokenPipeError):
+                inbox.write(json.dumps({"case": case, "tool": tool}).encode() + b"\n")
+            if answer := until(found, f"the answer to {case}"):
+                return answer
+            self._revive(worker, inbox)
 
     def victim(self, case: Case) -> int:
         case.name = f"c{next(self._numbers)}"
