@@ -179,9 +179,7 @@ class Site:
         with self._reviving:
             if self._inboxes[name] is inbox:
                 status = self.status(name)
-                assert os.WIFSIGNALED(status), (
-                    f"{name} ended with {status}: see errors"
-                )
+                assert os.WIFSIGNALED(status), f"{name} ended with {status}: see errors"
                 inbox.close()
                 (self.book / f"{name}.inbox").unlink()
                 self.worker(name)
