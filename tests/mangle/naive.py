@@ -10,7 +10,7 @@ from manglecp.mangle.engine.views import FactTuple
 from manglecp.mangle.errors import EvalError
 from manglecp.mangle.externals import ExternalCalls, Externals
 from manglecp.mangle.facts import Fact, TimedArgs
-from manglecp.mangle.model import Index, Limits, Origin, Relation, program_facts, violations
+from manglecp.mangle.model import Index, Limits, Origin, Relation, Statistics, program_facts, violations
 from manglecp.mangle.naive import NaiveEvaluation
 from manglecp.mangle.program import Program, Rule
 from manglecp.mangle.result import Result
@@ -21,7 +21,18 @@ def evaluate(program: Program, *, now: int, limits: Limits | None = None, extern
     """Evaluate the program at the instant ``now`` (nanoseconds since 1970)."""
     evaluation = _WholeProgram(program, now, limits or Limits(), externals)
     evaluation.run()
-    return Result(NaiveModel(evaluation), evaluation.statistics)
+    return NaiveResult(NaiveModel(evaluation), evaluation.statistics)
+
+
+class NaiveResult(Result):
+    def __init__(self, model: BareModel, statistics: Statistics) -> None:
+        self.model = model
+        self.program = model.program
+        self.now = model.now
+        self.statistics = statistics
+
+    def rows(self, key: Key) -> list[FactTuple]:
+        return [args if at is None else (*args, *at) for args, at in self.relations.get(key, ())]
 
 
 class _WholeProgram(NaiveEvaluation):
@@ -53,9 +64,6 @@ class BareModel(EvaluatedModel):
 
     def index(self, key: Key, positions: tuple[int, ...], *, raw: bool = False) -> Index | None:  # noqa: ARG002
         return None
-
-    def rows(self, key: Key) -> list[FactTuple]:
-        return [args if at is None else (*args, *at) for args, at in self.relations.get(key, ())]
 
     def rules_fired(self) -> tuple[int, list[Rule]]:
         return 0, [*self.program.rules]

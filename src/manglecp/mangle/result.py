@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.source import Source, Span
@@ -14,15 +14,16 @@ from manglecp.mangle.declarations import Predicate
 from manglecp.mangle.errors import AnalysisError, EvalError, ValueFault
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.matching import Matcher
-from manglecp.mangle.model import Facts, Relation, Statistics
+from manglecp.mangle.model import Facts, Relation
 from manglecp.mangle.parser import parse_premise
 from manglecp.mangle.printer import fact_text
-from manglecp.mangle.program import Program, Rule
+from manglecp.mangle.program import Rule
 from manglecp.mangle.syntax import Annotation, Atom, Clause, Key, Literal, TimeBound, Variable
-from manglecp.mangle.values import Value
+from manglecp.mangle.values import Value, order_key
 
 if TYPE_CHECKING:
-    from manglecp.mangle.engine.model import EvaluatedModel, Finder
+    from manglecp.mangle.engine.evaluation import Evaluation
+    from manglecp.mangle.engine.model import EvaluatedModel
     from manglecp.mangle.engine.views import FactTuple
     from manglecp.mangle.explain import Explainer
     from manglecp.mangle.explain.expiry import Expiry
@@ -31,21 +32,21 @@ if TYPE_CHECKING:
 class Result:
     """The least model of an evaluation. Explanations are computed on demand."""
 
-    def __init__(self, model: EvaluatedModel, statistics: Statistics) -> None:
-        self.model = model
-        self.statistics = statistics
+    def __init__(self, evaluation: Evaluation) -> None:
+        self.program = evaluation.compiled.program
+        self.now = evaluation.now
+        self.statistics = evaluation.statistics
+        self._evaluation = evaluation
 
-    @property
-    def program(self) -> Program:
-        return self.model.program
+    @cached_property
+    def model(self) -> EvaluatedModel:
+        from manglecp.mangle.engine.model import EvaluatedModel  # few results are ever explained
+
+        return EvaluatedModel(self._evaluation)
 
     @property
     def relations(self) -> Mapping[Key, Facts]:
         return self.model.relations
-
-    @property
-    def now(self) -> int:
-        return self.model.now
 
     def facts(self, predicate: str | None = None) -> list[str]:
         """Return every fact, given and derived, in canonical text, sorted; or those of one ``predicate``."""
@@ -72,20 +73,39 @@ class Result:
         return sorted(fact_text(literal.atom.predicate, args, interval) for args, interval in matching)
 
     def rows(self, key: Key) -> list[FactTuple]:
-        """Return all facts of a predicate, unordered; temporal ones end with their two instants."""
-        return self.model.rows(key)
+        """Return all facts of a predicate, in the order of their values; temporal ones end with their two instants."""
+        number = self._evaluation.compiled.ids.get(key)
+        return [] if number is None else _in_order(list(self._evaluation.views[number]))
 
     def find(self, key: Key, value: Value, column: int = 0) -> list[FactTuple]:
         """Return the facts of a predicate with this value in this column, in the form of :meth:`rows`."""
-        return self.model.finder(column)(key, value)
+        evaluation = self._evaluation
+        number = evaluation.compiled.ids.get(key)
+        return [] if number is None else _in_order(evaluation.views[number].matching((column,), value))
 
-    def finder(self, column: int = 0) -> Finder:
-        """Return :meth:`find` for one column; faster for callers in a loop."""
-        return self.model.finder(column)
+    def select(self, first: Value, about: Iterable[Key], whole: Iterable[Key] = ()) -> dict[str, list[FactTuple]]:
+        """Return facts by the name of their predicate, in the form of :meth:`rows`; predicates without are left out.
+
+        Of the predicates ``about``, these are the facts with this first argument; of those in ``whole``, all facts. The
+        program has all these predicates.
+        """
+        ids, views = self._evaluation.compiled.ids, self._evaluation.views
+        selection: dict[str, list[FactTuple]] = {}
+        for key in about:
+            view = views[ids[key]]
+            if (view.facts or view.base.facts) and (found := view.matching(_FIRST, first)):
+                selection[key[0]] = found if len(found) == 1 else _in_order(found)
+        for key in whole:
+            view = views[ids[key]]
+            if view.facts or view.base.facts:
+                selection[key[0]] = _in_order(list(view))
+        return selection
 
     def changed(self, keys: Iterable[Key]) -> tuple[Key, ...]:
         """Return those of ``keys`` whose facts differ from the base."""
-        return self.model.changed(keys)
+        evaluation = self._evaluation
+        ids, layers, before = evaluation.compiled.ids, evaluation.layers, evaluation.base.layers
+        return tuple([key for key in keys if layers[ids[key]] != before[ids[key]]])
 
     def rules_fired(self) -> int:
         """Return the number of rules that derive at least one fact."""
@@ -109,15 +129,29 @@ class Result:
         """
         return self._expiry.of(fact)
 
-    def may_expire(self, key: Key, first: Value) -> bool:
-        """Return whether time can falsify a fact of this predicate with this first argument, from the rules alone."""
-        return self._expiry.expiry_rules.can_expire(key, first)
+    def expiring(self, key: Key) -> frozenset[Value] | None:
+        """Return the first arguments of the facts of a predicate that time can falsify; None if it may be any.
+
+        This follows from the rules alone.
+        """
+        return self._expiry.expiry_rules.expiring(key)
 
     @cached_property
     def explainer(self) -> Explainer:
         from manglecp.mangle.explain import Explainer  # few results are ever explained
 
         return Explainer(self.model)
+
+
+_FIRST: Final = (0,)
+
+
+def _in_order(rows: list[FactTuple]) -> list[FactTuple]:
+    return sorted(rows, key=_row_order) if len(rows) > 1 else rows
+
+
+def _row_order(row: FactTuple) -> list[object]:
+    return [order_key(value) for value in row]
 
 
 def read_query(text: str, predicates: Mapping[Key, Predicate]) -> Literal:

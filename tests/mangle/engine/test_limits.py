@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from manglecp.mangle.engine import evaluate
-from manglecp.mangle.engine.watch import Watchdog, watchdog
+from manglecp.mangle.engine.evaluation import Watchdog, watchdog
 from manglecp.mangle.errors import LimitError
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.model import Limits

@@ -7,10 +7,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from manglecp.mangle.engine.compiled import CompiledProgram
-from manglecp.mangle.engine.evaluation import Evaluation, Layer
+from manglecp.mangle.engine.evaluation import Evaluation
 from manglecp.mangle.engine.interpreter import check_constraints
-from manglecp.mangle.engine.model import EvaluatedModel
-from manglecp.mangle.engine.views import FactTuple
+from manglecp.mangle.engine.views import FactTuple, Layer
 from manglecp.mangle.externals import Externals, check_names
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.model import Limits, evaluate_given
@@ -119,5 +118,6 @@ def _add_program_facts(
 
 def _run(evaluation: Evaluation, given: dict[int, set[FactTuple]]) -> Result:
     evaluation.run(given)
-    check_constraints(evaluation)
-    return Result(EvaluatedModel(evaluation), evaluation.statistics)
+    if evaluation.compiled.constrained:
+        check_constraints(evaluation)
+    return Result(evaluation)

@@ -208,7 +208,7 @@ class Generator(Code):
     _: KW_ONLY
     delta: int | None = None  # position of the premise that reads the delta
     recursive: bool = False  # whether the head collects new facts in rounds
-    grouped: frozenset[syntax.Key] = frozenset()  # predicates that are stored as a GroupedView
+    grouped: Collection[syntax.Key] = ()  # predicates that are stored as a GroupedView
     ending: Ending = "head"
     preset: tuple[str, ...] = ()  # variables whose values the caller passes in the tuple ``known``
     collected: tuple[str, ...] = ()  # variables of the ending ``variables``

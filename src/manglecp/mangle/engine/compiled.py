@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from operator import itemgetter
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.suggestions import closest_match
 from manglecp.mangle import printer
 from manglecp.mangle.declarations import FactAcceptor, Predicate, is_text
-from manglecp.mangle.engine.codegen import CompiledFunction, Generator, NotCompiled
+from manglecp.mangle.engine.codegen import CompiledFunction, Generator
 from manglecp.mangle.engine.maintenance import MaintainedRule, maintainable
 from manglecp.mangle.engine.plan import RuleSteps, relation_premises, split_rule
 from manglecp.mangle.engine.views import FactTuple, GroupedView, View
@@ -120,6 +121,7 @@ class CompiledRule:
     steps: RuleSteps
     aggregation: Aggregation | None
     name: str
+    counts_facts: bool  # see RuleSteps.counts_facts
     scans: tuple[int, ...]  # predicates of its positive premises
     reads: tuple[int, ...]  # predicates of all its premises
     is_only: bool  # no other rule has its head
@@ -154,6 +156,22 @@ class RuleFunction:
 Functions: TypeAlias = tuple[RuleFunction, ...]
 
 
+class Method(NamedTuple):
+    """How a component is evaluated, for inputs with facts in certain layers."""
+
+    mode: Literal["keep", "full", "insert", "again"]
+    """Keep the facts; apply all rules to all facts; apply them to what the overlay adds; maintain or reevaluate."""
+    functions: Functions = ()
+    in_rounds: bool = False
+    """Whether the functions collect new facts, which may lead to further ones."""
+    is_grouped: bool = False
+    """Whether the heads are stored as GroupedViews."""
+
+
+KEEP: Final = Method("keep")
+AGAIN: Final = Method("again")
+
+
 @dataclass(eq=False)
 class CompiledComponent:
     component: Component
@@ -168,8 +186,29 @@ class CompiledComponent:
     outside: tuple[int, ...]  # predicates that it reads and does not define
     temporal: tuple[int, ...]  # temporal heads
     merged: tuple[int, ...]  # heads with a merge
+    layers_of: Callable[[Sequence[str]], Any]  # the layers of its inputs, from those of all predicates
     maintained: tuple[MaintainedRule, ...] | str | None = None  # see maintainable(), memoised
-    variants: dict[tuple[object, ...], Functions] = field(default_factory=dict)  # see CompiledProgram.functions
+    methods: dict[tuple[bool, Any], Method] = field(default_factory=dict)  # see Evaluation._choose
+    delta_functions: dict[tuple[bool, Any], Functions] = field(default_factory=dict)  # see CompiledProgram.deltas
+
+    def functions(self) -> Iterator[RuleFunction]:
+        """Yield all functions that were generated."""
+        for functions in (*(method.functions for method in self.methods.values()), *self.delta_functions.values()):
+            yield from functions
+
+    def is_empty_in(self, layers: Sequence[str]) -> bool:
+        """Return whether a base with these layers has no facts of the component, and every rule an empty premise."""
+        return not any(layers[i] for i in self.heads) and all(
+            not all(layers[i] for i in rule.scans) for rule in self.rules
+        )
+
+    def recurs(self, layers: Sequence[str]) -> bool:
+        """Return whether facts of the component may lead to further ones, with facts in these layers."""
+        return self.recursive and any(
+            rule.steps.barriers or all(layers[i] or i in self.heads for i in rule.scans)
+            for rule in self.rules
+            if any(i in self.heads for i in rule.scans)
+        )
 
 
 class CompiledProgram:
@@ -189,6 +228,7 @@ class CompiledProgram:
             key for key in self.keys if program.predicates[key].fundeps or program.predicates[key].inclusion
         ]
         self.ruled = frozenset(self.ids[key] for component in program.components for key in component.predicates)
+        self.merged = frozenset(self.ids[key] for key in self.keys if program.predicates[key].merge is not None)
         self.built = {self.ids[key]: columns for key, columns in built_columns(program.rules).items()}
         self.volatile_facts = tuple(f for f in program.facts if self.is_volatile_fact(f))
         self.volatile: set[int] = {self.ids[f.key] for f in self.volatile_facts}
@@ -225,6 +265,7 @@ class CompiledProgram:
         if volatile:
             self.volatile |= set(heads)
         rule_counts = Counter(rule.head.key for rule in rules)
+        inputs = tuple(sorted({*heads, *positive, *strict}))
         can_group = component.recursive and not reason and all(map(self._can_group, component.predicates))
         return CompiledComponent(
             component,
@@ -235,10 +276,11 @@ class CompiledProgram:
             rules=() if reason else tuple(self._rule(number, n, rule, rule_counts) for n, rule in enumerate(rules)),
             interpreted=reason,
             grouped=frozenset(component.predicates if can_group else ()),
-            inputs=tuple(sorted({*heads, *positive, *strict})),
+            inputs=inputs,
             outside=tuple(sorted((positive | strict) - set(heads))),
             temporal=tuple(i for i in heads if self.temporal[i]),
             merged=tuple(self.ids[key] for key in merges),
+            layers_of=itemgetter(*inputs),
         )
 
     def _rule(self, component: int, number: int, rule: Rule, rule_counts: Counter[Key]) -> CompiledRule:
@@ -248,7 +290,7 @@ class CompiledProgram:
         scans = tuple(self.ids[scan.literal.atom.key] for scan in steps.scans())
         reads = tuple(sorted({self.ids[premise.atom.key] for premise in relation_premises(rule)}))
         name, is_only = f"rule_{component}_{number}", rule_counts[rule.head.key] == 1
-        return CompiledRule(head, steps, aggregation, name, scans, reads, is_only)
+        return CompiledRule(head, steps, aggregation, name, steps.counts_facts, scans, reads, is_only)
 
     def _can_group(self, key: Key) -> bool:
         i = self.ids[key]
@@ -268,28 +310,31 @@ class CompiledProgram:
                     return f"{predicate.name} is {'deferred' if predicate.deferred else 'external'}"
         return None
 
-    def functions(self, component: CompiledComponent, views: Sequence[View], mode: str) -> Functions:
-        """Return the functions for the layers that hold facts.
+    def deltas(self, component: CompiledComponent, views: Sequence[View]) -> Functions:
+        """Return the functions that apply rules to the delta of the component's own predicates, memoised.
 
-        ``mode`` is ``full`` (apply every rule to all facts), ``delta`` (only to the delta of the component's own
-        predicates) or ``insert`` (only to what the overlay adds).
+        Raises NotCompiled.
         """
-        grouped = component.grouped if isinstance(views[component.heads[0]], GroupedView) else frozenset()
-        variant = (mode, bool(grouped), *[views[i].layers for i in component.inputs])
-        functions = component.variants.get(variant)
-        if functions is None:
-            try:
-                functions = tuple(self._generate(component, views, mode, grouped))
-            except NotCompiled as reason:
-                component.interpreted = str(reason)
-                functions = ()
-            component.variants[variant] = functions
-        return functions
+        grouped = component.grouped if isinstance(views[component.heads[0]], GroupedView) else ()
+        variant = bool(grouped), tuple([views[i].layers for i in component.inputs])
+        if variant not in component.delta_functions:
+            component.delta_functions[variant] = self.generate(component, views, "delta", True, grouped)
+        return component.delta_functions[variant]
 
-    def _generate(
-        self, component: CompiledComponent, views: Sequence[View], mode: str, grouped: frozenset[Key]
-    ) -> Iterator[RuleFunction]:
-        growing = set(component.component.predicates) if component.recursive or mode == "insert" else set()
+    def generate(
+        self,
+        component: CompiledComponent,
+        views: Sequence[View],
+        mode: Literal["full", "insert", "delta"],
+        recurs: bool,
+        grouped: Collection[Key] = (),
+    ) -> Functions:
+        """Return functions for the layers that hold facts, of the rules that may derive something. Raises NotCompiled.
+
+        They apply rules to all facts (``full``), or to the delta of what the overlay adds (``insert``) or of the
+        component's own predicates. ``recurs``: the heads collect new facts in rounds.
+        """
+        functions: list[RuleFunction] = []
         for rule in component.rules:
             deltas: list[tuple[int | None, int | None]] = [(None, None)]  # premise that reads the delta, its predicate
             if mode != "full":
@@ -304,16 +349,17 @@ class CompiledProgram:
                     views,
                     rule.steps,
                     # In the first round only given facts of the component exist, so its relations are small.
-                    growing=() if mode == "full" else growing,
+                    growing=() if mode == "full" else component.component.predicates,
                     delta=delta,
-                    recursive=bool(growing),
+                    recursive=recurs,
                     grouped=grouped,
                     ending="row" if rule.aggregation is not None else "head",
                     built=self.built.get(rule.head, ()),
                     name=rule.name if delta is None else f"{rule.name}_{mode}_{delta}",
                 ).compile()
                 if function is not None:
-                    yield RuleFunction(rule, source, function)
+                    functions.append(RuleFunction(rule, source, function))
+        return tuple(functions)
 
 
 def _has_now(bounds: Iterable[TimeBound]) -> bool:
@@ -345,7 +391,7 @@ def _plan_lines(compiled: CompiledProgram, component: CompiledComponent) -> Iter
     yield f"# {names}: {'; '.join(_traits(compiled, component))}"
     for rule in component.rules:
         yield f"#   {rule.name}: {printer.clause(rule.steps.rule.clause)}"
-    yield from dict.fromkeys(f.compiled.source for functions in component.variants.values() for f in functions)
+    yield from dict.fromkeys(function.compiled.source for function in component.functions())
     yield ""
 
 

@@ -11,42 +11,32 @@ keep the difference to the base.
 
 from __future__ import annotations
 
+import itertools
+import os
+import threading
+import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
-from manglecp.mangle.engine.compiled import CompiledComponent, CompiledProgram, CompiledRule, Functions, RuleFunction
+from manglecp.mangle.engine.codegen import NotCompiled
+from manglecp.mangle.engine.compiled import (
+    AGAIN,
+    KEEP,
+    CompiledComponent,
+    CompiledProgram,
+    CompiledRule,
+    Functions,
+    Method,
+    RuleFunction,
+)
 from manglecp.mangle.engine.interpreter import interpret
 from manglecp.mangle.engine.maintenance import maintain
-from manglecp.mangle.engine.views import NOTHING, FactTuple, Frozen, GroupedView, View
-from manglecp.mangle.engine.watch import watchdog
+from manglecp.mangle.engine.views import NOTHING, FactTuple, Frozen, GroupedView, Layer, View
 from manglecp.mangle.errors import LimitError, ValueFault
 from manglecp.mangle.externals import ExternalCalls, Externals
 from manglecp.mangle.facts import Interval, coalesce
 from manglecp.mangle.model import MAX_SKIPPED, Limits, Statistics, check_intervals
 from manglecp.mangle.values import Value, part_size
-
-
-class Layer:
-    """The relations of an evaluated base, by predicate number."""
-
-    def __init__(self, compiled: CompiledProgram) -> None:
-        count = len(compiled.keys)
-        self.facts: list[Frozen] = [NOTHING] * count  # as read: temporal facts coalesced
-        self.raw: dict[int, Frozen] = {}  # temporal facts as given and derived
-        self.given: list[set[FactTuple] | frozenset[FactTuple]] = [frozenset()] * count  # as passed in
-        self.done: frozenset[CompiledComponent] = frozenset()  # the evaluated components
-        self.derived_count = 0  # facts that follow from the given ones
-        self.fired: dict[CompiledRule, bool] = {}  # whether a rule has an instance, memoised
-        self.head_counts: dict[int, int] = {}  # number of derived facts by rule id, memoised
-        self.given_count = 0  # of facts
-        self.empty_in_base: dict[CompiledComponent, bool] = {}  # memoises Evaluation._is_empty_in_base
-        self.views: list[View] = []  # of the facts without changes, shared by evaluations; see share_views
-
-    def share_views(self) -> list[View]:
-        """Return a view of each predicate's facts. Its overlay is immutable: an evaluation replaces it to add facts."""
-        if not self.views:  # two threads may both make them; they make the same
-            self.views = [View(facts, shared=True) for facts in self.facts]
-        return self.views.copy()
 
 
 class Evaluation:
@@ -67,9 +57,11 @@ class Evaluation:
         self.now = now
         self.limits = limits
         self.volatile = volatile  # False while a base is made: rules that depend on the time are left out
-        self.views = base.share_views()
+        self.views = base.views.copy()
+        self.layers = base.layers.copy()  # of the views; see View.layers
         self.raw: dict[int, View] = {}  # uncoalesced, of temporal predicates
         self.given: dict[int, set[FactTuple]] = {}
+        self.given_growth: dict[int, int] = {}  # how many more facts are given than in the base
         self.removed_given: dict[int, set[FactTuple]] = {}
         self.derived_count = 0  # of facts, with those of the base
         self.skipped_count = 0  # derivations whose interval ends before it starts
@@ -115,10 +107,9 @@ class Evaluation:
             raise self.stopped
 
     def _run(self, added: Mapping[int, set[FactTuple]], removed: Mapping[int, set[FactTuple]] | None) -> None:
-        for i in {*added, *(removed or ())}:
-            self._change_given(i, added.get(i, set()), (removed or {}).get(i, set()))
-        new = sum(len(facts - self.base.given[i]) for i, facts in self.given.items())
-        self.statistics.given = self.base.given_count + new - sum(map(len, self.removed_given.values()))
+        for i in added if removed is None else {*added, *removed}:
+            self._change_given(i, added.get(i, set()), removed.get(i, set()) if removed else set())
+        self.statistics.given = self.base.given_count + sum(self.given_growth.values())
         for component in self.compiled.components:
             if self.volatile or not component.volatile:
                 self._evaluate_component(component)
@@ -129,23 +120,23 @@ class Evaluation:
         self.statistics.skipped_inverted = min(self.skipped_count, MAX_SKIPPED)
 
     def _change_given(self, i: int, added: set[FactTuple], removed: set[FactTuple]) -> None:
-        removed = (removed & self.base.given[i]) - added
+        given_before = self.base.given[i]
+        removed = (removed & given_before) - added
         self.given[i] = added
+        self.given_growth[i] = len(added - given_before) - len(removed)
         if removed:
             self.removed_given[i] = removed
-        view = self._raw_view(i)
-        view.replace(added - view.base.facts)
+        is_temporal = self.compiled.temporal[i]
+        base = self.base.raw.get(i, NOTHING) if is_temporal else self.base.facts[i]
+        view = (self.raw if is_temporal else self.views)[i] = View(base, added - base.facts)
         if i not in self.compiled.ruled:  # otherwise its component does this
             view.removed = removed
-            if self.compiled.temporal[i]:
-                self._coalesce(i)
+        self.layers[i] = view.layers
+        if is_temporal and i not in self.compiled.ruled:
+            self._coalesce(i)
 
     def _raw_view(self, i: int) -> View:
-        """Return the view that facts are added to: uncoalesced for a temporal predicate."""
-        if not self.compiled.temporal[i]:
-            if self.views[i].shared:
-                self.views[i] = View(self.base.facts[i])
-            return self.views[i]
+        """Return the view of a temporal predicate that facts are added to: uncoalesced."""
         if i not in self.raw:
             self.raw[i] = View(self.base.raw.get(i, NOTHING))
         return self.raw[i]
@@ -154,92 +145,101 @@ class Evaluation:
         """Keep only the given facts of a volatile predicate in a base."""
         for i in component.heads:
             if i in self.removed_given:
-                self._raw_view(i).removed = self.removed_given[i]
+                view = self._raw_view(i) if self.compiled.temporal[i] else self.views[i]
+                view.removed = self.removed_given[i]
             if i in self.raw:
                 self._coalesce(i)
 
     def _evaluate_component(self, component: CompiledComponent) -> None:
-        views = self.views
         self.current = component
-        if component in self.base.done:
-            has_removed = False
-            has_given = False
-            for i in component.heads:
-                has_given = has_given or i in self.given
-                has_removed = has_removed or i in self.removed_given
-            has_changed = has_shrunk = False  # one of the inputs
-            for i in component.outside:
-                view = views[i]
-                if view.removed:
-                    has_changed = has_shrunk = True
-                elif view.changed:
-                    has_changed = True
-            if not (has_changed or has_given or has_removed):
-                self._count_facts(component)
-                return
-            if self._is_empty_in_base(component):
-                run = self._evaluate_full
-            elif has_shrunk or has_removed or component.interpreted or any(views[i].changed for i in component.strict):
-                run = None  # the component may lose facts
-            else:
-                run = self._insert
+        is_done = component in self.base.done
+        if self.removed_given and not self.removed_given.keys().isdisjoint(component.heads):
+            method: Method | None = AGAIN
         else:
-            run = self._evaluate_full
-        for i in component.heads:
-            if views[i].shared:
-                views[i] = View(self.base.facts[i])
-        if run is None:
-            if component.interpreted or not maintain(self, component):
+            method = component.methods.get((is_done, component.layers_of(self.layers)))
+        if method is not KEEP:
+            for i in component.temporal:  # its rules read and derive uncoalesced facts
+                self.views[i] = self._raw_view(i)
+            try:
+                self._derive(component, method or self._choose(component, is_done))
+            except NotCompiled as reason:
+                component.interpreted = str(reason)
+                component.methods.clear()
                 self._reevaluate(component)
-        elif component.temporal:
-            self._with_raw(component, run)
-        else:
-            run(component)
+            except ValueFault as fault:
+                self._raise_located(component, fault)
+            for i in component.temporal:
+                self.raw[i] = self.views[i]
+                self._coalesce(i)
+            for i in component.heads:
+                self.layers[i] = self.views[i].layers
         self._count_facts(component)
 
-    def _is_empty_in_base(self, component: CompiledComponent) -> bool:
-        """Return whether the base has no facts of the component, and every rule has a premise without facts there."""
-        is_empty = self.base.empty_in_base.get(component)
-        if is_empty is None:  # two threads may both compute it, with the same result
-            facts = self.base.facts
-            is_empty = not any(facts[i].facts for i in component.heads) and all(
-                any(not facts[i].facts for i in rule.scans) for rule in component.rules
-            )
-            self.base.empty_in_base[component] = is_empty
-        return is_empty
+    def _derive(self, component: CompiledComponent, method: Method) -> None:
+        mode, functions, in_rounds, is_grouped = method
+        views, shared, facts_of_base = self.views, self.base.views, self.base.facts
+        if mode == "keep":
+            return
+        if mode == "again":
+            if component.interpreted or not maintain(self, component):
+                self._reevaluate(component)
+            return
+        for i in component.heads:
+            if views[i] is shared[i]:
+                views[i] = View(facts_of_base[i])
+            if is_grouped:
+                views[i] = GroupedView(views[i])
+        if mode == "insert":
+            for i in component.inputs:
+                views[i].delta = views[i].facts
+        if component.interpreted:
+            interpret(self, component)
+        elif in_rounds:
+            self._fixpoint(component, functions)
+        else:
+            self._apply(functions)
 
-    def _with_raw(
-        self, component: CompiledComponent, run: Callable[[CompiledComponent], None], *, coalesce_after: bool = True
-    ) -> None:
-        """Let a component read and derive uncoalesced temporal facts, and coalesce them afterwards."""
-        coalesced_views = {i: self.views[i] for i in component.temporal}
-        for i in component.temporal:
-            self.views[i] = self._raw_view(i)
-        run(component)
-        for i in component.temporal:
-            self.raw[i] = self.views[i]
-            self.views[i] = coalesced_views[i]
-            if coalesce_after:
-                self._coalesce(i)
+    def _choose(self, component: CompiledComponent, is_done: bool) -> Method:
+        """Return how to evaluate a component; it depends on the layers of its inputs only, and is memoised."""
+        views, generate = self.views, self.compiled.generate
+        method = KEEP
+        if is_done and not any(views[i].changed for i in component.inputs):
+            pass
+        elif not is_done or component.is_empty_in(self.base.layers):
+            recurs = component.recurs(self.layers)
+            is_grouped = recurs and bool(component.grouped) and not any(views[i].base.facts for i in component.heads)
+            if component.interpreted:
+                method = Method("full")
+            elif functions := generate(component, views, "full", recurs, component.grouped if is_grouped else ()):
+                method = Method("full", functions, recurs, is_grouped)
+            elif component.temporal:
+                method = Method("full")
+        elif (
+            any(views[i].removed for i in component.outside)
+            or component.interpreted
+            or any(views[i].changed for i in component.strict)
+        ):
+            method = AGAIN  # it may lose facts
+        else:
+            method = Method("insert", generate(component, views, "insert", True), True)
+        return component.methods.setdefault((is_done, component.layers_of(self.layers)), method)
 
     def _count_facts(self, component: CompiledComponent) -> None:
-        base_given, added_given, removed, built = self.base.given, self.given, self.removed_given, self.compiled.built
-        temporal, merged = component.temporal, component.merged
+        built, shared = self.compiled.built, self.base.views
         for i in component.heads:
-            view = self._raw_view(i) if temporal and i in temporal else self.views[i]
-            if i in built:
+            self.derived_count += self.base.derived_counts[i]
+            view = self._raw_view(i) if i in component.temporal else self.views[i]
+            if view is not shared[i]:
+                if i in component.merged:  # a merge may drop given facts
+                    self.derived_count += len(set(view) - self.all_given(i)) - self.base.derived_counts[i]
+                else:
+                    self.derived_count += view.overlay_size() - len(view.removed)
+                    if i in self.given_growth:
+                        self.derived_count -= self.given_growth[i]
+                if view.skipped:
+                    self.skipped_count += len(view.skipped)
+            if i in built and len(view):
                 self.part_count += view.part_count(built[i])
-            if merged and i in merged:
-                self.derived_count += len(set(view) - self.all_given(i))  # a merge may drop given facts
-                continue
-            given_count = len(base_given[i])
-            if i in added_given:
-                given_count += len(added_given[i] - base_given[i])
-            if i in removed:
-                given_count -= len(removed[i])
-            self.derived_count += len(view.base.facts) - len(view.removed) + view.overlay_size() - given_count
-            if view.skipped:
-                self.skipped_count += len(view.skipped)
         self.new_part_count = 0
         if self.part_count > self.limits.parts:
             self._check_parts()
@@ -281,29 +281,8 @@ class Evaluation:
         """Return the given facts of the base and the request, without the removed ones."""
         return (set(self.base.given[i]) | self.given.get(i, set())) - self.removed_given.get(i, set())
 
-    def _evaluate_full(self, component: CompiledComponent) -> None:
-        """Apply the rules of a component to all facts; the base has no facts derived by them."""
-        if component.interpreted:
-            interpret(self, component)
-            return
-        if component.grouped and not any(self.views[i].base.facts for i in component.heads):
-            for i in component.heads:
-                self.views[i] = GroupedView(self.views[i])
-        full = self.compiled.functions(component, self.views, "full")
-        if component.interpreted:
-            interpret(self, component)
-            return
-        if not full:  # every rule has a premise without facts
-            return
-        try:
-            if component.recursive:
-                self._fixpoint(component, full)
-            else:
-                self._apply_all(full)
-        except ValueFault as fault:
-            self._raise_located(component, fault)
-
-    def _apply_all(self, functions: Functions) -> None:
+    def _apply(self, functions: Functions) -> None:
+        """Apply rules to all facts, once."""
         self.statistics.rounds += 1
         remaining = self.limits.derived_facts - self.derived_count
         views, now, given = self.views, self.now, self.given
@@ -325,7 +304,7 @@ class Evaluation:
         """Return the facts of an aggregation; record skipped ones in the view of its head."""
         rule = function.rule
         assert rule.aggregation is not None
-        rows: Any = [] if rule.steps.counts_facts else set()
+        rows: Any = [] if rule.counts_facts else set()
         function.compiled.run(self.views, self.now, self, rows)
         facts, skipped = rule.aggregation.facts(rows, self.now)
         for fact in skipped:
@@ -363,7 +342,7 @@ class Evaluation:
             for i, of_facts in intervals.items():
                 self._check_new_intervals(i, of_facts)
             if deltas is None:
-                deltas = self.compiled.functions(component, views, "delta")
+                deltas = self.compiled.deltas(component, views)
             for function in deltas:
                 if function.source is not None and views[function.source].delta:
                     function.compiled.run(views, now, self, None)
@@ -402,48 +381,24 @@ class Evaluation:
         if self.pending > self.max_facts:
             self.too_many_facts()
 
-    def _insert(self, component: CompiledComponent) -> None:
-        """Derive what follows from the facts that the inputs gained."""
-        for i in component.inputs:
-            self.views[i].delta = self.views[i].facts
-        inserts = self.compiled.functions(component, self.views, "insert")
-        if component.interpreted:
-            self._reevaluate(component)
-            return
-        try:
-            self._fixpoint(component, inserts)
-        except ValueFault as fault:
-            self._raise_located(component, fault)
-
     def _reevaluate(self, component: CompiledComponent) -> None:
         """Evaluate a component from its given facts, and keep the difference to the base."""
-        before = {
-            i: self.base.raw.get(i, NOTHING) if self.compiled.temporal[i] else self.base.facts[i]
-            for i in component.heads
-        }
-        given = dict(self.given)
+        given, views = self.given, self.views
+        self.given = given | {i: self.all_given(i) for i in component.heads}
         for i in component.heads:
-            fresh = View(NOTHING)
-            fresh.replace(self.all_given(i))
-            self.given[i] = set(fresh.facts)
-            if self.compiled.temporal[i]:
-                self.raw[i] = fresh
-            else:
-                self.views[i] = fresh
-        self._with_raw(component, self._evaluate_full, coalesce_after=False)  # the difference is coalesced below
-        self.given = given
-        evaluated = {i: self.raw[i] if self.compiled.temporal[i] else self.views[i] for i in component.heads}
+            views[i] = View(NOTHING, self.given[i].copy())
+            self.layers[i] = views[i].layers
+        try:
+            method = component.methods.get((False, component.layers_of(self.layers)))
+            self._derive(component, method or self._choose(component, is_done=False))
+        finally:
+            self.given = given
         for i in component.heads:
-            facts = evaluated[i].facts
-            difference = View(before[i])
-            difference.replace(facts - before[i].facts)
-            difference.removed = before[i].facts - facts
-            difference.skipped = evaluated[i].skipped
-            if self.compiled.temporal[i]:
-                self.raw[i] = difference
-                self._coalesce(i)
-            else:
-                self.views[i] = difference
+            evaluated = views[i]
+            before = self.base.raw.get(i, NOTHING) if self.compiled.temporal[i] else self.base.facts[i]
+            views[i] = View(before, evaluated.facts - before.facts)
+            views[i].removed = before.facts - evaluated.facts
+            views[i].skipped = evaluated.skipped
 
     def _coalesce(self, i: int) -> None:
         """Coalesce the intervals of changed facts of a temporal predicate, and check their number."""
@@ -454,7 +409,6 @@ class Evaluation:
             changed.setdefault(fact[:-2], []).append(fact[-2:])
         for fact in raw.removed:
             changed.setdefault(fact[:-2], [])
-        view = View(base)
         added: set[FactTuple] = set()
         removed: set[FactTuple] = set()
         columns = tuple(range(self.compiled.keys[i][1]))
@@ -468,22 +422,17 @@ class Evaluation:
             added |= new_facts - old_facts
             removed |= old_facts - new_facts
         check_intervals(self.compiled.keys[i][0], changed, self.limits.intervals)
-        view.replace(added)
-        view.removed = removed
-        self.views[i] = view
+        self.views[i] = View(base, added)
+        self.views[i].removed = removed
+        self.layers[i] = self.views[i].layers
 
     def freeze(self) -> Layer:
         """Return the result as a base for other evaluations."""
-        layer = Layer(self.compiled)
-        for i, view in enumerate(self.views):
-            layer.facts[i] = _frozen(view)
-            if self.compiled.temporal[i]:
-                layer.raw[i] = _frozen(self.raw[i]) if i in self.raw else self.base.raw.get(i, NOTHING)
-            layer.given[i] = self.all_given(i) if i in self.given or i in self.removed_given else self.base.given[i]
-        layer.done = frozenset(c for c in self.compiled.components if self.volatile or not c.volatile)
-        layer.derived_count = self.derived_count
-        layer.given_count = self.statistics.given
-        return layer
+        compiled, base = self.compiled, self.base
+        raw = base.raw | {i: _frozen(view) for i, view in self.raw.items()}
+        given = [self.all_given(i) if i in self.given else base.given[i] for i in range(len(self.views))]
+        done = frozenset(c for c in compiled.components if self.volatile or not c.volatile)
+        return Layer(compiled, list(map(_frozen, self.views)), raw, given, done)
 
 
 def _frozen(view: View) -> Frozen:
@@ -494,3 +443,64 @@ def _frozen(view: View) -> Frozen:
         frozen.indexes = dict(view.indexes)
         return frozen
     return view.base.with_changes(view.facts, view.removed, view.skipped)
+
+
+_POLL_SECONDS: Final = 0.01  # the precision of deadlines
+_IDLE_POLLS: Final = 100  # without deadlines, after which the thread waits
+
+
+class Watchdog:
+    """Stops evaluations at their deadlines, from one thread of the process.
+
+    Loops of an evaluation do not read the clock; they compare a count with a bound, which the thread sets to a value
+    that every count exceeds. It polls, so that setting and dropping a deadline takes no lock.
+    """
+
+    def __init__(self) -> None:
+        self._reset()
+        os.register_at_fork(after_in_child=self._reset)  # a child process has no other threads
+
+    def _reset(self) -> None:
+        self._deadlines: dict[int, tuple[float, Callable[[], None]]] = {}  # by number; times are monotonic
+        self._numbers = itertools.count()
+        self._wake = threading.Event()
+        self._waits = False  # whether the thread waits for ``_wake``
+        self._thread: threading.Thread | None = None
+
+    def __len__(self) -> int:
+        return len(self._deadlines)
+
+    def after(self, seconds: float, stop: Callable[[], None]) -> int:
+        """Call ``stop`` after ``seconds`` in another thread. Return a number for :meth:`drop`."""
+        number = next(self._numbers)
+        self._deadlines[number] = (time.monotonic() + seconds, stop)
+        if self._waits:
+            self._wake.set()
+        elif self._thread is None:  # two threads may both start one, which is harmless
+            self._thread = threading.Thread(target=self._run, daemon=True, name="mangle deadlines")
+            self._thread.start()
+        return number
+
+    def drop(self, number: int) -> None:
+        self._deadlines.pop(number, None)
+
+    def _run(self) -> None:
+        idle_polls = 0
+        while True:
+            now = time.monotonic()
+            for number, (deadline, stop) in sorted(self._deadlines.copy().items(), key=lambda entry: entry[1][0]):
+                if deadline <= now and self._deadlines.pop(number, None) is not None:
+                    stop()
+            stop = None  # type: ignore[assignment]  # it would keep an evaluation until the next poll
+            idle_polls = 0 if self._deadlines else idle_polls + 1
+            if idle_polls < _IDLE_POLLS:
+                time.sleep(_POLL_SECONDS)
+                continue
+            self._waits = True
+            if not self._deadlines:  # checked after ``_waits`` is set, so that no deadline is overlooked
+                self._wake.wait()
+            self._waits, idle_polls = False, 0
+            self._wake.clear()
+
+
+watchdog = Watchdog()

@@ -43,8 +43,7 @@ def interpret(evaluation: Evaluation, component: CompiledComponent) -> None:
         view = evaluation.views[i]
         stored = interpreter.relations[key].facts if key in interpreter.relations else {}
         facts = {(*args, *(interval or ())) for args, intervals in stored.items() for interval in intervals}
-        fresh = View(view.base)
-        fresh.replace(facts - view.base.facts)
+        fresh = View(view.base, facts - view.base.facts)
         fresh.removed = view.base.facts - facts
         fresh.skipped = {(*args, *interval) for head, args, interval in interpreter.skipped if head == key}
         evaluation.views[i] = fresh

@@ -100,8 +100,7 @@ class _Update:
                 suspects |= self._apply(rule, losses=True, ending="fact", either_state=True) & before
                 new |= self._apply(rule, gains=True, ending="fact")
         lost = {fact for fact in suspects - given if not any(self._derives(rule, fact) for rule in self.rules)}
-        view = View(self.views[self.head].base)
-        view.replace(new - before)
+        view = View(self.views[self.head].base, new - before)
         view.removed = lost
         self.views[self.head] = view
 

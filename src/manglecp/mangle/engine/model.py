@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
-from typing import TypeAlias
 
 from manglecp.mangle.engine.codegen import NotCompiled
 from manglecp.mangle.engine.compiled import CompiledRule
-from manglecp.mangle.engine.evaluation import Evaluation, Layer
+from manglecp.mangle.engine.evaluation import Evaluation
 from manglecp.mangle.engine.interpreter import check_constraints
 from manglecp.mangle.engine.plan import relation_premises
-from manglecp.mangle.engine.views import NOTHING, FactTuple, SizedFacts, View, ViewIndex
+from manglecp.mangle.engine.views import NOTHING, Layer, SizedFacts, View, ViewIndex
 from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.externals import replay_calls
 from manglecp.mangle.facts import Fact, TimedArgs
 from manglecp.mangle.model import Facts, Index, Limits, Origin, program_facts
 from manglecp.mangle.program import Rule
 from manglecp.mangle.syntax import Key
-from manglecp.mangle.values import Value
-
-Finder: TypeAlias = Callable[[Key, Value], list[FactTuple]]  # see EvaluatedModel.finder
 
 
 class EvaluatedModel:
@@ -80,27 +76,6 @@ class EvaluatedModel:
             return None  # given facts that a merge replaced count as well
         view = self._raw(i) if raw and temporal else self.evaluation.views[i]
         return ViewIndex(view, positions, key[1], temporal)
-
-    def rows(self, key: Key) -> list[FactTuple]:
-        """Return all facts of a predicate, unordered; temporal ones end with their two instants."""
-        number = self.evaluation.compiled.ids.get(key)
-        return [] if number is None else list(self.evaluation.views[number])
-
-    def finder(self, column: int = 0) -> Finder:
-        """Return a function that finds the rows of a predicate with a value in this column."""
-        columns = (column,)
-        ids, views = self.evaluation.compiled.ids, self.evaluation.views
-
-        def find(key: Key, value: Value) -> list[FactTuple]:
-            number = ids.get(key)
-            return [] if number is None else views[number].matching(columns, value)
-
-        return find
-
-    def changed(self, keys: Iterable[Key]) -> tuple[Key, ...]:
-        """Return those of ``keys`` whose facts differ from the base."""
-        ids, views = self.evaluation.compiled.ids, self.evaluation.views
-        return tuple([key for key in keys if key in ids and views[ids[key]].changed])
 
     def has_fired(self, rule: Rule) -> bool:
         """Return whether a rule added a fact to the base, as far as that was cheap to observe."""

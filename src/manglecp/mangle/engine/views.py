@@ -7,13 +7,16 @@ Indexes are dictionaries from values of some columns to facts; they are built on
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from manglecp.mangle.facts import Args, TimedArgs
 from manglecp.mangle.model import MAX_SKIPPED, Facts as TimedFacts
 from manglecp.mangle.program import count_parts
+
+if TYPE_CHECKING:
+    from manglecp.mangle.engine.compiled import CompiledComponent, CompiledProgram, CompiledRule
 
 FactTuple: TypeAlias = tuple[Any, ...]
 
@@ -136,6 +139,7 @@ class Frozen:
 
 NOTHING: Final = Frozen(frozenset())
 _NO_FACTS: Final[frozenset[FactTuple]] = frozenset()
+_FEW_FACTS: Final = 8  # up to this number, a search is faster than an index
 _UNINDEXED: Final[dict[Any, Any]] = {}
 """Shared by views without indexes: an evaluation makes many views and builds indexes for few of them."""
 
@@ -147,14 +151,13 @@ class View:
     derivations, of base and overlay, whose interval ends before it starts.
     """
 
-    __slots__ = ("base", "delta", "facts", "indexes", "new", "removed", "set_indexes", "shared", "skipped")
+    __slots__ = ("base", "delta", "facts", "indexes", "new", "removed", "set_indexes", "skipped")
 
-    def __init__(self, base: Frozen, *, shared: bool = False) -> None:
-        """``shared``: several evaluations read this view, and an attempt to add a fact to it raises."""
+    def __init__(self, base: Frozen, facts: Any = None) -> None:
+        """Pass a frozen set as ``facts`` for a view that several evaluations read: to add a fact to it raises."""
         self.base = base
-        self.shared = shared
         self.removed: Facts = _NO_FACTS
-        self.facts: set[FactTuple] = _NO_FACTS if shared else set()  # type: ignore[assignment]
+        self.facts: set[FactTuple] = set() if facts is None else facts
         self.new: Any = _NO_FACTS
         self.delta: Any = _NO_FACTS
         self.indexes: dict[Columns, Index] = _UNINDEXED
@@ -167,10 +170,6 @@ class View:
             if self.skipped is self.base.skipped:
                 self.skipped = set(self.skipped)
             self.skipped.add(fact)  # type: ignore[union-attr]  # its own set now
-
-    def replace(self, facts: set[FactTuple]) -> None:
-        self.facts = facts
-        self.indexes = self.set_indexes = _UNINDEXED
 
     def index(self, columns: Columns) -> Index:
         """Return an index of the overlay only."""
@@ -191,8 +190,11 @@ class View:
         if self.base.facts:
             in_base = self.base.index(columns).get(values, ())
             matches += [fact for fact in in_base if fact not in self.removed] if self.removed else in_base
-        if self.facts:
+        if len(self.facts) > _FEW_FACTS or columns in self.indexes:
             matches += self.index(columns).get(values, ())
+        elif self.facts:
+            key_of = itemgetter(*columns)
+            matches += [fact for fact in self.facts if key_of(fact) == values]
         return matches
 
     def set_index(self, columns: Columns, value_column: int) -> SetIndex:
@@ -318,6 +320,35 @@ class GroupedView(View):
     @property
     def layers(self) -> str:
         return "o" if self.groups else ""
+
+
+class Layer:
+    """The relations of an evaluated base, by predicate number. ``done`` are the evaluated components."""
+
+    def __init__(
+        self,
+        compiled: CompiledProgram,
+        facts: list[Frozen] | None = None,  # as read: temporal facts coalesced
+        raw: dict[int, Frozen] | None = None,  # temporal facts as given and derived
+        given: Sequence[Facts] | None = None,  # as passed in
+        done: frozenset[CompiledComponent] = frozenset(),
+    ) -> None:
+        count = len(compiled.keys)
+        self.facts = [NOTHING] * count if facts is None else facts
+        self.raw = {} if raw is None else raw
+        self.given = [_NO_FACTS] * count if given is None else given
+        self.done = done
+        self.views = [View(frozen, _NO_FACTS) for frozen in self.facts]  # shared by evaluations, which replace some
+        self.layers = [view.layers for view in self.views]
+        self.given_count = sum(map(len, self.given))
+        self.derived_counts = [0] * count  # of facts that follow from the given ones
+        for i in compiled.ruled:
+            stored = self.raw.get(i, self.facts[i]).facts
+            lost = len(self.given[i] - stored) if i in compiled.merged else 0  # a merge may drop given facts
+            self.derived_counts[i] = len(stored) - len(self.given[i]) + lost
+        self.derived_count = sum(self.derived_counts)
+        self.fired: dict[CompiledRule, bool] = {}  # whether a rule has an instance, memoised
+        self.head_counts: dict[int, int] = {}  # number of derived facts by rule id, memoised
 
 
 class ViewIndex:

@@ -115,13 +115,11 @@ class ExpiryRules:
         """Return whether the rule has a premise about now, or one that reads a limited predicate."""
         return any(depends_on_now(p) or p.atom.key in self.limited for p in _positive_premises(rule))
 
-    def can_expire(self, key: Key, first: Value) -> bool:
-        """Return whether time can falsify a fact of this predicate with this first argument."""
-        firsts = self._firsts.get(key, frozenset())
-        return firsts is None or first in firsts
+    def expiring(self, key: Key) -> frozenset[Value] | None:
+        """Return the first arguments of facts that time can falsify; None if the rules do not determine them."""
+        return self._firsts.get(key, frozenset())
 
     def _first_args(self, key: Key) -> frozenset[Value] | None:
-        """Return the first arguments of facts that time can falsify; None if the rules do not determine them."""
         firsts = [rule.head.args[:1] for rule in self.rules.get(key, ()) if self.is_limited(rule)]
         if self.predicates[key].merge is not None or any(not f or isinstance(f[0], Variable | Apply) for f in firsts):
             return None
