@@ -171,7 +171,7 @@ def test_a_call_of_another_action_has_to_be_claimed() -> None:
     with pytest.raises(TurnBlocked, match=r"mutation\.capability_claim_missing"):
         closed().authorize(
             effect(PAY, SHIP, capabilityClaims=claims),
-            {"mutationConstraints": {"requiredCapabilityClaims": claims, "activePolicyDigest": digest("mutation")}},
+            {"requiredCapabilityClaims": claims, "activePolicyDigest": digest("mutation")},
         )
     assert ready(PAY, SHIP, capabilityClaims=[claims[0], f"{claims[0]}.all"]).permits(*SHIP)
 

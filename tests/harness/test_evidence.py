@@ -138,12 +138,12 @@ def test_paths_lead_to_the_place() -> None:
 )  # fmt: skip
 @pytest.mark.req("HARN-44", "HARN-65")
 def test_two_rows_under_one_id_are_a_contradiction(path: str, row: dict[str, Any]) -> None:
-    assert refused({path: row}) == "/" + path.replace(".", "/")
+    assert refused({path: row}) == "/" + path.removesuffix(".1").replace(".", "/")
 
 
 def test_branches_contradict_one_another_too() -> None:
     rows = [{"branchId": "b", "joinClosed": True}, {"branchId": "b", "joinClosed": False}]
-    assert refused({"evidence.branchJoins": rows}) == "/evidence/branchJoins/1"
+    assert refused({"evidence.branchJoins": rows}) == "/evidence/branchJoins"
 
 
 def test_members_that_are_one_after_trimming() -> None:

@@ -1,17 +1,12 @@
 from __future__ import annotations
 
-import copy
-from types import CodeType, FunctionType
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
 
-from manglecp.harness.checks import CHECKS, CHECKS_UPTO
-from manglecp.harness.classes import CLASSES, FailClass, TurnState, sort_findings
-from manglecp.harness.judgement import find_blocking, judge
+from manglecp.harness.classes import CLASSES, TurnState
+from manglecp.harness.judgement import judge
 from manglecp.harness.readers import InvalidEvidence
-from manglecp.harness.turn import read_turn
 from tests.harness.evidence import MUTATION, VECTORS, changed, judged, open_findings, turn
 
 
@@ -86,38 +81,3 @@ def test_a_turn_that_ended_says_how() -> None:
     with pytest.raises(InvalidEvidence) as caught:
         judge(until("toolRequests"))
     assert caught.value.path == "/evidence/protocolState"
-
-
-@given(st.sampled_from(sorted(VECTORS)), st.sampled_from(TurnState), st.data())
-def test_a_state_is_judged_by_all_that_could_block_it(name: str, state: TurnState, data: st.DataObject) -> None:
-    """Checks that have nothing to say about a state are not asked. Asking all of them would find the same."""
-    document = copy.deepcopy(VECTORS[name]["input"])
-    evidence = document["evidence"]
-    for part in data.draw(st.sets(st.sampled_from(sorted(evidence.keys() - {"callSpec"})), max_size=3)):
-        del evidence[part]
-    read = read_turn(document, under_way=True)
-    everything = [finding for check in CHECKS for finding in check(read) if finding.failure.blocks <= state]
-    assert find_blocking(read, state) == sort_findings(everything, read.call.call_id, None)
-
-
-def classes_of(check: FunctionType, seen: set[FunctionType]) -> set[FailClass]:
-    """The classes that a check names, itself or by way of functions of its module."""
-    seen.add(check)
-    codes, found = [check.__code__], set()
-    while codes:
-        code = codes.pop()
-        codes += [const for const in code.co_consts if isinstance(const, CodeType)]
-        for name in code.co_names:
-            named = check.__globals__.get(name)
-            if isinstance(named, FailClass):
-                found.add(named)
-            elif isinstance(named, FunctionType) and named.__module__ == check.__module__ and named not in seen:
-                found |= classes_of(named, seen)
-    return found
-
-
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_a_check_is_asked_as_soon_as_one_of_its_classes_blocks(check: FunctionType) -> None:
-    """Whatever the vectors bring about: the classes that stand in a check are none of earlier states."""
-    asked = min(state for state in TurnState if check in CHECKS_UPTO[state])
-    assert all(asked <= failure.blocks for failure in classes_of(check, set()))

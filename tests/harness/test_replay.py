@@ -46,7 +46,7 @@ def test_the_policy_in_force_replaces_what_the_turn_says_and_nothing_else() -> N
     del document["mutationConstraints"]
     with pytest.raises(TurnBlocked, match=r"mutation\.policy_digest_mismatch$"):
         replay_turn(document)
-    assert replay_turn(document, POLICY).intent["action"] == "issue.close"
+    assert replay_turn(document, POLICY).judgement.mutation_ready
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Annotated, Any, Final
 
 from manglecp.harness.readers import (
-    ComputedMember,
     Flag,
     Integer,
     JsonRecord,
@@ -64,7 +63,7 @@ def _read_tool_name(row: dict[str, Any]) -> str:
 class AllowedTool(JsonRecord, frozen=True):
     """An entry of the allow-list, which may pin the schema of the tool, or its digest."""
 
-    tool_name: Annotated[str, ComputedMember(_read_tool_name)]
+    tool_name: Annotated[str, Member(_read_tool_name, computed=True)]
     schema_digest: Text = None
     input_schema: VerbatimObject = None
 

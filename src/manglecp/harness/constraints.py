@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, NamedTuple, TypeAlias, TypeVar
 
+from manglecp.harness import classes
 from manglecp.harness.call_spec import CallSpec, TruncationPolicy
 from manglecp.harness.canonical_v1 import digest_v1 as digest
+from manglecp.harness.classes import FailClass
 from manglecp.harness.readers import (
-    ComputedMember,
     Flag,
     Integer,
     InvalidEvidence,
@@ -50,8 +51,15 @@ CLAIM_ID: Final = "profile.doctrine_inf_governance.v0"
 HANDLED_STOP_REASONS: Final = ("tool_use", "pause_turn", "max_tokens", "end_turn")
 """Used if the policy does not list any."""
 PATTERNS: Final = ("single", "chain", "route", "parallel", "orchestrator_workers", "evaluator_optimizer")
-AUTONOMOUS: Final = ("orchestrator_workers", "evaluator_optimizer")  # patterns in which the model decides when to stop
-UNDIVIDED: Final = ("single", "chain", "evaluator_optimizer")  # patterns that do not split work among several workers
+AUTONOMOUS_PATTERNS: Final = (
+    "orchestrator_workers",
+    "evaluator_optimizer",
+)  # the model decides when to stop
+UNDIVIDED_PATTERNS: Final = (
+    "single",
+    "chain",
+    "evaluator_optimizer",
+)  # the work is not split
 
 WordsByName: TypeAlias = Annotated[dict[str, tuple[str, ...]] | None, Member(read_words_by_name)]
 
@@ -194,7 +202,7 @@ class GovernanceProfile(JsonRecord, frozen=True):
     guardrail_stages: OrderedWords = None
     eval_gate: EvalGate | None = None
     eval_evidence: EvalEvidence | None = None
-    red_team_gate: Annotated[RedTeamGate | None, ComputedMember(_red_team_gate)] = None
+    red_team_gate: Annotated[RedTeamGate | None, Member(_red_team_gate, computed=True)] = None
     observability_mode: Annotated[str | None, Member(_read_mode)] = None
     processor_ref: Text = None
     risk_tier: RiskTier | None = None
@@ -249,7 +257,7 @@ class PolicyKind(NamedTuple):
     """One kind of policy document."""
 
     digest_field: str  # the field of the call spec with its digest
-    drift_class: str  # the name of the failure class that its drift raises
+    drift_class: FailClass  # raised if the digest of the document differs
     read: Reader[Any] = lambda _: None  # returns the terms that it supplies; by default none
 
 
@@ -258,42 +266,32 @@ def _member(name: str, read: Reader[Any]) -> Reader[Any]:
     return lambda document: read_member(document, name, read)
 
 
+# fmt: off
 DOCUMENTS: Final = {
     "toolCatalog": PolicyKind(
-        "tool_catalog_digest", "tool.discovery_mismatch", _member("tools", list_of(reader_of(CatalogEntry)))
-    ),
-    "deferPolicy": PolicyKind("defer_policy_digest", "tool.discovery_mismatch", _member("deferred", read_texts)),
-    "toolExamples": PolicyKind("tool_example_digest", "tool.example_digest_mismatch"),
-    "allowedCallers": PolicyKind(
-        "allowed_callers_digest", "tool.caller_not_allowed", _member("tools", read_words_by_name)
-    ),
-    "toolRenderProtocol": PolicyKind("tool_render_protocol_digest", "context.queue_policy_violation"),
-    "reminderQueuePolicy": PolicyKind("reminder_queue_policy_digest", "context.queue_policy_violation"),
-    "stateViewPolicy": PolicyKind("state_view_policy_digest", "context.queue_policy_violation"),
-    "compactionPolicy": PolicyKind(
-        "compaction_policy_digest", "runtime.compaction_state_invalid", reader_of(CompactionTerms)
-    ),
+        "tool_catalog_digest", classes.DISCOVERY_MISMATCH, _member("tools", list_of(reader_of(CatalogEntry)))),
+    "deferPolicy": PolicyKind("defer_policy_digest", classes.DISCOVERY_MISMATCH, _member("deferred", read_texts)),
+    "toolExamples": PolicyKind("tool_example_digest", classes.EXAMPLES),
+    "allowedCallers": PolicyKind("allowed_callers_digest", classes.CALLER, _member("tools", read_words_by_name)),
+    "toolRenderProtocol": PolicyKind("tool_render_protocol_digest", classes.QUEUE),
+    "reminderQueuePolicy": PolicyKind("reminder_queue_policy_digest", classes.QUEUE),
+    "stateViewPolicy": PolicyKind("state_view_policy_digest", classes.QUEUE),
+    "compactionPolicy": PolicyKind("compaction_policy_digest", classes.COMPACTION, reader_of(CompactionTerms)),
     "decompositionPolicy": PolicyKind(
-        "decomposition_policy_digest",
-        "coordination.decomposition_policy_violation",
-        reader_of(DecompositionConstraints),
-    ),
-    "governancePolicy": PolicyKind("governance_policy_digest", "governance.policy_package_mismatch"),
+        "decomposition_policy_digest", classes.DECOMPOSITION, reader_of(DecompositionConstraints)),
+    "governancePolicy": PolicyKind("governance_policy_digest", classes.PACKAGE_MISMATCH),
     "guardrailStagePolicy": PolicyKind(
-        "guardrail_stage_policy_digest", "governance.guardrail_stage_missing", _member("requiredStages", read_words)
-    ),
+        "guardrail_stage_policy_digest", classes.STAGE_MISSING, _member("requiredStages", read_words)),
     "evalGatePolicy": PolicyKind(
-        "eval_gate_policy_digest", "governance.eval_lineage_missing", _member("thresholds", read_numbers_by_name)
-    ),
-    "redTeamPolicy": PolicyKind("red_team_policy_digest", "governance.redteam_gate_unmet", reader_of(RedTeamTerms)),
-    "contextScope": PolicyKind("context_scope_digest", "context.scope_violation", _member("roles", _role_scopes)),
+        "eval_gate_policy_digest", classes.LINEAGE_MISSING, _member("thresholds", read_numbers_by_name)),
+    "redTeamPolicy": PolicyKind("red_team_policy_digest", classes.RED_TEAM_UNMET, reader_of(RedTeamTerms)),
+    "contextScope": PolicyKind("context_scope_digest", classes.SCOPE, _member("roles", _role_scopes)),
     "handoffContract": PolicyKind(
-        "handoff_contract_digest", "handoff.target_not_allowed", reader_of(HandoffConstraints)
-    ),
+        "handoff_contract_digest", classes.TARGET_DISALLOWED, reader_of(HandoffConstraints)),
     "mutationPolicy": PolicyKind(
-        "mutation_policy_digest", "mutation.policy_digest_mismatch", _member("requiredCapabilityClaims", read_texts)
-    ),
+        "mutation_policy_digest", classes.MUTATION_POLICY_MISMATCH, _member("requiredCapabilityClaims", read_texts)),
 }
+# fmt: on
 
 
 def read_documents(value: Any) -> dict[str, Any]:
@@ -302,29 +300,30 @@ def read_documents(value: Any) -> dict[str, Any]:
         raise InvalidEvidence("", "an object is expected")
     for name in value:
         if name not in DOCUMENTS:
-            raise InvalidEvidence("", "is not a kind of policy document").under(name)
+            raise InvalidEvidence("", "is not a kind of policy document").inside(name)
     documents = {name: read_member(value, name, read_verbatim) for name in value}
     return {name: document for name, document in documents.items() if document is not None}
 
 
-class VerifiedDocuments:
-    """The documents of a turn, compared with its call spec."""
+class PolicyDocuments:
+    """The policy documents of a turn, compared with its call spec. Immutable, and shared by similar turns."""
 
-    __slots__ = ("drifted", "terms")
+    __slots__ = ("contents", "drifted_kinds", "terms")
 
-    def __init__(self, documents: Mapping[str, Any], call: CallSpec) -> None:
+    def __init__(self, contents: Mapping[str, Any], call: CallSpec) -> None:
+        self.contents = contents  # by kind
         self.terms: dict[str, Any] = {}  # supplied by the documents that have not drifted, by kind
-        drifted = []
-        for name in sorted(documents):
+        drifted_kinds = []
+        for name in sorted(contents):
             kind = DOCUMENTS[name]
-            if digest(documents[name]) != getattr(call, kind.digest_field):
-                drifted.append(name)
+            if digest(contents[name]) != getattr(call, kind.digest_field):
+                drifted_kinds.append(name)
                 continue
             try:
-                self.terms[name] = kind.read(documents[name])
+                self.terms[name] = kind.read(contents[name])
             except InvalidEvidence as error:
-                raise error.under(name).under("policyDocuments") from None
-        self.drifted = tuple(drifted)  # kinds
+                raise error.inside(name).inside("policyDocuments") from None
+        self.drifted_kinds = tuple(drifted_kinds)
 
 
 R = TypeVar("R", bound=JsonRecord)
@@ -347,26 +346,26 @@ class Terms:
     required_claims: tuple[str, ...] | None
 
 
-def combine_terms(constraints: Constraints, documents: VerifiedDocuments, *, handing_over: bool) -> Terms:
+def combine_terms(constraints: Constraints, documents: PolicyDocuments, *, is_handoff: bool) -> Terms:
     tool, governance = constraints.tool_constraints, constraints.governance_constraints
-    verified = documents.terms.get
-    catalog = verified("toolCatalog")
+    term_of = documents.terms.get
+    catalog = term_of("toolCatalog")
     catalog_tools = None if catalog is None else tuple(entry.tool_name for entry in catalog)
-    stages = _explicit_or(governance and governance.required_guardrail_stages, verified("guardrailStagePolicy"))
+    stages = _explicit_or(governance and governance.required_guardrail_stages, term_of("guardrailStagePolicy"))
     claims = constraints.mutation_constraints.required_capability_claims
     return Terms(
         catalog_tools=_explicit_or(tool.catalog_tools, catalog_tools),
-        deferred_tools=_explicit_or(tool.deferred_tools, verified("deferPolicy")) or (),
-        allowed_callers=_explicit_or(tool.allowed_callers, verified("allowedCallers")) or {},
-        role_scopes=_explicit_or(constraints.context_constraints.role_scopes, verified("contextScope")),
-        compaction=constraints.runtime_constraints.compaction or verified("compactionPolicy") or CompactionTerms(),
-        decomposition=_merge(constraints.decomposition_constraints, verified("decompositionPolicy")),
+        deferred_tools=_explicit_or(tool.deferred_tools, term_of("deferPolicy")) or (),
+        allowed_callers=_explicit_or(tool.allowed_callers, term_of("allowedCallers")) or {},
+        role_scopes=_explicit_or(constraints.context_constraints.role_scopes, term_of("contextScope")),
+        compaction=constraints.runtime_constraints.compaction or term_of("compactionPolicy") or CompactionTerms(),
+        decomposition=_merge(constraints.decomposition_constraints, term_of("decompositionPolicy")),
         # The contract document applies only to a turn that hands over; explicit constraints always apply.
-        handoff=_merge(constraints.handoff_constraints, verified("handoffContract") if handing_over else None),
+        handoff=_merge(constraints.handoff_constraints, term_of("handoffContract") if is_handoff else None),
         required_stages=STAGES if stages is None else _sort_stages(stages),
-        eval_thresholds=_explicit_or(governance and governance.eval_thresholds, verified("evalGatePolicy")) or {},
-        red_team=(governance and governance.red_team) or verified("redTeamPolicy") or RedTeamTerms(),
-        required_claims=_explicit_or(claims, verified("mutationPolicy")),
+        eval_thresholds=_explicit_or(governance and governance.eval_thresholds, term_of("evalGatePolicy")) or {},
+        red_team=(governance and governance.red_team) or term_of("redTeamPolicy") or RedTeamTerms(),
+        required_claims=_explicit_or(claims, term_of("mutationPolicy")),
     )
 
 

@@ -11,15 +11,15 @@ contradict one another. *Upstream* is the reference implementation of the harnes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable
 from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 
 from manglecp.base.digest import digest_bytes, digest_text
 from manglecp.harness.call_spec import CallSpec
+from manglecp.harness.classes import row_pointer
 from manglecp.harness.readers import (
-    ComputedMember,
     Flag,
     Integer,
     InvalidEvidence,
@@ -32,7 +32,6 @@ from manglecp.harness.readers import (
     Texts,
     Word,
     canonical_form,
-    checked_list,
     list_of,
     member_readers,
     read_integer,
@@ -42,6 +41,17 @@ from manglecp.harness.readers import (
     read_word,
     reader_of,
 )
+
+
+class Row(JsonRecord, frozen=True):
+    """A row of a list of the evidence."""
+
+    @property
+    def where(self) -> str:
+        """The place of the row, for a finding: the name of its list and its id."""
+        list_name, id_field = _PLACES[type(self)]
+        row_id = getattr(self, id_field)
+        return row_pointer(list_name, "" if row_id is None else row_id)
 
 
 class ErrorEnvelope(JsonRecord, frozen=True):
@@ -54,27 +64,17 @@ class ErrorEnvelope(JsonRecord, frozen=True):
     error_summary_digest: str | None = None
 
 
-def _first_present(first: str, second: str) -> ComputedMember:
-    """Read member ``first``, or ``second`` if ``first`` is absent; a blank ``first`` counts, as in upstream's hash."""
-
-    def read(row: dict[str, Any]) -> str | None:
-        return read_member(row, second if row.get(first) is None else first, read_text)
-
-    return ComputedMember(read)
-
-
 class _RawError(JsonRecord, frozen=True):
     error_code: Text = None
     code: Text = None
     retryable: Flag = None
     error_message: Text = None
     message: Text = None
-    hashed_code: Annotated[str | None, _first_present("errorCode", "code")] = None
-    hashed_message: Annotated[str | None, _first_present("errorMessage", "message")] = None
 
 
-def _read_raw_error(value: Any) -> _RawError | None:
-    return reader_of(_RawError)(value) if isinstance(value, dict) else None  # a text is not an error object
+def _read_raw_error(value: Any) -> tuple[_RawError, dict[str, Any]] | None:
+    """Return the error and its JSON; a text is not an error object."""
+    return (reader_of(_RawError)(value), value) if isinstance(value, dict) else None
 
 
 class _ErrorMembers(JsonRecord, frozen=True):
@@ -83,22 +83,23 @@ class _ErrorMembers(JsonRecord, frozen=True):
     error_message: Text = None
     error_message_digest: Text = None
     error_summary: Text = None
-    raw_error: Annotated[_RawError, Member(_read_raw_error)] = _RawError()
 
 
 def read_envelope(row: dict[str, Any]) -> ErrorEnvelope:
     """Return the error of a result; members of the row take precedence over those of its ``rawError``."""
     members = reader_of(_ErrorMembers)(row)
-    raw = members.raw_error
+    raw, raw_json = read_member(row, "rawError", _read_raw_error) or (_RawError(), {})
     retryable = raw.retryable if members.retryable is None else members.retryable
-    message = members.error_message or raw.hashed_message
+    # A blank ``errorCode`` hides ``code`` in the digests, as in upstream's, but not in ``gaps``; so does the message.
+    code = members.error_code or (raw.code if raw_json.get("errorCode") is None else raw.error_code)
+    message = members.error_message or (raw.message if raw_json.get("errorMessage") is None else raw.error_message)
     values_by_member = {
         "errorCode": members.error_code or raw.error_code or raw.code,
         "retryable": retryable is not None,
         "errorMessage": members.error_message or members.error_message_digest or raw.error_message or raw.message,
     }
     return ErrorEnvelope(
-        error_code=members.error_code or raw.hashed_code or "unknown_error",
+        error_code=code or "unknown_error",
         retryable=retryable is True,
         error_message_digest=digest_text(message) if message else members.error_message_digest or digest_text(""),
         gaps=tuple(name for name, value in values_by_member.items() if not value),
@@ -112,7 +113,7 @@ def _read_query_digest(row: dict[str, Any]) -> str | None:
 
 
 class SearchRef(JsonRecord, frozen=True):
-    query_digest: Annotated[str | None, ComputedMember(_read_query_digest)] = None
+    query_digest: Annotated[str | None, Member(_read_query_digest, computed=True)] = None
     catalog_digest: Text = None
     result_tools: Annotated[tuple[str, ...] | None, Member(read_texts)] = None
     result_set_digest: Text = None
@@ -121,23 +122,23 @@ class SearchRef(JsonRecord, frozen=True):
 
 def _read_search_fits(row: dict[str, Any]) -> bool | None:
     """Return whether ``searchRefDigest`` matches the recorded search; None if one of them is missing."""
-    declared = read_member(row, "searchRefDigest", read_text)
-    if declared is None or row.get("searchRef") is None:
+    declared_digest = read_member(row, "searchRefDigest", read_text)
+    if declared_digest is None or row.get("searchRef") is None:
         return None
-    return declared == digest_bytes(_canonical_member(row, "searchRef"))
+    return declared_digest == digest_bytes(_canonical_member(row, "searchRef"))
 
 
 def _read_input_digest(row: dict[str, Any]) -> str | None:
     """Return the digest of the recorded arguments, or the declared digest if they are not recorded."""
-    declared = read_member(row, "inputDigest", read_text)
-    return declared if row.get("input") is None else digest_bytes(_canonical_member(row, "input"))
+    declared_digest = read_member(row, "inputDigest", read_text)
+    return declared_digest if row.get("input") is None else digest_bytes(_canonical_member(row, "input"))
 
 
 def _canonical_member(row: dict[str, Any], name: str) -> bytes:
     return read_member(row, name, canonical_form) or b""
 
 
-class ToolRequest(JsonRecord, frozen=True):
+class ToolRequest(Row, frozen=True):
     """A call of the model, with the digest of its arguments."""
 
     tool_call_id: RequiredText
@@ -148,14 +149,14 @@ class ToolRequest(JsonRecord, frozen=True):
     search_ref_digest: Text = None
     source_block: Word = None
     parser_profile_id: Text = None
-    input_digest: Annotated[str | None, ComputedMember(_read_input_digest)] = None
+    input_digest: Annotated[str | None, Member(_read_input_digest, computed=True)] = None
     schema_valid: Flag = None
     action_index: Integer = None
     call_group_id: Text = None
     branch_id: Text = None
     ordinal: Integer = None
     search_ref: SearchRef | None = None
-    search_fits: Annotated[bool | None, ComputedMember(_read_search_fits)] = None
+    search_fits: Annotated[bool | None, Member(_read_search_fits, computed=True)] = None
     example_digest: Text = None
 
 
@@ -180,20 +181,22 @@ def _read_status(row: dict[str, Any]) -> Status:
 
 
 def _read_result_digest(row: dict[str, Any]) -> str | None:
-    declared = read_member(row, "resultDigest", read_text)
-    if declared is not None or row.get("payload") is None:
-        return declared
+    declared_digest = read_member(row, "resultDigest", read_text)
+    if declared_digest is not None or row.get("payload") is None:
+        return declared_digest
     return digest_bytes(_canonical_member(row, "payload"))
 
 
 def _read_payload_bytes(row: dict[str, Any]) -> int | None:
     """Return the larger of the declared and the measured size of the payload."""
-    declared = read_member(row, "payloadBytes", read_integer)
+    declared_size = read_member(row, "payloadBytes", read_integer)
     payload = row.get("payload")
     if payload is None:
-        return declared
-    measured = len(payload.encode("utf-8", "replace") if type(payload) is str else _canonical_member(row, "payload"))
-    return measured if declared is None else max(declared, measured)
+        return declared_size
+    measured_size = len(
+        payload.encode("utf-8", "replace") if type(payload) is str else _canonical_member(row, "payload")
+    )
+    return measured_size if declared_size is None else max(declared_size, measured_size)
 
 
 def _read_error(row: dict[str, Any]) -> ErrorEnvelope | None:
@@ -246,14 +249,14 @@ class Shell(JsonRecord, frozen=True):
     edited_paths: Texts = ()
 
 
-class ToolResult(JsonRecord, frozen=True):
+class ToolResult(Row, frozen=True):
     """The result of a call, with the digest and size of its payload."""
 
     tool_call_id: RequiredText
-    status: Annotated[Status, ComputedMember(_read_status)]
-    result_digest: Annotated[str | None, ComputedMember(_read_result_digest)] = None
-    payload_bytes: Annotated[int | None, ComputedMember(_read_payload_bytes)] = None
-    error: Annotated[ErrorEnvelope | None, ComputedMember(_read_error)] = None
+    status: Annotated[Status, Member(_read_status, computed=True)]
+    result_digest: Annotated[str | None, Member(_read_result_digest, computed=True)] = None
+    payload_bytes: Annotated[int | None, Member(_read_payload_bytes, computed=True)] = None
+    error: Annotated[ErrorEnvelope | None, Member(_read_error, computed=True)] = None
     provenance: Provenance | None = None
     observation: Observation | None = None
     caller_edge: CallerEdge | None = None
@@ -264,7 +267,7 @@ class ToolResult(JsonRecord, frozen=True):
     sequence: Integer = None
 
     @property
-    def terminal(self) -> bool:
+    def is_terminal(self) -> bool:
         """Whether this is a final result, not a report of progress."""
         return self.status in ("ok", "error")
 
@@ -291,20 +294,20 @@ def _read_reason(row: dict[str, Any]) -> str | None:
     return read_member(row, "reasonCode", read_text) or read_member(row, "useReason", read_text)
 
 
-class ToolUse(JsonRecord, frozen=True):
+class ToolUse(Row, frozen=True):
     """The use of a result: consumed, observed, discarded or retried."""
 
     tool_call_id: RequiredText
-    disposition: Annotated[Disposition, ComputedMember(_read_disposition)]
+    disposition: Annotated[Disposition, Member(_read_disposition, computed=True)]
     result_digest: Text = None
-    reason_code: Annotated[str | None, ComputedMember(_read_reason)] = None
+    reason_code: Annotated[str | None, Member(_read_reason, computed=True)] = None
     summary_ref: Text = None
     handoff_ref: Text = None
     mutation_input_ref: Text = None
     retry_ref: Text = None
 
     @property
-    def consumed(self) -> bool:
+    def is_consumed(self) -> bool:
         return self.disposition == "consumed"
 
     @property
@@ -314,7 +317,7 @@ class ToolUse(JsonRecord, frozen=True):
         return tuple(ref for ref in refs if ref is not None)
 
 
-class ToolRender(JsonRecord, frozen=True):
+class ToolRender(Row, frozen=True):
     """The rendering of a result for the operator and, as a reminder, for the model."""
 
     tool_call_id: RequiredText
@@ -334,14 +337,14 @@ def _read_queue_entries(value: Any) -> tuple[QueueEntry, ...]:
     return tuple(sorted(entries, key=lambda entry: (entry.reminder_digest or "", entry.batch_id or "")))
 
 
-class ReminderQueue(JsonRecord, frozen=True):
+class ReminderQueue(Row, frozen=True):
     queue_id: RequiredText
     reduced_digest: RequiredText
     policy_digest: RequiredText
     entries: Annotated[tuple[QueueEntry, ...], Member(_read_queue_entries)] = ()
 
 
-class StateView(JsonRecord, frozen=True):
+class StateView(Row, frozen=True):
     """A view of the state on which decisions were based, and its sources."""
 
     view_id: RequiredText
@@ -357,11 +360,11 @@ def _read_required_sequence(row: dict[str, Any]) -> int:
     return number
 
 
-class GuardrailDecision(JsonRecord, frozen=True):
+class GuardrailDecision(Row, frozen=True):
     """The decision of a guardrail at its stage, ordered by ``sequence``."""
 
     stage: RequiredWord
-    sequence: Annotated[int, ComputedMember(_read_required_sequence)]
+    sequence: Annotated[int, Member(_read_required_sequence, computed=True)]
     guardrail_id: Text = None
     triggered: Flag = None
     outcome: Word = None
@@ -371,7 +374,7 @@ class GuardrailDecision(JsonRecord, frozen=True):
     policy_digest: Text = None
 
 
-class Artifact(JsonRecord, frozen=True):
+class Artifact(Row, frozen=True):
     """An artifact that the turn references or wrote, and whether it exists."""
 
     ref: RequiredText
@@ -384,17 +387,17 @@ class Artifact(JsonRecord, frozen=True):
     tool_call_id: Text = None
 
 
-class ContextAccess(JsonRecord, frozen=True):
+class ContextAccess(Row, frozen=True):
     ref: RequiredText
     access: Word = "read"
     role: Word = None
 
 
-class TraceExport(JsonRecord, frozen=True):
+class TraceExport(Row, frozen=True):
     sink: Text = None
 
 
-class BranchJoin(JsonRecord, frozen=True):
+class BranchJoin(Row, frozen=True):
     """Whether a branch of the turn has closed."""
 
     branch_id: Text = None
@@ -470,7 +473,7 @@ def _read_named_calls(value: Any) -> tuple[NamedCall, ...]:
 
 
 class Mutation(JsonRecord, frozen=True):
-    """The intent of the turn to change something outside of it, and the references that justify the change."""
+    """A change outside of the turn that the turn intends, and the references that justify the change."""
 
     kind: Word = None
     action: Text = None
@@ -486,88 +489,76 @@ class Mutation(JsonRecord, frozen=True):
 
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 R = TypeVar("R", bound=JsonRecord)
-NumberedRows: TypeAlias = Sequence[tuple[int, R]]  # rows with their indices in the received list
-Arrange: TypeAlias = Callable[[NumberedRows[Any]], tuple[Any, ...]]
-"""Returns the distinct rows in canonical order. Raises :class:`InvalidEvidence` for a contradiction."""
 
 
-def _arrange_set(rows: NumberedRows[R]) -> tuple[R, ...]:
-    return tuple(row for _, row in sorted({_encode(row): row for _, row in rows}.items()))
-
-
-def _arrange_by_id(field: str) -> Arrange:
-    """Return the arrangement of rows whose id is in ``field``: one row per id, sorted by it."""
-
-    def arrange(rows: NumberedRows[R]) -> tuple[R, ...]:
-        by_id: dict[str, R] = {}
-        without_id: list[tuple[int, R]] = []
-        for index, row in rows:
-            row_id = getattr(row, field)
-            if row_id is None:
-                without_id.append((index, row))
-            elif by_id.setdefault(row_id, row) != row:
-                raise InvalidEvidence(f"/{index}", f"another row under {row_id!r:.80} differs")
-        return tuple(by_id[row_id] for row_id in sorted(by_id)) + _arrange_set(without_id)
-
-    return arrange
-
-
-_arrange_by_call_id: Final = _arrange_by_id("tool_call_id")
-
-
-def _arrange_results(rows: NumberedRows[ToolResult]) -> tuple[ToolResult, ...]:
-    terminal = _arrange_by_call_id([(index, row) for index, row in rows if row.terminal])
-    finished_ids = {row.tool_call_id for row in terminal}
-    unfinished = [entry for entry in rows if not entry[1].terminal and entry[1].tool_call_id not in finished_ids]
-    return tuple(sorted((*terminal, *_arrange_set(unfinished)), key=lambda row: row.tool_call_id))
+def _arrange_set(rows: Iterable[R]) -> tuple[R, ...]:
+    """Return the distinct rows, sorted by their JSON."""
+    return tuple(row for _, row in sorted({_encode(row): row for row in rows}.items()))
 
 
 class RowList:
-    """The reader of a list of rows of one kind."""
+    """The reader of a list of rows. ``is_unique`` is whether all rows with the same ``id_field`` must be equal."""
 
-    __slots__ = ("_read_row", "arrange")
-
-    def __init__(self, kind: type[JsonRecord], arrange: Arrange) -> None:
-        self._read_row = reader_of(kind)
-        self.arrange = arrange
+    def __init__(self, kind: type[Row], id_field: str = "tool_call_id", *, is_unique: bool = True) -> None:
+        self.kind = kind
+        self.id_field = id_field
+        self._is_unique = is_unique
+        self._read_rows = list_of(reader_of(kind))
 
     def __call__(self, value: Any) -> tuple[Any, ...]:
-        return self.arrange(self.numbered(value))
+        return self.extend((), value)
 
-    def numbered(self, value: Any, start: int = 0) -> list[tuple[int, Any]]:
-        """Return the rows from index ``start`` on, with their indices, not arranged; null entries are skipped."""
-        rows: list[tuple[int, Any]] = []
-        for index, row in enumerate(checked_list(value)):
-            if index < start or row is None:
-                continue
-            try:
-                rows.append((index, self._read_row(row)))
-            except InvalidEvidence as error:
-                raise error.under(index) from None
-        return rows
+    def extend(self, rows: Iterable[Any], added: Any) -> tuple[Any, ...]:
+        """Return ``rows`` and the rows of the JSON list ``added``, arranged."""
+        return self.arrange((*rows, *self._read_rows(added)))
+
+    def arrange(self, rows: Iterable[Any]) -> tuple[Any, ...]:
+        """Return the distinct rows in canonical order. Raises :class:`InvalidEvidence` for a contradiction."""
+        if not self._is_unique:
+            return _arrange_set(rows)
+        by_id: dict[str, Any] = {}
+        without_id = []
+        for row in rows:
+            row_id = getattr(row, self.id_field)
+            if row_id is None:
+                without_id.append(row)
+            elif by_id.setdefault(row_id, row) != row:
+                raise InvalidEvidence("", f"another row under {row_id!r:.80} differs")
+        return tuple(by_id[row_id] for row_id in sorted(by_id)) + _arrange_set(without_id)
 
 
-def _rows(kind: type[R], arrange: Arrange = _arrange_set) -> Member:
-    return Member(RowList(kind, arrange))
+class _ResultList(RowList):
+    def arrange(self, rows: Iterable[ToolResult]) -> tuple[ToolResult, ...]:
+        rows = tuple(rows)
+        terminal = super().arrange(row for row in rows if row.is_terminal)
+        terminal_ids = {row.tool_call_id for row in terminal}
+        pending_rows = _arrange_set(row for row in rows if not row.is_terminal and row.tool_call_id not in terminal_ids)
+        return tuple(sorted((*terminal, *pending_rows), key=lambda row: row.tool_call_id))
+
+
+_DECISIONS: Final = Member(RowList(GuardrailDecision, "sequence", is_unique=False))
+_ARTIFACTS: Final = Member(RowList(Artifact, "ref", is_unique=False))
+_ACCESSES: Final = Member(RowList(ContextAccess, "ref", is_unique=False))
+_EXPORTS: Final = Member(RowList(TraceExport, "sink", is_unique=False))
 
 
 class Evidence(JsonRecord, frozen=True):
     """The evidence of one turn. ``protocolState`` is absent only while the turn is open."""
 
     call_spec: CallSpec
-    tool_requests: Annotated[tuple[ToolRequest, ...], _rows(ToolRequest, _arrange_by_call_id)] = ()
-    tool_results: Annotated[tuple[ToolResult, ...], _rows(ToolResult, _arrange_results)] = ()
-    tool_use: Annotated[tuple[ToolUse, ...], _rows(ToolUse, _arrange_by_call_id)] = ()
+    tool_requests: Annotated[tuple[ToolRequest, ...], Member(RowList(ToolRequest))] = ()
+    tool_results: Annotated[tuple[ToolResult, ...], Member(_ResultList(ToolResult))] = ()
+    tool_use: Annotated[tuple[ToolUse, ...], Member(RowList(ToolUse))] = ()
     protocol_state: ProtocolState | None = None
-    tool_render: Annotated[tuple[ToolRender, ...], _rows(ToolRender, _arrange_by_call_id)] = ()
-    reminder_queue: Annotated[tuple[ReminderQueue, ...], _rows(ReminderQueue, _arrange_by_id("queue_id"))] = ()
-    state_views: Annotated[tuple[StateView, ...], _rows(StateView, _arrange_by_id("view_id"))] = ()
-    branch_joins: Annotated[tuple[BranchJoin, ...], _rows(BranchJoin, _arrange_by_id("branch_id"))] = ()
-    guardrail_decisions: Annotated[tuple[GuardrailDecision, ...] | None, _rows(GuardrailDecision)] = None
+    tool_render: Annotated[tuple[ToolRender, ...], Member(RowList(ToolRender))] = ()
+    reminder_queue: Annotated[tuple[ReminderQueue, ...], Member(RowList(ReminderQueue, "queue_id"))] = ()
+    state_views: Annotated[tuple[StateView, ...], Member(RowList(StateView, "view_id"))] = ()
+    branch_joins: Annotated[tuple[BranchJoin, ...], Member(RowList(BranchJoin, "branch_id"))] = ()
+    guardrail_decisions: Annotated[tuple[GuardrailDecision, ...] | None, _DECISIONS] = None
     """None if the list is absent; an empty list means that no guardrail decided."""
-    artifacts: Annotated[tuple[Artifact, ...], _rows(Artifact)] = ()
-    context_access: Annotated[tuple[ContextAccess, ...], _rows(ContextAccess)] = ()
-    trace_exports: Annotated[tuple[TraceExport, ...], _rows(TraceExport)] = ()
+    artifacts: Annotated[tuple[Artifact, ...], _ARTIFACTS] = ()
+    context_access: Annotated[tuple[ContextAccess, ...], _ACCESSES] = ()
+    trace_exports: Annotated[tuple[TraceExport, ...], _EXPORTS] = ()
     handoff: Handoff | None = None
     decomposition: Decomposition | None = None
     compaction: Compaction | None = None
@@ -578,17 +569,17 @@ class Evidence(JsonRecord, frozen=True):
 
 
 read_evidence: Final = reader_of(Evidence)
-_ROW_LISTS: Final = [  # (member name, field name, reader)
-    (name, field, read) for name, (field, read) in member_readers(Evidence).items() if isinstance(read, RowList)
-]
+EVIDENCE_MEMBERS: Final = member_readers(Evidence)  # the field and its reader, by member name
+_ROW_LISTS: Final = {name: read for name, (_, read) in EVIDENCE_MEMBERS.items() if isinstance(read, RowList)}
+_PLACES: Final = {read.kind: (name, read.id_field) for name, read in _ROW_LISTS.items()}  # by kind of row
 
 
 def check_row_order(evidence: Evidence) -> None:
     """Raise :class:`InvalidEvidence` if recorded evidence is not in canonical order or contradicts itself."""
-    for name, field, read in _ROW_LISTS:
-        rows = getattr(evidence, field) or ()
+    for name, read in _ROW_LISTS.items():
+        rows = getattr(evidence, EVIDENCE_MEMBERS[name][0]) or ()
         try:
-            if read.arrange([*enumerate(rows)]) != rows:
+            if read.arrange(rows) != rows:
                 raise InvalidEvidence("", "the rows are not in canonical order")
         except InvalidEvidence as error:
-            raise error.under(name).under("evidence") from None
+            raise error.inside(name).inside("evidence") from None

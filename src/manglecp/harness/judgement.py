@@ -18,10 +18,10 @@ from typing import Any, Final, Literal
 import msgspec
 
 from manglecp.base.digest import digest_bytes
-from manglecp.harness.call_spec import UPSTREAM_FIELDS, CallSpec
-from manglecp.harness.checks import CHECKS, CHECKS_UPTO
+from manglecp.harness.call_spec import UPSTREAM_FIELDS
+from manglecp.harness.checks import CHECKS
 from manglecp.harness.classes import Finding, TurnState, sort_findings
-from manglecp.harness.evidence import Evidence, ToolResult, ToolUse
+from manglecp.harness.evidence import Evidence
 from manglecp.harness.readers import JsonRecord
 from manglecp.harness.turn import Turn, read_turn
 
@@ -46,42 +46,34 @@ def _pick(row: JsonRecord, *names: str) -> dict[str, Any]:
     return {name: members[name] for name in names if name in members}
 
 
-def _upstream_call(call: CallSpec) -> dict[str, Any]:
-    values = (getattr(call, field) for field in CallSpec.__struct_fields__)
-    return dict(zip(UPSTREAM_FIELDS, values, strict=False))  # the upstream fields come first
-
-
-def _upstream_result(row: ToolResult) -> dict[str, Any]:
-    error = row.error and {"error": _pick(row.error, "errorCode", "retryable", "errorMessageDigest")}
-    return _pick(row, "toolCallId", "status", "resultDigest") | (error or {})
-
-
-def _upstream_use(row: ToolUse) -> dict[str, Any]:
-    disposition = _UPSTREAM_DISPOSITIONS.get(row.disposition, row.disposition)
-    return {**_pick(row, "toolCallId", "resultDigest"), "disposition": disposition}
-
-
-def _missing(required: Iterable[str], present: Iterable[str]) -> list[str]:
+def _find_missing(required: Iterable[str], present: Iterable[str]) -> list[str]:
     return sorted(set(required).difference(present))
 
 
 def digest_bundle_v1(turn: Turn) -> dict[str, str]:
     evidence, call = turn.evidence, turn.call
-    renders = {row.tool_call_id: row for row in evidence.tool_render}
+    results, uses = [], []
+    for row in turn.results.values():
+        error = row.error and {"error": _pick(row.error, "errorCode", "retryable", "errorMessageDigest")}
+        results.append({**_pick(row, "toolCallId", "status", "resultDigest"), **(error or {})})
+    for use in evidence.tool_use:
+        disposition = _UPSTREAM_DISPOSITIONS.get(use.disposition, use.disposition)
+        uses.append({**_pick(use, "toolCallId", "resultDigest"), "disposition": disposition})
     sets = {
         "requestSetDigest": _digest([_pick(row, *_UPSTREAM_REQUEST) for row in evidence.tool_requests]),
-        "resultSetDigest": _digest([_upstream_result(row) for row in turn.results.values()]),
-        "useSetDigest": _digest([_upstream_use(row) for row in evidence.tool_use]),
+        "resultSetDigest": _digest(results),
+        "useSetDigest": _digest(uses),
         "toolRenderSetDigest": _digest(evidence.tool_render),
         "reminderQueueSetDigest": _digest([_pick(row, *_UPSTREAM_QUEUE) for row in evidence.reminder_queue]),
         "stateViewSetDigest": _digest(evidence.state_views),
         "protocolStateDigest": _digest(
             evidence.protocol_state
-            and {"stopReason": evidence.protocol_state.stop_reason, "continuationAllowed": turn.continuing}
+            and {"stopReason": evidence.protocol_state.stop_reason, "continuationAllowed": turn.continues}
         ),
     }
     handoff_digest = None if evidence.handoff is None else _digest(_pick(evidence.handoff, *_UPSTREAM_HANDOFF))
-    missing_renders = _missing(turn.results, renders)
+    rendered_ids = [row.tool_call_id for row in evidence.tool_render]
+    missing_renders = _find_missing(turn.results, rendered_ids)
     render_valid = all(row.policy_digest == call.tool_render_protocol_digest for row in evidence.tool_render)
     queue_valid = all(row.policy_digest == call.reminder_queue_policy_digest for row in evidence.reminder_queue)
     view_valid = all(row.policy_digest == call.state_view_policy_digest for row in evidence.state_views)
@@ -92,26 +84,25 @@ def digest_bundle_v1(turn: Turn) -> dict[str, str]:
         "requestedCallIds": list(turn.requests),
         "resultCallIds": list(turn.results),
         "usedCallIds": list(turn.uses),
-        "renderCallIds": list(renders),
+        "renderCallIds": rendered_ids,
         "queueIds": [row.queue_id for row in evidence.reminder_queue],
         "stateViewIds": [row.view_id for row in evidence.state_views],
-        "missingResultCallIds": _missing(turn.requests, turn.results),
-        "orphanResultCallIds": _missing(turn.results, turn.requests),
-        "missingUseCallIds": _missing(turn.results, turn.uses),
-        "unknownUseCallIds": _missing(turn.uses, turn.results),
+        "missingResultCallIds": _find_missing(turn.requests, turn.results),
+        "orphanResultCallIds": _find_missing(turn.results, turn.requests),
+        "missingUseCallIds": _find_missing(turn.results, turn.uses),
+        "unknownUseCallIds": _find_missing(turn.uses, turn.results),
         "missingRenderCallIds": missing_renders,
         "queueReductionPresent": bool(evidence.reminder_queue),
         "stateViewPresent": bool(evidence.state_views),
         "renderPolicyValid": render_valid,
         "queuePolicyValid": queue_valid,
         "stateViewPolicyValid": view_valid,
-        "continuationContextReady": not turn.context_owed
+        "continuationContextReady": not turn.owes_context
         or (context_present and render_valid and queue_valid and view_valid),
     }
-    bundle = {"callSpecDigest": _digest(_upstream_call(call)), **sets, "joinSetDigest": _digest(join)}
-    if handoff_digest is not None:
-        bundle["handoffDigest"] = handoff_digest
-    return bundle
+    handoff_member = {} if handoff_digest is None else {"handoffDigest": handoff_digest}
+    call_digest = _digest(_pick(call, *UPSTREAM_FIELDS))
+    return {"callSpecDigest": call_digest, **sets, "joinSetDigest": _digest(join), **handoff_member}
 
 
 def digest_bundle_v2(turn: Turn, v1: dict[str, str], failure_classes: Iterable[str]) -> dict[str, str]:
@@ -125,7 +116,7 @@ def digest_bundle_v2(turn: Turn, v1: dict[str, str], failure_classes: Iterable[s
         "sets": {name: _digest(rows) for name in _SET_FIELDS if (rows := getattr(evidence, name))},
         "schemaVerdicts": turn.schema_verdicts,
         "guardrailsGiven": evidence.guardrail_decisions is not None,
-        "constraintsDigest": turn.context.digest,
+        "constraintsDigest": _digest([turn.constraints, turn.documents.contents]),
         "failureClasses": list(failure_classes),
     }
     uses = []
@@ -133,17 +124,6 @@ def digest_bundle_v2(turn: Turn, v1: dict[str, str], failure_classes: Iterable[s
         reason = {} if row.reason_code is None else {"useReason": row.reason_code}
         uses.append({**_pick(row, "toolCallId", "resultDigest"), "useDisposition": row.disposition, **reason})
     return {"callSpecDigestV2": call_digest, "useSetDigestV2": _digest(uses), "evidenceDigestV2": _digest(all_inputs)}
-
-
-def witness_id(digests: Mapping[str, str], failure_classes: Iterable[str]) -> str:
-    """Return an id that changes with the evidence and with the verdict."""
-    key = {
-        "callSpecDigest": digests["callSpecDigest"],
-        "joinSetDigest": digests["joinSetDigest"],
-        "evidenceDigestV2": digests["evidenceDigestV2"],
-        "failureClasses": list(failure_classes),
-    }
-    return f"jw1_{_digest(key).removeprefix('sha256:')}"
 
 
 @dataclass(frozen=True)
@@ -161,7 +141,9 @@ class Judgement:
 
     @cached_property
     def witness_id(self) -> str:
-        return witness_id(self.digests, self.failure_classes)
+        """An id that changes with the evidence and with the verdict."""
+        members = {name: self.digests[name] for name in ("callSpecDigest", "joinSetDigest", "evidenceDigestV2")}
+        return f"jw1_{_digest({**members, 'failureClasses': self.failure_classes}).removeprefix('sha256:')}"
 
     @property
     def result(self) -> Literal["accepted", "rejected"]:
@@ -179,7 +161,7 @@ class Judgement:
 
     @property
     def mutation_ready(self) -> bool:
-        """Whether the turn has a mutation intent and no finding."""
+        """Whether the turn has a mutation and no finding."""
         return not self.findings and self.turn.evidence.mutation is not None
 
     @property
@@ -188,11 +170,11 @@ class Judgement:
         inputs = {
             "evidence": self.turn.evidence,
             "constraints": self.turn.constraints,
-            "policyDocuments": self.turn.documents,
+            "policyDocuments": self.turn.documents.contents,
             "schemaVerdicts": self.turn.schema_verdicts,
         }
-        copy: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(inputs))
-        return copy
+        json_copy: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(inputs))
+        return json_copy
 
     def as_json(self) -> dict[str, Any]:
         """Return the output of ``manglecp harness check``."""
@@ -213,12 +195,14 @@ def judge(document: Mapping[str, Any]) -> Judgement:
 
 
 def judge_turn(turn: Turn) -> Judgement:
-    unsorted = [finding for check in CHECKS for finding in check(turn)]
-    findings = sort_findings(unsorted, turn.call.call_id, digest_bundle_v1(turn)["joinSetDigest"]) if unsorted else ()
+    all_findings = [finding for check in CHECKS for finding in check(turn)]
+    findings = (
+        sort_findings(all_findings, turn.call.call_id, digest_bundle_v1(turn)["joinSetDigest"]) if all_findings else ()
+    )
     return Judgement(findings, turn)
 
 
 def find_blocking(turn: Turn, upto: TurnState) -> Sequence[Finding]:
     """Return the findings of an open turn that block the state ``upto`` or an earlier one."""
-    unsorted = [finding for check in CHECKS_UPTO[upto] for finding in check(turn) if finding.failure.blocks <= upto]
-    return sort_findings(unsorted, turn.call.call_id, join_digest=None) if unsorted else ()
+    all_findings = [finding for check in CHECKS for finding in check(turn) if finding.failure.blocks <= upto]
+    return sort_findings(all_findings, turn.call.call_id, join_digest=None) if all_findings else ()

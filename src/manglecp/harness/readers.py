@@ -2,7 +2,7 @@
 
 The annotations of a :class:`JsonRecord` define how each member is read; :func:`reader_of` compiles them. A list or an
 object in the place of another type makes the document unreadable (:class:`InvalidEvidence`). A scalar that is absent,
-null, blank or of the wrong type counts as *not given*, for which a reader returns None; the checks decide whether that
+null, blank or of the wrong type counts as *not given*: its reader returns None, and the checks decide whether that
 matters. Only a field without a default must be given.
 
 Text is trimmed, words are lower-cased, lists without a meaningful order are sorted and deduplicated. The depth is
@@ -36,7 +36,7 @@ class InvalidEvidence(ValueError):
     def __str__(self) -> str:
         return f"{self.path or '/'}: {self.message}"
 
-    def under(self, step: str | int) -> InvalidEvidence:
+    def inside(self, step: str | int) -> InvalidEvidence:
         """Prepend one key or index to the path, and return this error."""
         self.path = f"/{str(step).replace('~', '~0').replace('/', '~1')}{self.path}"
         self.args = (self.path, self.message)
@@ -58,19 +58,13 @@ class JsonRecord(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A field read from the member of its name. It is required if it has no default."""
+    """How a field is read: from the member of its name, or, if ``computed``, from the whole object."""
 
     read: Reader[Any]
+    computed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ComputedMember:
-    """A field computed from several members of the object."""
-
-    read: Reader[Any]
-
-
-def _refuse_container(value: Any, expected: str) -> None:
+def _raise_if_container(value: Any, expected: str) -> None:
     if isinstance(value, (list, tuple, dict)):
         raise InvalidEvidence("", f"{expected} is expected, not {'an object' if isinstance(value, dict) else 'a list'}")
 
@@ -78,7 +72,7 @@ def _refuse_container(value: Any, expected: str) -> None:
 def read_text(value: Any) -> str | None:
     """Return the trimmed text; a blank one counts as not given."""
     if type(value) is not str:
-        _refuse_container(value, "a text")
+        _raise_if_container(value, "a text")
         return None
     if len(value) > _MAX_TEXT_LENGTH:
         raise InvalidEvidence("", f"a text of {len(value):,} characters; at most {_MAX_TEXT_LENGTH:,} are read")
@@ -99,7 +93,7 @@ def read_word(value: Any) -> str | None:
 def read_flag(value: Any) -> bool | None:
     """Return a boolean; numbers and texts count as not given."""
     if type(value) is not bool:
-        _refuse_container(value, "true or false")
+        _raise_if_container(value, "true or false")
         return None
     return value
 
@@ -107,7 +101,7 @@ def read_flag(value: Any) -> bool | None:
 def read_integer(value: Any) -> int | None:
     """Return a 64-bit integer; a larger one counts as not given."""
     if type(value) is not int:
-        _refuse_container(value, "a number")
+        _raise_if_container(value, "a number")
         return None
     return value if -(2**63) <= value < 2**63 else None
 
@@ -117,38 +111,28 @@ def _read_number(value: Any) -> float | None:
     return None if number is None or not math.isfinite(number) else float(number)
 
 
-def checked_list(value: Any) -> list[Any] | tuple[Any, ...]:
-    """Return the list. Raises :class:`InvalidEvidence` for other types and for too many entries."""
-    if not isinstance(value, (list, tuple)):
-        raise InvalidEvidence("", "a list is expected")
+def _check_container(value: Any, expected: str, types: type[Any] | tuple[type[Any], ...]) -> None:
+    if not isinstance(value, types):
+        raise InvalidEvidence("", f"{expected} is expected")
     if len(value) > _MAX_ENTRIES:
         raise InvalidEvidence("", f"{len(value):,} entries; at most {_MAX_ENTRIES:,} are read")
-    return value
 
 
-def _checked_object(value: Any) -> dict[Any, Any]:
-    if not isinstance(value, dict):
-        raise InvalidEvidence("", "an object is expected")
-    if len(value) > _MAX_ENTRIES:
-        raise InvalidEvidence("", f"{len(value):,} members; at most {_MAX_ENTRIES:,} are read")
-    return value
+def _read_at(step: str | int, read: Reader[T | None], value: Any) -> T | None:
+    """Return the value that ``read`` returns; null is not given. The path of an error begins with ``step``."""
+    try:
+        return None if value is None else read(value)
+    except InvalidEvidence as error:
+        raise error.inside(step) from None
 
 
 def list_of(read: Reader[T | None]) -> Reader[tuple[T, ...]]:
     """Return a reader of a list in its order, without the entries that are not given."""
 
     def read_each(value: Any) -> tuple[T, ...]:
-        items = []
-        for index, entry in enumerate(checked_list(value)):
-            if entry is None:
-                continue
-            try:
-                item = read(entry)
-            except InvalidEvidence as error:
-                raise error.under(index) from None
-            if item is not None:
-                items.append(item)
-        return tuple(items)
+        _check_container(value, "a list", (list, tuple))
+        items = (_read_at(index, read, entry) for index, entry in enumerate(value))
+        return tuple(item for item in items if item is not None)
 
     return read_each
 
@@ -168,17 +152,12 @@ def mapping_of(read: Reader[T | None], words: bool = False) -> Reader[dict[str, 
     read_key = read_word if words else read_text
 
     def read_by_name(value: Any) -> dict[str, T]:
+        _check_container(value, "an object", dict)
         items: dict[str, T] = {}
-        for name, entry in _checked_object(value).items():
-            try:
-                key = read_key(name)
-                item = None if entry is None else read(entry)
-            except InvalidEvidence as error:
-                raise error.under(name) from None
-            if key is None or item is None:
-                continue
-            if items.setdefault(key, item) != item:
-                raise InvalidEvidence("", "is present twice, with different values").under(name)
+        for name, entry in value.items():
+            key, item = _read_at(name, read_key, name), _read_at(name, read, entry)
+            if key is not None and item is not None and items.setdefault(key, item) != item:
+                raise InvalidEvidence("", "is present twice, with different values").inside(name)
         return items
 
     return read_by_name
@@ -197,7 +176,8 @@ def canonical_form(value: Any) -> bytes:
 
 def read_verbatim(value: Any) -> Any:
     """Return an object unchanged. It must have a canonical form, because it enters a digest."""
-    canonical_form(_checked_object(value))
+    _check_container(value, "an object", dict)
+    canonical_form(value)
     return value
 
 
@@ -236,52 +216,30 @@ def reader_of(kind: type[R]) -> Reader[R]:
 
 @cache  # evaluating annotations is slow, and records refer to one another
 def _reader_of(kind: type[Any]) -> Reader[Any]:
-    members: dict[str, tuple[int, Reader[Any]]] = {}  # member name -> (index of the field, reader)
-    computed: list[tuple[int, Reader[Any]]] = []  # (index of the field, reader)
-    required: list[tuple[int, str]] = []  # (index of the field, member name)
-    defaults: list[Any] = []  # by index of the field
-    for index, field in enumerate(msgspec.structs.fields(kind)):
-        source = _source_of(field.type)
-        is_required = field.default is msgspec.NODEFAULT
-        defaults.append(None if is_required else field.default)
-        if isinstance(source, ComputedMember):
-            computed.append((index, source.read))
-            continue
-        members[field.encode_name] = index, source.read
-        if is_required:
-            required.append((index, field.encode_name))
+    fields = [(field.encode_name, field.default, _source_of(field.type)) for field in msgspec.structs.fields(kind)]
 
     def read(value: Any) -> Any:
         if not isinstance(value, dict):
             raise InvalidEvidence("", "an object is expected")
-        for _, name in required:  # before all else: the error must not depend on the order of the members
-            if value.get(name) is None:
-                raise InvalidEvidence("", "is absent").under(name)
-        fields = defaults.copy()
-        for name, member in value.items():  # faster than a loop over the fields: most have no member
-            if member is None or name not in members:
+        items = []
+        for name, default, source in fields:
+            if source.computed:
+                items.append(source.read(value))
                 continue
-            index, read_value = members[name]
-            try:
-                item = read_value(member)
-            except InvalidEvidence as error:
-                raise error.under(name) from None
-            if item is not None:
-                fields[index] = item
-        for index, name in required:
-            if fields[index] is None:
-                raise InvalidEvidence("", "is blank or not a text").under(name)
-        for index, read_object in computed:
-            fields[index] = read_object(value)
-        return kind(*fields)
+            item = _read_at(name, source.read, value[name]) if name in value else None
+            if item is None and default is msgspec.NODEFAULT:
+                reason = "is absent" if value.get(name) is None else "is blank or not a text"
+                raise InvalidEvidence(f"/{name}", reason)
+            items.append(default if item is None else item)
+        return kind(*items)
 
     return read
 
 
-def _source_of(annotation: Any) -> Member | ComputedMember:
-    """Return the Member or ComputedMember of an annotation; a plain record type is read by its own annotations."""
+def _source_of(annotation: Any) -> Member:
+    """Return the Member of an annotation; a plain record type is read by its own annotations."""
     for metadata in getattr(annotation, "__metadata__", ()):
-        if isinstance(metadata, (Member, ComputedMember)):
+        if isinstance(metadata, Member):
             return metadata
     (kind,) = set(get_args(annotation) or (annotation,)) - {NoneType}
     return Member(_reader_of(kind))
@@ -294,10 +252,4 @@ def member_readers(kind: type[JsonRecord]) -> dict[str, tuple[str, Reader[Any]]]
 
 def read_member(value: Mapping[str, Any], name: str, read: Reader[T | None]) -> T | None:
     """Return the value that ``read`` returns for a member; None if it is absent. Raises :class:`InvalidEvidence`."""
-    member = value.get(name)
-    if member is None:
-        return None
-    try:
-        return read(member)
-    except InvalidEvidence as error:
-        raise error.under(name) from None
+    return _read_at(name, read, value.get(name))

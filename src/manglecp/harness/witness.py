@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import asdict, dataclass
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from manglecp.harness.canonical_v1 import canonical
 from manglecp.harness.classes import row_pointer
-from manglecp.harness.constraints import Constraints, read_documents
+from manglecp.harness.constraints import Constraints, PolicyDocuments, read_documents
 from manglecp.harness.evidence import Evidence, check_row_order
 from manglecp.harness.judgement import Judgement, judge_turn
 from manglecp.harness.readers import InvalidEvidence, read_member
-from manglecp.harness.turn import Turn, TurnContext
+from manglecp.harness.turn import Turn
 
 T = TypeVar("T")
 
@@ -58,47 +57,29 @@ class Verification:
             "witnessId": self.judgement.witness_id,
             "result": self.judgement.result,
             "failureClasses": list(self.judgement.failure_classes),
-            "differences": [
-                {"where": entry.where, "expected": entry.expected, "found": entry.found} for entry in self.differences
-            ],
+            "differences": [asdict(difference) for difference in self.differences],
             "onRecord": list(self.on_record),
         }
 
 
-def witness_of(judgement: Judgement) -> dict[str, Any]:
-    """Return the JSON object of the witness."""
-    verdict = judgement.as_json()
-    return {"kind": KIND, "id": verdict.pop("witnessId"), **verdict, "turn": judgement.normalized}
-
-
-class Witness(Mapping[str, Any]):
-    """A witness whose JSON is computed on demand."""
-
-    def __init__(self, judgement: Judgement) -> None:
-        self._judgement = judgement
+class Witness(dict[str, Any]):
+    """The JSON object of a witness."""
 
     @property
     def id(self) -> str:
         """The witness id; equal evidence has an equal id."""
-        return self._judgement.witness_id
+        return str(self["id"])
 
-    @cached_property
-    def written(self) -> msgspec.Raw:
+    @property
+    def raw_json(self) -> msgspec.Raw:
         """The canonical JSON."""
-        return msgspec.Raw(canonical(self._members))
+        return msgspec.Raw(canonical(dict(self)))
 
-    @cached_property
-    def _members(self) -> dict[str, Any]:
-        return witness_of(self._judgement)
 
-    def __getitem__(self, name: str) -> Any:
-        return self._members[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._members)
-
-    def __len__(self) -> int:
-        return len(self._members)
+def witness_of(judgement: Judgement) -> Witness:
+    """Return the witness of a judged turn."""
+    verdict = judgement.as_json()
+    return Witness(kind=KIND, id=verdict.pop("witnessId"), **verdict, turn=judgement.normalized)
 
 
 def verify(witness: Mapping[str, Any]) -> Verification:
@@ -108,10 +89,16 @@ def verify(witness: Mapping[str, Any]) -> Verification:
     turn = _read_recorded_turn(witness.get("turn"))
     judgement = judge_turn(turn)
     expected = witness_of(judgement)
-    differences: list[Difference] = []
-    for name in (*_VERDICT, "turn"):
-        _compare(f"/{name}", expected[name], witness.get(name), differences)
-    return Verification(tuple(differences), tuple(_unverifiable_pointers(turn)), judgement)
+    differences = [
+        difference
+        for name in (*_VERDICT, "turn")
+        for difference in _compare(f"/{name}", expected[name], witness.get(name))
+    ]
+    on_record: list[str] = []
+    for name in ("toolRequests", "toolResults"):
+        on_record += _find_on_record(f"/turn/evidence/{name}", expected["turn"]["evidence"].get(name))
+    on_record += (f"/turn/schemaVerdicts/{name}" for name in sorted(turn.schema_verdicts))
+    return Verification(tuple(differences), tuple(on_record), judgement)
 
 
 def _read_recorded_turn(recorded: Any) -> Turn:
@@ -129,10 +116,10 @@ def _read_recorded_turn(recorded: Any) -> Turn:
         documents = read_member(recorded, "policyDocuments", read_documents)
         check_row_order(evidence)
     except InvalidEvidence as error:
-        raise error.under("turn") from None
+        raise error.inside("turn") from None
     if documents is None:
         raise InvalidEvidence("/turn/policyDocuments", "is absent")
-    return Turn(evidence, TurnContext(evidence.call_spec, constraints, documents), verdicts)
+    return Turn(evidence, constraints, PolicyDocuments(documents, evidence.call_spec), verdicts)
 
 
 def _convert(recorded: dict[str, Any], name: str, kind: type[T]) -> T:
@@ -145,36 +132,27 @@ def _convert(recorded: dict[str, Any], name: str, kind: type[T]) -> T:
         raise InvalidEvidence(f"/turn/{name}{steps}", message) from None
 
 
-def _compare(where: str, expected: Any, recorded: Any, differences: list[Difference]) -> None:
-    """Append the innermost differences, in document order."""
-    pending = [(where, expected, recorded)]
-    while pending:
-        where, left, right = pending.pop()
-        if isinstance(left, dict) and isinstance(right, dict):
-            names = sorted({*left, *right}, reverse=True)  # the last one of ``pending`` is next
-            pending += [(row_pointer(where, name), left.get(name), right.get(name)) for name in names]
-        elif isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
-            pending += [(f"{where}/{i}", a, b) for i, (a, b) in reversed([*enumerate(zip(left, right, strict=True))])]
-        elif left != right or type(left) is not type(right):
-            differences.append(Difference(where, left, right))
+def _compare(where: str, expected: Any, recorded: Any) -> Iterator[Difference]:
+    """Yield the innermost differences, in document order."""
+    if isinstance(expected, dict) and isinstance(recorded, dict):
+        for name in sorted({*expected, *recorded}):
+            yield from _compare(row_pointer(where, name), expected.get(name), recorded.get(name))
+    elif isinstance(expected, list) and isinstance(recorded, list) and len(expected) == len(recorded):
+        for index, pair in enumerate(zip(expected, recorded, strict=True)):
+            yield from _compare(f"{where}/{index}", *pair)
+    elif expected != recorded or type(expected) is not type(recorded):
+        yield Difference(where, expected, recorded)
 
 
-def _unverifiable_pointers(turn: Turn) -> list[str]:
-    """Return the JSON pointers to values that were computed from data which the witness does not hold."""
-    pointers = []
-    for index, request in enumerate(turn.evidence.tool_requests):
-        if request.input_digest is not None:
-            pointers.append(f"/turn/evidence/toolRequests/{index}/inputDigest")
-        if request.search_fits is not None:
-            pointers.append(f"/turn/evidence/toolRequests/{index}/searchFits")
-        if request.search_ref is not None and request.search_ref.query_digest is not None:
-            pointers.append(f"/turn/evidence/toolRequests/{index}/searchRef/queryDigest")
-    for index, result in enumerate(turn.evidence.tool_results):
-        where = f"/turn/evidence/toolResults/{index}"
-        if result.result_digest is not None:
-            pointers.append(f"{where}/resultDigest")
-        if result.payload_bytes is not None:
-            pointers.append(f"{where}/payloadBytes")
-        if result.error is not None:
-            pointers.append(f"{where}/error/errorMessageDigest")
-    return pointers + [f"/turn/schemaVerdicts/{name}" for name in sorted(turn.schema_verdicts)]
+_ON_RECORD: Final = ("inputDigest", "searchFits", "queryDigest", "resultDigest", "payloadBytes", "errorMessageDigest")
+"""Members of requests and results that were computed from data which the witness does not hold."""
+
+
+def _find_on_record(where: str, value: Any) -> Iterator[str]:
+    """Yield the JSON pointers to the members in :data:`_ON_RECORD`."""
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, part in parts:
+        if name in _ON_RECORD:
+            yield f"{where}/{name}"
+        else:
+            yield from _find_on_record(f"{where}/{name}", part)

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from manglecp.harness.judgement import judge
 from tests.harness.checks.cases import accepts, raises
 from tests.harness.evidence import ABSENT, classes, turn
 
@@ -92,6 +93,14 @@ def test_transport(changes: dict[str, Any], expected: set[str]) -> None:
         document["evidence"]["toolRequests"][index]["ordinal"] = index + 1
         document["evidence"]["toolResults"][index]["sequence"] = index + 1
     assert classes(document, changes) == expected
+
+
+@pytest.mark.req("FAIL-18")
+def test_an_output_without_position_is_named_at_its_result() -> None:
+    document = turn()
+    document["evidence"]["callSpec"]["toolTransportPolicy"] = STRICT
+    document["evidence"]["toolRequests"][0]["ordinal"] = 1
+    assert [(finding.failure.name, finding.where) for finding in judge(document).findings] == [(ORDER, "toolResults/a")]
 
 
 @pytest.mark.req("FAIL-18")

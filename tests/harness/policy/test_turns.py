@@ -45,7 +45,7 @@ def test_the_same_by_steps() -> None:
         .use(evidence.pop("toolUse"))
         .close(evidence.pop("protocolState"), evidence)
     )
-    assert closed.authorize(MUTATION).intent == MUTATION
+    assert closed.authorize(MUTATION).judgement.normalized["evidence"]["mutation"] == MUTATION
 
 
 def shell(evidence: dict[str, Any], _: dict[str, Any]) -> None:

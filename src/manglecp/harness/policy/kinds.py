@@ -70,12 +70,12 @@ def _tool(value: Any, place: FileLocation, problems: Problems) -> Any:
             problems.add(place, "schemaDigest or inputSchema is missing")
         return tool
     try:
-        computed = digest(tool["inputSchema"])
+        schema_digest = digest(tool["inputSchema"])
     except Uncanonical as error:
         problems.add(FileLocation(place.file, pointer=f"{place.pointer}/inputSchema{error.path}"), error.reason)
     else:
-        if tool.setdefault("schemaDigest", computed) != computed:
-            problems.add(place / "schemaDigest", f"the digest of inputSchema is {computed}")
+        if tool.setdefault("schemaDigest", schema_digest) != schema_digest:
+            problems.add(place / "schemaDigest", f"the digest of inputSchema is {schema_digest}")
     return tool
 
 
@@ -116,8 +116,8 @@ def _check_tools(policy: Document, documents: Documents) -> Contradictions:
 
 
 def _check_deferral(policy: Document, documents: Documents) -> Contradictions:
-    if both := set(policy["eager"]) & set(policy["deferred"]):
-        yield "/deferred", f"{', '.join(sorted(both))} cannot be both eager and deferred"
+    if doubled_tools := set(policy["eager"]) & set(policy["deferred"]):
+        yield "/deferred", f"{', '.join(sorted(doubled_tools))} cannot be both eager and deferred"
     for part in ("eager", "deferred"):
         yield from _find_unknown_tools(policy[part], f"/{part}", documents)
 
@@ -199,118 +199,79 @@ def _check_retry(policy: Document, _: Documents) -> Contradictions:
 
 
 _TABLE: Final = (
-    DocumentKind(
-        "tools", "the tools, which of them may be called, and the schema of each",
+    DocumentKind("tools", "the tools, which of them may be called, and the schema of each",
         table(
             {"catalogId": text, "tools": records(_tool, "toolName")},
             optional={"parserProfileId": text, "parserProfiles": items(), "requireResultProvenance": flag},
-        ),
-    ),
-    DocumentKind(
-        "callers", "the allowed callers of each tool: the model directly, or a program",
+        )),
+    DocumentKind("callers", "the allowed callers of each tool: the model directly, or a program",
         table({"tools": table_of(items(least=1))}),
-        digested="allowedCallersDigest", document="allowedCallers", check=_check_tools,
-    ),
-    DocumentKind(
-        "examples", "the example inputs that are shown with each tool",
+        digested="allowedCallersDigest", document="allowedCallers", check=_check_tools),
+    DocumentKind("examples", "the example inputs that are shown with each tool",
         table({"tools": table_of(sequence(any_json))}),
-        digested="toolExampleDigest", document="toolExamples", check=_check_tools,
-    ),
-    DocumentKind(
-        "deferral", "which tools are loaded at once and which have to be searched for",
+        digested="toolExampleDigest", document="toolExamples", check=_check_tools),
+    DocumentKind("deferral", "which tools are loaded at once and which have to be searched for",
         table({"eager": items(), "deferred": items()}),
-        digested="deferPolicyDigest", document="deferPolicy", check=_check_deferral,
-    ),
-    DocumentKind(
-        "filter", "whether results may be filtered before the model sees them",
+        digested="deferPolicyDigest", document="deferPolicy", check=_check_deferral),
+    DocumentKind("filter", "whether results may be filtered before the model sees them",
         table({"mode": one_of(("allowed", "required", "forbidden"))}, optional={"tools": items()}),
-        inline="preContextFilterPolicy", check=_check_tools,
-    ),
-    DocumentKind(
-        "parallel", "whether calls may fan out, and how wide",
+        inline="preContextFilterPolicy", check=_check_tools),
+    DocumentKind("parallel", "whether calls may fan out, and how wide",
         table({"allowed": flag}, optional={"maxBranches": integer(1), "expectedBranches": integer(1)}),
-        inline="parallelPolicy", check=_check_parallel,
-    ),
-    DocumentKind(
-        "transport", "how calls and outputs travel",
+        inline="parallelPolicy", check=_check_parallel),
+    DocumentKind("transport", "how calls and outputs travel",
         table(optional={"parallelToolCalls": flag, "ordering": one_of(("strict", "any"))}),
-        inline="toolTransportPolicy",
-    ),
-    DocumentKind(
-        "truncation", "how much of a result is kept, and what shows the cut",
+        inline="toolTransportPolicy"),
+    DocumentKind("truncation", "how much of a result is kept, and what shows the cut",
         table({"strategy": one_of(("middle", "head", "tail"))}, optional={"maxBytes": integer(1), "marker": text}),
-        inline="toolResponseTruncationPolicy",
-    ),
-    DocumentKind(
-        "render", "the view of a result for the operator and for the model, and where it is injected",
+        inline="toolResponseTruncationPolicy"),
+    DocumentKind("render", "the view of a result for the operator and for the model, and where it is injected",
         table({"operatorView": text, "reminderView": text}, optional={"injectionPoints": items(_any_word, least=1)}),
-        digested="toolRenderProtocolDigest", document="toolRenderProtocol", required=True,
-    ),
-    DocumentKind(
-        "boundary", "where a shell may work, and how files may be edited",
+        digested="toolRenderProtocolDigest", document="toolRenderProtocol", required=True),
+    DocumentKind("boundary", "where a shell may work, and how files may be edited",
         table(optional={"allowedEditSurfaces": items(), "shellEditsForbidden": flag, "workdirRoots": items()}),
-        inline="executionBoundaryPolicy",
-    ),
-    DocumentKind(
-        "sandbox", "the profile that a shell runs in",
+        inline="executionBoundaryPolicy"),
+    DocumentKind("sandbox", "the profile that a shell runs in",
         table(
             {"profile": text},
             optional={"network": one_of(("none", "restricted", "open")), "writableRoots": items()},
-        ),
-    ),
-    DocumentKind(
-        "compaction", "whether a context may be compacted, and the references that must be carried forward",
+        )),
+    DocumentKind("compaction", "whether a context may be compacted, and the references that must be carried forward",
         table({"enabled": flag}, optional={"requiredCarryForwardRefs": items()}),
-        digested="compactionPolicyDigest", document="compactionPolicy",
-    ),
-    DocumentKind(
-        "queue", "how reminders are queued, batched and de-duplicated",
+        digested="compactionPolicyDigest", document="compactionPolicy"),
+    DocumentKind("queue", "how reminders are queued, batched and de-duplicated",
         table(optional={"requiredQueueIds": items(), "dedup": flag, "maxBatchSize": integer(1)}),
-        digested="reminderQueuePolicyDigest", document="reminderQueuePolicy", required=True,
-    ),
-    DocumentKind(
-        "views", "the views of the state that decisions rest on",
+        digested="reminderQueuePolicyDigest", document="reminderQueuePolicy", required=True),
+    DocumentKind("views", "the views of the state that decisions rest on",
         table(optional={
             "views": table_of(table({"sourceRefs": items(least=1)}, optional={"description": text})),
             "requiredStateViewIds": items(),
         }),
-        digested="stateViewPolicyDigest", document="stateViewPolicy", required=True, check=_check_views,
-    ),
-    DocumentKind(
-        "decomposition", "how work may be split, looped and fanned out",
+        digested="stateViewPolicyDigest", document="stateViewPolicy", required=True, check=_check_views),
+    DocumentKind("decomposition", "how work may be split, looped and fanned out",
         table(
             {"allowedPatterns": words(PATTERNS, least=1)},
             optional={"maxFanOut": integer(1), "requireEscalationTrigger": flag},
         ),
-        digested="decompositionPolicyDigest", document="decompositionPolicy", required=True,
-    ),
-    DocumentKind(
-        "governance", "which controls a turn has to show, and whether it claims to be governed",
+        digested="decompositionPolicyDigest", document="decompositionPolicy", required=True),
+    DocumentKind("governance", "which controls a turn has to show, and whether it claims to be governed",
         table({"claimed": flag}, optional={"requiredControls": words(CONTROLS)}),
-        required=True, check=_check_governance,
-    ),
-    DocumentKind(
-        "guardrail-stages", "the stages that have to be decided in every turn",
+        required=True, check=_check_governance),
+    DocumentKind("guardrail-stages", "the stages that have to be decided in every turn",
         table({"requiredStages": _stages}),
-        digested="guardrailStagePolicyDigest", document="guardrailStagePolicy",
-    ),
-    DocumentKind(
-        "eval-gate", "the measurements, and their data set, before a policy changes",
+        digested="guardrailStagePolicyDigest", document="guardrailStagePolicy"),
+    DocumentKind("eval-gate", "the measurements, and their data set, before a policy changes",
         table({"dataset": text, "thresholds": table_of(number(0, 1), names=METRICS)}, optional={"profileRef": text}),
-        digested="evalGatePolicyDigest", document="evalGatePolicy", check=_check_eval_gate,
-    ),
-    DocumentKind(
-        "red-team", "how a policy has to be attacked before it changes",
+        digested="evalGatePolicyDigest", document="evalGatePolicy", check=_check_eval_gate),
+    DocumentKind("red-team", "how a policy has to be attacked before it changes",
         table({
             "requiredPlugins": items(),
             "requiredStrategies": items(),
             "minProbes": integer(1),
             "maxFailures": integer(0),
         }),
-        digested="redTeamPolicyDigest", document="redTeamPolicy",
-    ),
-    DocumentKind(
-        "observability", "where traces may go",
+        digested="redTeamPolicyDigest", document="redTeamPolicy"),
+    DocumentKind("observability", "where traces may go",
         table(
             {"mode": one_of(TRACE_MODES)},
             optional={
@@ -320,23 +281,17 @@ _TABLE: Final = (
                 "requireProcessorRef": flag,
             },
         ),
-        check=_check_observability,
-    ),
-    DocumentKind(
-        "risk-tiers", "the control profile of each risk tier, and where a human has to approve",
+        check=_check_observability),
+    DocumentKind("risk-tiers", "the control profile of each risk tier, and where a human has to approve",
         table({
             "defaultTier": one_of(TIERS),
             "tiers": table_of(table({"controlProfileRef": text}, optional={"humanCheckpoint": flag}), names=TIERS),
         }),
-        check=_check_risk,
-    ),
-    DocumentKind(
-        "scope", "what each role may read and write",
+        check=_check_risk),
+    DocumentKind("scope", "what each role may read and write",
         table({"roles": table_of(table(optional={"read": items(), "write": items()}), names=ROLES)}),
-        digested="contextScopeDigest", document="contextScope",
-    ),
-    DocumentKind(
-        "handoff", "the allowed targets of a handoff, and the artifacts that it carries",
+        digested="contextScopeDigest", document="contextScope"),
+    DocumentKind("handoff", "the allowed targets of a handoff, and the artifacts that it carries",
         table(
             {"allowedTargets": items(), "requiredArtifactRefs": items(), "requireReturnPath": flag},
             optional={
@@ -345,36 +300,28 @@ _TABLE: Final = (
                 "requiredPacketFields": words(Handoff.__struct_encode_fields__),
             },
         ),
-        digested="handoffContractDigest", document="handoffContract", check=_check_handoff,
-    ),
-    DocumentKind(
-        "mutation", "whether a turn may mutate, and with which claims",
+        digested="handoffContractDigest", document="handoffContract", check=_check_handoff),
+    DocumentKind("mutation", "whether a turn may mutate, and with which claims",
         table(
             {"mode": one_of(("instruction_linked", "observe_only"))},
             optional={"requiredCapabilityClaims": items(least=1)},
         ),
-        digested="mutationPolicyDigest", document="mutationPolicy", required=True,
-    ),
-    DocumentKind(
-        "stop", "the number of turns and iterations, and when a checkpoint is due",
+        digested="mutationPolicyDigest", document="mutationPolicy", required=True),
+    DocumentKind("stop", "the number of turns and iterations, and when a checkpoint is due",
         table(optional={
             "maxTurns": integer(0),
             "maxIterations": integer(0),
             "requireCheckpoint": flag,
             "checkpointEveryTurns": integer(1),
         }),
-        inline="stopPolicy", check=_check_stop,
-    ),
-    DocumentKind(
-        "protocol", "which stop reasons are handled, and what each one permits",
+        inline="stopPolicy", check=_check_stop),
+    DocumentKind("protocol", "which stop reasons are handled, and what each one permits",
         table(
             {"handledStopReasons": items(_any_word, least=1)},
             optional={"continuation": table_of(one_of(("continue", "resume", "extend", "stop")))},
         ),
-        inline="protocolStatePolicy", check=_check_protocol,
-    ),
-    DocumentKind(
-        "retry", "how often each failure class may be tried again, and what follows",
+        inline="protocolStatePolicy", check=_check_protocol),
+    DocumentKind("retry", "how often each failure class may be tried again, and what follows",
         table({
             "rules": records(
                 table(
@@ -389,8 +336,7 @@ _TABLE: Final = (
                 "ruleId",
             ),
         }),
-        check=_check_retry,
-    ),
+        check=_check_retry),
 )  # fmt: skip
 
 KINDS: Final = {kind.name: kind for kind in _TABLE}

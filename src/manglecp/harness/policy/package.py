@@ -5,7 +5,7 @@ A package is ``package.toml`` (name and version) and one TOML or JSON file per d
 each document. A document may contain its own digest as ``policyDigest``, which is compared and removed.
 
 The built-in package ``observe`` is for turns without a package. It sets no ``activePolicyDigest`` for mutations, so
-every intent to mutate is refused with ``mutation.policy_digest_mismatch``.
+every mutation is refused with ``mutation.policy_digest_mismatch``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def call_id(session_id: str, turn_index: int, model_ref: str, prompt_digest: str
 
 
 class HarnessCall(NamedTuple):
-    """A call that the harness made itself, such as the command of a worker."""
+    """A call that the harness made itself, such as the command of ``manglecp harness work``."""
 
     tool: str
     content: Any  # the result, or the message of the error
@@ -134,16 +134,31 @@ class PolicyPackage:
         ``pinned`` is the package digest in the pin. If a package claims governance and is not the pinned one, every
         turn is refused.
         """
+        contents = self.contents
+        tools = pick(contents.get("tools", {}), "parserProfiles", "requireResultProvenance")
+        if "tools" in contents:
+            tools["expectedToolCatalogDigest"] = digest(self._catalogue())
+        if "examples" in contents:
+            examples = contents["examples"]["tools"]
+            tools["exampleDigests"] = {name: digest(inputs) for name, inputs in examples.items()}
+        expected_digests = pick(self.digests, *_EXPECTED_DIGESTS)
+        tools |= {_EXPECTED_DIGESTS[kind]: kind_digest for kind, kind_digest in expected_digests.items()}
+        context = pick(contents["queue"], "requiredQueueIds", "dedup", "maxBatchSize")
+        context |= pick(contents["views"], "requiredStateViewIds")
+        if "injectionPoints" in contents["render"]:
+            context["allowedInjectionPoints"] = contents["render"]["injectionPoints"]
+        if "scope" in contents:
+            context["expectedScopeDigest"] = self.digests["scope"]
         constraints = {
-            "toolConstraints": self._tool_constraints(),
-            "contextConstraints": self._context_constraints(),
+            "toolConstraints": tools,
+            "contextConstraints": context,
             "decompositionConstraints": {
                 "expectedPolicyDigest": self.digests["decomposition"],
-                **self.contents["decomposition"],
+                **contents["decomposition"],
             },
             "mutationConstraints": {"activePolicyDigest": self.digests["mutation"]} if self.may_mutate else {},
         }
-        if self.contents["governance"]["claimed"]:
+        if contents["governance"]["claimed"]:
             constraints["governanceProfile"] = self.governance_profile(pinned, risk_tier)
             constraints["governanceConstraints"] = self._governance_constraints()
         return _copy({name: value for name, value in constraints.items() if value})
@@ -162,19 +177,25 @@ class PolicyPackage:
         state = {"viewDigest": digest(view), "policyDigest": self.digests["views"], "sourceRefs": refs}
         queue_ids = self.contents["queue"].get("requiredQueueIds") or [context]
         view_ids = self.contents["views"].get("requiredStateViewIds") or [context]
-        point = self.contents["render"].get("injectionPoints", ["tool_response"])[0]
+        injection_point = self.contents["render"].get("injectionPoints", ["tool_response"])[0]
         requests, results, uses, renders = [], [], [], []
         for number, call in enumerate(calls):
-            row, shown = {"toolCallId": f"p{number + 1}"}, digest(call.content)
-            given = {} if call.input is None else {"input": call.input}
-            requests.append({**row, "toolName": call.tool, "actionIndex": number, **given})
-            result: dict[str, Any] = {"status": "ok", "resultDigest": shown}
+            row, content_digest = {"toolCallId": f"p{number + 1}"}, digest(call.content)
+            input_member = {} if call.input is None else {"input": call.input}
+            requests.append({**row, "toolName": call.tool, "actionIndex": number, **input_member})
+            result: dict[str, Any] = {"status": "ok", "resultDigest": content_digest}
             if call.error is not None:
                 result = {"status": "error", "errorCode": call.error, "retryable": True, "errorMessage": call.content}
             results.append({**row, **result, "provenance": {"kind": "runtime_route", "ref": call.ref or call.tool}})
-            use = {"useDisposition": "consumed", "resultDigest": shown, "mutationInputRef": call.ref}
-            uses.append({**row, **(use if call.ref is not None else {"useDisposition": "observed_only"})})
-            render = {"operatorPayloadDigest": shown, "reminderRenderDigest": shown, "injectionPoint": point}
+            use = {"useDisposition": "observed_only"}
+            if call.ref is not None:
+                use = {"useDisposition": "consumed", "resultDigest": content_digest, "mutationInputRef": call.ref}
+            uses.append({**row, **use})
+            render = {
+                "operatorPayloadDigest": content_digest,
+                "reminderRenderDigest": content_digest,
+                "injectionPoint": injection_point,
+            }
             renders.append({**row, **render, "policyDigest": self.digests["render"]})
         return {
             "toolRequests": requests,
@@ -221,10 +242,10 @@ class PolicyPackage:
         tiers = self.contents.get("risk-tiers", {}).get("tiers", {})
         return bool(tiers.get(tier, {}).get("humanCheckpoint"))
 
-    def _tier_or_default(self, requested: str | None) -> str | None:
+    def _tier_or_default(self, requested_tier: str | None) -> str | None:
         if "risk-tiers" not in self.contents:
             return None
-        return requested or str(self.contents["risk-tiers"]["defaultTier"])
+        return requested_tier or str(self.contents["risk-tiers"]["defaultTier"])
 
     def _catalogue(self) -> dict[str, Any]:
         tools = self.contents["tools"]
@@ -236,29 +257,6 @@ class PolicyPackage:
         allowed = [tool for tool in tools["tools"] if tool.get("allowed", True)]
         rows = [pick(tool, "toolName", "schemaDigest", "inputSchema") for tool in allowed]
         return {"allowedTools": rows, **pick(tools, "parserProfileId")}
-
-    def _tool_constraints(self) -> dict[str, Any]:
-        constraints: dict[str, Any] = {}
-        if "tools" in self.contents:
-            constraints["expectedToolCatalogDigest"] = digest(self._catalogue())
-            constraints |= pick(self.contents["tools"], "parserProfiles", "requireResultProvenance")
-        if "examples" in self.contents:
-            examples = self.contents["examples"]["tools"]
-            constraints["exampleDigests"] = {name: digest(inputs) for name, inputs in examples.items()}
-        for kind, name in _EXPECTED_DIGESTS.items():
-            if kind in self.contents:
-                constraints[name] = self.digests[kind]
-        return constraints
-
-    def _context_constraints(self) -> dict[str, Any]:
-        """Return the requirements of the render, queue, view and scope documents for the checks of a turn."""
-        constraints = pick(self.contents["queue"], "requiredQueueIds", "dedup", "maxBatchSize")
-        constraints |= pick(self.contents["views"], "requiredStateViewIds")
-        if "injectionPoints" in self.contents["render"]:
-            constraints["allowedInjectionPoints"] = self.contents["render"]["injectionPoints"]
-        if "scope" in self.contents:
-            constraints["expectedScopeDigest"] = self.digests["scope"]
-        return constraints
 
     def _governance_constraints(self) -> dict[str, Any]:
         constraints: dict[str, Any] = {
@@ -280,8 +278,8 @@ def pick(document: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 def _copy(value: dict[str, Any]) -> dict[str, Any]:
     """Return a deep copy, which the caller may change without changing the package."""
-    copied: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value))
-    return copied
+    json_copy: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value))
+    return json_copy
 
 
 _EXPECTED_DIGESTS: Final = {  # the tool constraint with the expected digest, by kind of document
@@ -297,7 +295,7 @@ _MANIFEST: Final = "package"
 def read_package(files: Mapping[str, bytes]) -> PolicyPackage:
     """Return the package of these files (contents by file name). Raises :class:`.PolicyError`."""
     problems = Problems()
-    decoded: dict[str, Any] = {}
+    decoded_documents: dict[str, Any] = {}
     places: dict[str, FileLocation] = {}
     for file in sorted(files):
         kind, dot, extension = file.rpartition(".")
@@ -312,42 +310,36 @@ def read_package(files: Mapping[str, bytes]) -> PolicyPackage:
             places[kind] = place
             document = _decode(files[file], extension, place, problems)
             if document is not None:
-                decoded[kind] = document
-    return _validate(decoded, places, problems, report_missing=decoded.keys() == places.keys())
+                decoded_documents[kind] = document
+    return _validate(decoded_documents, places, problems)
 
 
 def package_of(manifest: Mapping[str, Any], documents: Mapping[str, Mapping[str, Any]]) -> PolicyPackage:
     """Return the package of a manifest (name, version, description) and documents by kind. Raises PolicyError."""
     problems = Problems()
-    places = {_MANIFEST: FileLocation(_MANIFEST)}
-    for kind in documents:
-        places[kind] = FileLocation(kind)
-        if kind not in KINDS:
-            problems.add_unknown(places[kind], "the document", kind, KINDS)
+    places = {kind: FileLocation(kind) for kind in (_MANIFEST, *documents)}
+    for kind in documents.keys() - KINDS.keys():
+        problems.add_unknown(places[kind], "the document", kind, KINDS)
     contents = {kind: content for kind, content in documents.items() if kind in KINDS}
-    return _validate({_MANIFEST: manifest, **contents}, places, problems, report_missing=True)
+    return _validate({_MANIFEST: manifest, **contents}, places, problems)
 
 
 def _validate(
-    decoded: Mapping[str, Any], places: Mapping[str, FileLocation], problems: Problems, *, report_missing: bool
+    decoded_documents: Mapping[str, Any], places: Mapping[str, FileLocation], problems: Problems
 ) -> PolicyPackage:
     """Return the package of decoded documents. Raises :class:`.PolicyError`.
 
-    Without ``report_missing``, an absent document is no problem: its file could not be decoded, which is reported.
+    A document with a place that is not decoded is not missing: its file could not be decoded, which is reported.
     """
-    manifest: dict[str, Any] = {}
     contents: dict[str, Any] = {}
-    for name, content in decoded.items():
-        content = _without_own_digest(content, places[name], problems)
-        if name == _MANIFEST:
-            manifest = MANIFEST(content, places[name], problems)
-        else:
-            contents[name] = KINDS[name].shape(content, places[name], problems)
-    if report_missing:
-        for name in (_MANIFEST, *(kind.name for kind in KINDS.values() if kind.required)):
-            if name not in decoded:
-                problems.add(FileLocation(name), "the document is missing")
+    for name, content in decoded_documents.items():
+        shape = MANIFEST if name == _MANIFEST else KINDS[name].shape
+        contents[name] = shape(_without_own_digest(content, places[name], problems), places[name], problems)
+    for name in (_MANIFEST, *(kind.name for kind in KINDS.values() if kind.required)):
+        if name not in places:
+            problems.add(FileLocation(name), "the document is missing")
     problems.raise_if_any()  # consistency is checked on valid documents only
+    manifest = contents.pop(_MANIFEST)
     check_consistency(contents, places, problems)
     problems.raise_if_any()
     return PolicyPackage(manifest["name"], manifest["version"], contents, manifest.get("description"))
@@ -386,14 +378,14 @@ def read_json(data: bytes, place: FileLocation, problems: Problems) -> Any:
 def _without_own_digest(content: Any, place: FileLocation, problems: Problems) -> Any:
     if not isinstance(content, Mapping) or "policyDigest" not in content:
         return content
-    rest = {name: value for name, value in content.items() if name != "policyDigest"}
+    document = {name: value for name, value in content.items() if name != "policyDigest"}
     try:
-        expected = "pol1_" + hashlib.sha256(canonical(rest)).hexdigest()
+        expected_digest = "pol1_" + hashlib.sha256(canonical(document)).hexdigest()
     except Uncanonical:
-        return rest  # reported when its shape reads it
-    if content["policyDigest"] != expected:
-        problems.add(place / "policyDigest", f"the digest of the document is {expected}")
-    return rest
+        return document  # reported when its shape reads it
+    if content["policyDigest"] != expected_digest:
+        problems.add(place / "policyDigest", f"the digest of the document is {expected_digest}")
+    return document
 
 
 @cache

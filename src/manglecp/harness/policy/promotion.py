@@ -17,6 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
+
 from manglecp.base.diagnostic import FileLocation
 from manglecp.harness.canonical_v1 import canonical, digest_v1 as digest
 from manglecp.harness.constraints import STAGES, TIERS
@@ -47,7 +49,7 @@ _PIN_KIND: Final = "manglecp.policy.pin.v1"
 
 
 def candidate_ref(package: PolicyPackage) -> str:
-    """Return the reference by which an intent names the package to promote."""
+    """Return the reference by which a mutation names the package to promote."""
     return f"policy-package://{package.digest}"
 
 
@@ -106,9 +108,7 @@ class Pin:
     @staticmethod
     def first(package: PolicyPackage, *, at: str) -> Pin:
         """Return the first pin of a package. ``at`` is the time, RFC 3339."""
-        return Pin(
-            package, (_history_row(0, previous_hash=None, members={"act": "pin", "at": at, **_identity(package)}),)
-        )
+        return Pin(package, (_history_row(0, None, {"act": "pin", "at": at, **_identity(package)}),))
 
     @property
     def digest(self) -> str:
@@ -128,38 +128,32 @@ class Pin:
 
         Raises :class:`.WrongMutation` if the turn was made under another pin, or is for another package.
         """
-        evidence = ready.document["evidence"]
-        call_spec, intent = evidence["callSpec"], evidence["mutation"]
+        turn = msgspec.to_builtins(ready.judgement.turn.evidence)
+        call_spec, mutation = turn["callSpec"], turn["mutation"]
         if call_spec["governancePolicyDigest"] != self.digest:
             raise WrongMutation("the promotion was made under another package than the one that is pinned")
         for kind in _GOVERNING_DOCUMENTS:
             if kind in self.package.digests and call_spec.get(KINDS[kind].digested) != self.package.digests[kind]:
                 raise WrongMutation(f"the promotion was made under another {kind} document than the pinned one")
-        if candidate_ref(package) not in intent["inputRefs"]:
+        if candidate_ref(package) not in mutation["inputRefs"]:
             raise WrongMutation(f"the promotion is for another package than {package.ref} {package.digest}")
         judgement = redeem(ready, "governance_policy", ACTION)
         row = {
             "act": "promote",
             "at": at,
             **_identity(package),
-            "instructionRef": intent["instructionRef"],
-            "inputRefs": sorted(intent["inputRefs"]),
+            "instructionRef": mutation["instructionRef"],
+            "inputRefs": sorted(mutation["inputRefs"]),
             "joinWitnessRef": judgement.witness_id,
         }
         return Pin(package, (*self.history, _history_row(len(self.history), self.head, row)))
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON that :func:`read_pin` reads."""
-        documents = {
-            kind: {"digest": self.package.digests[kind], "content": self.package.contents[kind]}
-            for kind in self.package.digests
-        }
-        return {
-            "pinKind": _PIN_KIND,
-            **_identity(self.package),
-            "documents": documents,
-            "history": [dict(row) for row in self.history],
-        }
+        contents, digests = self.package.contents, self.package.digests
+        documents = {kind: {"digest": digests[kind], "content": contents[kind]} for kind in digests}
+        history = [dict(row) for row in self.history]
+        return {"pinKind": _PIN_KIND, **_identity(self.package), "documents": documents, "history": history}
 
 
 def _identity(package: PolicyPackage) -> dict[str, str]:
@@ -212,10 +206,10 @@ def read_pin(data: bytes, file: str = "pin") -> Pin:
     # The hash covers the row as it was written, before its shape normalised it.
     for index, (row, written_row) in enumerate(zip(pin["history"], decoded["history"], strict=True)):
         previous_hash = pin["history"][index - 1]["rowHash"] if index else None
-        hashed = {name: value for name, value in written_row.items() if name != "rowHash"}
+        hashed_members = {name: value for name, value in written_row.items() if name != "rowHash"}
         if (row["number"], row["previousHash"]) != (index, previous_hash):
             problems.add(place / "history" / index, "number or previousHash does not follow the row before it")
-        if row["rowHash"] != digest(hashed):
+        if row["rowHash"] != digest(hashed_members):
             problems.add(place / "history" / index / "rowHash", "the row was changed after it was written")
         if (row["act"] == "promote") != bool(index):
             problems.add(place / "history" / index / "act", "the first act must be pin, the others promote")
@@ -233,9 +227,8 @@ def _read_pinned_package(pin: Mapping[str, Any], place: FileLocation, problems: 
         package = package_of({"name": pin["name"], "version": pin["version"]}, contents)
     except PolicyError as error:
         for problem in error.diagnostics:
-            problems.add(
-                FileLocation(place.file, pointer=f"/documents/{problem.file}{problem.pointer}"), problem.message
-            )
+            pointer = f"/documents/{problem.file}{problem.pointer}"
+            problems.add(FileLocation(place.file, pointer=pointer), problem.message)
         problems.raise_if_any()
         raise  # not reached: raise_if_any() raised
     for kind, entry in pin["documents"].items():
@@ -248,38 +241,36 @@ def _read_pinned_package(pin: Mapping[str, Any], place: FileLocation, problems: 
 
 _MAX_TOKENS: Final = 2**53  # larger numbers are not exact in JSON
 
-_EVALUATION_SHAPE: Final = table(
-    {"packageDigest": text, "dataset": text, "passed": flag, "metrics": table_of(number(0, 1), names=METRICS)},
-    optional={
-        "profileRef": text,
-        "datasetLineageRef": text,
-        "graderConfigLineageRef": text,
-        "metricThresholdsRef": text,
-        "loading": table(
-            {
-                "samples": integer(1),
-                "accuracyBefore": number(0, 1),
-                "accuracyAfter": number(0, 1),
-                "tokensBefore": number(0, _MAX_TOKENS),
-                "tokensAfter": number(0, _MAX_TOKENS),
-            }
-        ),
-    },
-)
-
-_RED_TEAM_SHAPE: Final = table(
-    {
-        "packageDigest": text,
-        "passed": flag,
-        "plugins": items(),
-        "strategies": items(),
-        "probes": integer(0),
-        "failures": integer(0),
-    },
-    optional={"reportRef": text},
-)
-
-_EVIDENCE_SHAPES: Final[dict[str, Shape]] = {  # by ``evidenceKind``
+_REPORT_SHAPES: Final[dict[str, Shape]] = {
+    "evaluation": table(
+        {"packageDigest": text, "dataset": text, "passed": flag, "metrics": table_of(number(0, 1), names=METRICS)},
+        optional={
+            "profileRef": text,
+            "datasetLineageRef": text,
+            "graderConfigLineageRef": text,
+            "metricThresholdsRef": text,
+            "loading": table(
+                {
+                    "samples": integer(1),
+                    "accuracyBefore": number(0, 1),
+                    "accuracyAfter": number(0, 1),
+                    "tokensBefore": number(0, _MAX_TOKENS),
+                    "tokensAfter": number(0, _MAX_TOKENS),
+                }
+            ),
+        },
+    ),
+    "redTeam": table(
+        {
+            "packageDigest": text,
+            "passed": flag,
+            "plugins": items(),
+            "strategies": items(),
+            "probes": integer(0),
+            "failures": integer(0),
+        },
+        optional={"reportRef": text},
+    ),
     "instruction": table(
         {"packageDigest": text, "pinnedDigest": text, "intent": text, "requestedBy": text, "capabilityClaims": items()},
         optional={
@@ -326,29 +317,24 @@ def read_reports(
     Raises :class:`.PolicyError`.
     """
     problems = Problems()
-    evaluation_report = _read_report(_EVALUATION_SHAPE, evaluation, problems)
-    red_team_report = _read_report(_RED_TEAM_SHAPE, red_team, problems)
     documents: dict[str, Any] = {}
-    for name, data in evidence:
+    # An evidence file names its kind itself.
+    files = [("evaluation", evaluation), ("redTeam", red_team), *((None, file) for file in evidence)]
+    for report_kind, (name, data) in files:
         place = FileLocation(name)
         document = read_json(data, place, problems)
-        kind = document.get("evidenceKind") if isinstance(document, dict) else None
         if document is None:
             continue
-        if kind not in _EVIDENCE_SHAPES:
-            problems.add_unknown(place / "evidenceKind", "the kind of evidence", str(kind), _EVIDENCE_SHAPES)
+        kind = report_kind or str(document.get("evidenceKind") if isinstance(document, dict) else None)
+        if kind not in (report_kind, "instruction", "approval"):
+            problems.add_unknown(place / "evidenceKind", "the kind of evidence", kind, ("instruction", "approval"))
         elif kind in documents:
             problems.add(place, f"a second {kind}")
         else:
-            documents[str(kind)] = _EVIDENCE_SHAPES[str(kind)](document, place, problems)
+            documents[kind] = _REPORT_SHAPES[kind](document, place, problems)
     problems.raise_if_any()
-    return Reports(evaluation_report, red_team_report, documents.get("instruction"), documents.get("approval"))
-
-
-def _read_report(shape: Shape, file: tuple[str, bytes], problems: Problems) -> Any:
-    name, data = file
-    document = read_json(data, FileLocation(name), problems)
-    return None if document is None else shape(document, FileLocation(name), problems)
+    instruction, approval = documents.get("instruction"), documents.get("approval")
+    return Reports(documents["evaluation"], documents["redTeam"], instruction, approval)
 
 
 _LOADING_DOCUMENTS: Final = ("deferral", "filter")  # documents that control which tools and results the model sees
@@ -356,64 +342,39 @@ _LOADING_DOCUMENTS: Final = ("deferral", "filter")  # documents that control whi
 
 def inapplicable_reports(pin: Pin, candidate: PolicyPackage, reports: Reports) -> dict[str, str]:
     """Return the reports that do not apply to this promotion, each with the reason."""
-    reasons = {
-        "evaluation": _why_evaluation_inapplicable(pin.package, candidate, reports.evaluation),
-        "redTeam": _why_red_team_inapplicable(pin.package, candidate, reports.red_team),
-        "instruction": _why_instruction_inapplicable(pin, candidate, reports),
-        "approval": _why_approval_inapplicable(pin, candidate, reports),
-    }
-    return {name: reason for name, reason in reasons.items() if reason is not None}
-
-
-def _why_evaluation_inapplicable(
-    active: PolicyPackage, candidate: PolicyPackage, report: Mapping[str, Any]
-) -> str | None:
-    gate = active.contents.get("eval-gate") or candidate.contents.get("eval-gate")
+    pinned_package, reasons = pin.package, dict[str, str]()
+    evaluation, instruction, approval = reports.evaluation, reports.instruction, reports.approval
+    another_package = f"another package than {candidate.ref} {candidate.digest}"
+    gate = pinned_package.contents.get("eval-gate") or candidate.contents.get("eval-gate")
+    changed_documents = {difference.document for difference in compare_packages(pinned_package, candidate)}
     if gate is None:
-        return "neither package has an eval gate, so the evaluation has no criterion"
-    if report["packageDigest"] != candidate.digest:
-        return f"the evaluation is about another package than {candidate.ref} {candidate.digest}"
-    if report["dataset"] != gate["dataset"]:
-        return f"the evaluation was made on {report['dataset']}, not on {gate['dataset']}"
-    if "profileRef" in gate and "profileRef" not in report:
-        return f"the evaluation has no profileRef; the gate requires {gate['profileRef']}"
-    changed = {difference.document for difference in compare_packages(active, candidate)}
-    if changed.intersection(_LOADING_DOCUMENTS) and "loading" not in report:
-        return "the loading or filtering of tools changes, and the evaluation has no member loading"
-    return None
-
-
-def _why_red_team_inapplicable(
-    active: PolicyPackage, candidate: PolicyPackage, report: Mapping[str, Any]
-) -> str | None:
-    if "red-team" not in active.contents and "red-team" not in candidate.contents:
-        return "neither package has a red-team policy, so the report has no criterion"
-    if report["packageDigest"] != candidate.digest:
-        return f"the red-team report is about another package than {candidate.ref} {candidate.digest}"
-    return None
-
-
-def _why_instruction_inapplicable(pin: Pin, candidate: PolicyPackage, reports: Reports) -> str | None:
-    if reports.instruction is None:
-        return None
-    if (reports.instruction["pinnedDigest"], reports.instruction["packageDigest"]) != (pin.digest, candidate.digest):
-        return f"the instruction is for another promotion than {pin.digest} to {candidate.digest}"
-    if any(row.get("instructionRef") == reports.instruction_ref for row in pin.history):
-        return "the instruction was used before; a repeated promotion needs a new instruction"
-    return None
-
-
-def _why_approval_inapplicable(pin: Pin, candidate: PolicyPackage, reports: Reports) -> str | None:
-    tier = pin.package.highest_tier()
-    if reports.approval is None or tier is None or not pin.package.needs_approval(tier):
-        return None  # no approval is required
-    if reports.approval["packageDigest"] != candidate.digest:
-        return f"the approval is about another package than {candidate.ref} {candidate.digest}"
-    if reports.approval["tier"] != tier:
-        return f"the approval is for tier {reports.approval['tier']}, not {tier}"
-    if any(reports.approval_ref in row.get("inputRefs", ()) for row in pin.history):
-        return "the approval was used before; a repeated promotion needs a new approval"
-    return None
+        reasons["evaluation"] = "neither package has an eval gate, so the evaluation has no criterion"
+    elif evaluation["packageDigest"] != candidate.digest:
+        reasons["evaluation"] = f"the evaluation is about {another_package}"
+    elif evaluation["dataset"] != gate["dataset"]:
+        reasons["evaluation"] = f"the evaluation was made on {evaluation['dataset']}, not on {gate['dataset']}"
+    elif "profileRef" in gate and "profileRef" not in evaluation:
+        reasons["evaluation"] = f"the evaluation has no profileRef; the gate requires {gate['profileRef']}"
+    elif changed_documents.intersection(_LOADING_DOCUMENTS) and "loading" not in evaluation:
+        reasons["evaluation"] = "the loading or filtering of tools changes, and the evaluation has no member loading"
+    if "red-team" not in pinned_package.contents and "red-team" not in candidate.contents:
+        reasons["redTeam"] = "neither package has a red-team policy, so the report has no criterion"
+    elif reports.red_team["packageDigest"] != candidate.digest:
+        reasons["redTeam"] = f"the red-team report is about {another_package}"
+    if instruction is not None:
+        if (instruction["pinnedDigest"], instruction["packageDigest"]) != (pin.digest, candidate.digest):
+            reasons["instruction"] = f"the instruction is for another promotion than {pin.digest} to {candidate.digest}"
+        elif any(row.get("instructionRef") == reports.instruction_ref for row in pin.history):
+            reasons["instruction"] = "the instruction was used before; a repeated promotion needs a new instruction"
+    tier = pinned_package.highest_tier()
+    if approval is not None and tier is not None and pinned_package.needs_approval(tier):
+        if approval["packageDigest"] != candidate.digest:
+            reasons["approval"] = f"the approval is about {another_package}"
+        elif approval["tier"] != tier:
+            reasons["approval"] = f"the approval is for tier {approval['tier']}, not {tier}"
+        elif any(reports.approval_ref in row.get("inputRefs", ()) for row in pin.history):
+            reasons["approval"] = "the approval was used before; a repeated promotion needs a new approval"
+    return reasons
 
 
 MODEL_REF: Final = "manglecp:policy-promotion@1"
@@ -462,10 +423,10 @@ class _PromotionTurn:
 
     def __init__(self, pin: Pin, candidate: PolicyPackage, reports: Reports) -> None:
         self.pin = pin
-        self.active = pin.package
+        self.pinned_package = pin.package
         self.candidate = candidate
         self.reports = reports
-        self.withheld = inapplicable_reports(pin, candidate, reports)
+        self.withheld_reports = inapplicable_reports(pin, candidate, reports)
         self.reads = [
             HarnessCall("policy.read_package", candidate.inventory, candidate_ref(candidate)),
             HarnessCall("policy.read_evaluation", reports.evaluation, f"evaluation://{digest(reports.evaluation)}"),
@@ -478,23 +439,23 @@ class _PromotionTurn:
         view = {"pinned": self.pin.digest, "candidate": self.candidate.digest}
         evidence = {
             "callSpec": self.call_spec(),
-            **self.active.rows_of_calls(self.reads, "promotion", view),
-            "trajectoryRefs": [f"trajectory://policy/{self.active.name}/{len(self.pin.history)}"],
+            **self.pinned_package.rows_of_calls(self.reads, "promotion", view),
+            "trajectoryRefs": [f"trajectory://policy/{self.pinned_package.name}/{len(self.pin.history)}"],
             "guardrailDecisions": self.decisions(),
             "protocolState": {"stopReason": "end_turn", "continuationAllowed": False},
-            "mutation": self.intent(),
+            "mutation": self.mutation(),
         }
         return {**self.terms(), "evidence": evidence}  # an input of judge()
 
     def call_spec(self) -> dict[str, Any]:
-        allowed = self.active.contents["decomposition"]["allowedPatterns"]
-        fields = self.active.call_spec(
-            session_id=f"policy://{self.active.name}",
+        allowed = self.pinned_package.contents["decomposition"]["allowedPatterns"]
+        fields = self.pinned_package.call_spec(
+            session_id=f"policy://{self.pinned_package.name}",
             turn_index=len(self.pin.history),
             model_ref=MODEL_REF,
             prompt_digest=digest([read.ref for read in self.reads]),
             execution_pattern=next((name for name in ("single", "chain", "route") if name in allowed), "single"),
-            risk_tier=self.active.highest_tier(),
+            risk_tier=self.pinned_package.highest_tier(),
         )
         fields = {name: value for name, value in fields.items() if name not in _OMITTED_MEMBERS}
         fields["toolPolicy"] = {"allowedTools": [{"toolName": read.tool} for read in self.reads]}
@@ -507,33 +468,35 @@ class _PromotionTurn:
 
     def terms(self) -> dict[str, Any]:
         """Return the constraints and policy documents of the turn."""
-        active = self.active.terms(pinned=self.pin.digest)
-        terms = {name: value for name, value in active.items() if name not in _OMITTED_MEMBERS}
+        pinned_terms = self.pinned_package.terms(pinned=self.pin.digest)
+        terms = {name: value for name, value in pinned_terms.items() if name not in _OMITTED_MEMBERS}
         terms.get("contextConstraints", {}).pop("expectedScopeDigest", None)
-        documents = {name: value for name, value in active["policyDocuments"].items() if name not in _OMITTED_MEMBERS}
+        documents = {
+            name: value for name, value in pinned_terms["policyDocuments"].items() if name not in _OMITTED_MEMBERS
+        }
         for kind, name in _GATE_DOCUMENTS.items():
             if (gate := self._gate(kind)) is not None:
                 documents[name] = dict(gate)
         return {**terms, "policyDocuments": documents, "governanceProfile": self._profile()}
 
-    def intent(self) -> dict[str, Any]:
-        instruction = {} if "instruction" in self.withheld else self.reports.instruction or {}
-        intent = {
+    def mutation(self) -> dict[str, Any]:
+        instruction = {} if "instruction" in self.withheld_reports else self.reports.instruction or {}
+        mutation = {
             "kind": "governance_policy",
             "action": ACTION,
             "inputRefs": [read.ref for read in self.reads],
             "capabilityClaims": instruction.get("capabilityClaims", []),
-            "policyDigest": self.active.digests["mutation"],
+            "policyDigest": self.pinned_package.digests["mutation"],
             "automated": instruction.get("automated", False),
         }
         if instruction:
-            intent["instructionRef"] = self.reports.instruction_ref
-        return intent
+            mutation["instructionRef"] = self.reports.instruction_ref
+        return mutation
 
     def _profile(self) -> dict[str, Any]:
-        approval = None if "approval" in self.withheld else self.reports.approval_ref
-        profile = self.active.governance_profile(self.pin.digest, self.active.highest_tier(), approval)
-        if "evaluation" not in self.withheld:
+        approval = None if "approval" in self.withheld_reports else self.reports.approval_ref
+        profile = self.pinned_package.governance_profile(self.pin.digest, self.pinned_package.highest_tier(), approval)
+        if "evaluation" not in self.withheld_reports:
             evaluation = self.reports.evaluation
             thresholds = self.candidate.contents.get("eval-gate", {}).get("thresholds", {})
             profile["evalGate"] = {**pick(evaluation, "passed", "metrics"), "thresholds": thresholds}
@@ -541,7 +504,7 @@ class _PromotionTurn:
             if "profileRef" in (self._gate("eval-gate") or {}):
                 refs.append("profileRef")  # otherwise there is no benchmark to compare it with
             profile["evalEvidence"] = pick(evaluation, *refs)
-        if "redTeam" not in self.withheld:
+        if "redTeam" not in self.withheld_reports:
             red_team = self.reports.red_team
             profile["redTeamGate"] = {name: red_team[name] for name in red_team if name != "packageDigest"}
         if self.reports.instruction is not None and "selfEvolution" in self.reports.instruction:
@@ -550,21 +513,21 @@ class _PromotionTurn:
 
     def _gate(self, kind: str) -> Mapping[str, Any] | None:
         """Return the document of the pinned package; that of the candidate if the pinned package has none."""
-        return self.active.contents.get(kind) or self.candidate.contents.get(kind)
+        return self.pinned_package.contents.get(kind) or self.candidate.contents.get(kind)
 
     def decisions(self) -> list[dict[str, Any]]:
         """Return the guardrail decisions, in the order of their stages."""
-        triggered = {
+        triggers = {
             "pre_flight": self.candidate.digest == self.pin.digest,
-            "input": bool(self.withheld),
-            "output": not compare_packages(self.active, self.candidate),
+            "input": bool(self.withheld_reports),
+            "output": not compare_packages(self.pinned_package, self.candidate),
         }
         return [
             {
                 "stage": stage,
                 "guardrailId": f"policy.promotion.{stage}",
-                "triggered": triggered[stage],
-                "outcome": "block" if triggered[stage] else "pass",
+                "triggered": triggers[stage],
+                "outcome": "block" if triggers[stage] else "pass",
                 "sequence": sequence,
             }
             for sequence, stage in enumerate(STAGES)

@@ -7,6 +7,7 @@ deduplicated, so that equivalent documents have the same digest. Defaults are no
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -67,26 +68,22 @@ def flag(value: Any, place: FileLocation, problems: Problems) -> Any:
     return value
 
 
-def integer(least: int) -> Shape:
+def number(least: float, most: float = math.inf, *, whole: bool = False) -> Shape:
+    """Return a shape of a number, or of a ``whole`` number, between two limits."""
+
     def read(value: Any, place: FileLocation, problems: Problems) -> Any:
-        if not isinstance(value, int) or isinstance(value, bool):
-            problems.add(place, f"a whole number belongs here, not {_describe_type(value)}")
-        elif value < least:
-            problems.add(place, f"{value} is less than {least}")
-        return value
-
-    return read
-
-
-def number(least: float, most: float) -> Shape:
-    def read(value: Any, place: FileLocation, problems: Problems) -> Any:
-        if not isinstance(value, int | float) or isinstance(value, bool):
-            problems.add(place, f"a number belongs here, not {_describe_type(value)}")
+        if not isinstance(value, int if whole else int | float) or isinstance(value, bool):
+            problems.add(place, f"a {'whole ' if whole else ''}number belongs here, not {_describe_type(value)}")
         elif not least <= value <= most:  # false for NaN
-            problems.add(place, f"{value} is not between {least:g} and {most:g}")
+            limits = f"less than {least:g}" if most == math.inf else f"not between {least:g} and {most:g}"
+            problems.add(place, f"{value} is {limits}")
         return value
 
     return read
+
+
+def integer(least: int) -> Shape:
+    return number(least, whole=True)
 
 
 def any_json(value: Any, place: FileLocation, problems: Problems) -> Any:
@@ -196,16 +193,10 @@ def _read_list(shape: Shape, value: Any, place: FileLocation, problems: Problems
     return [shape(item, place / index, problems) for index, item in enumerate(value)]
 
 
-_TYPE_NAMES: Final = {
-    bool: "true or false",
-    int: "a number",
-    float: "a number",
-    str: "a text",
-    list: "a list",
-    dict: "a table",
-    type(None): "null",
-}
+_TYPE_NAMES: Final = {bool: "true or false", int: "a number", float: "a number", str: "a text", type(None): "null"}
 
 
 def _describe_type(value: object) -> str:
+    if isinstance(value, list | dict):
+        return "a list" if isinstance(value, list) else "a table"
     return _TYPE_NAMES.get(type(value), f"a {type(value).__name__}")
