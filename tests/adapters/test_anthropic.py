@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from manglecp.adapters import LogError, LogLimits
+from manglecp.adapters import LogError
 from manglecp.adapters.anthropic import Stream
+from manglecp.adapters.records import MAX_OPEN_TURNS
 from manglecp.harness.readers import InvalidEvidence
 from manglecp.wire import Fault
 from tests.adapters.checking import (
@@ -434,7 +435,7 @@ class TestHorizon:
                 yield lines(exchanges(message(text("ok"), stop="end_turn"), first=f"Question {read}"))
 
         assert next(ingest(endless(), "anthropic"))["turn"]["number"] == 1
-        assert read == LogLimits().horizon + 1
+        assert read == MAX_OPEN_TURNS + 1
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from manglecp.adapters import LogError, LogLimits
+from manglecp.adapters import LogError, records as log_records
 from tests.adapters.checking import classes, lines, log, turns, verdicts
 
 NEUTRAL = log("neutral.jsonl")
@@ -67,7 +67,10 @@ def test_turns_are_given_in_the_order_in_which_they_began() -> None:
         ([[]], 1, "$"),
     ],
 )
-def test_what_cannot_be_read_says_where(records: list[object], line: int, path: str) -> None:
+def test_what_cannot_be_read_says_where(
+    records: list[object], line: int, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_records, "MAX_OPEN_TURNS", 1)
     with pytest.raises(LogError) as refused:
-        turns(lines(records), "jsonl", limits=LogLimits(horizon=1))
+        turns(lines(records), "jsonl")
     assert (refused.value.line, refused.value.path) == (line, path)

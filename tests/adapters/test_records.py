@@ -4,15 +4,13 @@ from collections.abc import Iterable
 
 import pytest
 
-from manglecp.adapters import LogError, LogLimits, ingest
+from manglecp.adapters import LogError, ingest, records
 from manglecp.adapters.records import read_records
 from tests.adapters.checking import Document, exchanges, lines, log, message, text, turns
 
-LIMITS = LogLimits()
 
-
-def read(data: bytes | str | Iterable[bytes | str], limits: LogLimits = LIMITS) -> list[tuple[int, object]]:
-    return [(line, value) for line, value in read_records(data, limits)]
+def read(data: bytes | str | Iterable[bytes | str]) -> list[tuple[int, object]]:
+    return [(line, value) for line, value in read_records(data)]
 
 
 def test_lines() -> None:
@@ -54,21 +52,25 @@ def test_damage(data: bytes | str, line: int, message: str) -> None:
 @pytest.mark.parametrize(
     ("data", "limits"),
     [
-        (b'"aaaa"\n', LogLimits(line=6)),
-        (b"1\n2\n3\n", LogLimits(total=5)),
-        (b"[[1]]", LogLimits(nesting=1)),
-        (b"[\n" + b"1,\n" * 9 + b"1]", LogLimits(line=5)),
+        (b'"aaaa"\n', {"MAX_LINE_BYTES": 6}),
+        (b"1\n2\n3\n", {"MAX_LOG_BYTES": 5}),
+        (b"[[1]]", {"MAX_NESTING": 1}),
+        (b"[\n" + b"1,\n" * 9 + b"1]", {"MAX_LINE_BYTES": 5}),
     ],
 )
-def test_limits(data: bytes, limits: LogLimits) -> None:
-    with pytest.raises(LogError):
-        read(data, limits)
+def test_limits(data: bytes, limits: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
     assert read(data)
+    for name, limit in limits.items():
+        monkeypatch.setattr(records, name, limit)
+    with pytest.raises(LogError):
+        read(data)
 
 
-def test_limits_are_exact() -> None:
-    assert read(b'"aaaa"', LogLimits(line=6, total=6)) == [(1, "aaaa")]
-    assert read(b"[[1]]", LogLimits(nesting=2)) == [(1, [[1]])]
+def test_limits_are_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, limit in {"MAX_LINE_BYTES": 6, "MAX_LOG_BYTES": 6, "MAX_NESTING": 2}.items():
+        monkeypatch.setattr(records, name, limit)
+    assert read(b'"aaaa"') == [(1, "aaaa")]
+    assert read(b"[[1]]") == [(1, [[1]])]
 
 
 def test_turns_in_front_of_the_damage_are_given() -> None:

@@ -10,7 +10,7 @@ sources                 the table of formats, and ``ingest``
 """
 
 from manglecp.adapters.policies import CONSTRAINTS, TRANSCRIPT_POLICY
-from manglecp.adapters.records import LogError, LogLimits
+from manglecp.adapters.records import MAX_LINE_BYTES, LogError
 from manglecp.adapters.sources import SOURCES, ingest
 
-__all__ = ["CONSTRAINTS", "SOURCES", "TRANSCRIPT_POLICY", "LogError", "LogLimits", "ingest"]
+__all__ = ["CONSTRAINTS", "MAX_LINE_BYTES", "SOURCES", "TRANSCRIPT_POLICY", "LogError", "ingest"]

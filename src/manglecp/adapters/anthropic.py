@@ -86,8 +86,8 @@ class Stream:
             block["citations"] = [*records.list_or_empty(block, "citations"), delta.get("citation")]
 
 
-_SERVED_BLOCKS: Final = ("server_tool_use", "mcp_tool_use")  # calls that the provider runs
-_SERVED_KINDS: Final = {  # by the name of the tool
+_PROVIDER_BLOCKS: Final = ("server_tool_use", "mcp_tool_use")  # calls that the provider runs
+_PROVIDER_KINDS: Final = {  # by the name of the tool
     "code_execution": conversation.CODE_EXECUTION,
     "bash_code_execution": conversation.CODE_EXECUTION,
     "text_editor_code_execution": "edit",
@@ -103,10 +103,8 @@ _KINDS_BY_TYPE_PREFIX: Final = {  # by the beginning of the ``type`` in a tool d
 class AnthropicLog(conversation.ExchangeLog):
     """Converts records to events, in log order."""
 
-    def __init__(self, limits: records.LogLimits) -> None:
-        super().__init__(limits)
-        self._dialect = _Messages()
-        self._dialogue = conversation.Dialogue(self._dialect, limits)
+    def __init__(self) -> None:
+        self._dialogue = conversation.Dialogue(_Messages())
         self._stream = Stream()
 
     def read(self, value: JSON, line: int) -> Iterator[conversation.ConversationEvent]:
@@ -157,45 +155,28 @@ class AnthropicLog(conversation.ExchangeLog):
             yield self._reply(message)
 
     def _reply(self, message: dict[str, Any]) -> conversation.ModelReply:
-        parts, stop = self._dialect.parts(message), self._dialect.stop(message)
-        return self._dialogue.reply(parts, stop, records.optional_text(message, "model"))
+        stop, model = records.optional_text(message, "stop_reason"), records.optional_text(message, "model")
+        return self._dialogue.reply(_read_parts(message), stop, model)
 
 
 class _Messages(conversation.Dialect):
     """The dialect of the Messages API."""
 
-    roles = ("system", "user", "assistant")
-
-    def require_message(self, message: conversation.Message) -> None:
-        super().require_message(message)
+    def read_message(self, message: conversation.Message) -> conversation.ChatMessage:
+        author = conversation.read_author(message, "system", "user", "assistant")
         if message.get("tool_calls"):  # this API has calls in the content only
             raise records.another_format("not a message of the Messages API", message)
-
-    def texts(self, message: conversation.Message) -> list[str]:
-        return [text for _, block in _blocks(message) if type(text := block.get("text")) is str]
-
-    def results(self, message: conversation.Message) -> list[conversation.CallResult]:
-        results = []
+        if author == "model":
+            stop, model = records.optional_text(message, "stop_reason"), records.optional_text(message, "model")
+            return conversation.ChatMessage(author, parts=tuple(_read_parts(message)), stop=stop, model=model)
+        texts, results = [], []
         for i, block in _blocks(message):
+            if type(text := block.get("text")) is str:
+                texts.append(text)
             if records.kind_of(block) == "tool_result":
                 with faults_at("content", i):
-                    results.append(_read_result(block, served=False))
-        return results
-
-    def parts(self, message: conversation.Message) -> Iterator[conversation.ReplyPart]:
-        """Yield the texts, calls and results of a reply; thinking blocks are skipped."""
-        for i, block in _blocks(message):
-            kind = records.kind_of(block)
-            with faults_at("content", i):
-                if kind == "text":
-                    yield records.optional_text(block, "text") or ""
-                elif kind == "tool_use" or kind in _SERVED_BLOCKS:
-                    yield _read_call(block, served=kind in _SERVED_BLOCKS)
-                elif kind is not None and kind.endswith("_tool_result"):
-                    yield _read_result(block, served=True)
-
-    def stop(self, message: conversation.Message) -> str | None:
-        return records.optional_text(message, "stop_reason")
+                    results.append(_read_result(block, is_provider_run=False))
+        return conversation.ChatMessage(author, texts, results)
 
     def system(self, request: conversation.Message) -> list[str]:
         system = request.get("system")
@@ -205,7 +186,7 @@ class _Messages(conversation.Dialect):
 
     def offer(self, request: conversation.Message) -> conversation.OfferedTools:
         # The log does not contain the tool names of an MCP server.
-        return offer_tools(records.read_each(request, "tools", _read_tool), closed=not request.get("mcp_servers"))
+        return offer_tools(records.read_each(request, "tools", _read_tool), is_complete=not request.get("mcp_servers"))
 
     def choice(self, request: conversation.Message) -> JSON:
         """Return ``specific`` for ``tool``, None for ``none``, and other choices as they are."""
@@ -227,58 +208,63 @@ def _blocks(message: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
         yield from records.each_object(message, "content")
 
 
-def _read_call(block: dict[str, Any], *, served: bool) -> conversation.ToolCall:
+def _read_parts(message: dict[str, Any]) -> Iterator[conversation.ReplyPart]:
+    """Yield the texts, calls and results of a reply; thinking blocks are skipped."""
+    for i, block in _blocks(message):
+        kind = records.kind_of(block)
+        with faults_at("content", i):
+            if kind == "text":
+                yield records.optional_text(block, "text") or ""
+            elif kind == "tool_use" or kind in _PROVIDER_BLOCKS:
+                yield _read_call(block, is_provider_run=kind in _PROVIDER_BLOCKS)
+            elif kind is not None and kind.endswith("_tool_result"):
+                yield _read_result(block, is_provider_run=True)
+
+
+def _read_call(block: dict[str, Any], *, is_provider_run: bool) -> conversation.ToolCall:
     name = records.required_text(block, "name")
     arguments = block.get("input")
     kind = "mcp" if block["type"] == "mcp_tool_use" else "function"
     if block["type"] == "server_tool_use":
-        kind = _SERVED_KINDS.get(name, "search" if name.startswith("tool_search_") else "function")
+        kind = _PROVIDER_KINDS.get(name, "search" if name.startswith("tool_search_") else "function")
     return conversation.ToolCall(
         records.required_text(block, "id"),
         name,
         arguments,
         kind=kind,
-        valid=type(arguments) is dict,
-        served=served,
+        is_valid=type(arguments) is dict,
+        is_provider_run=is_provider_run,
         caller=read_caller(block),
     )
 
 
-def _read_result(block: dict[str, Any], *, served: bool) -> conversation.CallResult:
-    """Return the result of a tool.
-
-    The content of tools that the provider runs (``served``) is an object, which has an ``error_code`` after a failure.
-    """
+def _read_result(block: dict[str, Any], *, is_provider_run: bool) -> conversation.CallResult:
+    """Return the result of a tool. That of the provider is an object, which has an ``error_code`` after a failure."""
     content = block.get("content")
-    served_content = content if served and type(content) is dict else {}
-    failed = block.get("is_error") is True or "error_code" in served_content
+    provider_content = content if is_provider_run and type(content) is dict else {}
+    has_failed = block.get("is_error") is True or "error_code" in provider_content
     failure: conversation.Failure | None = None
-    evidence: dict[str, Any] = {}
-    if failed:
-        # An error object without a message gets its JSON as the message.
-        text = records.canonical_bytes(content).decode() if served_content else _block_text(content)
-        failure = conversation.read_failure(served_content or None, text)
-    elif type(served_content.get("stdout")) is str and type(served_content.get("stderr")) is str:
-        evidence["observation"] = {
-            "stdoutDigest": digest_text(served_content["stdout"]),
-            "stderrDigest": digest_text(served_content["stderr"]),
+    row_members: dict[str, Any] = {}
+    if has_failed:
+        if provider_content:  # an error object without a message gets its JSON as the message
+            text = records.canonical_bytes(content).decode()
+        else:
+            blocks = content if type(content) is list else [{"text": content}]
+            text = "\n".join(records.texts_of([block.get("text") for block in blocks if type(block) is dict]))
+        failure = conversation.read_failure(provider_content or None, text)
+    elif type(provider_content.get("stdout")) is str and type(provider_content.get("stderr")) is str:
+        row_members["observation"] = {
+            "stdoutDigest": digest_text(provider_content["stdout"]),
+            "stderrDigest": digest_text(provider_content["stderr"]),
         }
     return conversation.CallResult(
         records.required_text(block, "tool_use_id"),
-        "" if content is None and not served else content,
+        "" if content is None and not is_provider_run else content,
         block,
-        "error" if failed else "ok",
         failure,
         _found_tools(content),
-        evidence,
+        row_members,
     )
-
-
-def _block_text(content: JSON) -> str:
-    """Return the text of content blocks, without their types."""
-    if type(content) is list:
-        content = [block.get("text") for block in content if type(block) is dict]
-    return "\n".join(records.texts_of(content))
 
 
 def _found_tools(content: JSON) -> tuple[str, ...] | None:

@@ -14,8 +14,8 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias
 
 from manglecp.adapters import records
 from manglecp.base.cache import LruCache
@@ -40,8 +40,8 @@ class ToolCall:
     input: JSON
     kind: str = "function"  # ``toolKind``: function, mcp, search, shell, edit or code_execution
     block: str = "tool_use"  # ``sourceBlock``: tool_use or function_call
-    valid: bool = True  # whether the input has the type that the provider specifies, usually an object
-    served: bool = False  # whether the provider runs the call and returns the result in a reply
+    is_valid: bool = True  # whether the input has the type that the provider specifies, usually an object
+    is_provider_run: bool = False  # whether the provider runs the call and returns the result in a reply
     caller: Caller | None = None
 
 
@@ -56,16 +56,21 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """The result of the call ``id``; ``shown`` is the block or message of the log that contains the result."""
+    """The result of the call ``id``; ``rendering`` is the block or message of the log that contains the result."""
 
     id: str
     payload: JSON
-    shown: JSON
-    status: str = "ok"
+    rendering: JSON
     failure: Failure | None = None
     tools: tuple[str, ...] | None = None  # the tools that a search found
-    evidence: Mapping[str, Any] = field(default_factory=dict)
+    row_members: Mapping[str, Any] = field(default_factory=dict)
     """Further members for the row of ``toolResults``, such as ``observation``."""
+    state: Literal["running", "cancelled"] | None = None  # None: completed
+
+    @property
+    def status(self) -> str:
+        """``status`` of the row of ``toolResults``."""
+        return self.state or ("ok" if self.failure is None else "error")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,107 +85,54 @@ class OfferedTools:
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
-    """One request to a model; ``results`` and ``adds_user_text`` are about the messages that it adds to the thread."""
-
-    thread: int
-    view: str  # the digest of the whole message list
-    queue: str  # the digest of all system and reminder texts
-    results: tuple[CallResult, ...] = ()
-    adds_user_text: bool = False  # whether the user adds text
-    follows_reply: bool = False  # whether the request follows a reply of the thread; it may repeat the reply
-    is_repetition: bool = False  # whether it repeats the previous request unchanged
-    model: str | None = None
-    offer: OfferedTools | None = None
-    choice: JSON = None  # ``toolChoice``
-    transport: Mapping[str, Any] | None = None  # ``toolTransportPolicy``, as far as the request sets it
-
-
-@dataclass(frozen=True, slots=True)
 class ModelReply:
     """A model reply: texts, calls, and results of calls that the provider ran."""
 
     thread: int
     line: int
-    parts: tuple[str | ToolCall | CallResult, ...]
+    parts: tuple[ReplyPart, ...]
     stop: str | None  # ``stopReason``, as the provider names it if the harness has no word for it; None if not recorded
     model: str | None = None
     offer: OfferedTools | None = None  # the available tools, in a log that has no requests to a model
 
 
-ConversationEvent: TypeAlias = Prompt | ModelReply
-
-
 _REMINDER: Final = re.compile(r"<system-reminder>(.*?)</system-reminder>", re.DOTALL)
-_REMINDER_TAG: Final = "<system-reminder>"  # searched for first, which is faster than the pattern
-
-
-def find_reminders(text: str) -> list[str]:
-    """Return the reminders that an agent inserted into user text."""
-    return [reminder.strip() for reminder in _REMINDER.findall(text)] if _REMINDER_TAG in text else []
-
-
-def has_user_text(text: str) -> bool:
-    """Return whether a text contains anything other than reminders."""
-    return bool((_REMINDER.sub("", text) if _REMINDER_TAG in text else text).strip())
-
-
-class Thread:
-    """A conversation, as far as known, with running digests of its messages and of its system and reminder texts."""
-
-    def __init__(self, number: int, system: Iterable[str] = ()) -> None:
-        self.number = number
-        self.messages: Sequence[Any] = ()
-        self.restart(system)
-
-    def restart(self, system: Iterable[str]) -> None:
-        """Reset the digests to a conversation without messages, with these instructions of the operator."""
-        self.system = list(system)
-        self.view = records.RunningDigest()
-        self.queue = records.RunningDigest(self.system)
-
-    def append(self, message: JSON, queued: Iterable[str]) -> None:
-        """Add a message, and its system and reminder texts."""
-        self.view.append(message)
-        for text in queued:
-            self.queue.append(text)
-
-
-class Threads:
-    """The last ``max_threads`` threads of a log, by session, by the texts of the first message, or by name."""
-
-    def __init__(self, max_threads: int) -> None:
-        self._count = 0
-        self._by_key: LruCache[bytes, Thread] = LruCache(max(1, max_threads))
-
-    def begin(self, system: Iterable[str] = ()) -> Thread:
-        self._count += 1
-        return Thread(self._count, system)
-
-    def find_or_begin(self, messages: Sequence[Any], session: str | None) -> tuple[Thread, int]:
-        """Return the thread that a request continues or starts, and how many of its messages are already known."""
-        first_texts = records.texts_of(messages[0]) if messages else None
-        key = records.canonical_bytes(first_texts if session is None else session)
-        thread = self._by_key.get(key)
-        known_count = 0 if thread is None else len(thread.messages)
-        if thread is None or (len(messages) <= known_count and messages != thread.messages):
-            thread, known_count = self.begin(), 0
-        self._by_key.put(key, thread)
-        return thread, known_count
-
-    def named(self, name: str) -> tuple[Thread, bool]:
-        """Return the thread with this name, which is created if necessary, and whether it existed."""
-        existing = self._by_key.get(records.canonical_bytes(name))
-        thread = existing or self.begin()
-        self.set_name(name, thread)
-        return thread, existing is not None
-
-    def set_name(self, name: str, thread: Thread) -> None:
-        self._by_key.put(records.canonical_bytes(name), thread)
-
 
 Message: TypeAlias = dict[str, Any]
 ReplyPart: TypeAlias = str | ToolCall | CallResult
+Author: TypeAlias = Literal["system", "user", "model"]
+
+
+@dataclass(frozen=True, slots=True)
+class ChatMessage:
+    """One message of a conversation."""
+
+    author: Author
+    texts: Sequence[str] = ()  # of the system or the user, without those in tool results
+    results: Sequence[CallResult] = ()  # tool results that the client sends
+    parts: Sequence[ReplyPart] = ()  # of the model
+    stop: str | None = None  # the stop reason of the model, if the message records it
+    model: str | None = None
+
+    @property
+    def queue_texts(self) -> list[str]:
+        """The texts of a system message, or the reminders that an agent inserted into the text of the user."""
+        if self.author == "system":
+            return list(self.texts)
+        return [reminder.strip() for text in self.texts for reminder in _REMINDER.findall(text)]
+
+    @property
+    def has_user_text(self) -> bool:
+        """Whether the user wrote anything other than reminders."""
+        return self.author == "user" and any(_REMINDER.sub("", text).strip() for text in self.texts)
+
+
+def read_author(message: Message, *roles: str) -> Author:
+    """Return the author of a message. Raises :class:`Fault` for a role other than ``roles``: calls would be lost."""
+    role = records.kind_of(message, "role")
+    if role not in roles:
+        raise records.another_format(f"not a message: its role is none of {', '.join(roles)}", message)
+    return "model" if role == "assistant" else "system" if role in ("system", "developer") else "user"
 
 
 class Dialect(ABC):
@@ -188,38 +140,12 @@ class Dialect(ABC):
 
     list_name = "messages"
     """The name of the member of a request that holds its messages."""
-    roles: tuple[str, ...] = ()
     joins_messages = False
     """Whether consecutive messages of the model are one reply."""
 
-    def is_reply(self, message: Message) -> bool:
-        """Return whether the model wrote the message."""
-        return records.kind_of(message, "role") == "assistant"
-
-    def is_system(self, message: Message) -> bool:
-        """Return whether the message holds instructions of the operator."""
-        return records.kind_of(message, "role") in ("system", "developer")
-
-    def require_message(self, message: Message) -> None:
-        """Raise :class:`Fault` if the object is not a message of the provider: its calls would be overlooked."""
-        if records.kind_of(message, "role") not in self.roles:
-            raise records.another_format(f"not a message: its role is none of {', '.join(self.roles)}", message)
-
     @abstractmethod
-    def texts(self, message: Message) -> list[str]:
-        """Return the texts of a message, except those in tool results."""
-
-    @abstractmethod
-    def results(self, message: Message) -> list[CallResult]:
-        """Return the tool results in a message of the client."""
-
-    @abstractmethod
-    def parts(self, message: Message) -> Iterable[ReplyPart]:
-        """Return the parts of a message of the model."""
-
-    @abstractmethod
-    def stop(self, message: Message) -> str | None:
-        """Return the stop reason, if the message records it."""
+    def read_message(self, message: Message) -> ChatMessage:
+        """Return a message of the provider. Raises :class:`Fault` for any other object."""
 
     @abstractmethod
     def system(self, request: Message) -> list[str]:
@@ -238,47 +164,110 @@ class Dialect(ABC):
         """Return whether the request forbids parallel tool calls."""
 
 
-@dataclass(slots=True)
-class _Additions:
-    """The messages that a request adds to its thread; the fields are those of :class:`Prompt`."""
+class Thread:
+    """A conversation, as far as known, with running digests of its messages and of its system and reminder texts."""
 
-    follows_reply: bool
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.messages: Sequence[Any] = ()
+        self.restart(())
+
+    def restart(self, system: Iterable[str]) -> None:
+        """Reset the digests to a conversation without messages, with these instructions of the operator."""
+        self.view = records.RunningDigest()
+        self.queue = records.RunningDigest(system)
+
+    def append(self, raw_message: JSON, message: ChatMessage) -> None:
+        """Add a message, and its system and reminder texts, to the digests."""
+        self.view.append(raw_message)
+        for text in message.queue_texts:
+            self.queue.append(text)
+
+
+class Threads:
+    """The last threads of a log, by session, by the texts of the first message, or by name."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._by_key: LruCache[bytes, Thread] = LruCache(records.MAX_OPEN_TURNS)
+
+    def begin(self) -> Thread:
+        self._count += 1
+        return Thread(self._count)
+
+    def find_or_begin(self, messages: Sequence[Any], session: str | None) -> tuple[Thread, int]:
+        """Return the thread that a request continues or starts, and how many of its messages are already known."""
+        first_texts = records.texts_of(messages[0]) if messages else None
+        key = records.canonical_bytes(first_texts if session is None else session)
+        thread = self._by_key.get(key)
+        known_count = 0 if thread is None else len(thread.messages)
+        if thread is None or (len(messages) <= known_count and messages != thread.messages):
+            thread, known_count = self.begin(), 0
+        self._by_key.put(key, thread)
+        return thread, known_count
+
+    def find_or_begin_named(self, name: str) -> tuple[Thread, bool]:
+        """Return the thread with this name, which is created if necessary, and whether it existed."""
+        existing = self._by_key.get(records.canonical_bytes(name))
+        thread = existing or self.begin()
+        self.set_name(name, thread)
+        return thread, existing is not None
+
+    def set_name(self, name: str, thread: Thread) -> None:
+        self._by_key.put(records.canonical_bytes(name), thread)
+
+
+@dataclass(slots=True)
+class Prompt:
+    """One request to a model. ``results`` and ``adds_user_text`` are about the messages that it adds to the thread."""
+
+    follows_reply: bool  # whether the request follows a reply of the thread; it may repeat the reply
+    thread: int = 0
+    view_digest: str = ""  # of the whole message list
+    queue_digest: str = ""  # of all system and reminder texts
     results: list[CallResult] = field(default_factory=list)
     adds_user_text: bool = False
-    count: int = 0
+    is_repetition: bool = False  # whether it repeats the previous request unchanged
+    model: str | None = None
+    offer: OfferedTools | None = None
+    choice: JSON = None  # ``toolChoice``
+    transport: Mapping[str, Any] | None = None  # ``toolTransportPolicy``, as far as the request sets it
     has_client_message: bool = False
     unlogged_call_ids: set[str] = field(default_factory=set)
     """Calls of replies that only this request contains, and not the log itself; their results are ignored."""
 
-    def add(self, message: Message, dialect: Dialect, texts: Iterable[str]) -> None:
-        self.count += 1
-        if dialect.is_reply(message):
-            if not self.follows_reply or self.has_client_message:
-                self.unlogged_call_ids |= {part.id for part in dialect.parts(message) if isinstance(part, ToolCall)}
-            return
-        self.has_client_message = True
-        self.adds_user_text = self.adds_user_text or (not dialect.is_system(message) and any(map(has_user_text, texts)))
-        self.results += [result for result in dialect.results(message) if result.id not in self.unlogged_call_ids]
+    def add(self, message: ChatMessage) -> None:
+        """Add a message that the request adds to its thread."""
+        if message.author != "model":
+            self.has_client_message = True
+            self.adds_user_text = self.adds_user_text or message.has_user_text
+            self.results += [result for result in message.results if result.id not in self.unlogged_call_ids]
+        elif not self.follows_reply or self.has_client_message:
+            self.unlogged_call_ids |= {part.id for part in message.parts if isinstance(part, ToolCall)}
+
+
+ConversationEvent: TypeAlias = Prompt | ModelReply
 
 
 @dataclass(slots=True)
 class _Transcript:
     thread: Thread
     request: Message  # an object with the other members of a request, such as ``model``; may be empty
-    additions: _Additions  # messages since the last reply
-    reply: list[Message] = field(default_factory=list)  # messages of the model that form the current reply
-    parts: list[ReplyPart] = field(default_factory=list)  # of these messages
+    prompt: Prompt = field(
+        default_factory=lambda: Prompt(follows_reply=False)
+    )  # with the messages since the last reply
+    reply: list[ChatMessage] = field(default_factory=list)  # messages of the model that form the current reply
     line: int = 0  # the line on which the reply began
 
 
 class Dialogue:
     """Converts the requests, replies and transcripts of a log to events."""
 
-    def __init__(self, dialect: Dialect, limits: records.LogLimits) -> None:
+    def __init__(self, dialect: Dialect) -> None:
         self.line = 0
         """The line of the events emitted next."""
         self._dialect = dialect
-        self._threads = Threads(limits.horizon)
+        self._threads = Threads()
         self._thread: Thread | None = None  # of the last request
         self._last_offer: tuple[object, OfferedTools | None] = (None, None)  # cache key and value, see _offer()
         self._line_transcript: _Transcript | None = None  # the transcript of messages on lines of their own
@@ -293,55 +282,48 @@ class Dialogue:
         messages = records.list_or_empty(request, self._dialect.list_name)
         thread, known_count = self._threads.find_or_begin(messages, session)
         prompt = self._read_request(thread, request, messages, known_count, follows_reply=known_count > 0)
-        return replace(prompt, is_repetition=True) if 0 < known_count == len(messages) else prompt
+        prompt.is_repetition = 0 < known_count == len(messages)
+        return prompt
 
-    def addition(self, request: Message, key: str) -> Prompt:
-        """Return the prompt of a request that holds only the new messages of the conversation with this key."""
-        thread, existed = self._threads.named(key)
-        thread.messages = ()
+    def addition(self, request: Message, name: str) -> Prompt:
+        """Return the prompt of a request that holds only the new messages of the conversation with this name."""
+        thread, existed = self._threads.find_or_begin_named(name)
         messages = records.list_or_empty(request, self._dialect.list_name)
         prompt = self._read_request(thread, request, messages, 0, follows_reply=existed)
-        # Results in an unknown conversation belong to calls from before the log began.
-        return prompt if existed else replace(prompt, results=())
+        if not existed:
+            prompt.results.clear()  # they belong to calls from before the log began
+        return prompt
 
     def reply(
-        self, parts: Iterable[ReplyPart], stop: str | None, model: str | None, key: str | None = None
+        self, parts: Iterable[ReplyPart], stop: str | None, model: str | None, name: str | None = None
     ) -> ModelReply:
-        """Return the reply to the last request. Later requests continue its thread by ``key``, see :meth:`addition`."""
+        """Return the reply to the last request. Its thread gets a ``name``, by which :meth:`addition` continues it."""
         if self._thread is None:
             self._thread = self._threads.begin()
-        if key is not None:
-            self._threads.set_name(key, self._thread)
+        if name is not None:
+            self._threads.set_name(name, self._thread)
         return ModelReply(self._thread.number, self.line, tuple(parts), stop, model)
 
     def _read_request(
         self, thread: Thread, request: Message, messages: Sequence[Any], known_count: int, *, follows_reply: bool
     ) -> Prompt:
-        """Return the prompt of a request; its first ``known_count`` messages are known from the request before.
-
-        These are hashed again only if they or the instructions have changed.
-        """
-        system = self._dialect.system(request)
-        unchanged = thread.system == system and list(thread.messages) == messages[:known_count]
-        if not unchanged or known_count == 0:
-            thread.restart(system)
-        additions = _Additions(follows_reply)
-        for i in range(known_count if unchanged else 0, len(messages)):
+        """Return the prompt of a request; its first ``known_count`` messages are known from the request before."""
+        thread.restart(self._dialect.system(request))
+        prompt = Prompt(follows_reply)
+        for i, raw_message in enumerate(messages):
             with faults_at(self._dialect.list_name, i):
-                message = records.require_object(messages[i])
-                self._dialect.require_message(message)
-                texts = self._dialect.texts(message)
-                thread.append(message, self._queue_texts(message, texts))
-                if i >= known_count:
-                    additions.add(message, self._dialect, texts)
+                message = self._dialect.read_message(records.require_object(raw_message))
+            thread.append(raw_message, message)
+            if i >= known_count:
+                prompt.add(message)
         thread.messages = messages
         self._thread = thread
-        return self._prompt(thread, request, additions)
+        return self._complete(prompt, thread, request)
 
     def transcript(self, request: Message, *steps: str) -> Iterator[ConversationEvent]:
         """Yield the events of a whole conversation; ``steps`` is the path to it in its record."""
-        thread = self._threads.begin(self._dialect.system(request))
-        transcript = _Transcript(thread, request, _Additions(follows_reply=False))
+        transcript = _Transcript(self._threads.begin(), request)
+        transcript.thread.restart(self._dialect.system(request))
         for i, message in enumerate(records.list_or_empty(request, self._dialect.list_name)):
             with faults_at(*steps, i):
                 yield from self._add_message(transcript, records.require_object(message))
@@ -350,7 +332,7 @@ class Dialogue:
     def message(self, message: Message) -> Iterator[ConversationEvent]:
         """Yield the events of a message on a line of its own; all such messages form one transcript."""
         if self._line_transcript is None:
-            self._line_transcript = _Transcript(self._threads.begin(), {}, _Additions(follows_reply=False))
+            self._line_transcript = _Transcript(self._threads.begin(), {})
         yield from self._add_message(self._line_transcript, message)
 
     def finish(self) -> Iterator[ConversationEvent]:
@@ -358,58 +340,46 @@ class Dialogue:
         if self._line_transcript is not None:
             yield from self._end_transcript(self._line_transcript)
 
-    def _add_message(self, transcript: _Transcript, message: Message) -> Iterator[ConversationEvent]:
-        self._dialect.require_message(message)
-        is_reply = self._dialect.is_reply(message)
-        # Read here and not at the end of the reply, so that an error has the line and the path of this message.
-        parts = list(self._dialect.parts(message)) if is_reply else []
+    def _add_message(self, transcript: _Transcript, raw_message: Message) -> Iterator[ConversationEvent]:
+        message = self._dialect.read_message(raw_message)
+        is_reply = message.author == "model"
         if transcript.reply and not (is_reply and self._dialect.joins_messages):
             yield self._end_reply(transcript)
-        texts = self._dialect.texts(message)
         if not is_reply:
-            transcript.additions.add(message, self._dialect, texts)
-        elif transcript.reply:
-            transcript.reply.append(message)
+            transcript.prompt.add(message)
         else:
-            yield self._prompt(transcript.thread, transcript.request, transcript.additions)
-            transcript.additions = _Additions(follows_reply=True)
-            transcript.reply, transcript.line = [message], self.line
-        transcript.parts += parts
-        transcript.thread.append(message, self._queue_texts(message, texts))
+            if not transcript.reply:
+                yield self._complete(transcript.prompt, transcript.thread, transcript.request)
+                transcript.prompt = Prompt(follows_reply=True)
+                transcript.line = self.line
+            transcript.reply.append(message)
+        transcript.thread.append(raw_message, message)
 
     def _end_transcript(self, transcript: _Transcript) -> Iterator[ConversationEvent]:
         """Yield the last reply, and a prompt for the messages after it, which may contain results."""
         if transcript.reply:
             yield self._end_reply(transcript)
-        if transcript.additions.count:
-            yield self._prompt(transcript.thread, transcript.request, transcript.additions)
+        if transcript.prompt.has_client_message:
+            yield self._complete(transcript.prompt, transcript.thread, transcript.request)
 
     def _end_reply(self, transcript: _Transcript) -> ModelReply:
-        last, parts = transcript.reply[-1], transcript.parts
-        transcript.reply, transcript.parts = [], []
-        model = records.optional_text(last, "model") or records.optional_text(transcript.request, "model")
-        return ModelReply(transcript.thread.number, transcript.line, tuple(parts), self._dialect.stop(last), model)
+        messages, transcript.reply = transcript.reply, []
+        parts = tuple(part for message in messages for part in message.parts)
+        model = messages[-1].model or records.optional_text(transcript.request, "model")
+        return ModelReply(transcript.thread.number, transcript.line, parts, messages[-1].stop, model)
 
-    def _queue_texts(self, message: Message, texts: list[str]) -> list[str]:
-        """Return the texts of a system message, or the reminders in a user message."""
-        if self._dialect.is_reply(message):
-            return []
-        is_system = self._dialect.is_system(message)
-        return texts if is_system else [reminder for text in texts for reminder in find_reminders(text)]
-
-    def _prompt(self, thread: Thread, request: Message, additions: _Additions) -> Prompt:
-        return Prompt(
+    def _complete(self, prompt: Prompt, thread: Thread, request: Message) -> Prompt:
+        """Set the fields of a prompt that follow from its thread and its request, and return it."""
+        prompt.thread, prompt.view_digest, prompt.queue_digest = (
             thread.number,
             thread.view.digest(),
             thread.queue.digest(),
-            tuple(additions.results),
-            additions.adds_user_text,
-            additions.follows_reply,
-            model=records.optional_text(request, "model"),
-            offer=self._offer(request),
-            choice=self._dialect.choice(request),
-            transport={"parallelToolCalls": False} if self._dialect.is_sequential(request) else None,
         )
+        prompt.model = records.optional_text(request, "model")
+        prompt.offer = self._offer(request)
+        prompt.choice = self._dialect.choice(request)
+        prompt.transport = {"parallelToolCalls": False} if self._dialect.is_sequential(request) else None
+        return prompt
 
     def _offer(self, request: Message) -> OfferedTools | None:
         """Return the offered tools. The last offer is cached, because most requests offer the same tools."""
@@ -424,9 +394,6 @@ class Dialogue:
 
 class ExchangeLog(ABC):
     """Base class of readers for logs with exchanges, ``{"request": …, "response": …}``."""
-
-    def __init__(self, limits: records.LogLimits) -> None:
-        self._limits = limits
 
     @abstractmethod
     def _request(self, request: Message, session: str | None) -> ConversationEvent:
@@ -458,7 +425,7 @@ class ExchangeLog(ABC):
     def _response(self, response: JSON) -> Iterator[ConversationEvent]:
         """Yield the reply of a response, recorded as an object, the list of its parts, or the text of a stream."""
         if type(response) is str:
-            response = records.read_stream(response, self._limits)
+            response = records.read_stream(response)
         if type(response) is list:
             for i, part in enumerate(response):
                 with faults_at(i):

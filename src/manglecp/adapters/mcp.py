@@ -1,7 +1,7 @@
 """Logs of MCP: JSON-RPC messages between a client and a server, in the order of observation.
 
-A record is a message, a list of messages, or an object of the logger with the message in its member ``message``. MCP
-does not transport what the model read or whether it continued, so the evidence lacks both.
+A record is a message, a list of messages, or an object that a logger wrote, with the message in its member ``message``.
+MCP does not transport what the model read or whether it continued, so the evidence lacks both.
 
 Calls that overlap in time form one turn, which ends when no call is open. Client and server choose request ids
 independently, so both may have an open request with the same id: a response belongs to the last request with its id.
@@ -13,7 +13,7 @@ The result ``input_required`` does not answer a call. The call stays open, and t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from manglecp.adapters import conversation, records
 from manglecp.adapters.policies import ToolDefinition, offer_tools
@@ -25,17 +25,24 @@ _CANCELLED: Final = "notifications/cancelled"
 _THREAD: Final = 1  # a log is one conversation
 
 
+class _OpenRequest(NamedTuple):
+    """A request without a response."""
+
+    method: str | None
+    params: dict[str, Any]
+    call_id: str  # of a call of a tool
+
+
 class McpLog:
     """Converts JSON-RPC messages to events, in log order."""
 
     def __init__(self) -> None:
         self._line = 0
-        self._open_methods: dict[str | int, list[str]] = {}  # of requests without a response, by request id
+        self._open_requests: dict[str | int, list[_OpenRequest]] = {}  # by request id
         self._open_call_count = 0
         self._parts: list[conversation.ToolCall | conversation.CallResult] = []  # of the current turn
-        self._cancelled: set[str | int] = set()  # ids of cancelled calls whose response may still arrive
-        self._suspended: dict[bytes, list[str]] = {}  # ids of calls that wait for input, by name, arguments and state
-        self._calls: dict[str | int, tuple[str, dict[str, Any]]] = {}  # call id and params, by the id of its request
+        self._cancelled_ids: set[str | int] = set()  # ids of cancelled calls whose response may still arrive
+        self._suspended_ids: dict[bytes, list[str]] = {}  # of calls that wait for input, by _suspension_key()
         self._catalogue: list[ToolDefinition] = []  # the pages received so far
         self._offer: conversation.OfferedTools | None = None
 
@@ -79,59 +86,55 @@ class McpLog:
     def _request(self, method: str, message: dict[str, Any]) -> None:
         request_id = records.text_or_number(message, "id")
         params = records.optional_object(message, "params") or {}
+        call_id = ""
         if method == _CALL:
             with faults_at("params"):
                 name = records.required_text(params, "name")
             arguments = params.get("arguments")
             is_valid = arguments is None or type(arguments) is dict
             call_input = {} if arguments is None else arguments
-            waiting = self._suspended.get(_suspension_key(params, params.get("requestState")), [])
-            is_repetition = bool(waiting) and ("requestState" in params or "inputResponses" in params)
-            call_id = waiting.pop() if is_repetition else _call_id(request_id)
-            self._calls[request_id] = (call_id, params)
+            waiting_ids = self._suspended_ids.get(_suspension_key(params, params.get("requestState")), [])
+            is_repetition = bool(waiting_ids) and ("requestState" in params or "inputResponses" in params)
+            call_id = waiting_ids.pop() if is_repetition else _call_id(request_id)
             if not is_repetition:
                 self._parts.append(conversation.ToolCall(call_id, name, call_input, "mcp", "function_call", is_valid))
                 self._open_call_count += 1
-            self._cancelled.discard(request_id)
+            self._cancelled_ids.discard(request_id)
         elif method == _LIST and params.get("cursor") is None:
             self._catalogue = []
-        self._open_methods.setdefault(request_id, []).append(method)
+        self._open_requests.setdefault(request_id, []).append(_OpenRequest(method, params, call_id))
 
     def _response(self, message: dict[str, Any]) -> None:
         request_id = records.text_or_number(message, "id")
-        methods = self._open_methods.get(request_id)
-        method = methods.pop() if methods else None
-        if not methods:
-            self._open_methods.pop(request_id, None)
+        open_requests = self._open_requests.get(request_id)
+        method, params, call_id = open_requests.pop() if open_requests else _OpenRequest(None, {}, _call_id(request_id))
         if method == _LIST:
             self._add_catalogue_page(records.optional_object(message, "result"))
         elif method == _CALL:
-            call_id, params = self._calls.pop(request_id)
             result = records.optional_object(message, "result") or {}
             if records.kind_of(result, "resultType") == "input_required":
                 key = _suspension_key(params, result.get("requestState"))
-                self._suspended.setdefault(key, []).append(call_id)
+                self._suspended_ids.setdefault(key, []).append(call_id)
                 return
             self._open_call_count -= 1
             self._parts.append(_read_result(call_id, message))
-        elif method is None and request_id in self._cancelled:
-            self._cancelled.discard(request_id)  # the late response to a cancelled call is ignored
+        elif method is None and request_id in self._cancelled_ids:
+            self._cancelled_ids.discard(request_id)  # the late response to a cancelled call is ignored
         elif method is None:
-            self._parts.append(_read_result(_call_id(request_id), message))  # the checks report a result without a call
+            self._parts.append(_read_result(call_id, message))  # the checks report a result without a call
 
     def _cancel(self, params: dict[str, Any]) -> None:
         request_id = records.text_or_number(params, "requestId")
-        methods = self._open_methods.get(request_id)
-        if methods and _CALL in methods:
-            methods.remove(_CALL)
-            if not methods:
-                del self._open_methods[request_id]
-            self._open_call_count -= 1
-            self._cancelled.add(request_id)
-            reason = records.optional_text(params, "reason")
-            failure = conversation.Failure("cancelled", reason)
-            call_id, _ = self._calls.pop(request_id)
-            self._parts.append(conversation.CallResult(call_id, reason, params, "cancelled", failure))
+        for open_request in self._open_requests.get(request_id, ()):
+            if open_request.method == _CALL:
+                self._open_requests[request_id].remove(open_request)
+                self._open_call_count -= 1
+                self._cancelled_ids.add(request_id)
+                reason = records.optional_text(params, "reason")
+                failure = conversation.Failure("cancelled", reason)
+                result = conversation.CallResult(open_request.call_id, reason, params, failure, state="cancelled")
+                self._parts.append(result)
+                return
 
     def _add_catalogue_page(self, result: dict[str, Any] | None) -> None:
         """Add a page of the tool list; the last page completes the offer."""
@@ -140,9 +143,8 @@ class McpLog:
         with faults_at("result"):
             for i, tool in records.each_object(result, "tools"):
                 with faults_at("tools", i):
-                    self._catalogue.append(
-                        ToolDefinition(records.required_text(tool, "name"), tool.get("inputSchema"), "mcp")
-                    )
+                    name = records.required_text(tool, "name")
+                    self._catalogue.append(ToolDefinition(name, tool.get("inputSchema"), "mcp"))
         if result.get("nextCursor") is None:
             self._offer = offer_tools(self._catalogue)
 
@@ -161,17 +163,11 @@ def _suspension_key(params: dict[str, Any], state: JSON) -> bytes:
 def _read_result(call_id: str, message: dict[str, Any]) -> conversation.CallResult:
     error = records.optional_object(message, "error")
     if error is not None:
-        return conversation.CallResult(
-            call_id, error, message, "error", conversation.read_failure({"error": error}, "")
-        )
+        return conversation.CallResult(call_id, error, message, conversation.read_failure({"error": error}, ""))
     result = records.optional_object(message, "result") or {}
     texts = [text for _, block in records.each_object(result, "content") if type(text := block.get("text")) is str]
     payload = {name: value for name, value in result.items() if name != "_meta"}
-    failed = result.get("isError") is True
-    return conversation.CallResult(
-        call_id,
-        payload,
-        message,
-        "error" if failed else "ok",
-        conversation.read_failure(result.get("structuredContent"), "\n".join(texts)) if failed else None,
-    )
+    failure = None
+    if result.get("isError") is True:
+        failure = conversation.read_failure(result.get("structuredContent"), "\n".join(texts))
+    return conversation.CallResult(call_id, payload, message, failure)

@@ -15,35 +15,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from manglecp.adapters import records
-from manglecp.adapters.conversation import (
-    CODE_EXECUTION,
-    CallResult,
-    ConversationEvent,
-    Dialect,
-    Dialogue,
-    ExchangeLog,
-    Failure,
-    Message,
-    OfferedTools,
-    ReplyPart,
-    ToolCall,
-    read_failure,
-    reports_failure,
-)
+from manglecp.adapters import conversation, records
 from manglecp.adapters.policies import ToolDefinition, offer_tools, read_caller
 from manglecp.base.digest import digest_text
 from manglecp.base.text import quote
 from manglecp.wire import JSON, Fault, faults_at
 
+CHAT_ROLES: Final = ("system", "developer", "user", "assistant", "tool", "function")
 STOP_REASONS: Final = {"tool_calls": "tool_use", "stop": "end_turn", "length": "max_tokens"}
 """The stop reason of the harness for each ``finish_reason`` of Chat Completions; others are not mapped."""
 
 
-class _OpenAIDialect(Dialect):
-    def choice(self, request: Message) -> JSON:
+class _OpenAIDialect(conversation.Dialect):
+    def choice(self, request: conversation.Message) -> JSON:
         """Return ``any`` for ``required``, ``specific`` for a named tool, None for ``none``, and others unchanged."""
         choice = request.get("tool_choice")
         if type(choice) is dict:
@@ -52,37 +38,40 @@ class _OpenAIDialect(Dialect):
             return {"mode": "specific", "toolName": name} if type(name) is str else None
         return {"required": "any", "none": None}.get(choice, choice) if type(choice) is str else None
 
-    def is_sequential(self, request: Message) -> bool:
+    def is_sequential(self, request: conversation.Message) -> bool:
         return request.get("parallel_tool_calls") is False
 
 
 class ChatMessages(_OpenAIDialect):
     """The dialect of Chat Completions."""
 
-    roles = ("system", "developer", "user", "assistant", "tool", "function")
+    def read_message(self, message: conversation.Message) -> conversation.ChatMessage:
+        author = conversation.read_author(message, *CHAT_ROLES)
+        if author == "model":
+            stop, model = read_finish_reason(message), records.optional_text(message, "model")
+            return conversation.ChatMessage(author, parts=tuple(read_parts(message)), stop=stop, model=model)
+        if message["role"] != "tool":
+            return conversation.ChatMessage(author, content_texts(message.get("content")))
+        call_id = records.required_text(message, "tool_call_id")
+        return conversation.ChatMessage(author, results=[read_result(call_id, message.get("content"), message)])
 
-    def texts(self, message: Message) -> list[str]:
-        return [] if records.kind_of(message, "role") == "tool" else content_texts(message.get("content"))
-
-    def results(self, message: Message) -> list[CallResult]:
-        if records.kind_of(message, "role") != "tool":
-            return []
-        return [read_result(records.required_text(message, "tool_call_id"), message.get("content"), message)]
-
-    def parts(self, message: Message) -> Iterator[ReplyPart]:
-        yield from content_texts(message.get("content"))
-        yield from records.read_each(message, "tool_calls", _read_call)
-
-    def stop(self, message: Message) -> str | None:
-        """Return the stop reason of a message or of a choice of a completion."""
-        reason = records.optional_text(message, "finish_reason")
-        return None if reason is None else STOP_REASONS.get(reason, reason)
-
-    def system(self, request: Message) -> list[str]:  # noqa: ARG002  # system messages are in the list
+    def system(self, request: conversation.Message) -> list[str]:  # noqa: ARG002  # system messages are in the list
         return []
 
-    def offer(self, request: Message) -> OfferedTools:
+    def offer(self, request: conversation.Message) -> conversation.OfferedTools:
         return offer_tools(records.read_each(request, "tools", _read_tool))
+
+
+def read_parts(message: conversation.Message) -> Iterator[conversation.ReplyPart]:
+    """Yield the texts and calls of a reply of Chat Completions."""
+    yield from content_texts(message.get("content"))
+    yield from records.read_each(message, "tool_calls", _read_call)
+
+
+def read_finish_reason(holder: conversation.Message) -> str | None:
+    """Return the stop reason of a message, or of a choice of a completion."""
+    reason = records.optional_text(holder, "finish_reason")
+    return None if reason is None else STOP_REASONS.get(reason, reason)
 
 
 _ARGUMENT_MEMBERS: Final = {"function": "arguments", "custom": "input"}
@@ -159,28 +148,27 @@ def content_texts(content: JSON) -> list[str]:
     return [text for part in parts if type(part) is dict and type(text := part.get("text")) is str]
 
 
-def read_result(call_id: str, content: JSON, shown: JSON) -> CallResult:
-    """Return a result; ``shown`` is its message. The APIs have no error flag: the content shows whether it failed."""
+def read_result(call_id: str, content: JSON, rendering: JSON) -> conversation.CallResult:
+    """Return a result, rendered in a message. The APIs have no error flag: the content shows whether it failed."""
     payload = "" if content is None else content
     text = "\n".join(records.texts_of(payload) if type(payload) is not list else content_texts(payload))
-    failure = read_failure(None, text) if reports_failure(None, text) else None
-    return CallResult(call_id, payload, shown, "ok" if failure is None else "error", failure)
+    failure = conversation.read_failure(None, text) if conversation.reports_failure(None, text) else None
+    return conversation.CallResult(call_id, payload, rendering, failure)
 
 
-def _read_call(call: dict[str, Any]) -> ToolCall:
-    call_id = records.required_text(call, "id")
-    if (custom := records.optional_object(call, "custom")) is not None:
-        return ToolCall(call_id, records.required_text(custom, "name"), custom.get("input"), block="function_call")
-    function = records.require_object(call.get("function"), "function")
-    arguments = records.parse_arguments(records.optional_text(function, "arguments"))
-    is_valid = type(arguments) is dict
-    return ToolCall(call_id, records.required_text(function, "name"), arguments, block="function_call", valid=is_valid)
+def _read_call(call: dict[str, Any]) -> conversation.ToolCall:
+    call_id, custom = records.required_text(call, "id"), records.optional_object(call, "custom")
+    function = records.require_object(call.get("function"), "function") if custom is None else custom
+    arguments = function.get("input")
+    if custom is None:
+        arguments = records.parse_arguments(records.optional_text(function, "arguments"))
+    name, is_valid = records.required_text(function, "name"), custom is not None or type(arguments) is dict
+    return conversation.ToolCall(call_id, name, arguments, block="function_call", is_valid=is_valid)
 
 
 def _read_tool(definition: dict[str, Any]) -> ToolDefinition:
-    function = (
-        records.optional_object(definition, "function") or records.optional_object(definition, "custom") or definition
-    )
+    custom = records.optional_object(definition, "custom")
+    function = records.optional_object(definition, "function") or custom or definition
     return ToolDefinition(records.required_text(function, "name"), function.get("parameters", function.get("format")))
 
 
@@ -194,14 +182,14 @@ _CLIENT_CALLS: Final = {
     "shell_call": "shell",
     "apply_patch_call": "edit",
 }
-"""The types of calls that the client runs, each with its ``toolKind``; the provider runs (serves) all others."""
-_SERVED_KINDS: Final = {"code_interpreter_call": CODE_EXECUTION, "mcp_call": "mcp"}
-_CLIENT_INPUT: Final = ("input", "action", "operation")  # members; the first that is present counts
-_SERVED_INPUT: Final = ("arguments", "action", "queries", "code", "input")  # as above
-_SERVED_OUTPUT: Final = ("output", "outputs", "results", "result")  # as above
+"""The types of calls that the client runs, each with its ``toolKind``; the provider runs all others."""
+_PROVIDER_KINDS: Final = {"code_interpreter_call": conversation.CODE_EXECUTION, "mcp_call": "mcp"}
+# Members with the input or output of a call; the first that is present counts.
+_CLIENT_INPUT: Final = ("input", "action", "operation")
+_PROVIDER_INPUT: Final = ("arguments", "action", "queries", "code", "input")
+_PROVIDER_OUTPUT: Final = ("output", "outputs", "results", "result")
 _RUNNING_STATUSES: Final = ("in_progress", "searching", "interpreting", "generating", "calling", "queued")
 _OTHER_ITEMS: Final = ("reasoning", "item_reference", "mcp_list_tools", "mcp_approval_request", "compaction")
-_ITEM_SUFFIXES: Final = (_CALL_SUFFIX, "_output", "_approval_response")
 _VERSION_MARKS: Final = ("_preview", "_20")  # how a version in the type of a tool begins, such as ``_2025_03_11``
 
 
@@ -209,55 +197,49 @@ class Items(_OpenAIDialect):
     """The dialect of the Responses API, whose messages and calls are items."""
 
     list_name = "input"
-    roles = ("system", "developer", "user", "assistant")
     joins_messages = True
 
-    def require_message(self, message: Message) -> None:
+    def read_message(self, message: conversation.Message) -> conversation.ChatMessage:
         kind = _item_type(message)
         if kind == "message":
-            super().require_message(message)
-        elif kind not in _OTHER_ITEMS and not kind.endswith(_ITEM_SUFFIXES):
+            author = conversation.read_author(message, "system", "developer", "user", "assistant")
+            texts = content_texts(message.get("content"))
+            if author != "model":
+                return conversation.ChatMessage(author, texts)
+            return conversation.ChatMessage(author, parts=texts, model=records.optional_text(message, "model"))
+        if kind.endswith(_OUTPUT_SUFFIX):
+            call_id = records.required_text(message, "call_id")
+            return conversation.ChatMessage("user", results=[read_result(call_id, message.get("output"), message)])
+        if kind.endswith(("_output", "_approval_response")):
+            return conversation.ChatMessage("user")
+        if not kind.endswith(_CALL_SUFFIX) and kind not in _OTHER_ITEMS:
             raise records.another_format(f"the item type {quote(kind)} is unknown", message)
+        return conversation.ChatMessage("model", parts=tuple(read_item_parts(message)))
 
-    def is_reply(self, message: Message) -> bool:
-        kind = _item_type(message)
-        if kind == "message":
-            return records.kind_of(message, "role") == "assistant"
-        return not kind.endswith("_output") and kind != "mcp_approval_response"
-
-    def texts(self, message: Message) -> list[str]:
-        return content_texts(message.get("content")) if _item_type(message) == "message" else []
-
-    def results(self, message: Message) -> list[CallResult]:
-        if not _item_type(message).endswith(_OUTPUT_SUFFIX):
-            return []
-        return [read_result(records.required_text(message, "call_id"), message.get("output"), message)]
-
-    def parts(self, message: Message) -> Iterator[ReplyPart]:
-        kind = _item_type(message)
-        if kind == "message":
-            yield from content_texts(message.get("content"))
-        elif kind.endswith(_CALL_SUFFIX):
-            yield _read_item_call(message)
-            if kind not in _CLIENT_CALLS:
-                yield _read_served_result(message)
-
-    def stop(self, message: Message) -> str | None:  # noqa: ARG002  # of the response, not of its items
-        return None
-
-    def system(self, request: Message) -> list[str]:
+    def system(self, request: conversation.Message) -> list[str]:
         instructions = records.optional_text(request, "instructions")
         return [] if instructions is None else [instructions]
 
-    def offer(self, request: Message) -> OfferedTools:
+    def offer(self, request: conversation.Message) -> conversation.OfferedTools:
         return offer_tools(records.read_each(request, "tools", _read_item_tool))
+
+
+def read_item_parts(item: conversation.Message) -> Iterator[conversation.ReplyPart]:
+    """Yield the texts, the call, or the call and its result, that an item of a reply consists of."""
+    kind = _item_type(item)
+    if kind == "message":
+        yield from content_texts(item.get("content"))
+    elif kind.endswith(_CALL_SUFFIX):
+        yield _read_item_call(item)
+        if kind not in _CLIENT_CALLS:
+            yield _read_provider_result(item)
 
 
 class ItemStream:
     """A response, assembled from its events. The last event repeats the whole response."""
 
     def __init__(self) -> None:
-        self.ended = False
+        self.has_ended = False
         self._response: dict[str, Any] | None = None
         self._items: dict[int, dict[str, Any]] = {}
 
@@ -265,13 +247,13 @@ class ItemStream:
         kind = records.kind_of(event)
         if (response := records.optional_object(event, "response")) is not None:
             self._response = response
-            self.ended = kind in ("response.completed", "response.incomplete", "response.failed")
+            self.has_ended = kind in ("response.completed", "response.incomplete", "response.failed")
         elif kind == "response.output_item.done":
             self._items[records.stream_index(event, "output_index")] = records.require_object(event.get("item"), "item")
 
     def response(self) -> dict[str, Any] | None:
         """Return the response with all events so far; None if it has not started."""
-        if self._response is None or self.ended:
+        if self._response is None or self.has_ended:
             return self._response
         return {**self._response, "output": [self._items[index] for index in sorted(self._items)]}
 
@@ -297,48 +279,49 @@ def _item_type(item: dict[str, Any]) -> str:
     return (records.kind_of(item) or "") if "type" in item else "message"
 
 
-def _read_item_call(item: dict[str, Any]) -> ToolCall:
+def _read_item_call(item: dict[str, Any]) -> conversation.ToolCall:
     kind = item["type"]
-    served = kind not in _CLIENT_CALLS
+    is_provider_run = kind not in _CLIENT_CALLS
     has_json_text = kind in ("function_call", "mcp_call")  # of arguments, which must be an object
     if has_json_text:
         arguments = records.parse_arguments(records.optional_text(item, "arguments"))
     else:
-        members = _SERVED_INPUT if served else _CLIENT_INPUT
+        members = _PROVIDER_INPUT if is_provider_run else _CLIENT_INPUT
         arguments = next((item[name] for name in members if item.get(name) is not None), None)
     read_name = records.required_text if kind == "function_call" else records.optional_text
     name = read_name(item, "name") or kind.removesuffix(_CALL_SUFFIX)
-    return ToolCall(
-        records.required_text(item, "id" if served else "call_id"),
+    return conversation.ToolCall(
+        records.required_text(item, "id" if is_provider_run else "call_id"),
         name,
         arguments,
-        _SERVED_KINDS.get(kind, "function") if served else _CLIENT_CALLS[kind],
+        _PROVIDER_KINDS.get(kind, "function") if is_provider_run else _CLIENT_CALLS[kind],
         "function_call",
-        valid=not has_json_text or type(arguments) is dict,
-        served=served,
+        is_valid=not has_json_text or type(arguments) is dict,
+        is_provider_run=is_provider_run,
         caller=read_caller(item),
     )
 
 
-def _read_served_result(item: dict[str, Any]) -> CallResult:
+def _read_provider_result(item: dict[str, Any]) -> conversation.CallResult:
     """Return the result of a call that the provider ran: it is in the same item."""
     status = records.optional_text(item, "status") or "completed"
-    payload = next((item[name] for name in _SERVED_OUTPUT if item.get(name) is not None), None)
-    failure: Failure | None = None
+    payload = next((item[name] for name in _PROVIDER_OUTPUT if item.get(name) is not None), None)
+    failure: conversation.Failure | None = None
     if item.get("error") is not None or status in ("failed", "incomplete"):
         error = item.get("error")
         payload = error if payload is None else payload
         text = error if type(error) is str else "" if error is None else records.canonical_bytes(error).decode()
-        failure = read_failure({"error": error}, text)
-    evidence: dict[str, Any] = {}
+        failure = conversation.read_failure({"error": error}, text)
+    row_members: dict[str, Any] = {}
     outputs = item.get("outputs")
     if item["type"] == "code_interpreter_call" and type(outputs) is list:
         logs = [out["logs"] for out in outputs if type(out) is dict and type(out.get("logs")) is str]
         # ``logs`` has both standard output and standard error.
         logs_digest = digest_text("\n".join(logs))
-        evidence["observation"] = {"stdoutDigest": logs_digest, "stderrDigest": logs_digest}
-    result_status = "running" if status in _RUNNING_STATUSES else "ok" if failure is None else "error"
-    return CallResult(records.required_text(item, "id"), payload, item, result_status, failure, evidence=evidence)
+        row_members["observation"] = {"stdoutDigest": logs_digest, "stderrDigest": logs_digest}
+    state: Literal["running"] | None = "running" if status in _RUNNING_STATUSES else None
+    call_id = records.required_text(item, "id")
+    return conversation.CallResult(call_id, payload, item, failure, row_members=row_members, state=state)
 
 
 def _read_item_tool(definition: dict[str, Any]) -> ToolDefinition | None:
@@ -349,7 +332,7 @@ def _read_item_tool(definition: dict[str, Any]) -> ToolDefinition | None:
     if "name" in definition:
         name = records.required_text(definition, "name")
         schema = definition.get("parameters", definition.get("format"))
-        return ToolDefinition(name, schema, deferred=definition.get("defer_loading") is True)
+        return ToolDefinition(name, schema, is_deferred=definition.get("defer_loading") is True)
     name = kind
     for mark in _VERSION_MARKS:
         name = name.partition(mark)[0]
@@ -361,18 +344,16 @@ def _read_item_tool(definition: dict[str, Any]) -> ToolDefinition | None:
 _CHUNK: Final = "chat.completion.chunk"  # the member ``object`` of a chunk
 
 
-class OpenAILog(ExchangeLog):
+class OpenAILog(conversation.ExchangeLog):
     """Converts records to events, in log order. The two APIs have separate conversations."""
 
-    def __init__(self, limits: records.LogLimits) -> None:
-        super().__init__(limits)
-        self._chat_dialect, self._item_dialect = ChatMessages(), Items()
-        self._chat = Dialogue(self._chat_dialect, limits)
-        self._items = Dialogue(self._item_dialect, limits)
+    def __init__(self) -> None:
+        self._chat = conversation.Dialogue(ChatMessages())
+        self._items = conversation.Dialogue(Items())
         self._chunks = Chunks()
         self._events = ItemStream()
 
-    def read(self, value: JSON, line: int) -> Iterator[ConversationEvent]:
+    def read(self, value: JSON, line: int) -> Iterator[conversation.ConversationEvent]:
         if type(value) is list:
             self._set_line(line)
             if any(type(message) is dict and "type" in message for message in value):
@@ -389,14 +370,14 @@ class OpenAILog(ExchangeLog):
         elif (records.kind_of(record) or "").startswith("response.") or records.kind_of(record) == "error":
             self._set_line(line)
             self._events.add(record)
-            if self._events.ended:
+            if self._events.has_ended:
                 yield from self._end_stream()
         else:
             yield from self._end_stream()
             self._set_line(line)
             yield from self._read_complete(record)
 
-    def finish(self) -> Iterator[ConversationEvent]:
+    def finish(self) -> Iterator[conversation.ConversationEvent]:
         yield from self._end_stream()
         yield from self._chat.finish()
         yield from self._items.finish()
@@ -404,7 +385,7 @@ class OpenAILog(ExchangeLog):
     def _set_line(self, line: int) -> None:
         self._chat.line = self._items.line = line
 
-    def _read_complete(self, record: dict[str, Any]) -> Iterator[ConversationEvent]:
+    def _read_complete(self, record: dict[str, Any]) -> Iterator[conversation.ConversationEvent]:
         if "request" in record or type(record.get("response")) in (dict, list, str):
             yield from self._exchange(record)
         elif records.kind_of(record, "object") in ("chat.completion", "response"):
@@ -418,44 +399,43 @@ class OpenAILog(ExchangeLog):
         else:
             raise records.another_format("neither an exchange, nor a message or item, nor a part of a stream", record)
 
-    def _request(self, request: Message, session: str | None) -> ConversationEvent:
+    def _request(self, request: conversation.Message, session: str | None) -> conversation.ConversationEvent:
         if "input" not in request:
             return self._chat.request(request, session)
         if type(request["input"]) is str:
             request = {**request, "input": [{"role": "user", "content": request["input"]}]}
-        previous = records.optional_text(request, "previous_response_id")
-        conversation = request.get("conversation")
-        if type(conversation) is dict:
-            conversation = records.required_text(conversation, "id")
-        key = previous or conversation
-        return self._items.request(request, session) if key is None else self._items.addition(request, str(key))
+        conversation_id = request.get("conversation")
+        if type(conversation_id) is dict:
+            conversation_id = records.required_text(conversation_id, "id")
+        name = records.optional_text(request, "previous_response_id") or conversation_id
+        return self._items.request(request, session) if name is None else self._items.addition(request, str(name))
 
-    def _add_part(self, part: Message) -> None:
+    def _add_part(self, part: conversation.Message) -> None:
         stream = self._chunks if records.kind_of(part, "object") == _CHUNK else self._events
         stream.add(part)
 
-    def _complete_response(self, response: Message) -> Iterator[ConversationEvent]:
+    def _complete_response(self, response: conversation.Message) -> Iterator[conversation.ConversationEvent]:
         if "choices" in response:
             if records.list_or_empty(response, "choices"):
                 yield self._completion_reply(response)
         elif "output" in response:
-            items = records.read_each(response, "output", lambda item: list(self._item_dialect.parts(item)))
+            items = records.read_each(response, "output", lambda item: list(read_item_parts(item)))
             model, key = records.optional_text(response, "model"), records.optional_text(response, "id")
             yield self._items.reply(chain.from_iterable(items), read_stop_reason(response), model, key)
         elif response.get("error") is None:
             raise records.another_format("neither choices, nor output, nor an error", response)
 
-    def _completion_reply(self, completion: Message) -> ConversationEvent:
+    def _completion_reply(self, completion: conversation.Message) -> conversation.ConversationEvent:
         (_, choice), *others = records.each_object(completion, "choices")
         for i, other in others:
             refuse_calls(records.optional_object(other, "message"), i)
         with faults_at("choices", 0):
             message = records.require_object(choice.get("message"), "message")
             with faults_at("message"):
-                parts = list(self._chat_dialect.parts(message))
-            return self._chat.reply(parts, self._chat_dialect.stop(choice), records.optional_text(completion, "model"))
+                parts = list(read_parts(message))
+            return self._chat.reply(parts, read_finish_reason(choice), records.optional_text(completion, "model"))
 
-    def _end_stream(self) -> Iterator[ConversationEvent]:
+    def _end_stream(self) -> Iterator[conversation.ConversationEvent]:
         completion, self._chunks = self._chunks.completion(), Chunks()
         if completion is not None:
             yield self._completion_reply(completion)

@@ -18,13 +18,14 @@ from typing import Any, Final, TypeVar
 
 from manglecp.adapters import conversation, records
 from manglecp.adapters.conversation import CallResult, ConversationEvent, Failure, Message, ToolCall
-from manglecp.adapters.openai import STOP_REASONS, ChatMessages
+from manglecp.adapters.openai import CHAT_ROLES, STOP_REASONS, ChatMessages
 from manglecp.adapters.records import each_object, kind_of, list_or_empty, optional_text, require_object
 from manglecp.wire import JSON, Fault, faults_at
 
 _MODEL_OPERATIONS: Final = ("chat", "generate_content", "text_completion")
 _DETAILS: Final = "gen_ai.client.inference.operation.details"  # the name of an event
 _ERROR_STATUS: Final = (2, "STATUS_CODE_ERROR")
+_STOP_REASONS: Final = {**STOP_REASONS, "tool_call": "tool_use"}
 _MAX_SPANS: Final = 1_000_000
 _T = TypeVar("_T")
 
@@ -35,12 +36,13 @@ class _Messages(ChatMessages):
     def __init__(self, tool_spans: dict[str, _Span]) -> None:
         self._tool_spans = tool_spans
 
-    def texts(self, message: Message) -> list[str]:
-        parts = (part for _, part in each_object(message, "parts") if kind_of(part) == "text")
-        return [text for part in parts if (text := optional_text(part, "content")) is not None]
-
-    def results(self, message: Message) -> list[CallResult]:
-        return [part for part in self.parts(message) if isinstance(part, CallResult)]
+    def read_message(self, message: Message) -> conversation.ChatMessage:
+        author = conversation.read_author(message, *CHAT_ROLES)
+        parts = tuple(self.parts(message))
+        if author == "model":
+            return conversation.ChatMessage(author, parts=parts)
+        texts = [part for part in parts if isinstance(part, str)]
+        return conversation.ChatMessage(author, texts, [part for part in parts if isinstance(part, CallResult)])
 
     def parts(self, message: Message) -> Iterator[conversation.ReplyPart]:
         for i, part in each_object(message, "parts"):
@@ -52,19 +54,16 @@ class _Messages(ChatMessages):
                     arguments = part.get("arguments", part.get(kind))
                     arguments = records.parse_arguments(arguments) if type(arguments) is str else arguments
                     is_valid = arguments is None or type(arguments) is dict
-                    name, served = records.required_text(part, "name"), kind == "server_tool_call"
-                    yield ToolCall(records.required_text(part, "id"), name, arguments, valid=is_valid, served=served)
+                    name, provider_runs = records.required_text(part, "name"), kind == "server_tool_call"
+                    call_id = records.required_text(part, "id")
+                    yield ToolCall(call_id, name, arguments, is_valid=is_valid, is_provider_run=provider_runs)
                 elif kind in ("tool_call_response", "server_tool_call_response"):
                     call_id = records.required_text(part, "id")
                     payload = next((part[name] for name in ("response", "result", kind) if name in part), None)
                     yield _read_result(call_id, payload, part, self._tool_spans.get(call_id))
 
-    def stop(self, message: Message) -> str | None:
-        reason = optional_text(message, "finish_reason")
-        return None if reason is None else {"tool_call": "tool_use", **STOP_REASONS}.get(reason, reason)
-
     def system(self, request: Message) -> list[str]:
-        return self.texts({"parts": request.get("system")})
+        return [part for part in self.parts({"parts": request.get("system")}) if isinstance(part, str)]
 
 
 @dataclass(slots=True)
@@ -87,12 +86,12 @@ class _Span:
 class OtelLog:
     """Collects spans, and converts them to events at the end of the log."""
 
-    def __init__(self, limits: records.LogLimits) -> None:
+    def __init__(self) -> None:
         self._spans: list[_Span] = []
         self._details: dict[str, dict[str, Any]] = {}  # attributes of log records, by span id
         self._tool_spans: dict[str, _Span] = {}  # by call id
         self._dialect = _Messages(self._tool_spans)
-        self._dialogue = conversation.Dialogue(self._dialect, limits)
+        self._dialogue = conversation.Dialogue(self._dialect)
 
     def read(self, value: JSON, line: int) -> Iterator[ConversationEvent]:
         record = require_object(value)
@@ -105,16 +104,16 @@ class OtelLog:
             with faults_at(*path):
                 if (span_id := optional_text(log, "spanId")) is not None:
                     self._details.setdefault(span_id, {}).update(_read_attributes(log))
-        yield from ()
+        yield from ()  # spans are not ordered, so all events are emitted at the end
 
     def finish(self) -> Iterator[ConversationEvent]:
         self._spans.sort(key=lambda span: (span.start, span.id))
         for span in self._spans:
             span.attributes |= self._details.get(span.id, {})
-        shown = {result.id for span in self._spans for result in _at_span(span, self._shown_results)}
+        returned_ids = {result.id for span in self._spans for result in _at_span(span, self._returned_results)}
         for span in self._spans:
             if span.failure is None:
-                yield from _at_span(span, lambda span: self._events(span, shown))
+                yield from _at_span(span, lambda span: self._events(span, returned_ids))
 
     def _add_span(self, span: dict[str, Any], line: int, path: tuple[str | int, ...]) -> None:
         attributes = _read_attributes(span)
@@ -135,12 +134,12 @@ class OtelLog:
         elif type(call_id := attributes.get("gen_ai.tool.call.id")) is str:
             self._tool_spans[call_id] = item
 
-    def _shown_results(self, span: _Span) -> list[CallResult]:
+    def _returned_results(self, span: _Span) -> list[CallResult]:
         messages = [require_object(message) for message in span.values("gen_ai.input.messages")]
-        return [result for message in messages for result in self._dialect.results(message)]
+        return [part for message in messages for part in self._dialect.parts(message) if isinstance(part, CallResult)]
 
-    def _events(self, span: _Span, shown: set[str]) -> list[ConversationEvent]:
-        """Return the request and the reply of a span."""
+    def _events(self, span: _Span, returned_ids: set[str]) -> list[ConversationEvent]:
+        """Return the request and the reply of a span. ``returned_ids`` are the calls whose result is in a request."""
         attributes = span.attributes
         choices = [require_object(choice) for choice in span.values("gen_ai.output.messages")]
         if not choices:
@@ -157,14 +156,15 @@ class OtelLog:
         if any(isinstance(part, ToolCall) for choice in choices[1:] for part in self._dialect.parts(choice)):
             raise Fault("calls in a choice other than the first are not supported")
         for part in list(parts):
-            if isinstance(part, ToolCall) and part.id in self._tool_spans and part.id not in shown:
+            if isinstance(part, ToolCall) and part.id in self._tool_spans and part.id not in returned_ids:
                 tool_span = self._tool_spans[part.id]
                 payload = tool_span.attributes.get("gen_ai.tool.call.result")
                 if payload is not None or tool_span.failure is not None:
                     parts.append(_read_result(part.id, payload, payload, tool_span))
         reasons = attributes.get("gen_ai.response.finish_reasons")
         first_reason = reasons[0] if type(reasons) is list and reasons else None
-        stop = self._dialect.stop({"finish_reason": first_reason, **choices[0]})
+        reason = optional_text({"finish_reason": first_reason, **choices[0]}, "finish_reason")
+        stop = None if reason is None else _STOP_REASONS.get(reason, reason)
         return [prompt, self._dialogue.reply(parts, stop, optional_text(attributes, "gen_ai.response.model"))]
 
 
@@ -218,9 +218,9 @@ def _read_span_failure(span: dict[str, Any], attributes: dict[str, Any]) -> Fail
     return Failure(code, optional_text(status, "message") or code)
 
 
-def _read_result(call_id: str, payload: JSON, shown: JSON, span: _Span | None) -> CallResult:
+def _read_result(call_id: str, payload: JSON, rendering: JSON, span: _Span | None) -> CallResult:
     text = payload if type(payload) is str else ""
     failure = None if span is None else span.failure
     if conversation.reports_failure(payload, text):
         failure = conversation.read_failure(payload, text)
-    return CallResult(call_id, "" if payload is None else payload, shown, "error" if failure else "ok", failure)
+    return CallResult(call_id, "" if payload is None else payload, rendering, failure)

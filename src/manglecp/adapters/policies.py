@@ -8,7 +8,7 @@ catalogue, defer policy, allowed callers and examples of the turn.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from manglecp.adapters.conversation import CODE_EXECUTION, Caller, OfferedTools
@@ -31,29 +31,29 @@ class ToolDefinition:
     name: str
     schema: JSON
     kind: str = "function"
-    deferred: bool = False  # the model sees it only after a tool search
+    is_deferred: bool = False  # the model sees it only after a tool search
     callers: tuple[str, ...] | None = None  # the permitted callers ("direct" is the model); None if not restricted
     examples: tuple[JSON, ...] = ()
-    aliases: tuple[str, ...] = field(default=())  # other names under which the tool is called
+    aliases: tuple[str, ...] = ()  # other names under which the tool is called
 
 
-def offer_tools(definitions: Iterable[ToolDefinition | None], *, closed: bool = True) -> OfferedTools:
+def offer_tools(definitions: Iterable[ToolDefinition | None], *, is_complete: bool = True) -> OfferedTools:
     """Return the offer. A definition that is None stands for tools that the log does not name.
 
-    The offer has a catalogue, and so makes calls of other tools invalid, only if the log names all tools and the offer
-    is ``closed`` (no server adds tools).
+    The offer has a catalogue, and so makes calls of other tools invalid, only if the log names all tools and
+    ``is_complete``: no server adds tools.
     """
     all_definitions = list(definitions)
     tools = [tool for tool in all_definitions if tool is not None]
     schemas = {name: digest_of(tool.schema) for tool in tools for name in (tool.name, *tool.aliases)}
     documents: dict[str, Any] = {}
-    if closed and tools == all_definitions:
+    if is_complete and tools == all_definitions:
         rows = [{"toolName": name, "schemaDigest": schemas[name]} for name in sorted(schemas)]
         documents["toolCatalog"] = {"catalogId": "offered", "tools": rows}
-    if any(tool.deferred for tool in tools):
+    if any(tool.is_deferred for tool in tools):
         documents["deferPolicy"] = {
-            "eager": sorted(tool.name for tool in tools if not tool.deferred),
-            "deferred": sorted(tool.name for tool in tools if tool.deferred),
+            "eager": sorted(tool.name for tool in tools if not tool.is_deferred),
+            "deferred": sorted(tool.name for tool in tools if tool.is_deferred),
         }
     if callers := {tool.name: sorted(tool.callers) for tool in tools if tool.callers}:
         documents["allowedCallers"] = {"tools": callers}
@@ -93,22 +93,22 @@ _PER_TURN_FIELDS: Final = ("callId", "modelRef", "actionMode", "executionPattern
 
 
 @dataclass(frozen=True, slots=True)
-class Binding:
+class TurnPolicy:
     """CallSpec fields and constraints that every turn of a log shares."""
 
     fields: Mapping[str, Any]
     constraints: Mapping[str, Any]
 
 
-def bind(policy: PolicyPackage | Mapping[str, Any] | None, pinned: str | None = None) -> Binding:
-    """Return the binding of a package, pinned at the digest ``pinned``, or of a mapping; None stands for ``observe``.
+def turn_policy_of(policy: PolicyPackage | Mapping[str, Any] | None, pinned: str | None = None) -> TurnPolicy:
+    """Return the turn policy of a package, pinned at ``pinned``, or of a mapping; None stands for ``observe``.
 
     Members of a mapping that are in :data:`CONSTRAINTS` become constraints, the others CallSpec fields. Fields that a
     mapping lacks are those of ``observe``; the fields of a package are complete.
     """
     if isinstance(policy, PolicyPackage):
-        return _bind_package(policy, pinned)
-    base = _bind_package(observe_package())
+        return _policy_of_package(policy, pinned)
+    base = _policy_of_package(observe_package())
     if policy is None:
         return base
     fields = {name: value for name, value in policy.items() if name not in CONSTRAINTS}
@@ -118,10 +118,10 @@ def bind(policy: PolicyPackage | Mapping[str, Any] | None, pinned: str | None = 
             raise TypeError(f"{name} of a policy is not an object")
     # The fields may replace digests of ``observe``; the documents of ``observe`` would then not fit their digests.
     base_constraints = {} if fields else base.constraints
-    return Binding({**base.fields, **fields}, {**base_constraints, **constraints})
+    return TurnPolicy({**base.fields, **fields}, {**base_constraints, **constraints})
 
 
-def _bind_package(package: PolicyPackage, pinned: str | None = None) -> Binding:
+def _policy_of_package(package: PolicyPackage, pinned: str | None = None) -> TurnPolicy:
     spec = package.call_spec(session_id="", turn_index=0, model_ref=UNRECORDED, prompt_digest="")
     fields = {name: value for name, value in spec.items() if name not in _PER_TURN_FIELDS}
-    return Binding(fields, package.terms(pinned=pinned))
+    return TurnPolicy(fields, package.terms(pinned=pinned))

@@ -15,7 +15,6 @@ import hashlib
 import io
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -26,23 +25,10 @@ from manglecp.wire import JSON, Fault, decode, faults_at
 
 T = TypeVar("T")
 
-NESTING: Final = 100
-"""Maximum nesting of JSON, also of arguments and results given as text."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogLimits:
-    """Limits of a log. ``horizon`` bounds memory; a log that exceeds one of the others is refused."""
-
-    line: int = 64 << 20
-    """Bytes of one line, or of a document over several lines."""
-    total: int = 8 << 30
-    """Bytes of the whole log."""
-    nesting: int = NESTING
-    horizon: int = 64
-    """How many turns stay open for results in later records."""
-
-
+MAX_LINE_BYTES: Final = 64 << 20  # also of a document over several lines
+MAX_LOG_BYTES: Final = 8 << 30
+MAX_NESTING: Final = 100  # of JSON, also of arguments and results given as text
+MAX_OPEN_TURNS: Final = 64  # turns, and conversations, that wait for results in later records; bounds memory
 _BOM: Final = b"\xef\xbb\xbf"
 _DATA: Final = b"data:"  # the field of a server-sent event that has the record
 _OTHER_FIELDS: Final = (b"event:", b"id:", b"retry:", b":")  # skipped
@@ -72,31 +58,31 @@ class LogRecord(NamedTuple):
     value: JSON
 
 
-def read_records(log: bytes | str | Iterable[bytes | str], limits: LogLimits) -> Iterator[LogRecord]:
+def read_records(log: bytes | str | Iterable[bytes | str]) -> Iterator[LogRecord]:
     """Yield the records of a log. Raises :class:`LogError` at a damaged line, after the records before it."""
-    lines = ((number, line) for number, line in _numbered_lines(log, limits) if line)
+    lines = ((number, line) for number, line in _numbered_lines(log) if line)
     first = next(lines, None)
     if first is None:
         return
     if first[1] in (b"{", b"["):
-        yield _read_document(first, lines, limits)
+        yield _read_document(first, lines)
     else:
-        yield from _read_lines(chain([first], lines), limits)
+        yield from _read_lines(chain([first], lines))
 
 
-def read_stream(text: str, limits: LogLimits) -> list[JSON]:
+def read_stream(text: str) -> list[JSON]:
     """Return the records of an event stream that is a text inside a record. Raises :class:`Fault`."""
     try:
-        return [record.value for record in read_records(text, limits)]
+        return [record.value for record in read_records(text)]
     except LogError as error:
         raise Fault(f"line {error.line} of the stream: {error.message}") from None
 
 
-def parse(data: bytes, nesting: int = NESTING) -> JSON:
+def parse(data: bytes) -> JSON:
     """Parse strict JSON of bounded depth. Raises :class:`Fault`."""
     value = decode(data)
     level: list[Any] = [value]
-    for _ in range(nesting):
+    for _ in range(MAX_NESTING):
         level = [
             part
             for item in level
@@ -106,60 +92,53 @@ def parse(data: bytes, nesting: int = NESTING) -> JSON:
         ]
         if not level:
             return value
-    raise Fault(f"nested more than {nesting} deep")
+    raise Fault(f"nested more than {MAX_NESTING} deep")
 
 
-def _read_document(first: tuple[int, bytes], rest: Iterable[tuple[int, bytes]], limits: LogLimits) -> LogRecord:
+def _read_document(first: tuple[int, bytes], rest: Iterable[tuple[int, bytes]]) -> LogRecord:
     first_number, first_line = first
-    size = len(first_line)
-    lines = [first_line]
+    size, lines = len(first_line), [first_line]
     for _, line in rest:
         size += len(line) + 1
-        if size > limits.line:
-            raise LogError(first_number, "$", f"a document of more than {limits.line:,} bytes")
+        if size > MAX_LINE_BYTES:
+            raise LogError(first_number, "$", f"a document of more than {MAX_LINE_BYTES:,} bytes")
         lines.append(line)
-    return LogRecord(first_number, _parse_line(b"\n".join(lines), first_number, limits))
+    return LogRecord(first_number, _parse_line(b"\n".join(lines), first_number))
 
 
-def _read_lines(lines: Iterable[tuple[int, bytes]], limits: LogLimits) -> Iterator[LogRecord]:
+def _read_lines(lines: Iterable[tuple[int, bytes]]) -> Iterator[LogRecord]:
     """Yield a record per line or per ``data:`` field; providers send no multi-line events."""
     for number, line in lines:
         if line.startswith(_DATA):
             data = line[len(_DATA) :].strip()
             if data and data != _DONE:
-                yield LogRecord(number, _parse_line(data, number, limits))
+                yield LogRecord(number, _parse_line(data, number))
         elif not line.startswith(_OTHER_FIELDS):
-            yield LogRecord(number, _parse_line(line, number, limits))
+            yield LogRecord(number, _parse_line(line, number))
 
 
-def _parse_line(data: bytes, line: int, limits: LogLimits) -> JSON:
+def _parse_line(data: bytes, line: int) -> JSON:
     try:
-        return parse(data, limits.nesting)
+        return parse(data)
     except Fault as fault:
         raise LogError.at(line, fault) from None
 
 
-def _numbered_lines(log: bytes | str | Iterable[bytes | str], limits: LogLimits) -> Iterator[tuple[int, bytes]]:
+def _numbered_lines(log: bytes | str | Iterable[bytes | str]) -> Iterator[tuple[int, bytes]]:
     """Yield each line, stripped, with its number from 1. Raises :class:`LogError` if it is too long."""
+    lines = log.split("\n") if isinstance(log, str) else io.BytesIO(log) if isinstance(log, bytes) else log
     total = 0
-    for number, line in enumerate(_split_lines(log), 1):
+    for number, line in enumerate(lines, 1):
         try:
             data = line.encode() if isinstance(line, str) else line
         except UnicodeEncodeError:
             raise LogError(number, "$", "a lone surrogate") from None
         total += len(data)
-        if len(data) > limits.line:
-            raise LogError(number, "$", f"a line of more than {limits.line:,} bytes")
-        if total > limits.total:
-            raise LogError(number, "$", f"a log of more than {limits.total:,} bytes")
+        if len(data) > MAX_LINE_BYTES:
+            raise LogError(number, "$", f"a line of more than {MAX_LINE_BYTES:,} bytes")
+        if total > MAX_LOG_BYTES:
+            raise LogError(number, "$", f"a log of more than {MAX_LOG_BYTES:,} bytes")
         yield number, (data.removeprefix(_BOM) if number == 1 else data).strip()
-
-
-def _split_lines(log: bytes | str | Iterable[bytes | str]) -> Iterator[bytes | str]:
-    if isinstance(log, str):
-        yield from log.split("\n")
-    else:
-        yield from io.BytesIO(log) if isinstance(log, bytes) else log
 
 
 def require_object(value: JSON, *steps: str | int) -> dict[str, Any]:
@@ -188,8 +167,8 @@ def another_format(expected: str, value: JSON) -> Fault:
     """Return the fault for a record that is not what is ``expected``; it names the format if that is known."""
     first = value[0] if type(value) is list and value else value
     members = first.keys() if type(first) is dict else ()
-    known = next((name for marks, name in _FORMATS if marks <= set(members)), None)
-    return Fault(expected if known is None else f"{expected}; this looks like {known}")
+    format_name = next((name for marks, name in _FORMATS if marks <= set(members)), None)
+    return Fault(expected if format_name is None else f"{expected}; this looks like {format_name}")
 
 
 def unwrap_body(value: JSON) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -272,8 +251,6 @@ def optional_text(holder: dict[str, Any], key: str) -> str | None:
 
 def texts_of(value: JSON) -> list[str]:
     """Return every text in a value, in order, without keys."""
-    if type(value) is str:
-        return [value]
     texts: list[str] = []
     pending: list[Any] = [value]
     while pending:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
+from manglecp.adapters import records
 from manglecp.adapters.anthropic import AnthropicLog
 from manglecp.adapters.mcp import McpLog
 from manglecp.adapters.openai import OpenAILog
 from manglecp.adapters.otel import OtelLog
-from manglecp.adapters.policies import CONSTRAINTS, UNRECORDED, Binding, bind
-from manglecp.adapters.records import LogError, LogLimits, another_format, read_records, require_object, text_or_number
-from manglecp.adapters.turns import TurnAssembler, without_derived
+from manglecp.adapters.policies import CONSTRAINTS, UNRECORDED, TurnPolicy, turn_policy_of
+from manglecp.adapters.records import LogError, another_format, read_records, require_object, text_or_number
+from manglecp.adapters.turns import LogReader, TurnAssembler, without_derived
 from manglecp.base.text import quote
 from manglecp.harness import Evidence
 from manglecp.harness.policy import PolicyPackage
@@ -30,12 +31,11 @@ class NeutralLog:
     Documents are emitted in the order in which their turns began.
     """
 
-    def __init__(self, binding: Binding, limits: LogLimits) -> None:
-        self._binding = binding
-        self._limits = limits
+    def __init__(self, turn_policy: TurnPolicy) -> None:
+        self._turn_policy = turn_policy
         self._turn_count = 0
         self._open_turns: dict[str, _OpenTurn] = {}
-        self._emitted: set[str] = set()  # names of turns
+        self._emitted_names: set[str] = set()  # names of turns
 
     def read(self, value: JSON, line: int) -> Iterator[dict[str, Any]]:
         record = require_object(value)
@@ -49,12 +49,12 @@ class NeutralLog:
         name = str(text_or_number(record, "turn"))
         turn = self._open_turns.get(name)
         if turn is None:
-            if name in self._emitted:
+            if name in self._emitted_names:
                 raise Fault("the turn was emitted already").inside("turn")
             self._turn_count += 1
             turn = self._open_turns[name] = _OpenTurn(name, self._turn_count, line)
         turn.add(record)
-        while len(self._open_turns) > self._limits.horizon:
+        while len(self._open_turns) > records.MAX_OPEN_TURNS:
             yield self._pop_document()
 
     def finish(self) -> Iterator[dict[str, Any]]:
@@ -63,8 +63,8 @@ class NeutralLog:
 
     def _pop_document(self) -> dict[str, Any]:
         name = next(iter(self._open_turns))
-        self._emitted.add(name)
-        return self._open_turns.pop(name).document(self._binding)
+        self._emitted_names.add(name)
+        return self._open_turns.pop(name).document(self._turn_policy)
 
 
 class _OpenTurn:
@@ -87,25 +87,25 @@ class _OpenTurn:
             if objects.setdefault(member, require_object(value, member)) != value:
                 raise Fault("differs from an earlier row of the turn").inside(member)
 
-    def document(self, binding: Binding) -> dict[str, Any]:
+    def document(self, turn_policy: TurnPolicy) -> dict[str, Any]:
         recorded_spec = self._evidence.get("callSpec", {})
-        self._evidence["callSpec"] = {**_SPEC_DEFAULTS, "callId": self._name, **binding.fields, **recorded_spec}
+        self._evidence["callSpec"] = {**_SPEC_DEFAULTS, "callId": self._name, **turn_policy.fields, **recorded_spec}
         # The constraints of the policy apply only to a call spec with the digests of the policy.
-        is_other_policy = any(recorded_spec.get(name, value) != value for name, value in binding.fields.items())
-        constraints = {**({} if is_other_policy else binding.constraints), **self._constraints}
+        is_other_policy = any(recorded_spec.get(name, value) != value for name, value in turn_policy.fields.items())
+        constraints = {**({} if is_other_policy else turn_policy.constraints), **self._constraints}
         return {"turn": self._position, "evidence": self._evidence, **constraints}
 
 
 Document: TypeAlias = dict[str, Any]
 
-_READERS: Final[Mapping[str, Callable[[Binding, LogLimits], TurnAssembler | NeutralLog]]] = {
-    "anthropic": lambda binding, limits: TurnAssembler(AnthropicLog(limits), binding, limits),
-    "openai": lambda binding, limits: TurnAssembler(OpenAILog(limits), binding, limits),
-    "mcp": lambda binding, limits: TurnAssembler(McpLog(), binding, limits),
-    "otel": lambda binding, limits: TurnAssembler(OtelLog(limits), binding, limits),
-    "jsonl": NeutralLog,
+_PROVIDER_LOGS: Final[Mapping[str, Callable[[], LogReader]]] = {
+    "anthropic": AnthropicLog,
+    "openai": OpenAILog,
+    "mcp": McpLog,
+    "otel": OtelLog,
 }
-SOURCES: Final = tuple(_READERS)
+_NEUTRAL: Final = "jsonl"
+SOURCES: Final = (*_PROVIDER_LOGS, _NEUTRAL)
 
 
 def ingest(
@@ -115,7 +115,6 @@ def ingest(
     *,
     pinned: str | None = None,
     strict: bool = False,
-    limits: LogLimits | None = None,
 ) -> Iterator[Document]:
     """Yield the documents of the turns of a log, in order; each is an input of :func:`manglecp.harness.judge`.
 
@@ -123,20 +122,20 @@ def ingest(
     constraint objects; ``pinned`` is the digest at which a package is pinned; ``strict`` omits derived content.
     Raises :class:`LogError` at a damaged record, after the turns before it.
     """
-    if source not in _READERS:
+    if source not in SOURCES:
         raise ValueError(f"{source!r} is not one of {', '.join(SOURCES)}")
-    limits = limits or LogLimits()
-    for document in _documents(log, _READERS[source](bind(policy, pinned), limits), limits):
+    turn_policy = turn_policy_of(policy, pinned)
+    is_neutral = source == _NEUTRAL
+    reader = NeutralLog(turn_policy) if is_neutral else TurnAssembler(_PROVIDER_LOGS[source](), turn_policy)
+    for document in _documents(log, reader):
         yield without_derived(document) if strict else document
 
 
-def _documents(
-    log: bytes | str | Iterable[bytes | str], reader: TurnAssembler | NeutralLog, limits: LogLimits
-) -> Iterator[Document]:
+def _documents(log: bytes | str | Iterable[bytes | str], reader: TurnAssembler | NeutralLog) -> Iterator[Document]:
     damage: LogError | None = None
     line = 1
     try:
-        for line, value in read_records(log, limits):
+        for line, value in read_records(log):
             yield from reader.read(value, line)
     except LogError as error:
         damage = error

@@ -3,7 +3,7 @@
 A turn is a reply with its calls, and the results of these calls in the next request. If the provider runs a call and
 has not returned its result, the next reply belongs to the same turn, unless the user has sent text in between. A result
 whose call is in no reply becomes a row of the latest turn, or of the first turn if none has begun. Turns are emitted in
-log order, each after :attr:`.LogLimits.horizon` further turns have begun.
+log order, each after :data:`.MAX_OPEN_TURNS` further turns have begun.
 
 Recorded facts become rows of evidence; the checks of the harness report missing ones. Rows with derived content
 (``toolRender``, ``stateViews``, ``reminderQueue``, ``toolUse``, and ``retryable`` looked up by error code) are marked
@@ -12,14 +12,14 @@ Recorded facts become rows of evidence; the checks of the harness report missing
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from manglecp.adapters import conversation
-from manglecp.adapters.policies import DIGEST_FIELDS, UNRECORDED, Binding
-from manglecp.adapters.records import LogLimits, as_canonical, canonical_bytes, digest_of, texts_of
+from manglecp.adapters import conversation, records
+from manglecp.adapters.policies import DIGEST_FIELDS, UNRECORDED, TurnPolicy
+from manglecp.adapters.records import as_canonical, canonical_bytes, digest_of, texts_of
 from manglecp.base.digest import digest_bytes, digest_text
 from manglecp.base.text import trim
 from manglecp.harness import digest_v1 as digest
@@ -64,29 +64,10 @@ class TurnEvidence:
     next_prompt: conversation.Prompt | None = None  # the last request that followed a reply of the turn
     continues: bool = False  # whether a request continued the turn after its last reply
 
-    def add_reply(self, reply: conversation.ModelReply) -> None:
-        """Add the model, offered tools and stop reason of a reply; the assembler adds its calls and results."""
-        self.model = reply.model or self.model
-        self.offer = reply.offer or (self.prompt.offer if self.prompt else None)
-        self.stop = reply.stop
-        self.reply_count += 1
-        self.continues = False
 
-    def add_prompt(self, prompt: conversation.Prompt) -> None:
-        """Add the request after a reply. The turn continues if the request has results, or no new text of the user."""
-        self.next_prompt = prompt
-        self.continues = bool(prompt.results) or (prompt.follows_reply and not prompt.adds_user_text)
-        self.rendered_count = len(self.results)
-
-    def has_open_served_calls(self) -> bool:
-        """Return whether a call that the provider runs has no result yet."""
-        with_result = {result.id for result in self.results}
-        return any(request.call.served and request.call.id not in with_result for request in self.requests)
-
-
-def turn_document(turn: TurnEvidence, binding: Binding) -> dict[str, Any]:
+def turn_document(turn: TurnEvidence, turn_policy: TurnPolicy) -> dict[str, Any]:
     """Return the document of a turn: ``evidence``, constraints, and the position in the log."""
-    spec, constraints = _call_spec(turn, binding)
+    spec, constraints = _call_spec(turn, turn_policy)
     evidence: dict[str, Any] = {
         "callSpec": spec,
         "toolRequests": _request_rows(turn, spec, constraints),
@@ -112,30 +93,27 @@ def without_derived(document: Mapping[str, Any]) -> dict[str, Any]:
     for name, rows in evidence.items():
         if not isinstance(rows, list):
             recorded[name] = rows
-        elif name == "toolResults":  # only ``retryable`` of the row is derived
+            continue
+        is_derived_row = [isinstance(row, dict) and row.get("derived") is True for row in rows]
+        if name == "toolResults":  # only ``retryable`` of the row is derived
             recorded[name] = [
-                {key: value for key, value in row.items() if key not in ("retryable", "derived")}
-                if _is_derived(row)
-                else row
-                for row in rows
+                {key: value for key, value in row.items() if key not in ("retryable", "derived")} if is_derived else row
+                for row, is_derived in zip(rows, is_derived_row, strict=True)
             ]
         else:
-            recorded[name] = [row for row in rows if not _is_derived(row)]
+            recorded[name] = [row for row, is_derived in zip(rows, is_derived_row, strict=True) if not is_derived]
     return {**document, "evidence": recorded}
 
 
-def _is_derived(row: object) -> bool:
-    return isinstance(row, dict) and row.get("derived") is True
-
-
-def _call_spec(turn: TurnEvidence, binding: Binding) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the call specification and the constraints; the binding takes precedence over the offered tools."""
-    spec = dict(binding.fields)
-    constraints = dict(binding.constraints)
+def _call_spec(turn: TurnEvidence, turn_policy: TurnPolicy) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the call specification and the constraints; the turn_policy takes precedence over the offered tools."""
+    spec = dict(turn_policy.fields)
+    constraints = dict(turn_policy.constraints)
     prompt = turn.prompt
     model = turn.model or (prompt.model if prompt else None) or spec.get("modelRef") or UNRECORDED
     calls = [request.call for request in turn.requests]
-    spec["callId"] = call_id(f"log/{turn.thread}", turn.index, model, prompt.view if prompt else _NO_MESSAGES_DIGEST)
+    prompt_digest = prompt.view_digest if prompt else _NO_MESSAGES_DIGEST
+    spec["callId"] = call_id(f"log/{turn.thread}", turn.index, model, prompt_digest)
     spec["modelRef"] = model
     spec.setdefault("actionMode", "code" if any(call.kind == conversation.CODE_EXECUTION for call in calls) else "json")
     spec.setdefault("executionPattern", "parallel" if _parallel_call_ids(turn) else "single")
@@ -158,7 +136,7 @@ def _parallel_call_ids(turn: TurnEvidence) -> set[str]:
     """Return the ids of calls that the client runs and that the model made together with others in one reply."""
     by_reply: dict[int, set[str]] = {}
     for request in turn.requests:
-        if not request.call.served and request.call.caller is None:
+        if not request.call.is_provider_run and request.call.caller is None:
             by_reply.setdefault(request.iteration, set()).add(request.call.id)
     return {call_id for call_ids in by_reply.values() if len(call_ids) > 1 for call_id in call_ids}
 
@@ -166,12 +144,12 @@ def _parallel_call_ids(turn: TurnEvidence) -> set[str]:
 def _request_rows(turn: TurnEvidence, spec: Mapping[str, Any], constraints: Mapping[str, Any]) -> list[dict[str, Any]]:
     offer = turn.offer
     parallel = _parallel_call_ids(turn)
-    next_ordinals: dict[str, int] = {}  # by call group
+    group_sizes: Counter[str] = Counter()  # the number of calls so far, by call group
     rows = []
     for index, request in enumerate(turn.requests):
         call = request.call
         # The provider runs its calls one by one, so each is a group. Calls of a program are not parallel branches.
-        suffix = f"/{index}" if call.served else "/program" if call.caller else ""
+        suffix = f"/{index}" if call.is_provider_run else "/program" if call.caller else ""
         group = f"{request.iteration}{suffix}"
         row: dict[str, Any] = {
             "toolCallId": call.id,
@@ -181,35 +159,26 @@ def _request_rows(turn: TurnEvidence, spec: Mapping[str, Any], constraints: Mapp
             "callerId": call.caller.kind if call.caller else "direct",
             "actionIndex": index,
             "callGroupId": group,
-            "ordinal": next_ordinals.setdefault(group, 0),
+            "ordinal": group_sizes[group],
             "input": as_canonical(call.input),
         }
-        next_ordinals[group] += 1
-        if not call.valid:
+        group_sizes[group] += 1
+        if not call.is_valid:
             row["schemaValid"] = False
         if call.id in parallel:
             row["branchId"] = call.id
         if offer is not None and call.name in offer.schemas:
             row["schemaDigest"] = offer.schemas[call.name]
         if request.search is not None:
-            row["searchRef"] = _search_ref(call.name, request.search, spec, constraints)
-            row["searchRefDigest"] = digest(row["searchRef"])
+            tools = sorted(set(request.search.tools))
+            ref = {"resultTools": tools, "resultSetDigest": digest(tools), "resolvedToolName": call.name}
+            if request.search.query.strip():
+                ref["query"] = request.search.query
+            if constraints.get("policyDocuments", {}).get("toolCatalog", {}).get("catalogId") == "offered":
+                ref["catalogDigest"] = spec["toolCatalogDigest"]
+            row |= {"searchRef": ref, "searchRefDigest": digest(ref)}
         rows.append(row)
     return rows
-
-
-def _search_ref(
-    name: str, search: ToolSearch, spec: Mapping[str, Any], constraints: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return the reference to the search that found the tool ``name``, with the digest of an offered catalogue."""
-    tools = sorted(set(search.tools))
-    ref: dict[str, Any] = {"resultTools": tools, "resultSetDigest": digest(tools), "resolvedToolName": name}
-    if search.query.strip():
-        ref["query"] = search.query
-    catalogue = constraints.get("policyDocuments", {}).get("toolCatalog", {})
-    if catalogue.get("catalogId") == "offered":
-        ref["catalogDigest"] = spec["toolCatalogDigest"]
-    return ref
 
 
 def _result_rows(turn: TurnEvidence) -> list[dict[str, Any]]:
@@ -224,31 +193,23 @@ def _result_rows(turn: TurnEvidence) -> list[dict[str, Any]]:
             "resultDigest": digest_bytes(data),
             "payloadBytes": size,
             "sequence": sequence,
-            **result.evidence,
+            **result.row_members,
         }
         if (caller := callers.get(result.id)) is not None:
             row["callerEdge"] = {"callerKind": caller.kind, "childToolCallId": result.id}
             if caller.parent is not None:
                 row["callerEdge"]["parentToolCallId"] = caller.parent
-        row |= _failure_members(result)
+        failure = result.failure or conversation.Failure(None, None)
+        if failure.code is not None:
+            row["errorCode"] = failure.code
+        if failure.message is not None and trim(failure.message):
+            row["errorMessageDigest"] = digest_text(trim(failure.message))
+        if failure.retryable is not None:
+            row["retryable"] = failure.retryable
+        elif (retryable := conversation.is_retryable(failure.code)) is not None:
+            row |= {"retryable": retryable, "derived": True}
         rows.append(row)
     return rows
-
-
-def _failure_members(result: conversation.CallResult) -> dict[str, Any]:
-    failure = result.failure
-    if failure is None:
-        return {}
-    row: dict[str, Any] = {}
-    if failure.code is not None:
-        row["errorCode"] = failure.code
-    if failure.message is not None and trim(failure.message):
-        row["errorMessageDigest"] = digest_text(trim(failure.message))
-    if failure.retryable is not None:
-        row["retryable"] = failure.retryable
-    elif (retryable := conversation.is_retryable(failure.code)) is not None:
-        row |= {"retryable": retryable, "derived": True}
-    return row
 
 
 def _add_derived(turn: TurnEvidence, evidence: dict[str, Any]) -> None:
@@ -268,28 +229,20 @@ def _add_derived(turn: TurnEvidence, evidence: dict[str, Any]) -> None:
         {
             "toolCallId": row["toolCallId"],
             "operatorPayloadDigest": row["resultDigest"],
-            "reminderRenderDigest": digest_of(result.shown),
+            "reminderRenderDigest": digest_of(result.rendering),
             "injectionPoint": "tool_response",
             "policyDigest": spec["toolRenderProtocolDigest"],
             "derived": True,
         }
         for row, result in zip(evidence["toolResults"], turn.results[: turn.rendered_count], strict=False)
     ]
+    view, queue = turn.next_prompt.view_digest, turn.next_prompt.queue_digest
+    policy_digest = spec["reminderQueuePolicyDigest"]
     evidence["stateViews"] = [
-        {
-            "viewId": "messages",
-            "viewDigest": turn.next_prompt.view,
-            "policyDigest": spec["stateViewPolicyDigest"],
-            "derived": True,
-        }
+        {"viewId": "messages", "viewDigest": view, "policyDigest": spec["stateViewPolicyDigest"], "derived": True}
     ]
     evidence["reminderQueue"] = [
-        {
-            "queueId": "system",
-            "reducedDigest": turn.next_prompt.queue,
-            "policyDigest": spec["reminderQueuePolicyDigest"],
-            "derived": True,
-        }
+        {"queueId": "system", "reducedDigest": queue, "policyDigest": policy_digest, "derived": True}
     ]
 
 
@@ -298,7 +251,7 @@ class _Thread:
     """The state of a conversation that later turns need."""
 
     turn_count: int = 0
-    latest: TurnEvidence | None = None
+    latest_turn: TurnEvidence | None = None
     prompt: conversation.Prompt | None = None  # the request that the next reply belongs to
     resumes: bool = False  # whether the next reply belongs to the latest turn
     early_results: list[conversation.CallResult] = field(default_factory=list)  # in requests before the first reply
@@ -321,16 +274,15 @@ class LogReader(Protocol):
 class TurnAssembler:
     """Converts records, in log order, to the documents of turns, in the order in which the turns began."""
 
-    def __init__(self, reader: LogReader, binding: Binding, limits: LogLimits) -> None:
+    def __init__(self, reader: LogReader, turn_policy: TurnPolicy) -> None:
         self._reader = reader
-        self._binding = binding
-        self._limits = limits
+        self._turn_policy = turn_policy
         self._threads: dict[int, _Thread] = {}
         self._open_turns: deque[tuple[int, TurnEvidence]] = deque()  # (thread number, turn)
         self._turn_count = 0
 
     def read(self, value: JSON, line: int) -> Iterator[dict[str, Any]]:
-        """Add one record; yield the oldest turns beyond the horizon."""
+        """Add one record; yield the oldest turns beyond :data:`.MAX_OPEN_TURNS`."""
         yield from self._add_events(self._reader.read(value, line))
 
     def finish(self) -> Iterator[dict[str, Any]]:
@@ -341,41 +293,47 @@ class TurnAssembler:
 
     def _add_events(self, events: Iterable[conversation.ConversationEvent]) -> Iterator[dict[str, Any]]:
         for event in events:
-            thread = self._threads.get(event.thread)
-            if thread is None:
-                thread = self._threads[event.thread] = _Thread()
+            thread = self._threads.setdefault(event.thread, _Thread())
             if isinstance(event, conversation.Prompt):
                 self._add_prompt(thread, event)
             else:
                 self._add_reply(thread, event)
-            while len(self._open_turns) > self._limits.horizon:
+            while len(self._open_turns) > records.MAX_OPEN_TURNS:
                 yield self._pop_document()
 
     def _add_prompt(self, thread: _Thread, prompt: conversation.Prompt) -> None:
         thread.prompt = prompt
-        turn = thread.latest
+        turn = thread.latest_turn
         if turn is None:
             thread.early_results += prompt.results
             return
         if prompt.is_repetition:
             return
-        thread.resumes = prompt.follows_reply and not prompt.adds_user_text and turn.has_open_served_calls()
+        is_continued = prompt.follows_reply and not prompt.adds_user_text
+        result_ids = {result.id for result in turn.results}
+        open_calls = [request.call for request in turn.requests if request.call.id not in result_ids]
+        thread.resumes = is_continued and any(call.is_provider_run for call in open_calls)
         for result in prompt.results:
             self._add_result(thread, turn, result)
-        turn.add_prompt(prompt)
+        turn.next_prompt = prompt
+        turn.continues = bool(prompt.results) or is_continued
+        turn.rendered_count = len(turn.results)
 
     def _add_reply(self, thread: _Thread, reply: conversation.ModelReply) -> None:
-        turn = thread.latest
+        turn = thread.latest_turn
         if turn is None or not thread.resumes:
             thread.turn_count += 1
             self._turn_count += 1
             turn = TurnEvidence(self._turn_count, thread.turn_count, reply.thread, reply.line, thread.prompt)
-            thread.latest = turn
+            thread.latest_turn = turn
             self._open_turns.append((reply.thread, turn))
             turn.results += thread.early_results
             thread.early_results.clear()
         thread.prompt, thread.resumes = None, False
-        turn.add_reply(reply)
+        turn.model = reply.model or turn.model
+        turn.offer = reply.offer or (turn.prompt.offer if turn.prompt else None)
+        turn.stop, turn.continues = reply.stop, False
+        turn.reply_count += 1
         for part in reply.parts:
             if isinstance(part, conversation.ToolCall):
                 if part.kind == "search":
@@ -395,6 +353,6 @@ class TurnAssembler:
     def _pop_document(self) -> dict[str, Any]:
         """Remove the oldest open turn and return its document."""
         thread_number, turn = self._open_turns.popleft()
-        if self._threads[thread_number].latest is turn:  # no reply for longer than the horizon: the thread has ended
+        if self._threads[thread_number].latest_turn is turn:  # no later turn: the thread has ended
             del self._threads[thread_number]
-        return turn_document(turn, self._binding)
+        return turn_document(turn, self._turn_policy)
