@@ -36,8 +36,8 @@ def test_the_categories_are_those_of_the_specification_and_hold_every_row() -> N
 @pytest.mark.req("CONF-18")
 def test_a_failure_shows_in_its_category_and_in_no_other() -> None:
     report = Report("x", "http", 3)
-    report.note("SEC-13", False, "one", "another", "a")
-    report.note("DATA-01", True, "", "", "a")
+    report.note("SEC-13", False, "one", "another")
+    report.note("DATA-01", True, "", "")
     report.skip(["PROG-04"], "because")
     assert tuple(report.document()["categories"]) == NAMED
     assert all(f"{name}:" in "\n".join(report.lines()) for name in NAMED)

@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
-import os
-import signal
 import ssl
-from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NoReturn, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import urljoin
 
 import httpx
-from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
+from websockets.exceptions import ConnectionClosed
 
-from manglecp.wire import Fault, read_instant
+from manglecp.client import ConnectionLost, StdioTransport, WebSocketTransport
+from manglecp.wire import MANIFEST_PATH, Fault, decode, read_instant
 
-Transport = Literal["http", "websocket", "stdio"]
+TransportName = Literal["http", "websocket", "stdio"]
 Headers: TypeAlias = Mapping[str, str] | None
 Endpoint = Literal["evaluate", "invoke", "approvals"]
 _BOM: Final = b"\xef\xbb\xbf"
-
-
-class Disconnected(Exception):
-    """The server cannot be reached, or closed the connection."""
+_MAX_MESSAGE_BYTES: Final = 64 << 20  # a longer message ends the connection
+_EXIT_SECONDS: Final = 2.0  # how long a server may take to exit after the end of its input, and after SIGTERM
+_LATE_SECONDS: Final = 0.01  # how long a message after the last expected one is waited for
 
 
 class InvalidMessage(Exception):
@@ -98,7 +92,7 @@ OnMessage = Callable[[ServerMessage], None]
 
 
 def parse_instant(text: object) -> float | None:
-    """Return the Unix time in seconds of an RFC 3339 timestamp; None for anything else."""
+    """Return the Unix time in seconds of an RFC 3339 timestamp; None for any other value."""
     try:
         return read_instant(text) / 1e9 if isinstance(text, str) else None
     except Fault:
@@ -123,74 +117,75 @@ def read_message(data: bytes) -> dict[str, Any]:
     if data.startswith(_BOM):
         raise InvalidMessage("WIRE-24", "UTF-8 without a byte order mark", "a byte order mark")
     try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
-        raise InvalidMessage("WIRE-24", "UTF-8", f"{error.reason} at byte {error.start}") from None
-    try:
-        message = json.loads(text, object_pairs_hook=_unique_members, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise InvalidMessage("WIRE-16", "JSON", f"{error}: {text[:200]!r}") from None
+        message = decode(data)
+    except Fault as fault:
+        row = "WIRE-24" if fault.message.startswith("not UTF-8") else "WIRE-16"
+        raise InvalidMessage(row, "JSON in UTF-8", f"{fault.message}: {data[:200]!r}") from None
     if not isinstance(message, dict):
-        raise InvalidMessage("WIRE-01", "a JSON object", text[:200])
+        raise InvalidMessage("WIRE-01", "a JSON object", repr(data[:200]))
     return message
 
 
-def _unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) != len(pairs):
-        raise ValueError("an object has a key twice")
-    return members
+class _StrictStdio(StdioTransport):
+    """Standard streams on which the server must write messages in complete lines, and no other output."""
+
+    async def read_message(self) -> bytes:
+        try:
+            line = await super().read_message()
+        except ConnectionLost as lost:
+            if isinstance(lost.__cause__, asyncio.IncompleteReadError) and (rest := lost.__cause__.partial):
+                raise InvalidMessage("TRANS-23", "lines that end in a line feed", repr(rest[:200])) from None
+            raise
+        if not line.lstrip().startswith(b"{"):
+            raise InvalidMessage("TRANS-24", "messages of the protocol only on standard output", repr(line[:200]))
+        return line
 
 
-def _refuse_constant(name: str) -> NoReturn:
-    raise InvalidMessage("WIRE-18", "JSON numbers", name)
+class _StrictWebSocket(WebSocketTransport):
+    """A WebSocket on which the server must send each message as one text frame."""
+
+    async def read_message(self) -> bytes:
+        assert self.connection is not None
+        try:
+            frames = [frame async for frame in self.connection.recv_streaming()]
+        except ConnectionClosed as error:
+            raise ConnectionLost(f"the connection was closed: {error}") from None
+        if len(frames) != 1:
+            raise InvalidMessage("TRANS-05", "one frame for each message", f"a message in {len(frames)} frames")
+        if isinstance(frames[0], bytes):
+            raise InvalidMessage("TRANS-04", "a text frame", f"a binary frame of {len(frames[0])} bytes")
+        return frames[0].encode()
 
 
-class SessionConnection(ABC):
-    """A connection that stays open; a background task receives all messages, also those that no request waits for.
+class SessionConnection:
+    """A connection that stays open, over standard streams or a WebSocket.
 
-    A terminal message is any message except a manifest and progress: it ends the request with its id.
+    A terminal message is any message except a manifest and progress: it ends the request with its id. All methods raise
+    ``ClientError`` if the connection fails, and :class:`InvalidMessage` for bytes that are no message.
     """
 
-    transport: Transport
-
-    def __init__(self, on_message: OnMessage) -> None:
+    def __init__(self, target: str | Sequence[str], on_message: OnMessage) -> None:
+        """``target`` is a URL, or the command that starts the server."""
+        self.stream: StdioTransport | WebSocketTransport
+        if isinstance(target, str):
+            self.stream = _StrictWebSocket(target, insecure=True, max_response_bytes=_MAX_MESSAGE_BYTES)
+        else:
+            self.stream = _StrictStdio(target, close_seconds=_EXIT_SECONDS, max_response_bytes=_MAX_MESSAGE_BYTES)
         self._on_message = on_message
-        self.unread: deque[ServerMessage] = deque()  # terminal messages that next() has not returned
-        self._progress: dict[str | None, list[dict[str, Any]]] = {}  # by request id
+        self._progress: dict[Any, list[dict[str, Any]]] = {}  # by request id
         self.manifests: list[ServerMessage] = []
-        self.first: ServerMessage | None = None  # the first message of the connection
         self._finished_ids: set[str] = set()  # ids whose terminal message was received
         self.late_progress: list[dict[str, Any]] = []  # received after the terminal message with the same id
-        self.repeated: list[ServerMessage] = []  # further terminal messages with the same id
-        self._changed = asyncio.Condition()
-        self._end_error: Exception | None = None  # why no more messages are received
-        self._receiver: asyncio.Task[None] | None = None
-
-    @abstractmethod
-    async def _connect(self) -> None: ...
-
-    @abstractmethod
-    async def _read(self) -> bytes:
-        """Return the bytes of the next message. Raises :class:`Disconnected` or :class:`InvalidMessage`."""
-
-    @abstractmethod
-    async def write(self, data: bytes) -> None:
-        """Send one message. Raises :class:`Disconnected`."""
-
-    @abstractmethod
-    async def _disconnect(self) -> None: ...
+        self._repeated: list[ServerMessage] = []  # further terminal messages with the same id
 
     async def open(self) -> ServerMessage:
-        """Connect, start the background task, and return the first message."""
-        await self._connect()
-        data = await self._read()
-        self.first = ServerMessage(read_message(data), data)
-        self._on_message(self.first)
-        if self.first.type == "manifest":
-            self.manifests.append(self.first)
-        self._receiver = asyncio.create_task(self._receive())
-        return self.first
+        """Connect, and return the first message."""
+        await self.stream.open_stream()
+        return await self._receive()
+
+    async def write(self, data: bytes) -> None:
+        """Send one message."""
+        await self.stream.write_message(data)
 
     async def request(self, data: bytes, endpoint: Endpoint = "evaluate") -> ServerMessage:  # noqa: ARG002  as on HTTP
         """Send a message and return the next terminal message, whatever its id."""
@@ -198,45 +193,33 @@ class SessionConnection(ABC):
         return await self.next()
 
     async def next(self) -> ServerMessage:
-        """Return the next terminal message. Raises the error that ended the connection if none is left."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: self.unread or self._end_error is not None)
-        if not self.unread:
-            assert self._end_error is not None
-            raise self._end_error
-        return self.unread.popleft()
+        """Return the next terminal message."""
+        while True:
+            received = await self._receive()
+            if received.type in ("manifest", "progress"):
+                continue
+            if isinstance(received.id, str) and received.id in self._finished_ids:
+                self._repeated.append(received)
+                continue
+            if isinstance(received.id, str):
+                self._finished_ids.add(received.id)
+            return received
 
-    async def wait_closed(self) -> None:
-        """Wait until the server closes the connection. Raises :class:`InvalidMessage` if an invalid message arrives."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: self._end_error is not None)
-        if isinstance(self._end_error, InvalidMessage):
-            raise self._end_error
+    async def unexpected(self) -> list[ServerMessage]:
+        """Return the terminal messages that no request waits for: those that arrive now, and the repeated ones."""
+        arrived = []
+        with suppress(ConnectionLost, TimeoutError):
+            async with asyncio.timeout(_LATE_SECONDS):
+                while True:
+                    arrived.append(await self.next())
+        return [*arrived, *self._repeated]
 
-    async def close(self) -> None:
-        try:
-            await self._disconnect()
-        finally:
-            if self._receiver is not None:
-                self._receiver.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await self._receiver
-
-    async def _receive(self) -> None:
-        while self._end_error is None:
-            try:
-                data = await self._read()
-                self._dispatch(data, read_message(data))
-            except (Disconnected, InvalidMessage) as error:
-                self._end_error = error
-            async with self._changed:
-                self._changed.notify_all()
-
-    def _dispatch(self, data: bytes, envelope: dict[str, Any]) -> None:
+    async def _receive(self) -> ServerMessage:
+        data = await self.stream.read_message()
+        envelope = read_message(data)
         id_ = envelope.get("id")
         request_id = id_ if isinstance(id_, str) else None
-        progress = () if request_id is None else tuple(self._progress.get(request_id, ()))
-        received = ServerMessage(envelope, data, progress=progress)
+        received = ServerMessage(envelope, data, progress=tuple(self._progress.get(request_id, ())))
         self._on_message(received)
         if received.type == "manifest":
             self.manifests.append(received)
@@ -244,15 +227,12 @@ class SessionConnection(ABC):
             if request_id in self._finished_ids:
                 self.late_progress.append(envelope)
             self._progress.setdefault(request_id, []).append(envelope)
-        elif request_id in self._finished_ids:
-            self.repeated.append(received)
-        else:
-            if request_id is not None:
-                self._finished_ids.add(request_id)
-            self.unread.append(received)
+        return received
+
+    async def close(self) -> None:
+        await self.stream.close_stream()
 
 
-MANIFEST_PATH: Final = "/.well-known/manglecp/manifest.json"
 _JSON_HEADERS: Final = {"content-type": "application/json", "accept": "application/json"}
 _MANIFEST_MEMBERS: Final[Mapping[Endpoint, str]] = {  # the names in the member ``endpoints`` of the manifest
     "evaluate": "intent_eval",
@@ -267,8 +247,6 @@ class HttpConnection:
     ``url`` is the address of the manifest if it ends in ``.json``; otherwise the manifest is at its well-known path.
     """
 
-    transport: Transport = "http"
-
     def __init__(self, url: str, on_message: OnMessage, credentials: Headers = None) -> None:
         self.manifest_url = url if url.endswith(".json") else urljoin(url, MANIFEST_PATH)
         self._on_message = on_message
@@ -281,7 +259,7 @@ class HttpConnection:
         """Fetch the manifest and read its endpoints."""
         response = await self.http_request("GET", self.manifest_url, headers={"accept": "application/json"})
         if response.status_code != 200:
-            raise Disconnected(f"{self.manifest_url}: the response has the status {response.status_code}")
+            raise ConnectionLost(f"{self.manifest_url}: the response has the status {response.status_code}")
         manifest = self._read(response)
         endpoints = manifest.payload.get("endpoints")
         if isinstance(endpoints, dict):
@@ -305,11 +283,11 @@ class HttpConnection:
     async def http_request(
         self, method: str, url: str, *, content: bytes | None = None, headers: Headers = None
     ) -> httpx.Response:
-        """Send an HTTP request, without credentials. Raises :class:`Disconnected` if there is no response."""
+        """Send an HTTP request, without credentials. Raises :class:`ConnectionLost` if there is no response."""
         try:
             return await self._client.request(method, url, content=content, headers=headers)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise Disconnected(f"{method} {url}: {str(error) or type(error).__name__}") from None
+            raise ConnectionLost(f"{method} {url}: {str(error) or type(error).__name__}") from None
 
     def _read(self, response: httpx.Response) -> ServerMessage:
         envelope = read_message(response.content)
@@ -319,126 +297,6 @@ class HttpConnection:
 
     async def close(self) -> None:
         await self._client.aclose()
-
-
-_MAX_LINE_BYTES: Final = 64 << 20  # a longer line ends the connection
-_EXIT_SECONDS: Final = 2.0  # how long a server may take to exit after the end of its input, and after SIGTERM
-
-
-class StdioConnection(SessionConnection):
-    """Starts the server as a subprocess, and is connected to its standard streams."""
-
-    transport: Transport = "stdio"
-    _process: asyncio.subprocess.Process | None = None
-    _stdin: asyncio.StreamWriter
-    _stdout: asyncio.StreamReader
-
-    def __init__(self, command: Sequence[str], on_message: OnMessage) -> None:
-        super().__init__(on_message)
-        self._command = tuple(command)
-
-    async def _connect(self) -> None:
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *self._command,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.DEVNULL,
-                limit=_MAX_LINE_BYTES,
-                start_new_session=True,  # a process group of its own, for _signal
-            )
-        except OSError as error:
-            raise Disconnected(f"{self._command[0]} cannot be started: {error.strerror}") from None
-        assert process.stdin is not None
-        assert process.stdout is not None
-        self._process, self._stdin, self._stdout = process, process.stdin, process.stdout
-
-    async def _read(self) -> bytes:
-        try:
-            line = await self._stdout.readuntil(b"\n")
-        except asyncio.IncompleteReadError as error:
-            if error.partial:
-                raise InvalidMessage("TRANS-23", "lines that end in a line feed", repr(error.partial[:200])) from None
-            raise Disconnected("the server closed its output") from None
-        except (asyncio.LimitOverrunError, OSError) as error:
-            raise Disconnected(str(error)) from None
-        if not line.lstrip().startswith(b"{"):
-            raise InvalidMessage("TRANS-24", "messages of the protocol only on standard output", repr(line[:200]))
-        return line[:-1]
-
-    async def write(self, data: bytes) -> None:
-        try:
-            self._stdin.write(data + b"\n")
-            await self._stdin.drain()
-        except (OSError, RuntimeError):
-            raise Disconnected("the server closed its input") from None
-
-    def end_input(self) -> None:
-        """Close the server's standard input; the server must then exit."""
-        self._stdin.close()
-
-    async def exit_status(self) -> int:
-        assert self._process is not None
-        return await self._process.wait()
-
-    async def _disconnect(self) -> None:
-        """Close the server's input; if it does not exit in time, terminate it, and at last kill it."""
-        if self._process is None:
-            return
-        try:
-            with contextlib.suppress(OSError):
-                self.end_input()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._process.wait(), _EXIT_SECONDS)
-            self._signal(signal.SIGTERM)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._process.wait(), _EXIT_SECONDS)
-        finally:
-            self._signal(signal.SIGKILL)
-
-    def _signal(self, number: signal.Signals) -> None:
-        """Signal the process group of the server, unless the server has exited: the group id may then be reused."""
-        if self._process is not None and self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, number)
-
-
-class WebSocketConnection(SessionConnection):
-    transport: Transport = "websocket"
-    _connection: ClientConnection | None = None
-
-    def __init__(self, url: str, on_message: OnMessage) -> None:
-        super().__init__(on_message)
-        self._url = url
-
-    async def _connect(self) -> None:
-        try:
-            self._connection = await connect(self._url, proxy=None, max_size=None, open_timeout=None, close_timeout=2.0)
-        except (OSError, InvalidHandshake, InvalidURI) as error:
-            raise Disconnected(f"{self._url}: {error}") from None
-
-    async def _read(self) -> bytes:
-        assert self._connection is not None
-        try:
-            frames = [frame async for frame in self._connection.recv_streaming()]
-        except ConnectionClosed as error:
-            raise Disconnected(f"the connection was closed: {error}") from None
-        if len(frames) != 1:
-            raise InvalidMessage("TRANS-05", "one frame for each message", f"a message in {len(frames)} frames")
-        if isinstance(frames[0], bytes):
-            raise InvalidMessage("TRANS-04", "a text frame", f"a binary frame of {len(frames[0])} bytes")
-        return frames[0].encode()
-
-    async def write(self, data: bytes) -> None:
-        assert self._connection is not None
-        try:
-            await self._connection.send(data, text=True)
-        except ConnectionClosed as error:
-            raise Disconnected(f"the connection was closed: {error}") from None
-
-    async def _disconnect(self) -> None:
-        if self._connection is not None:
-            await self._connection.close()
 
 
 Connection: TypeAlias = HttpConnection | SessionConnection

@@ -1,13 +1,13 @@
 """Rules that every message of a server must satisfy. A *row* is the id of a requirement, for example ``WIRE-01``.
 
-A schema violation is reported for the rows of the member that violates the schema: ``ROWS`` has the rows by the path of
-the member, without list positions. A path that is not in ``ROWS`` gets the rows of its longest prefix there.
+A violation of the JSON Schema of a message is reported for the rows of the member that violates it. ``ROWS`` has these
+rows by the path of the member, without list positions; the rows of other paths are those of the longest prefix there.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -121,28 +121,16 @@ def _rows_by_path(type_: str) -> dict[Path, tuple[str, ...]]:
 
 
 ROWS: Final[Mapping[str, Mapping[Path, tuple[str, ...]]]] = {type_: _rows_by_path(type_) for type_ in _PAYLOAD_ROWS}
-_FULL_ONLY: Final = ("input_schema", "output_schema", "context_injection", "safety", "validity")
+_LEVEL_ROWS: Final = {"full": "TOOL-05", "condensed": "TOOL-06", "minimal": "TOOL-07"}  # by disclosure level
 
 
-class _ToolMembers(NamedTuple):
+class Observation(NamedTuple):
+    """Whether a message satisfies a row; if not, what was expected and what was seen."""
+
     row: str
-    required: tuple[str, ...]
-    forbidden: tuple[str, ...]
-
-
-_TOOL_MEMBERS: Final[Mapping[str, _ToolMembers]] = {  # by disclosure level
-    "full": _ToolMembers("TOOL-05", ("description", "input_schema", "safety"), ()),
-    "condensed": _ToolMembers("TOOL-06", ("description",), _FULL_ONLY),
-    "minimal": _ToolMembers("TOOL-07", (), ("description", "metadata", *_FULL_ONLY)),
-}
-
-
-class _SchemaViolation(NamedTuple):
-    """A place in a message that violates the schema of its type, with the reason."""
-
-    rows: tuple[str, ...]
-    path: str
-    reason: str
+    holds: bool
+    expected: str = ""
+    seen: object = ""
 
 
 @cache
@@ -150,38 +138,39 @@ def _validator(type_: str) -> Any:
     return jsonschema_rs.validator_for(schema(type_))
 
 
-def _locate(type_: str, envelope: dict[str, Any], error: Any) -> Iterator[_SchemaViolation]:
-    """Yield the violations that an error of the schema validator stands for."""
+def _schema_violations(type_: str, envelope: dict[str, Any], error: Any) -> Iterator[Observation]:
+    """Yield the violated rows for an error of the schema validator."""
     alternatives = getattr(error.kind, "context", None)  # the errors of each branch of an anyOf or oneOf
     if alternatives:
         branches = [branch for branch in alternatives if not _requires_null(branch)]
         if len(branches) == 1:  # anyOf [X, null]: report why X does not fit
             for inner in branches[0]:
-                yield from _locate(type_, envelope, inner)
+                yield from _schema_violations(type_, envelope, inner)
             return
     steps = list(error.instance_path)
     missing = getattr(error.kind, "property", None)
     if isinstance(missing, str):
         steps.append(missing.strip('"'))
-    where = ".".join(str(step) for step in steps) or "the message"
     # The schema of a tool has an allOf with one condition for each disclosure level.
     if type_ == "intent_response" and "allOf" in list(error.schema_path) and steps[:2] == ["payload", "macro_tools"]:
         level = str(envelope["payload"]["macro_tools"][steps[2]].get("disclosure_level"))
-        row = _TOOL_MEMBERS[level].row if level in _TOOL_MEMBERS else "TOOL-04"
-        yield _SchemaViolation((row,), where, error.message)
-        return
-    path = tuple(step for step in steps if isinstance(step, str))
-    while path not in ROWS[type_]:  # ends at the empty path, which is a key
-        path = path[:-1]
-    yield _SchemaViolation(ROWS[type_][path], where, error.message)
+        rows: tuple[str, ...] = (_LEVEL_ROWS.get(level, "TOOL-04"),)
+    else:
+        path = tuple(step for step in steps if isinstance(step, str))
+        while path not in ROWS[type_]:  # ends at the empty path, which is a key
+            path = path[:-1]
+        rows = ROWS[type_][path]
+    expected = f"{'.'.join(map(str, steps)) or 'the message'} as the schema of {type_} has it"
+    yield from (Observation(row, False, expected, error.message) for row in rows)
 
 
 def _requires_null(errors: list[Any]) -> bool:
-    """Return whether these errors of a branch are a single one: the value is not null."""
+    """Return whether the only error of a branch is that the value is not null."""
     return len(errors) == 1 and "null" in str(errors[0].message) and type(errors[0].kind).__name__.endswith("Type")
 
 
 def _has_path(node: Any, path: Path) -> bool:
+    """Return whether a JSON value has a member at the path, in any item of the lists on the path."""
     if isinstance(node, list):
         return any(_has_path(item, path) for item in node)
     if not path:
@@ -203,8 +192,8 @@ _TOOL_KEYS: Final = frozenset({"macro_tools", "tools", "macro_id", "macros", "ac
 _PREDICATE_NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
 _MAX_NAME_CHARS: Final = 128
 _MAX_JSON_INTEGER: Final = 2**53 - 1
-_MAX_SUMMARY_CHARS: Final = 1_000  # our reading of "a few sentences"
-_MAX_EVENTS: Final = 200  # our reading of "bounded"
+_MAX_SUMMARY_CHARS: Final = 1_000  # how this project reads "a few sentences"
+_MAX_EVENTS: Final = 200  # how this project reads "bounded"
 
 WATCHED: Final = frozenset(
     {  # all rows that a Watcher may report
@@ -212,36 +201,27 @@ WATCHED: Final = frozenset(
         *("MANI-02", "OBS-04", "OBS-09", "OBS-10", "PROG-04", "PROOF-09", "SEC-11", "SEC-20", "SEC-26"),
         *("TRANS-14", "TRANS-15", "WIRE-13", "WIRE-16", "WIRE-24"),
         *(row for rows_by_path in ROWS.values() for rows in rows_by_path.values() for row in rows),
-        *(members.row for members in _TOOL_MEMBERS.values()),
+        *_LEVEL_ROWS.values(),
         *_STATUS_ROWS.values(),
         *CODE_ROWS.values(),
     }
 )
 
 
-class Observation(NamedTuple):
-    """Whether a message satisfies a row; if not, what was expected and what was seen."""
-
-    row: str
-    holds: bool
-    expected: str = ""
-    seen: object = ""
-
-
 class Watcher:
-    """Checks every message that a connection receives."""
+    """Checks every message that a connection receives, and records the result in the report."""
 
     def __init__(self, report: Report) -> None:
         self._report = report
         self.secrets: list[str] = []  # texts that no answer may contain
-        self.check = "the manifest"  # the name of the running check, for the report
-        self._manifest_names: list[frozenset[str]] = []  # of each list and object in the manifest, except in intents
+        self._manifest_names: list[set[str]] = []  # of each list and object in the manifest, except in intents
         self._tool_names: set[str] = set()  # of all answers so far
 
     def __call__(self, answer: ServerMessage) -> None:
+        """Check a message of the server."""
         for row, holds, expected, seen in self._observe(answer):
             assert row in WATCHED, row
-            self._report.note(row, holds, expected, seen, self.check)
+            self._report.note(row, holds, expected, seen)
 
     def _observe(self, answer: ServerMessage) -> Iterator[Observation]:
         envelope, type_ = answer.envelope, answer.type
@@ -255,15 +235,13 @@ class Watcher:
         yield Observation("WIRE-13", is_server_type, f"one of the types {', '.join(SERVER_TYPES)}", type_)
         if not is_server_type:
             return
-        violated: set[str] = set()
-        for error in _validator(type_).iter_errors(envelope):
-            for violation in _locate(type_, envelope, error):
-                violated.update(violation.rows)
-                expected = f"{violation.path} as the schema of {type_} has it"
-                yield from (Observation(row, False, expected, violation.reason) for row in violation.rows)
+        errors = _validator(type_).iter_errors(envelope)
+        violations = [violation for error in errors for violation in _schema_violations(type_, envelope, error)]
+        yield from violations
+        violated_rows = {violation.row for violation in violations}
         for path, rows in ROWS[type_].items():
             if _has_path(envelope, path):
-                yield from (Observation(row, True) for row in rows if row not in violated)
+                yield from (Observation(row, True) for row in rows if row not in violated_rows)
         if answer.status is not None:
             yield from _check_http(answer)
         if not isinstance(envelope.get("payload"), dict):
@@ -281,9 +259,9 @@ class Watcher:
         """Compare the names in the manifest with those of the tools; a single common name may be a coincidence."""
         if type_ == "manifest":
             parts = {name: part for name, part in payload.items() if name != "intents"}
-            self._manifest_names = list(_names_by_container(parts))
+            self._manifest_names = [_names(node) for node in _walk(parts) if isinstance(node, dict | list)]
         elif type_ == "intent_response":
-            self._tool_names |= set(_names(get_objects(payload, "macro_tools")))
+            self._tool_names |= _names(get_objects(payload, "macro_tools"))
             for names in self._manifest_names:
                 common = sorted(self._tool_names & names)
                 seen = f"the tools {', '.join(common)} in it"
@@ -348,16 +326,11 @@ def _check_intent_response(answer: ServerMessage) -> Iterator[Observation]:
 
 def _check_tool(tool: dict[str, Any]) -> Iterator[Observation]:
     level = str(tool.get("disclosure_level"))  # a server may send any JSON here
-    if level not in _TOOL_MEMBERS:
-        return
-    row, required, forbidden = _TOOL_MEMBERS[level]
-    missing = [name for name in required if tool.get(name) is None]
-    extra = [name for name in forbidden if tool.get(name) is not None]
-    expected = f"at {level}: required {', '.join(required) or 'nothing'}, forbidden {', '.join(forbidden) or 'nothing'}"
-    yield Observation(row, not missing and not extra, expected, f"missing {missing}, forbidden {extra}")
+    if level in _LEVEL_ROWS:
+        yield Observation(_LEVEL_ROWS[level], True)  # a missing or forbidden member violates the schema
     description = tool.get("description")
-    if level == "condensed" and isinstance(description, str):
-        is_one_line = "\n" not in description and "\r" not in description
+    if level == "condensed":
+        is_one_line = isinstance(description, str) and "\n" not in description and "\r" not in description
         yield Observation("TOOL-06", is_one_line, "a description of one line", description)
     effects = get_path(tool, "safety", "side_effects")
     if level == "full" and isinstance(effects, list):
@@ -403,18 +376,10 @@ def _walk(node: Any) -> Iterator[Any]:
         yield from _walk(value)
 
 
-def _names_by_container(root: Any) -> Iterator[frozenset[str]]:
-    """Yield, for each object in a JSON value, its keys; for each list, its texts and the ``name`` of its objects."""
-    for node in _walk(root):
-        if isinstance(node, dict | list):
-            yield frozenset(node) if isinstance(node, dict) else frozenset(_names(node))
-
-
-def _names(items: Iterable[Any]) -> Iterator[str]:
-    for item in items:
-        name = item.get("name") if isinstance(item, dict) else item
-        if isinstance(name, str):
-            yield name
+def _names(container: Any) -> set[str]:
+    """Return the keys of an object; of a list, the texts in it and the names of its objects."""
+    items = [item.get("name") if isinstance(item, dict) else item for item in container]
+    return {item for item in items if isinstance(item, str)}
 
 
 def _check_error(answer: ServerMessage) -> Iterator[Observation]:

@@ -1,8 +1,8 @@
 """Test plans in TOML: intents, facts, credentials and invocations that the manifest does not supply.
 
-``docs/reference/conformance.md`` has an example with all tables. ``$now``, ``$now-30s``, ``$now+2h`` are timestamps
-relative to the start of the test. Only tools that the plan names are invoked. Parameters named ``now`` are Unix time in
-seconds.
+``docs/reference/conformance.md`` has an example with all tables. In texts, ``$now``, ``$now-30s`` and ``$now+2h`` are
+replaced by timestamps relative to the start of the test. Only tools that the plan names are invoked. Parameters named
+``now`` are Unix times in seconds.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class PlanError(Exception):
 
 
 class PlanTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A table of a plan."""
+    """The base class of the tables of a plan."""
 
 
 class Credentials(PlanTable, frozen=True, kw_only=True):
-    """The credential of all checks, and that of an approver (extension ``x-approvals``). Both have the same scheme."""
+    """The token of all checks, and that of an approver (extension ``x-approvals``), both of the same scheme."""
 
     token: str | None = None
     approver_token: str | None = None
@@ -50,7 +50,7 @@ class Credentials(PlanTable, frozen=True, kw_only=True):
 
 
 class PlannedIntent(PlanTable, frozen=True, kw_only=True):
-    """An intent, its facts, and the tools and skills that its evaluation must and must not bring."""
+    """An intent, its facts, and the tools and skills that its evaluation must return, and must not return."""
 
     label: str
     name: str
@@ -79,12 +79,12 @@ class Invocation(PlanTable, frozen=True, kw_only=True):
     intent: PlannedIntent
     tool: str
     args: Mapping[str, Any] = {}
-    wrong_args: Mapping[str, Any] | None = None  # arguments that violate its schema
-    suggests: str | None = None  # the intent that its result suggests
-    expired: bool = False  # its validity has ended, by the clock
-    confirm: bool = False  # it needs an approval
-    fails: bool = False  # its run cannot succeed
-    slow: bool = False  # its run takes long enough to be cancelled
+    wrong_args: Mapping[str, Any] | None = None  # arguments that violate the schema of the tool
+    suggests: str | None = None  # the intent that the result suggests
+    expired: bool = False  # whether the validity of the tool has ended, by the server's clock
+    confirm: bool = False  # whether the tool needs an approval
+    fails: bool = False  # whether the run fails
+    slow: bool = False  # whether the run takes long enough to be cancelled
 
 
 class Window(PlanTable, frozen=True, kw_only=True):
@@ -105,14 +105,14 @@ class DeniedIntent(PlanTable, frozen=True, kw_only=True):
 
 
 class Plan(PlanTable, frozen=True, kw_only=True):
-    """A test plan. The empty one evaluates intents of the manifest only, and invokes nothing."""
+    """A test plan. With the empty plan, only intents of the manifest are evaluated, and no tool is invoked."""
 
     credentials: Credentials = Credentials()
     intents: tuple[PlannedIntent, ...] = ()
     invocations: tuple[Invocation, ...] = ()
     windows: tuple[Window, ...] = ()
     denied: tuple[DeniedIntent, ...] = ()
-    from_file: bool = False  # False for the empty plan of a run without a file
+    from_file: bool = False  # False for the empty plan
 
 
 def format_instant(seconds: float) -> str:
@@ -147,8 +147,6 @@ def _convert_plan(document: dict[str, Any], now: float) -> Plan:
             raise PlanError(f"there is no intent labelled {table.get('intent')}")
         table["intent"] = intents[table["intent"]]
     credentials = document.get("credentials", {})
-    if not {"secret", "secret_env", "identity"}.isdisjoint(credentials):
-        raise PlanError("credentials: secret and identity are not supported any more; set approver_token")
     for name in ("token", "approver_token"):
         variable = credentials.pop(f"{name}_env", None)
         if variable is not None:

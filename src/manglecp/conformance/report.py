@@ -1,12 +1,13 @@
 """The report about a server, by requirement. Requirements have ids of an area and a number, for example ``WIRE-01``.
 
-Checks and the watcher record observations. A requirement fails if one observation violates it, and passes if there are
-observations and none violates it; otherwise it is not tested. A violated recommendation is *advice*, not a failure.
+Checks and the watcher of messages record observations. A requirement fails if one observation violates it, and passes
+if there are observations and none violates it; otherwise it is not tested. A violated recommendation is *advice*, not a
+failure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal, get_args
 
@@ -14,10 +15,10 @@ Outcome = Literal["passed", "failed", "advice", "not tested"]
 
 RECOMMENDED: Final = frozenset(  # requirements of the level SHOULD
     {
-        *("TRANS-21", "TRANS-26", "TRANS-37", "DATA-11", "DATA-41", "DATA-51", "MANI-13", "MANI-16", "MANI-35"),
-        *("EVAL-26", "EVAL-31", "EVAL-39", "TOOL-02", "TOOL-08", "DELTA-03", "NEXT-02", "OBS-06", "PROOF-10"),
-        *("ERR-34", "ERR-39", "ERR-40", "SEC-31", "WIRE-19"),
-        *("INVK-12", "COV-10", "EVAL-04", "EVAL-24", "NEXT-03", "TRANS-09"),
+        *("TRANS-09", "TRANS-21", "TRANS-26", "TRANS-37", "WIRE-19", "DATA-11", "DATA-41", "DATA-51", "MANI-13"),
+        *("MANI-16", "MANI-35", "EVAL-04", "EVAL-24", "EVAL-26", "EVAL-31", "EVAL-39", "TOOL-02", "TOOL-08"),
+        *("INVK-12", "DELTA-03", "NEXT-02", "NEXT-03", "OBS-06", "PROOF-10", "COV-10", "ERR-34", "ERR-39", "ERR-40"),
+        "SEC-31",
     }
 )
 # The test categories of the specification (CONF-18), by area; the area CONF is in none of them.
@@ -49,8 +50,8 @@ class Row:
     """The observations of one requirement."""
 
     id: str
-    passed_count: int = 0  # observations that satisfy it
-    failed_count: int = 0  # observations that violate it
+    passed_count: int = 0  # of observations that satisfy it
+    failed_count: int = 0  # of observations that violate it
     failures: list[Failure] = field(default_factory=list)  # the first ones, without duplicates
     reasons: list[str] = field(default_factory=list)  # why it was not tested, or not in full
 
@@ -68,10 +69,11 @@ class Report:
         self.target = target
         self.transport = transport
         self.level = level
+        self.check = ""  # the name of the current check
         self._rows: dict[str, Row] = {}
 
-    def note(self, id_: str, holds: bool, expected: str, seen: object, check: str) -> None:
-        """Record one observation of a requirement. ``expected`` and ``seen`` are used only if it does not hold."""
+    def note(self, id_: str, holds: bool, expected: str = "", seen: object = "") -> None:
+        """Record one observation of a requirement, with what was ``expected`` and ``seen`` if it does not hold."""
         row = self._row(id_)
         if holds:
             row.passed_count += 1
@@ -80,12 +82,12 @@ class Report:
         text = seen if isinstance(seen, str) else repr(seen)
         if len(text) > _MAX_SEEN_CHARS:
             text = text[: _MAX_SEEN_CHARS - 1] + "…"
-        failure = Failure(expected, text, check)
+        failure = Failure(expected, text, self.check)
         if len(row.failures) < _MAX_FAILURES and failure not in row.failures:
             row.failures.append(failure)
 
     def skip(self, ids: Iterable[str], reason: str) -> None:
-        """Record why these requirements, or parts of them, were not tested."""
+        """Record the reason why these requirements, or parts of them, were not tested."""
         for id_ in ids:
             reasons = self._row(id_).reasons
             if reason not in reasons:
@@ -102,6 +104,7 @@ class Report:
 
     @property
     def rows(self) -> list[Row]:
+        """The requirements in the order of their ids."""
         return sorted(self._rows.values(), key=lambda row: _sort_key(row.id))
 
     def of(self, outcome: Outcome) -> list[str]:
@@ -156,7 +159,7 @@ def _counts_text(counts: Mapping[Outcome, int]) -> str:
     return ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
 
 
-def _row_document(row: Row) -> Mapping[str, Any]:
+def _row_document(row: Row) -> dict[str, Any]:
     document: dict[str, Any] = {"id": row.id, "outcome": row.outcome}
     if row.failures:
         document["found"] = [asdict(failure) for failure in row.failures]
@@ -166,11 +169,11 @@ def _row_document(row: Row) -> Mapping[str, Any]:
     return document
 
 
-def _failure_lines(row: Row) -> list[str]:
-    lines: list[str] = []
+def _failure_lines(row: Row) -> Iterator[str]:
     for failure in row.failures:
-        lines += [f"  {row.id}  {failure.check}", f"    expected: {failure.expected}", f"    seen:     {failure.seen}"]
-    return lines
+        yield f"  {row.id}  {failure.check}"
+        yield f"    expected: {failure.expected}"
+        yield f"    seen:     {failure.seen}"
 
 
 def _sort_key(id_: str) -> tuple[str, int]:

@@ -1,8 +1,9 @@
 """The check of a toolhost against the IPC contract, by scripted conversations with host processes.
 
-``toolhost_scripts/*.toml`` has the conversations: requests, and the members of their answers that the contract defines.
-In all texts, ``<role.member>`` stands for a member of the cast, ``<plugin>`` for the plugin, and other names for parts
-of earlier answers. In an expectation, an object with one member that starts with ``$`` is one of ``_TESTS``.
+``toolhost_scripts/*.toml`` has the conversations: requests, and the members that their answers must have. Scripts need
+actions in roles, such as one that fails; the *cast* is the table with the action for each role. In all texts,
+``<role.member>`` stands for a member of the cast, ``<plugin>`` for the plugin, and other names for parts of earlier
+answers. In an expected answer, an object with one member that starts with ``$`` is a test, see ``_TESTS``.
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ from manglecp.wire import is_valid
 _SCRIPTS: Final = Path(__file__).parent / "toolhost_scripts"
 _NAME: Final = re.compile(r"<([a-z_]+(?:\.[a-z_]+)?)>")
 _MISSING: Final = object()
-# Texts are compared, because in Python 1 and true are equal.
+# JSON texts are compared, not values: in Python, 1 and True are equal.
 _dump: Final = json.JSONEncoder(sort_keys=True, default=lambda _: "(missing)").encode
-_TESTS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
-    "$type": lambda wanted, found: found is not _MISSING and is_valid(found, {"type": wanted}),
-    "$matches": lambda wanted, found: isinstance(found, str) and re.search(wanted, found) is not None,
-    "$json": lambda wanted, found: isinstance(found, str) and _dump(_parse(wanted)) == _dump(_parse(found)),
-    "$exactly": lambda wanted, found: isinstance(found, dict) and found.keys() == wanted.keys(),  # no other members
-    "$keys": lambda wanted, found: isinstance(found, dict) and found.keys() == set(wanted),
-    "$each": lambda _, found: isinstance(found, list) and found != [],  # of its elements
-    "$ascending": lambda key, found: isinstance(found, list) and found == sorted(found, key=lambda one: one[key]),
-    "$absent": lambda _, found: found is _MISSING or found is False or found == {},
-    "$not": lambda wanted, found: found is not _MISSING and any(differences(wanted, found)),
-    "$at_least": lambda wanted, found: type(found) in (int, float) and found >= wanted,
+_TESTS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {  # functions of the argument of the test and a value
+    "$type": lambda argument, value: value is not _MISSING and is_valid(value, {"type": argument}),
+    "$matches": lambda argument, value: isinstance(value, str) and re.search(argument, value) is not None,
+    "$json": lambda argument, value: isinstance(value, str) and _dump(_parse(argument)) == _dump(_parse(value)),
+    "$exactly": lambda argument, value: isinstance(value, dict) and value.keys() == argument.keys(),  # no other members
+    "$keys": lambda argument, value: isinstance(value, dict) and value.keys() == set(argument),
+    "$each": lambda _, value: isinstance(value, list) and value != [],  # and each element passes
+    "$ascending": lambda key, value: isinstance(value, list) and value == sorted(value, key=lambda item: item[key]),
+    "$absent": lambda _, value: value is _MISSING or value is False or value == {},
+    "$not": lambda argument, value: value is not _MISSING and any(differences(argument, value)),
+    "$at_least": lambda argument, value: type(value) in (int, float) and value >= argument,
 }
 
 
@@ -48,28 +49,28 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     send: Any = None
     line: str = ""
     hex: str | None = None
-    pad: int = 0  # bytes that it has, with spaces at its end
-    repeat: int = 1  # times that it is sent before the first answer is read; ``<n>`` is the count
-    unterminated: bool = False  # the input ends after it, without a newline
-    wait: float = 0.0  # seconds before it is sent, until an expiry in the host
-    expect: Mapping[str, Any] | None = None  # None: no output
-    capture: Mapping[str, str] = {}  # JSON pointers into the answer, by name
+    pad: int = 0  # the size to which the request is padded with spaces
+    repeat: int = 1  # how often the request is sent before the first answer is read; ``<n>`` is the count
+    unterminated: bool = False  # whether the input ends after the request, without a newline
+    wait: float = 0.0  # seconds before the request is sent, for an expiry in the host
+    expect: Mapping[str, Any] | None = None  # the expected answer; None for no output
+    capture: Mapping[str, str] = {}  # the JSON pointer into the answer for each new name
 
 
 class Conversation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One host process. It has one step, unless it serves."""
+    """The requests to one host process: one request, or with ``--serve`` any number."""
 
     name: str
     arguments: tuple[str, ...] = ()
-    rows: tuple[str, ...] = ()  # of the register of requirements
-    needs: tuple[str, ...] = ()  # roles
-    ours: bool = False  # more than the contract, or what the C++ toolhost does not implement
-    leases: bool = False  # needs a host that issues leases on its pipe
-    environ: Mapping[str, str] = {}
+    rows: tuple[str, ...] = ()  # ids of the requirements that it tests
+    needs: tuple[str, ...] = ()  # roles that the cast must have
+    ours: bool = False  # whether it tests more than the contract, or what the C++ toolhost does not implement
+    leases: bool = False  # whether it needs a host that issues leases on its pipe
+    environ: Mapping[str, str] = {}  # additional environment variables
     step: tuple[Step, ...] = ()
-    end: str = "empty line"
-    exit: int = 0
-    stderr: str = "anything"
+    end: str = "empty line"  # what ends the input, or "end of input"
+    exit: int = 0  # the expected exit status
+    stderr: str = "anything"  # the expected standard error: also "nothing" or "something"
 
 
 class Toolhost(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,8 +79,8 @@ class Toolhost(msgspec.Struct, frozen=True, kw_only=True):
     argv: tuple[str, ...]
     plugin: str
     roles: Mapping[str, Mapping[str, Any]] = {}  # the cast: for each role an action, its input and its output
-    lease_options: tuple[str, ...] = ()  # with which the host issues leases on its pipe
-    patience: float = 30.0  # seconds that an answer may take
+    lease_options: tuple[str, ...] = ()  # the options with which the host issues leases on its pipe
+    patience: float = 30.0  # the time limit of an answer, in seconds
 
     def with_cast(self, file: Path) -> Toolhost:
         """Return this host with the cast of a TOML file. Raises OSError and ValueError."""
@@ -101,7 +102,7 @@ def toolhost_conversations() -> dict[str, Conversation]:
 
 
 def check_toolhost(conversation: Conversation, host: Toolhost) -> list[str]:
-    """Have the conversation with a new host process; return what was wrong. Raises OSError if it cannot be started."""
+    """Have the conversation with a new host process, and return the errors. Raises OSError if it cannot be started."""
     return asyncio.run(_check(conversation, host))
 
 
@@ -115,7 +116,7 @@ async def _check(conversation: Conversation, host: Toolhost) -> list[str]:
             *host.argv, *arguments, stdin=PIPE, stdout=PIPE, stderr=stderr, env=environ, limit=1 << 26
         )
         try:
-            wrong = await _converse(conversation, process, names, host.patience)
+            errors = await _converse(conversation, process, names, host.patience)
             status = await asyncio.wait_for(process.wait(), host.patience)
         except TimeoutError:
             return [f"the host did not answer, or did not exit, within {host.patience:.0f} s"]
@@ -124,16 +125,16 @@ async def _check(conversation: Conversation, host: Toolhost) -> list[str]:
                 process.kill()
                 await process.wait()
         stderr.seek(0)
-        logged = stderr.read()
+        stderr_bytes = stderr.read()
     if status != conversation.exit:
-        wrong.append(f"the exit status is {status}, expected {conversation.exit}; stderr: {logged[-300:]!r}")
-    if conversation.stderr == ("nothing" if logged else "something"):
-        wrong.append(f"stderr is {logged[:300]!r}, expected {conversation.stderr}")
-    return wrong
+        errors.append(f"the exit status is {status}, expected {conversation.exit}; stderr: {stderr_bytes[-300:]!r}")
+    if conversation.stderr == ("nothing" if stderr_bytes else "something"):
+        errors.append(f"stderr is {stderr_bytes[:300]!r}, expected {conversation.stderr}")
+    return errors
 
 
 async def _converse(conversation: Conversation, process: Process, names: dict[str, Any], patience: float) -> list[str]:
-    stdin, stdout, wrong = process.stdin, process.stdout, list[str]()
+    stdin, stdout, errors = process.stdin, process.stdout, list[str]()
     assert stdin is not None
     assert stdout is not None
     serves = conversation.arguments[:1] == ("--serve",) and conversation.exit == 0
@@ -151,27 +152,28 @@ async def _converse(conversation: Conversation, process: Process, names: dict[st
         for count in range(step.repeat):
             answer = await asyncio.wait_for(stdout.readline() if serves else stdout.read(), patience)
             if answer.endswith(b"\n") != serves:
-                return [*wrong, f"step {number}: {answer[:300]!r} ends with{'out' * serves} a newline"]
+                ending = "without a newline" if serves else "with a newline"
+                return [*errors, f"step {number}: {answer[:300]!r} ends {ending}"]
             if step.expect is not None:
                 names["n"] = str(count)
-                wrong += differences(fill(step.expect, names), _parse(answer), f"step {number}: answer")
+                errors += differences(fill(step.expect, names), _parse(answer), f"step {number}: answer")
             elif answer:
-                wrong.append(f"stdout is {answer[:300]!r}, expected nothing")
+                errors.append(f"stdout is {answer[:300]!r}, expected nothing")
             for name, pointer in step.capture.items():
                 try:
                     names[name] = resolve_pointer(_parse(answer), fill(pointer, names))
                 except LookupError:
-                    return [*wrong, f"step {number}: the answer has no {pointer}"]
+                    return [*errors, f"step {number}: the answer has no {pointer}"]
     if not is_last:
         # A host that reads on after an empty line answers the request behind it.
         stdin.write(b'\n{"aid":"AID.AFTER.THE.END"}\n' if conversation.end == "empty line" else b"")
         stdin.write_eof()
     rest = await asyncio.wait_for(stdout.read(), patience)
-    return [*wrong, f"the host also wrote {rest[:300]!r}"] if rest else wrong
+    return [*errors, f"the host also wrote {rest[:300]!r}"] if rest else errors
 
 
 def fill(value: Any, names: Mapping[str, Any]) -> Any:
-    """Return the value with all names replaced. A text that is only a name becomes its value, of whatever type."""
+    """Return the value with all names replaced. A text that is only a name is replaced by a value of any type."""
     if isinstance(value, Mapping):
         return {fill(name, names): fill(member, names) for name, member in value.items()}
     if isinstance(value, list | tuple):
@@ -182,21 +184,21 @@ def fill(value: Any, names: Mapping[str, Any]) -> Any:
     return names[whole[1]] if whole is not None else _NAME.sub(lambda match: str(names[match[1]]), value)
 
 
-def differences(expected: Any, found: Any, where: str = "answer") -> Iterator[str]:
+def differences(expected: Any, value: Any, where: str = "answer") -> Iterator[str]:
     """Yield each difference between an expectation and a JSON value. Objects may have more members than expected."""
     name = next(iter(expected)) if isinstance(expected, dict) and len(expected) == 1 else ""
     if name.startswith("$"):
-        wanted = expected[name]
-        if not _TESTS[name](wanted, found):
-            yield f"{where} is {_dump(found):.300}, expected {name} {_dump(wanted):.300}"
+        argument = expected[name]
+        if not _TESTS[name](argument, value):
+            yield f"{where} is {_dump(value):.300}, expected {name} {_dump(argument):.300}"
         elif name in ("$each", "$exactly"):
-            for part in found if name == "$each" else [found]:
-                yield from differences(wanted, part, where)
-    elif isinstance(expected, dict) and isinstance(found, dict):
-        for member, value in expected.items():
-            yield from differences(value, found.get(member, _MISSING), f"{where}.{member}")
-    elif _dump(expected) != _dump(found):
-        yield f"{where} is {_dump(found):.300}, expected {_dump(expected):.300}"
+            for part in value if name == "$each" else [value]:
+                yield from differences(argument, part, where)
+    elif isinstance(expected, dict) and isinstance(value, dict):
+        for member, part in expected.items():
+            yield from differences(part, value.get(member, _MISSING), f"{where}.{member}")
+    elif _dump(expected) != _dump(value):
+        yield f"{where} is {_dump(value):.300}, expected {_dump(expected):.300}"
 
 
 def _parse(text: str | bytes) -> Any:

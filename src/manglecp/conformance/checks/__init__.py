@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from manglecp.conformance.bench import Check
 from manglecp.conformance.checks import access, disclosure, facts, intents, invocations, messages, transports
+from manglecp.conformance.server_test import Check
 
 _MODULES: Final = (access, disclosure, messages, facts, intents, transports, invocations)
 CHECKS: Final = tuple(value for module in _MODULES for value in vars(module).values() if isinstance(value, Check))

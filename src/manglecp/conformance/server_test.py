@@ -1,4 +1,4 @@
-"""The objects that a check uses: a connection to the server, its manifest, the plan, and the report.
+"""The test of one server: what checks use to send requests and to record whether requirements hold.
 
 A *row* is the id of a requirement, for example ``WIRE-01``.
 """
@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from manglecp.conformance.connections import (
     Connection,
@@ -19,9 +19,7 @@ from manglecp.conformance.connections import (
     HttpConnection,
     ServerMessage,
     SessionConnection,
-    StdioConnection,
-    Transport,
-    WebSocketConnection,
+    TransportName,
     get_objects,
     get_path,
 )
@@ -30,27 +28,24 @@ from manglecp.conformance.plan import Invocation, Plan, PlannedIntent, format_in
 from manglecp.conformance.report import Report
 from manglecp.wire.messages import VERSION
 
-Transports = tuple[Transport, ...]
+Transports = tuple[TransportName, ...]
 ALL_TRANSPORTS: Final[Transports] = ("http", "websocket", "stdio")
 HTTP: Final[Transports] = ("http",)
 SESSIONS: Final[Transports] = ("websocket", "stdio")
-Run = Callable[["Bench"], Awaitable[None]]
+Run = Callable[["ServerTest"], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A test of some requirements. The watcher tests the requirements that concern every single message."""
+    """A function that tests some requirements. The watcher tests the requirements that concern every single message."""
 
     run: Run
+    name: str
     rows: tuple[str, ...]
     level: int  # the lowest conformance level with these requirements
     transports: Transports
     needs_credential: bool  # whether it needs a credential if the server requires authentication
     time_factor: float  # its time limit, in multiples of the usual one
-
-    @property
-    def name(self) -> str:
-        return (self.run.__doc__ or "").partition("\n")[0].rstrip(".")
 
 
 def check(
@@ -60,19 +55,22 @@ def check(
     needs_credential: bool = True,
     time_factor: float = 1,
 ) -> Callable[[Run], Check]:
-    """Turn a function into a check of these rows; the first line of its docstring is the name of the check."""
-    return lambda run: Check(run, rows, level, transports, needs_credential, time_factor)
+    """Turn a function into a check of these rows; its docstring is the name of the check."""
+    return lambda run: Check(run, run.__doc__ or "", rows, level, transports, needs_credential, time_factor)
 
 
+Request = Mapping[str, Any] | bytes
+"""An envelope, or the bytes to send, which need not be a message."""
 Target = str | Sequence[str]
 """A URL, or the command and arguments that start a server on standard streams."""
 DENIED_CODES: Final = ("auth_required", "auth_insufficient")
 BUSY_CODES: Final = ("rate_limited", "server_not_ready")
 _MAX_ATTEMPTS: Final = 5
-_ids = itertools.count(1)
+_ids: Final = itertools.count(1)
+T = TypeVar("T")
 
 
-def transport_of(target: Target) -> Transport:
+def transport_of(target: Target) -> TransportName:
     if not isinstance(target, str):
         return "stdio"
     return "websocket" if target.startswith(("ws://", "wss://")) else "http"
@@ -82,58 +80,69 @@ class Untested(Exception):
     """A check cannot be made; the message is the reason for the report."""
 
 
+def require(value: T | None, reason: str) -> T:
+    """Return the value. Raises :class:`Untested` with this reason if it is None, false or empty."""
+    if not value:
+        raise Untested(reason)
+    return value
+
+
 def message(type_: str, payload: Mapping[str, Any] | None = None, /, **changes: Any) -> dict[str, Any]:
     """Return an envelope with a fresh id; ``changes`` replace members, and the value ``...`` removes one."""
     envelope = {"type": type_, "id": f"conformance-{next(_ids)}", "manglecp": VERSION, "payload": dict(payload or {})}
     return {name: value for name, value in {**envelope, **changes}.items() if value is not ...}
 
 
+def invocation_message(macro_id: str, args: Any, **members: Any) -> dict[str, Any]:
+    """Return an ``invoke_request``; ``members`` are added to its payload."""
+    return message("invoke_request", {"macro_id": macro_id, "args": args, **members})
+
+
 def encode(envelope: Mapping[str, Any]) -> bytes:
     return json.dumps(envelope, ensure_ascii=False).encode()
 
 
-class Bench:
-    """One run of the checks against one server."""
+class ServerTest:
+    """One execution of checks against one server."""
 
     def __init__(self, target: Target, plan: Plan, report: Report, watcher: Watcher, now: float) -> None:
         self.plan = plan
         self.report = report
         self.watcher = watcher
-        self.now = now  # the start of the run, as Unix time in seconds
+        self.now = now  # the start of the test, as Unix time in seconds
+        self.first_message: ServerMessage  # of the shared connection
         self.manifest: dict[str, Any] = {}  # its payload
         self.cache: dict[str, Any] = {}  # results that several checks use
-        self.check: Check | None = None  # the running check
-        self.noted: set[str] = set()  # rows that the running check has noted
+        self.check: Check | None = None  # the current check
+        self.noted: set[str] = set()  # rows that the current check has noted
         self._target = target
         self.shared_connection: Connection | None = None
 
     def new_connection(self) -> Connection:
         """Return another connection to the server, not yet opened."""
-        if not isinstance(self._target, str):
-            return StdioConnection(self._target, self.watcher)
-        if transport_of(self._target) == "websocket":
-            return WebSocketConnection(self._target, self.watcher)
-        credentials = self.plan.credentials
-        return HttpConnection(self._target, self.watcher, credentials.headers_of(credentials.token))
+        if isinstance(self._target, str) and transport_of(self._target) == "http":
+            credentials = self.plan.credentials
+            return HttpConnection(self._target, self.watcher, credentials.headers_of(credentials.token))
+        return SessionConnection(self._target, self.watcher)
 
     async def connection(self) -> Connection:
         """Return the connection that checks share; open and authenticate it at the first use."""
         if self.shared_connection is None:
             connection = self.shared_connection = self.new_connection()
-            self.manifest = (await connection.open()).payload
+            self.first_message = await connection.open()
+            self.manifest = self.first_message.payload
             has_token = self.plan.credentials.token is not None
             if isinstance(connection, SessionConnection) and self.auth_required and has_token:
                 await self.authenticate(connection)
         return self.shared_connection
 
     @asynccontextmanager
-    async def other_session(self) -> AsyncIterator[SessionConnection]:
-        """Open another session without authenticating it, and close it at the end."""
+    async def other_session(self) -> AsyncIterator[tuple[SessionConnection, ServerMessage]]:
+        """Yield another session, without authentication, and its first message."""
         connection = self.new_connection()
         assert isinstance(connection, SessionConnection)
         try:
-            await connection.open()
-            yield connection
+            yield connection, await connection.open()
         finally:
             await connection.close()
 
@@ -167,15 +176,10 @@ class Bench:
         if isinstance(connection, HttpConnection):
             headers = self.plan.credentials.headers_of(token)
             return await connection.request(encode(envelope), endpoint, credentials=headers)
-        async with self.other_session() as session:
+        async with self.other_session() as (session, _):
             if token is not None:
                 await self.authenticate(session, token)
             return await session.request(encode(envelope))
-
-    async def approve(self, approval_id: str, token: str | None) -> ServerMessage:
-        """Approve a request of the extension ``x-approvals``, with this credential."""
-        payload = {"operation": "approve", "approval": approval_id}
-        return await self.request_as(token, message("x-approval_request", payload), "approvals")
 
     def has_extension(self, name: str) -> bool:
         extensions = self.manifest.get("extensions")
@@ -185,17 +189,13 @@ class Bench:
     def auth_required(self) -> bool:
         return get_path(self.manifest, "auth", "required") is True
 
-    def require_auth(self) -> None:
-        if not self.auth_required:
-            raise Untested("the server requires no authentication")
-
     def note(self, rows: str | Sequence[str], holds: bool, expected: str = "", seen: object = "") -> bool:
         """Record in the report whether these requirements hold, and return ``holds``."""
         assert self.check is not None
         for row in (rows,) if isinstance(rows, str) else rows:
             assert row in self.check.rows, f"{row} is not among the rows of this check"
             self.noted.add(row)
-            self.report.note(row, holds, expected, str(seen), self.check.name)
+            self.report.note(row, holds, expected, str(seen))
         return holds
 
     def note_error(self, answer: ServerMessage, code: str | Sequence[str], *rows: str, about: str) -> bool:
@@ -208,9 +208,15 @@ class Bench:
         code_rows = [CODE_ROWS[name] for name in codes if CODE_ROWS.get(name) in self.check.rows]
         return self.note([*rows, *code_rows], answer.code in codes, f"{' or '.join(codes)} for {about}", answer)
 
-    async def request(self, request: Mapping[str, Any] | bytes, endpoint: Endpoint = "evaluate") -> ServerMessage:
-        """Send a request on the shared connection, and repeat it while the server is busy. Return the last answer."""
+    async def request(self, request: Request, endpoint: Endpoint | None = None) -> ServerMessage:
+        """Send a request on the shared connection, and repeat it while the server is busy. Return the last answer.
+
+        ``endpoint`` is by default the one for the type of the request.
+        """
         connection = await self.connection()
+        if endpoint is None:
+            is_invocation = isinstance(request, Mapping) and request.get("type") == "invoke_request"
+            endpoint = "invoke" if is_invocation else "evaluate"
         for _ in range(_MAX_ATTEMPTS):
             answer = await connection.request(request if isinstance(request, bytes) else encode(request), endpoint)
             delay_ms = answer.payload.get("retry_after_ms")
@@ -219,57 +225,56 @@ class Bench:
             await asyncio.sleep(delay_ms / 1_000)
         return answer
 
-    async def evaluate(self, planned: PlannedIntent, **changes: Any) -> ServerMessage:
-        """Evaluate an intent; ``changes`` replace members of the payload, and the value ``...`` removes one."""
-        return await self.request(message("intent_request", planned.payload(**changes)))
-
-    async def tools(self, planned: PlannedIntent, **changes: Any) -> list[dict[str, Any]]:
-        """Evaluate an intent and return the offered tools. Raises :class:`Untested` for an error."""
-        return (await self.evaluate_successfully(planned, **changes)).tools
-
-    async def nonempty_tools(self, planned: PlannedIntent, **changes: Any) -> list[dict[str, Any]]:
-        """Evaluate an intent and return the offered tools. Raises :class:`Untested` if there are none."""
-        tools = await self.tools(planned, **changes)
-        if not tools:
-            raise Untested("the intent brings no tools")
-        return tools
-
-    async def evaluate_successfully(self, planned: PlannedIntent, **changes: Any) -> ServerMessage:
-        """Evaluate an intent. Raises :class:`Untested` for an error."""
-        answer = await self.evaluate(planned, **changes)
-        if answer.type != "intent_response":
-            raise Untested(f"the intent {planned.label} is answered with {answer.code}")
+    async def expect_error(self, request: Request, code: str | Sequence[str], *rows: str, about: str) -> ServerMessage:
+        """Send a request, record whether the answer is an error as :meth:`note_error` does, and return the answer."""
+        answer = await self.request(request)
+        self.note_error(answer, code, *rows, about=about)
         return answer
 
+    async def evaluate(self, intent: PlannedIntent, /, **changes: Any) -> ServerMessage:
+        """Evaluate an intent; ``changes`` replace members of the payload, and the value ``...`` removes one."""
+        return await self.request(message("intent_request", intent.payload(**changes)))
+
+    async def evaluate_successfully(self, intent: PlannedIntent, /, **changes: Any) -> ServerMessage:
+        """Evaluate an intent as :meth:`evaluate` does. Raises :class:`Untested` for an error."""
+        answer = await self.evaluate(intent, **changes)
+        require(answer.type == "intent_response", f"the intent {intent.label} is answered with {answer.code}")
+        return answer
+
+    async def tools(self, intent: PlannedIntent, /, **changes: Any) -> list[dict[str, Any]]:
+        """Evaluate an intent and return the offered tools. Raises :class:`Untested` for an error."""
+        return (await self.evaluate_successfully(intent, **changes)).tools
+
+    async def nonempty_tools(self, intent: PlannedIntent, /, **changes: Any) -> list[dict[str, Any]]:
+        """Evaluate an intent and return the offered tools. Raises :class:`Untested` if there are none."""
+        return require(await self.tools(intent, **changes), "the intent returns no tools")
+
     async def usable_intent(self) -> PlannedIntent:
-        """Return an intent that the server evaluates without an error, if possible one that brings tools.
+        """Return an intent that the server evaluates without an error, if possible one that returns tools.
 
         The intents are those of the plan, or else of the manifest. Raises :class:`Untested` if there is none.
         """
         if "intent" not in self.cache:
             self.cache["intent"] = await self._find_intent()
-        intent: PlannedIntent | None = self.cache["intent"]
-        if intent is None:
-            raise Untested(f"no intent can be evaluated{'' if self.plan.from_file else ' without a plan'}")
+        reason = "no intent can be evaluated" if self.plan.from_file else "no intent can be evaluated without a plan"
+        intent: PlannedIntent = require(self.cache["intent"], reason)
         return intent
 
     async def _find_intent(self) -> PlannedIntent | None:
         without_tools: PlannedIntent | None = None
-        for planned in self.plan.intents or self._listed_intents():
-            answer = await self.evaluate(planned)
+        for intent in self.plan.intents or self._listed_intents():
+            answer = await self.evaluate(intent)
             if answer.type == "intent_response":
                 if answer.tools:
-                    return planned
-                without_tools = without_tools or planned
+                    return intent
+                without_tools = without_tools or intent
         return without_tools
 
-    def _listed_intents(self) -> list[PlannedIntent]:
-        """Return the intents of the manifest that require no facts."""
-        return [
-            PlannedIntent(label=intent["name"], name=intent["name"], eval_time=format_instant(self.now))
-            for intent in get_objects(self.manifest, "intents")
-            if isinstance(intent.get("name"), str) and not intent.get("required_facts")
-        ]
+    def _listed_intents(self) -> Iterator[PlannedIntent]:
+        """Yield the intents of the manifest that require no facts."""
+        for intent in get_objects(self.manifest, "intents"):
+            if isinstance(name := intent.get("name"), str) and not intent.get("required_facts"):
+                yield PlannedIntent(label=name, name=name, eval_time=format_instant(self.now))
 
     def assertable_predicate(self, condition: Callable[[dict[str, Any]], bool] = lambda _: True) -> dict[str, Any]:
         """Return the first predicate schema of the manifest that clients may assert and that meets the condition."""
@@ -285,24 +290,21 @@ class Bench:
 
     def planned_invocations(self, condition: Callable[[Invocation], bool]) -> list[Invocation]:
         """Return the invocations of the plan that meet the condition. Raises :class:`Untested` if there are none."""
-        invocations = list(filter(condition, self.plan.invocations))
-        if not invocations:
-            raise Untested("the plan names no tool for this check")
-        return invocations
+        return require(list(filter(condition, self.plan.invocations)), "the plan names no tool for this check")
 
     async def offered_tool(self, invocation: Invocation, **changes: Any) -> dict[str, Any]:
         """Evaluate the intent of an invocation and return its tool. Raises :class:`Untested` if it is not offered."""
         for tool in await self.tools(invocation.intent, **changes):
             if tool.get("name") == invocation.tool and isinstance(tool.get("macro_id"), str):
                 return tool
-        raise Untested(f"the intent {invocation.intent.label} brings no tool {invocation.tool}")
+        raise Untested(f"the intent {invocation.intent.label} returns no tool {invocation.tool}")
 
     async def macro_id(self, invocation: Invocation) -> str:
         return str((await self.offered_tool(invocation))["macro_id"])
 
     async def invoke(self, macro_id: str, args: Any, **members: Any) -> ServerMessage:
         """Invoke a tool; ``members`` are added to the payload."""
-        return await self.request(message("invoke_request", {"macro_id": macro_id, "args": args, **members}), "invoke")
+        return await self.request(invocation_message(macro_id, args, **members))
 
     def manifest_limit(self, name: str) -> int:
         """Return a member of ``limits`` in the manifest. Raises :class:`Untested` if it has none."""
