@@ -145,9 +145,9 @@ def test_up_to_a_number(other: Workbench) -> None:
 def test_a_log_that_closes_without_evidence(other: Workbench, bench: Workbench) -> None:
     """The chain is sound, the change is not."""
     bench.add("a")
-    closed = IssueEvent.following(
-        audit(bench.store).head, at="2026-01-31T12:00:00.000Z", actor="kim", issue="a", change=Close(), mutation=None
-    )
+    closed = IssueEvent.after(
+        audit(bench.store).head, at="2026-01-31T12:00:00.000Z", actor="kim", issue="a", change=Close()
+    ).with_authorisation(None)
     with pytest.raises(InvalidLog, match=r"^line 2: issue\.close needs a mutation and has none$"):
         import_log(other.store, [*export_log(bench.store), encode_event(closed) + b"\n"])
 
@@ -155,7 +155,7 @@ def test_a_log_that_closes_without_evidence(other: Workbench, bench: Workbench) 
 @pytest.mark.parametrize("at", ["now", "2026-01-31T12:00:00Z", "2026-02-31T12:00:00.000Z", "2026-01-31T12:00:00.000z"])
 def test_instants(other: Workbench, bench: Workbench, at: str) -> None:
     bench.add("a")
-    event = IssueEvent.following(EMPTY, at=at, actor="kim", issue="a", change=Add(title="x"), mutation=None)
+    event = IssueEvent.after(EMPTY, at=at, actor="kim", issue="a", change=Add(title="x")).with_authorisation(None)
     with pytest.raises(InvalidLog, match="line 1: at: it is not an instant in UTC"):
         import_log(other.store, [encode_event(event) + b"\n"])
 

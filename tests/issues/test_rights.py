@@ -80,11 +80,11 @@ def test_a_right_is_good_for_its_change(memory: IssueMemory, bench: Workbench, a
 def test_nothing_but_a_right_will_do(memory: IssueMemory, bench: Workbench, action: str) -> None:
     class Lookalike:
         def __init__(self, right: MutationReady) -> None:
-            self.intent, self.judgement = right.intent, right.judgement
+            self.judgement = right.judgement
 
     right = ready(action, SUBJECTS[action])
     made = object.__new__(MutationReady)
-    for forged in (made, Lookalike(right), None, "MutationReady", right.intent):
+    for forged in (made, Lookalike(right), None, "MutationReady", right.judgement):
         with pytest.raises(ForgedState):
             CHANGES[action](memory, cast(MutationReady, forged))
     assert unchanged(bench)
@@ -296,7 +296,7 @@ class TestEvidence:
     @pytest.mark.req("HARN-74")
     def test_who_judges_knows_the_policy_in_force(self) -> None:
         document = turn("issue.close", "issue://a")
-        assert replay_turn(document, POLICY).intent["action"] == "issue.close"
+        assert replay_turn(document, POLICY).judgement.mutation_ready
         with pytest.raises(TurnBlocked, match=r"mutation\.policy_digest_mismatch"):
             replay_turn(document, "sha256:" + "0" * 64)
 

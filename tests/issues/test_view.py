@@ -171,7 +171,7 @@ def claimable(tables: IssueTables, now: str) -> list[Issue]:
         return any(end is not None and end.status is not Status.CLOSED for end in ends)
 
     issues = [issue for issue in tables.issues() if is_free(issue) and not is_blocked(issue)]
-    return sorted(issues, key=lambda issue: (issue.priority, issue.born))
+    return sorted(issues, key=lambda issue: (issue.priority, issue.added_by))
 
 
 def compare(where: str, steps: list[tuple[str, Any, Any]]) -> None:

@@ -19,7 +19,7 @@ def turn(action: str, *refs: str, call_id: str | None = None) -> dict[str, Any]:
 
     The first of ``refs`` is what the lookup was consumed as; an agent that saw more has more rows.
     """
-    call_id = f"turn-{next(_numbers)}" if call_id is None else call_id
+    call_id = f"turn-{next(_numbers):06}" if call_id is None else call_id
     result = digest({"found": call_id})
     names = [f"g{number}" for number in range(1, len(refs) + 1)]
     return {

@@ -28,7 +28,7 @@ def test_the_digest_is_that_of_upstream() -> None:
 
 
 def test_a_filter_does_not_renumber() -> None:
-    menu = Menu.of([READ, NOOP, SHELL]).tagged(["tag.file", "tag.shell"])
+    menu = Menu.of([READ, NOOP, SHELL]).with_tags(["tag.file", "tag.shell"])
     assert [one.sid for one in menu.entries] == ["SID0001", "SID0003"]
     assert menu.get("SID0002") is None
 

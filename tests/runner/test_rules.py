@@ -55,7 +55,7 @@ def test_a_program_selects(rules: str, raw: str) -> None:
     ],
 )
 def test_a_program_that_derives_no_selection_is_invalid(rules: str, why: str) -> None:
-    selection = select(rules).within(MENU)
+    selection = select(rules).restricted_to(MENU)
     assert selection.kind is SelectionKind.INVALID
     assert why in selection.why
 

@@ -140,10 +140,10 @@ def test_no_text_takes_long_to_read(piece: str, compatible: bool) -> None:
 
 @pytest.mark.req("IPC-05")
 def test_a_pick_outside_the_menu_is_invalid() -> None:
-    assert parse_selection("<PICK><SID0002><END>").within(MENU).kind is SelectionKind.PICK
-    beyond = parse_selection("<PICK><SID0003><END>").within(MENU)
+    assert parse_selection("<PICK><SID0002><END>").restricted_to(MENU).kind is SelectionKind.PICK
+    beyond = parse_selection("<PICK><SID0003><END>").restricted_to(MENU)
     assert (beyond.kind, beyond.sid, beyond.raw) == (SelectionKind.INVALID, None, "<PICK><SID0003><END>")
-    assert parse_selection("<NOOP><END>").within(Menu.of([])).kind is SelectionKind.NOOP
+    assert parse_selection("<NOOP><END>").restricted_to(Menu.of([])).kind is SelectionKind.NOOP
 
 
 @pytest.mark.req("IPC-05")

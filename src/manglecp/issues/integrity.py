@@ -32,19 +32,19 @@ class AuditResult(NamedTuple):
 def audit(store: StoredIssues, earlier_head: Head | None = None) -> AuditResult:
     """Check the log, the stored state, and that the log has the event of ``earlier_head``, which the caller stored."""
     problems = [f"database: {text}" for text in store.damage()]
-    with store.read_transaction() as tables, scratch_tables() as replayed:
-        problems += replay_log(tables.log_rows(), replayed)
-        problems += _find_differences(tables, replayed)
+    with store.read_transaction() as tables, scratch_tables() as replay_tables:
+        problems += replay_log(tables.log_rows(), replay_tables)
+        problems += _find_differences(tables, replay_tables)
         problems += verify_streams(tables)
         if earlier_head is not None and not any(
             (row.seq, row.row_hash) == earlier_head for row in tables.log_rows(upto=earlier_head.seq)
         ):
             problems.append(f"event {earlier_head.seq}: the log does not contain the expected event")
-        return AuditResult(tables.head(), len(list(replayed.issues())), problems)
+        return AuditResult(tables.head(), len(list(replay_tables.issues())), problems)
 
 
-def replay_log(rows: Iterable[LogRow], replayed: IssueTables) -> Iterator[str]:
-    """Replay the rows into the empty tables ``replayed``, and yield their problems."""
+def replay_log(rows: Iterable[LogRow], replay_tables: IssueTables) -> Iterator[str]:
+    """Replay the rows into the empty tables ``replay_tables``, and yield their problems."""
     for row in rows:
         try:
             event = decode_event(row.event_json)
@@ -54,26 +54,26 @@ def replay_log(rows: Iterable[LogRow], replayed: IssueTables) -> Iterator[str]:
         for column, field in (("seq", "seq"), ("issue_id", "issue"), ("row_hash", "row_hash")):
             if getattr(row, field) != getattr(event, field):  # of LogRow and IssueEvent
                 yield f"event {row.seq}: the column {column} differs from the event"
-        yield from (f"event {row.seq}: {text}" for text in replay(replayed, event))
+        yield from (f"event {row.seq}: {text}" for text in replay(replay_tables, event))
 
 
-def _find_differences(tables: IssueTables, replayed: IssueTables) -> Iterator[str]:
+def _find_differences(tables: IssueTables, replay_tables: IssueTables) -> Iterator[str]:
     try:
-        stored = _rows_by_name(tables)
+        stored_rows = _rows_by_name(tables)
     except StoreError as error:
         yield f"tables: {error}"
         return
-    computed = _rows_by_name(replayed)
-    for key in sorted(stored.keys() | computed.keys()):
-        if key not in computed:
+    computed_rows = _rows_by_name(replay_tables)
+    for key in sorted(stored_rows.keys() | computed_rows.keys()):
+        if key not in computed_rows:
             yield f"{key}: is stored, but does not follow from the events"
-        elif key not in stored:
+        elif key not in stored_rows:
             yield f"{key}: follows from the events, but is not stored"
         else:
-            for field, value in computed[key].items():
-                if stored[key][field] != value:
+            for field, value in computed_rows[key].items():
+                if stored_rows[key][field] != value:
                     yield (
-                        f"{key}: {field} is stored as {quote(str(stored[key][field]))}"
+                        f"{key}: {field} is stored as {quote(str(stored_rows[key][field]))}"
                         f" and is {quote(str(value))} by the events"
                     )
 
@@ -82,7 +82,7 @@ def _rows_by_name(tables: IssueTables) -> Mapping[str, Mapping[str, Any]]:
     """Return the columns of each row of the state, by a name for messages."""
     rows: dict[str, Mapping[str, Any]] = {}
     for issue in tables.issues():
-        rows[f"issue {issue.id}"] = msgspec.structs.asdict(issue)
+        rows[f"issue {issue.id}"] = msgspec.to_builtins(issue)
         if (lease := tables.lease(issue.id)) is not None:
             rows[f"lease on {issue.id}"] = msgspec.structs.asdict(lease)
         for edge in tables.edges_from(issue.id):
@@ -116,19 +116,19 @@ def import_log(store: StoredIssues, lines: Iterable[bytes]) -> Head:
 
     Raises :class:`InvalidLog`, and :class:`ChangeRefused` if the memory is not empty; then nothing is written.
     """
-    with scratch_tables() as checked:
-        _replay_lines(lines, checked)  # the whole file, before the first write
+    with scratch_tables() as checked_tables:
+        _replay_lines(lines, checked_tables)  # the whole file, before the first write
         with store.write_transaction() as tables:
             if tables.head().seq:
                 raise ChangeRefused("memory_not_empty", "this memory has events; import a log into an empty memory")
-            for row in checked.log_rows():
+            for row in checked_tables.log_rows():
                 problems = replay(tables, decode_event(row.event_json))
                 assert not problems, problems  # _replay_lines() found none
             return tables.head()
 
 
-def _replay_lines(lines: Iterable[bytes], replayed: IssueTables) -> None:
-    """Replay the lines of an export into the empty tables ``replayed``. Raises :class:`InvalidLog`."""
+def _replay_lines(lines: Iterable[bytes], replay_tables: IssueTables) -> None:
+    """Replay the lines of an export into the empty tables ``replay_tables``. Raises :class:`InvalidLog`."""
     problems: list[tuple[int, str]] = []
     for number, line in enumerate(lines, 1):
         try:
@@ -140,7 +140,7 @@ def _replay_lines(lines: Iterable[bytes], replayed: IssueTables) -> None:
         except ValueError as error:
             problems.append((number, str(error)))
         else:
-            problems += [(number, text) for text in replay(replayed, event)]
+            problems += [(number, text) for text in replay(replay_tables, event)]
         if len(problems) >= MAX_PROBLEMS:
             break
     if problems:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, get_args
 
+from msgspec.structs import replace
+
 from manglecp.base.hash_chain import Head
 from manglecp.issues import model, transitions
 from manglecp.issues.tables import IssueTables, StoredIssues, scratch_tables
@@ -34,13 +36,9 @@ def events(tables: IssueTables, *, issue_id: str | None = None, upto: int | None
 def replay(tables: IssueTables, event: model.IssueEvent) -> list[str]:
     """Apply the change of an event of a log, append the event as it is, and return its problems."""
     problems: list[str] = []
-    evidence = None
-    if event.mutation is not None:
-        evidence = transitions.MutationEvidence(
-            *(getattr(event.mutation, name) for name in transitions.MutationEvidence._fields)
-        )
+    record = None if event.mutation is None else replace(event.mutation, before=None, after="")
     try:
-        expected = _apply_change(tables, event.at, event.actor, event.issue, event.change, evidence)
+        expected = _apply_change(tables, event.at, event.actor, event.issue, event.change, record)
     except (StoreError, sqlite3.IntegrityError) as error:
         problems.append(str(error))
     else:
@@ -53,7 +51,7 @@ def replay(tables: IssueTables, event: model.IssueEvent) -> list[str]:
         problems.append("row_hash is not the hash of the row")
     # The database refuses a repeated number, hash or evidence, and a number out of range; ``problems`` has these, too.
     with suppress(sqlite3.IntegrityError, OverflowError):
-        _append_event(tables, event)
+        tables.append(event)
     return problems
 
 
@@ -63,31 +61,24 @@ def _apply_change(
     actor: str,
     issue: str,
     change: model.Change,
-    evidence: transitions.MutationEvidence | None,
+    record: model.MutationRecord | None,
 ) -> model.IssueEvent:
     """Change the state and return the event for the log. Raises :class:`ChangeRefused` or :class:`.Invalid`."""
     # Checked at run time, because changes of an imported log pass no type checker.
     if isinstance(change, get_args(model.GatedChange)):
-        if evidence is None:
+        if record is None:
             raise ChangeRefused("mutation_missing", f"{model.action_of(change)} needs a mutation and has none")
-        transitions.check_intent(tables, evidence, issue, change)
-    elif evidence is not None:
+        transitions.check_mutation(tables, record, issue, change)
+    elif record is not None:
         raise ChangeRefused("mutation_other", f"{model.action_of(change)} needs no mutation and has one")
-    head = tables.head()
-    before = None if evidence is None else transitions.snapshot_digest(tables, issue)
-    transitions.apply_event(tables, transitions.ProposedEvent(head.seq + 1, at, actor, issue, change))
-    mutation = None
-    if evidence is not None:
+    event = model.IssueEvent.after(tables.head(), at=at, actor=actor, issue=issue, change=change)
+    before = None if record is None else transitions.snapshot_digest(tables, issue)
+    transitions.apply_event(tables, event)
+    if record is not None:
         after = transitions.snapshot_digest(tables, issue)
         assert after is not None  # no change deletes an issue
-        mutation = model.MutationRecord(**evidence._asdict(), before=before, after=after)
-    return model.IssueEvent.following(head, at=at, actor=actor, issue=issue, change=change, mutation=mutation)
-
-
-def _append_event(tables: IssueTables, event: model.IssueEvent) -> None:
-    tables.append(event)
-    if event.mutation is not None:
-        tables.put_mutation(event.seq, event.issue, event.mutation)
+        record = replace(record, before=before, after=after)
+    return event.with_authorisation(record)
 
 
 class BlockedIssue(NamedTuple):
@@ -107,7 +98,7 @@ class IssueDetail(NamedTuple):
     dependents: list[model.Edge]  # edges from other issues to this one
     blockers: list[tuple[model.Edge, model.Issue]]
     snapshot: str
-    """Digest of the issue and its edges; an intent may require it with the input ``issue://ID@SNAPSHOT``."""
+    """Digest of the issue and its edges; a mutation may require it with the input ``issue://ID@SNAPSHOT``."""
 
 
 class IssueView:
@@ -126,14 +117,12 @@ class IssueView:
 
     def blocked(self) -> list[BlockedIssue]:
         """Return the issues that have open blockers or the status ``blocked``, and are not closed."""
-        return [
-            BlockedIssue(issue, blockers)
-            for issue in self._tables.issues()
-            if issue.status is not model.Status.CLOSED
-            and (
-                (blockers := transitions.open_blockers(self._tables, issue.id)) or issue.status is model.Status.BLOCKED
-            )
-        ]
+        blocked_issues = []
+        for issue in self._tables.issues():
+            blockers = transitions.open_blockers(self._tables, issue.id)
+            if issue.status is model.Status.BLOCKED or (blockers and issue.status is not model.Status.CLOSED):
+                blocked_issues.append(BlockedIssue(issue, blockers))
+        return blocked_issues
 
     def list(
         self, status: model.Status | None = None, label: str | None = None, assignee: str | None = None
@@ -147,11 +136,11 @@ class IssueView:
 
     def show(self, issue: str) -> IssueDetail:
         """Return an issue with its lease, edges and blockers. Raises :class:`.ChangeRefused` if it does not exist."""
-        stored = transitions.get_issue(self._tables, issue)
+        stored_issue = transitions.get_issue(self._tables, issue)
         digest = transitions.snapshot_digest(self._tables, issue)
         assert digest is not None  # the issue exists
         return IssueDetail(
-            stored,
+            stored_issue,
             self._tables.lease(issue),
             self._tables.edges_from(issue),
             self._tables.edges_to(issue),
@@ -174,7 +163,7 @@ _MAX_ID_ATTEMPTS: Final = 8
 class IssueMemory:
     """The operations on issue memory. All raise :class:`.ChangeRefused` or :class:`.Invalid` and then change nothing.
 
-    ``actor`` is the worker that makes the change, ``issue`` an id, ``ttl`` in seconds, ``fence`` a fencing token.
+    ``actor`` is the name under which a change is made, ``issue`` an id, ``fence`` a fencing token, ``ttl`` in seconds.
     """
 
     def __init__(self, store: StoredIssues, *, clock: model.Clock, new_id: NewId) -> None:
@@ -212,7 +201,7 @@ class IssueMemory:
     def mutate(self, ready: MutationReady, actor: str, issue: str | None, change: model.GatedChange) -> model.Issue:
         """Change an issue and spend the authorisation ``ready``. Only for :class:`.Discover`, ``issue`` may be None."""
         with self._store.write_transaction() as tables:
-            event = self._record(tables, actor, issue, change, transitions.read_evidence(ready))
+            event = self._record(tables, actor, issue, change, transitions.read_authorisation(ready))
             # Spent after all checks, so that a refused change does not spend it, and before the commit, so that the
             # second of two threads with the same authorisation fails here and is rolled back. If the commit fails, this
             # process cannot use ``ready`` again, but its evidence can be judged again.
@@ -226,17 +215,17 @@ class IssueMemory:
             with self._store.read_transaction() as tables:
                 yield IssueView(tables, self._now())
             return
-        with scratch_tables() as past:
+        with scratch_tables() as past_tables:
             now = ""  # set below, because there is at least one event
             with self._store.read_transaction() as tables:
-                last = tables.head().seq
-                if not 1 <= as_of <= last:
-                    raise ChangeRefused("event_unknown", f"event {as_of} does not exist; the last is {last}")
+                last_number = tables.head().seq
+                if not 1 <= as_of <= last_number:
+                    raise ChangeRefused("event_unknown", f"event {as_of} does not exist; the last is {last_number}")
                 for event in events(tables, upto=as_of):
-                    if problems := replay(past, event):
+                    if problems := replay(past_tables, event):
                         raise StoreError(f"event {event.seq} cannot be replayed: {problems[0]}")
                     now = event.at
-            yield IssueView(past, now)
+            yield IssueView(past_tables, now)
 
     def _record(
         self,
@@ -244,11 +233,11 @@ class IssueMemory:
         actor: str,
         issue: str | None,
         change: model.Change,
-        evidence: transitions.MutationEvidence | None = None,
+        record: model.MutationRecord | None = None,
     ) -> model.IssueEvent:
         issue = self._unused_id(tables) if issue is None else issue
-        event = _apply_change(tables, self._now(), actor, issue, change, evidence)
-        _append_event(tables, event)
+        event = _apply_change(tables, self._now(), actor, issue, change, record)
+        tables.append(event)
         return event
 
     def _record_lease(self, actor: str, issue: str, change: model.Claim | model.Renew) -> model.Lease:

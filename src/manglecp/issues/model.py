@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import Final, Literal, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from manglecp.base.hash_chain import Head, row_hash as hash_row
 from manglecp.base.json import canonical
@@ -45,14 +46,6 @@ def check_id(text: str, field: str = "id") -> None:
         raise Invalid(field, "an id is 1 to 64 letters, digits and . _ -; the first is a letter or a digit")
 
 
-def check_title(text: str) -> None:
-    if not text.strip():
-        raise Invalid("title", "it is empty")
-    if len(text) > MAX_TITLE_LENGTH:
-        raise Invalid("title", f"it has {len(text):,} characters, and {MAX_TITLE_LENGTH} are allowed")
-    _check_line(text, "title")
-
-
 def check_text(text: str, field: str) -> None:
     if len(text) > MAX_TEXT_LENGTH:
         raise Invalid(field, f"it has {len(text):,} characters, and {MAX_TEXT_LENGTH:,} are allowed")
@@ -60,10 +53,15 @@ def check_text(text: str, field: str) -> None:
         raise Invalid(field, "it has control characters other than line feeds and tabs")
 
 
-def check_name(text: str, field: str) -> None:
-    if not text.strip() or len(text) > MAX_NAME_LENGTH:
-        raise Invalid(field, f"a name has 1 to {MAX_NAME_LENGTH} characters")
-    _check_line(text, field)
+def check_line(text: str, field: str, max_length: int = MAX_NAME_LENGTH) -> None:
+    """Check a name or a title."""
+    if not text.strip():
+        raise Invalid(field, "it is empty")
+    if len(text) > max_length:
+        raise Invalid(field, f"it has {len(text):,} characters, and {max_length} are allowed")
+    # Other characters change how a terminal displays the text.
+    if any(unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") for character in set(text)):
+        raise Invalid(field, "it has line breaks, control characters or invisible ones")
 
 
 def check_labels(labels: Sequence[str]) -> None:
@@ -75,20 +73,9 @@ def check_labels(labels: Sequence[str]) -> None:
         raise Invalid("labels", "they are not sorted, or one is present twice")
 
 
-def check_priority(priority: int) -> None:
-    if not 0 <= priority <= LOWEST_PRIORITY:
-        raise Invalid("priority", f"it is a number from 0, the most urgent, to {LOWEST_PRIORITY}")
-
-
 def check_ttl(seconds: int) -> None:
     if not MIN_TTL <= seconds <= MAX_TTL:
         raise Invalid("ttl", f"a lease lasts from {MIN_TTL} to {MAX_TTL:,} seconds")
-
-
-def _check_line(text: str, field: str) -> None:
-    """Raise :class:`Invalid` for characters that change how a terminal displays the text."""
-    if any(unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") for character in set(text)):
-        raise Invalid(field, "it has line breaks, control characters or invisible ones")
 
 
 class Status(StrEnum):
@@ -122,8 +109,8 @@ class Issue(msgspec.Struct, frozen=True, kw_only=True):
     created_at: Instant
     updated_at: Instant
     closed_at: Instant | None = None
-    born: int
-    """The number (``seq``) of the event that added it; among issues of one priority the smallest is claimed first."""
+    added_by: int = msgspec.field(name="born")
+    """The number of the event that added it; among issues of one priority the smallest is claimed first."""
     fence: int = 0
     """How often the issue was claimed, which is also the fencing token of the last claim."""
 
@@ -141,7 +128,7 @@ class Edge(msgspec.Struct, frozen=True, order=True):
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
-    """The exclusive right of the worker ``owner`` to an issue, until it expires."""
+    """The exclusive right of the actor ``owner`` to an issue, until it expires."""
 
     issue: str
     owner: str
@@ -170,16 +157,14 @@ class MutationRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     session_refs: tuple[str, ...]
     """These and ``trajectory_refs`` refer to the full record of the turn."""
     trajectory_refs: tuple[str, ...]
-    before: str | None
+    before: str | None = None
     """The snapshot digest of the issue before the change; None for a new issue."""
-    after: str
+    after: str = ""  # not known before the change
 
 
 Instant: TypeAlias = str  # ``2026-01-31T12:00:00.000Z``
 
 Clock: TypeAlias = Callable[[], datetime]  # returns the current time, with a time zone
-
-_INSTANT: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z")
 
 
 def system_clock() -> datetime:
@@ -197,13 +182,10 @@ def add_seconds(instant: Instant, seconds: int) -> Instant:
 
 
 def is_instant(text: str) -> bool:
-    if _INSTANT.fullmatch(text) is None:
-        return False
     try:
-        datetime.fromisoformat(text)
+        return format_instant(datetime.fromisoformat(text)) == text
     except ValueError:  # such as the 31st of February
         return False
-    return True
 
 
 SCHEMA: Final = "manglecp.issue_event.v1"
@@ -319,21 +301,17 @@ class IssueEvent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     row_hash: str
 
     @staticmethod
-    def following(
-        head: Head, *, at: Instant, actor: str, issue: str, change: Change, mutation: MutationRecord | None
-    ) -> IssueEvent:
-        """Return the next row after ``head``, with its number and hashes."""
-        event = IssueEvent(
-            seq=head.seq + 1,
-            at=at,
-            actor=actor,
-            issue=issue,
-            change=change,
-            mutation=mutation,
-            prev_hash=head.row_hash,
-            row_hash="",
+    def after(head: Head, *, at: Instant, actor: str, issue: str, change: Change) -> IssueEvent:
+        """Return the next row after ``head``, still without authorisation and hash."""
+        seq, prev_hash = head.seq + 1, head.row_hash
+        return IssueEvent(
+            seq=seq, at=at, actor=actor, issue=issue, change=change, mutation=None, prev_hash=prev_hash, row_hash=""
         )
-        return msgspec.structs.replace(event, row_hash=event.compute_hash())
+
+    def with_authorisation(self, mutation: MutationRecord | None) -> IssueEvent:
+        """Return the row with its authorisation and hash."""
+        event = replace(self, mutation=mutation)
+        return replace(event, row_hash=event.compute_hash())
 
     @property
     def action(self) -> str:

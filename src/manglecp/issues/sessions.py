@@ -1,4 +1,4 @@
-"""Sessions: the work on an issue as a hash chain of events, with the turns that the gate judged.
+"""Work sessions: the work on an issue as a hash chain of events, with the turns that the gate judged.
 
 An issue has one stream of events in the database of its memory. A session is active from a start, which takes the lease
 of the issue, to a stop, which releases it and leaves a handoff; the next start resumes it. A turn is judged under the
@@ -29,7 +29,7 @@ from manglecp.store import ChangeRefused, Invalid, Unusable
 JsonObject = dict[str, Any]
 
 FEATURE_STATUSES: Final = ("pending", "in_progress", "blocked", "completed")
-_ESCALATION: Final = ("escalation",)  # the labels of an issue that an escalation adds
+_ESCALATION_LABELS: Final = ("escalation",)  # the labels of an issue that an escalation adds
 _BASE_CLAIM: Final = "capabilities.change_morphisms"
 _CHOSEN_FIELDS: Final = ("actionMode", "executionPattern", "toolChoice")  # fields of a package that a turn overrides
 
@@ -83,7 +83,7 @@ class Session:
                 self.started_at = self.started_at or event["at"]
             case "stop":
                 self.active, self.handoff = False, body
-            case _ if body["fence"] == self.fence:  # a step; not that of a worker that had lost its lease
+            case _ if body["fence"] == self.fence:  # a step; not that of an actor that had lost the lease
                 self.turns += "witness" in body and not body["witness"]["failureClasses"]
                 self.retry = body.get("retry")
                 self.failures = self.failures + 1 if self.retry else 0
@@ -120,12 +120,12 @@ class Session:
         evidence, documents = _member(document, "evidence"), _member(document, "policyDocuments")
         spec, state = _member(evidence, "callSpec"), _member(evidence, "protocolState")
         number, package = self.turns + 1, self.package
-        chosen = {name: spec[name] for name in _CHOSEN_FIELDS if spec.get(name) is not None}
+        overrides = {name: spec[name] for name in _CHOSEN_FIELDS if spec.get(name) is not None}
         model_ref, prompt = str(spec.get("modelRef") or ""), str(spec.get("promptDigest") or "")
         fields = package.call_spec(session_id=self.id, turn_index=number, model_ref=model_ref, prompt_digest=prompt)
         terms = package.terms(pinned=self.policy["pinned"])
         bound = {
-            "callSpec": spec | fields | chosen,
+            "callSpec": spec | fields | overrides,
             "protocolState": state | {"turnIndex": number},
             "sessionRefs": [f"session://{self.id}"],
             "trajectoryRefs": [f"trajectory://{self.id}/{number}"],
@@ -137,7 +137,7 @@ class Session:
         evidence: JsonObject = {"callSpec": {"modelRef": "manglecp.harness.work"}}
         evidence["protocolState"] = {"stopReason": "end_turn", "continuationAllowed": False}
         if change is not None:
-            (kind, action), subject = transitions.required_intent(change), transitions.subject_ref(self.issue, change)
+            (kind, action), subject = transitions.required_mutation(change), transitions.subject_ref(self.issue, change)
             calls = [*calls[:-1], calls[-1]._replace(ref=subject)]
             claims = [_BASE_CLAIM, f"{_BASE_CLAIM}.{action.replace('.', '_')}"]
             names = {"kind": kind, "action": action, "instructionRef": f"issue://{self.issue}"}
@@ -182,13 +182,13 @@ class SessionMemory(IssueMemory):
 
     def stop(self, actor: str, issue: str, fence: int, handoff: JsonObject) -> Session:
         """Record the handoff, stop the session and release the lease, also an expired one."""
-        with self._open(actor, issue, fence, live=False) as stream:
+        with self._open_stream(actor, issue, fence, needs_live_lease=False) as stream:
             stream.stop(handoff)
         return stream.session
 
     def turn(self, actor: str, issue: str, fence: int, document: JsonObject, change: GatedChange | None) -> JsonObject:
         """Judge a turn, record it, and make ``change`` if the turn is accepted. Raises :class:`.InvalidEvidence`."""
-        with self._open(actor, issue, fence) as stream:
+        with self._open_stream(actor, issue, fence) as stream:
             step = stream.turn("turn", document, change)
             if stream.escalate() or step["changed"]:
                 stream.stop({"summary": step["resultClass"]})
@@ -197,17 +197,17 @@ class SessionMemory(IssueMemory):
     def finish_work(
         self, actor: str, issue: str, fence: int, calls: Sequence[HarnessCall], feature: str | None
     ) -> JsonObject:
-        """Record the calls of a worker as a turn, and close the issue, leave it for a retry, or escalate.
+        """Record calls of the harness as a turn, and close the issue, leave it for a retry, or escalate.
 
         The issue is closed if no call has an error and no other feature is left. All in one transaction with a check
-        of the lease: if another worker has it, only the loss is recorded, and :class:`.ChangeRefused` raised.
+        of the lease: if another actor has it, only the loss is recorded, and :class:`.ChangeRefused` raised.
         """
         failure = next((call.error for call in calls if call.error is not None), None)
         try:
-            with self._open(actor, issue, fence) as stream:
-                rest = [row for name, row in stream.session.features.items() if name != feature]
-                done = failure is None and all(row["status"] == "completed" for row in rest)
-                change = model.Close(fence=fence) if done else None
+            with self._open_stream(actor, issue, fence) as stream:
+                other_features = [row for name, row in stream.session.features.items() if name != feature]
+                is_done = failure is None and all(row["status"] == "completed" for row in other_features)
+                change = model.Close(fence=fence) if is_done else None
                 step = stream.turn("work", stream.session.turn_of_calls(calls, change), change, failure)
                 stream.escalate()
                 if feature is not None and not step["failureClasses"]:
@@ -240,21 +240,21 @@ class SessionMemory(IssueMemory):
         with self._store.read_transaction() as tables:
             bodies = [_decode(row)["body"] for row in tables.stream_rows(kind="step")]
         bodies.sort(key=lambda body: str(body["step"]["finishedAt"]), reverse=True)  # ties by issue and number
-        failed = [body for body in bodies if body["failureClasses"]]
-        retryable = [body for body in failed if body.get("retry", {}).get("escalation", "none") is None]
-        chosen = {"latest": bodies, "failed": failed, "retry-needed": retryable}[mode]
-        return [body["step"] for body in chosen[:limit]]
+        failed_bodies = [body for body in bodies if body["failureClasses"]]
+        retryable_bodies = [body for body in failed_bodies if body.get("retry", {}).get("escalation", "none") is None]
+        bodies_by_mode = {"latest": bodies, "failed": failed_bodies, "retry-needed": retryable_bodies}
+        return [body["step"] for body in bodies_by_mode[mode][:limit]]
 
     @contextmanager
-    def _open(self, actor: str, issue: str, fence: int, *, live: bool = True) -> Iterator[_Stream]:
-        """Yield the stream of an active session. Raises :class:`.ChangeRefused`, also if the lease is not ``live``."""
+    def _open_stream(self, actor: str, issue: str, fence: int, *, needs_live_lease: bool = True) -> Iterator[_Stream]:
+        """Yield the stream of an active session. Raises :class:`.ChangeRefused`, also without a right lease."""
         with self._store.write_transaction() as tables:
             session, lease = _read(tables, issue), tables.lease(issue)
             if not session.active:
                 raise ChangeRefused("session_stopped", f"no session of {issue} is active; start one")
             if session.fence != fence or (lease is not None and (lease.fence, lease.owner) != (fence, actor)):
                 raise ChangeRefused("lease_id_mismatch", f"{actor} has no lease on {issue} with the fence {fence}")
-            if live and (lease is None or not lease.is_live(self._now())):
+            if needs_live_lease and (lease is None or not lease.is_live(self._now())):
                 raise ChangeRefused("lease_stale", f"the lease on {issue} has expired; start again")
             yield _Stream(self, tables, actor, session)
 
@@ -276,7 +276,7 @@ class _Stream(NamedTuple):
         self.tables.append_to_stream(self.session.issue, head.seq + 1, kind, str(event["row_hash"]), row)
         self.session.apply(_decode(row))
 
-    def append_step(self, action: str, fence: int, classes: Sequence[str], more: JsonObject) -> JsonObject:
+    def append_step(self, action: str, fence: int, classes: Sequence[str], more_members: JsonObject) -> JsonObject:
         """Append a step with upstream's shape of it, and return that."""
         session = self.session
         step = {
@@ -285,11 +285,11 @@ class _Stream(NamedTuple):
             "stepId": f"{session.id}/{session.head.seq + 1}",
             "issueId": session.issue,
             "action": action,
-            "resultClass": more.get("retry", {}).get("decided_by", classes[0]) if classes else "accepted",
-            "witnessRefs": [more["witness"]["id"]] if more else [],
+            "resultClass": more_members.get("retry", {}).get("decided_by", classes[0]) if classes else "accepted",
+            "witnessRefs": [more_members["witness"]["id"]] if more_members else [],
             "finishedAt": self.memory._now(),
         }
-        self.append("step", {"step": step, "fence": fence, "failureClasses": list(classes), **more})
+        self.append("step", {"step": step, "fence": fence, "failureClasses": list(classes), **more_members})
         return step
 
     def turn(
@@ -299,23 +299,23 @@ class _Stream(NamedTuple):
         package, bound = self.session.package, self.session.bind(document)
         judgement = judge(bound)
         classes = judgement.failure_classes or ((failure,) if failure else ())
-        more: JsonObject = {"witness": witness_of(judgement)}
-        changed = None
+        more_members: JsonObject = {"witness": dict(witness_of(judgement))}
+        changed_issue = None
         if classes:
             decision = asdict(package.retry.decide(classes, self.session.failures + 1))
-            more["retry"] = {name: getattr(value, "value", value) for name, value in decision.items()}
+            more_members["retry"] = {name: getattr(value, "value", value) for name, value in decision.items()}
         elif change is not None:
             if not judgement.mutation_ready:
                 raise ChangeRefused("mutation_missing", "the turn has no mutation")
             ready = replay_turn(bound, package.digests["mutation"])
             issue = None if isinstance(change, model.Discover) else self.session.issue
-            event = self.memory._record(self.tables, self.actor, issue, change, transitions.read_evidence(ready))
-            changed = event.issue
+            event = self.memory._record(self.tables, self.actor, issue, change, transitions.read_authorisation(ready))
+            changed_issue = event.issue
             transitions.spend_authorisation(ready, change)
         findings = [finding.as_json() for finding in judgement.findings]
         verdict = {"result": judgement.result, "failureClasses": list(classes), "findings": findings}
-        step = self.append_step(action, self.session.fence, classes, more)
-        return step | verdict | {"retry": self.session.retry, "changed": changed}
+        step = self.append_step(action, self.session.fence, classes, more_members)
+        return step | verdict | {"retry": self.session.retry, "changed": changed_issue}
 
     def escalate(self) -> bool:
         """Execute the escalation that the last step decided; return whether there is one."""
@@ -323,20 +323,23 @@ class _Stream(NamedTuple):
         if decision is None or decision["escalation"] is None:
             return False
         issue, escalation = transitions.get_issue(self.tables, session.issue), decision["escalation"]
-        if escalation == "issue_discover" and _ESCALATION[0] in issue.labels:
+        if escalation == "issue_discover" and _ESCALATION_LABELS[0] in issue.labels:
             escalation = "mark_blocked"  # otherwise work that never succeeds would add issues without end
         call = HarnessCall("harness.escalate", escalation, input=decision)
 
-        def make(change: GatedChange) -> Any:
+        def make_change(change: GatedChange) -> Any:
+            """Make a change by a turn of its own; return the id of the changed issue, None if it is refused."""
             return self.turn(escalation, session.turn_of_calls([call], change), change)["changed"]
 
         if escalation == "mark_blocked":
-            make(model.Update(status="blocked", note=f"blocked: {decision['decided_by']}", fence=session.fence))
+            make_change(model.Update(status="blocked", note=f"blocked: {decision['decided_by']}", fence=session.fence))
         elif escalation == "issue_discover":
             title = f"{decision['decided_by']}: {issue.title}"[: model.MAX_TITLE_LENGTH]
-            child = make(model.Discover(parent=issue.id, title=title, priority=issue.priority, labels=_ESCALATION))
-            if child is not None:  # the issue waits for it; otherwise a worker would claim the issue again at once
-                make(model.AddDependency(edge="waits-for", depends_on=child, fence=session.fence))
+            child = make_change(
+                model.Discover(parent=issue.id, title=title, priority=issue.priority, labels=_ESCALATION_LABELS)
+            )
+            if child is not None:  # the issue waits for it; otherwise the issue would be claimed again at once
+                make_change(model.AddDependency(edge="waits-for", depends_on=child, fence=session.fence))
         return True
 
     def stop(self, handoff: JsonObject) -> None:
@@ -349,9 +352,9 @@ class _Stream(NamedTuple):
     def set_feature(self, name: str, **changes: Any) -> None:
         model.check_id(name, "feature")
         features, issue = self.session.features, self.session.issue
-        given = {key: value for key, value in changes.items() if value not in (None, ())}
-        start = {"featureId": name, "status": "pending", "issueId": issue}
-        row = start | features.get(name, {}) | given | {"updatedAt": self.memory._now()}
+        changed_members = {key: value for key, value in changes.items() if value not in (None, ())}
+        new_feature = {"featureId": name, "status": "pending", "issueId": issue}
+        row = new_feature | features.get(name, {}) | changed_members | {"updatedAt": self.memory._now()}
         row["verificationRefs"] = _clean_refs(row.get("verificationRefs", ()))
         if row["status"] == "completed" and not row["verificationRefs"]:
             raise Invalid("feature", "a completed feature needs a verification reference")

@@ -7,7 +7,7 @@ which change is admissible, and needs rows by key only; queries over many rows a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -41,11 +41,6 @@ def _upsert(table: str, columns: Sequence[str]) -> str:
         f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({placeholders})"
         f" ON CONFLICT ({columns[0]}) DO UPDATE SET {assignments}"
     )
-
-
-def _where_clause(conditions: Iterable[str]) -> str:
-    joined = " AND ".join(conditions)
-    return f" WHERE {joined}" if joined else ""
 
 
 ISSUES: Final = SchemaPart(
@@ -131,13 +126,14 @@ SESSIONS: Final = SchemaPart(
     ),
 )
 
-_ISSUE_COLUMNS: Final = model.Issue.__struct_fields__
+_ISSUE_COLUMNS: Final = model.Issue.__struct_encode_fields__
 _LEASE_FIELDS: Final = model.Lease.__struct_fields__
 _LEASE_COLUMNS: Final = ("issue_id", *_LEASE_FIELDS[1:])  # the first field is ``issue``
 _MUTATION_COLUMNS: Final = model.MutationRecord.__struct_fields__
 _MUTATION_JSON_COLUMNS: Final = ("intent", "session_refs", "trajectory_refs")
 _SELECT_SPENT: Final = "SELECT 1 FROM mutation WHERE witness_id = ? OR call_id = ? LIMIT 1"
 _SELECT_ISSUE: Final = f"SELECT {', '.join(_ISSUE_COLUMNS)} FROM issue"
+_SELECT_EDGE: Final = "SELECT issue_id, type, depends_on FROM dependency"
 _PUT_ISSUE: Final = _upsert("issue", _ISSUE_COLUMNS)
 _PUT_LEASE: Final = _upsert("lease", _LEASE_COLUMNS)
 _SELECT_FRONTIER: Final = f"""
@@ -210,7 +206,7 @@ class IssueTables:
         return None if row is None else _issue_from_row(row)
 
     def put_issue(self, issue: model.Issue) -> None:
-        values = {**msgspec.structs.asdict(issue), "labels": _json(issue.labels), "status": issue.status.value}
+        values = {**msgspec.to_builtins(issue), "labels": _json(issue.labels)}
         self._execute(_PUT_ISSUE, [values[name] for name in _ISSUE_COLUMNS])
 
     def lease(self, issue_id: str) -> model.Lease | None:
@@ -218,40 +214,27 @@ class IssueTables:
         return None if row is None else model.Lease(**dict(zip(_LEASE_FIELDS, row, strict=True)))
 
     def put_lease(self, lease: model.Lease) -> None:
-        self._execute(_PUT_LEASE, [getattr(lease, name) for name in _LEASE_FIELDS])
+        self._execute(_PUT_LEASE, msgspec.structs.astuple(lease))
 
     def drop_lease(self, issue_id: str) -> None:
         self._execute("DELETE FROM lease WHERE issue_id = ?", (issue_id,))
 
     def edges_from(self, issue_id: str) -> list[model.Edge]:
-        rows = self._execute("SELECT issue_id, type, depends_on FROM dependency WHERE issue_id = ?", (issue_id,))
-        return sorted(model.Edge(*row) for row in rows)
+        return sorted(model.Edge(*row) for row in self._execute(f"{_SELECT_EDGE} WHERE issue_id = ?", (issue_id,)))
 
     def edges_to(self, issue_id: str) -> list[model.Edge]:
-        rows = self._execute("SELECT issue_id, type, depends_on FROM dependency WHERE depends_on = ?", (issue_id,))
-        return sorted(model.Edge(*row) for row in rows)
+        return sorted(model.Edge(*row) for row in self._execute(f"{_SELECT_EDGE} WHERE depends_on = ?", (issue_id,)))
 
     def put_edge(self, edge: model.Edge) -> None:
-        self._execute("INSERT INTO dependency VALUES (?, ?, ?)", (edge.issue, edge.type, edge.depends_on))
+        self._execute("INSERT INTO dependency VALUES (?, ?, ?)", msgspec.structs.astuple(edge))
 
     def drop_edge(self, edge: model.Edge) -> None:
-        self._execute(
-            "DELETE FROM dependency WHERE issue_id = ? AND type = ? AND depends_on = ?",
-            (edge.issue, edge.type, edge.depends_on),
-        )
+        conditions = "issue_id = ? AND type = ? AND depends_on = ?"
+        self._execute(f"DELETE FROM dependency WHERE {conditions}", msgspec.structs.astuple(edge))
 
     def is_spent(self, witness_id: str, call_id: str) -> bool:
         """Return whether an event was authorised by this witness, or by another witness of the same turn."""
         return self._execute(_SELECT_SPENT, (witness_id, call_id)).fetchone() is not None
-
-    def put_mutation(self, seq: int, issue_id: str, mutation: model.MutationRecord) -> None:
-        columns = ", ".join(_MUTATION_COLUMNS)
-        values = {name: getattr(mutation, name) for name in _MUTATION_COLUMNS}
-        values |= {name: _json(values[name]) for name in _MUTATION_JSON_COLUMNS}
-        self._execute(
-            f"INSERT INTO mutation (seq, issue_id, {columns}) VALUES (?, ?{', ?' * len(values)})",
-            (seq, issue_id, *values.values()),
-        )
 
     def mutations(self) -> Iterator[tuple[int, str, model.MutationRecord]]:
         """Yield event number, issue id and mutation. Raises :class:`.Unusable` for a damaged row."""
@@ -274,22 +257,23 @@ class IssueTables:
             "INSERT INTO issue_event VALUES (?, ?, ?, ?)",
             (event.seq, event.issue, event.row_hash, model.encode_event(event).decode()),
         )
+        if event.mutation is not None:
+            values = msgspec.structs.asdict(event.mutation)
+            values |= {name: _json(values[name]) for name in _MUTATION_JSON_COLUMNS}
+            self._execute(
+                f"INSERT INTO mutation (seq, issue_id, {', '.join(values)}) VALUES (?, ?{', ?' * len(values)})",
+                (event.seq, event.issue, *values.values()),
+            )
 
     def log_rows(self, *, issue_id: str | None = None, upto: int | None = None) -> Iterator[LogRow]:
         """Return the rows of the log in their order: of all issues or of one, and up to the event number ``upto``."""
         filters = {"issue_id = ?": issue_id, "seq <= ?": upto}
-        filters = {condition: value for condition, value in filters.items() if value is not None}
-        rows = self._execute(
-            f"SELECT seq, issue_id, row_hash, row FROM issue_event{_where_clause(filters)} ORDER BY seq",
-            [*filters.values()],
-        )
+        rows = self._select("SELECT seq, issue_id, row_hash, row FROM issue_event", filters, "seq")
         return (LogRow(seq, issue_id, row_hash, row.encode()) for seq, issue_id, row_hash, row in rows)
 
     def issues(self, status: model.Status | None = None) -> Iterator[model.Issue]:
         """Return the issues in the order in which they were added."""
-        filters = {} if status is None else {"status = ?": status.value}
-        rows = self._execute(f"{_SELECT_ISSUE}{_where_clause(filters)} ORDER BY born", [*filters.values()])
-        return map(_issue_from_row, rows)
+        return map(_issue_from_row, self._select(_SELECT_ISSUE, {"status = ?": status and status.value}, "born"))
 
     def frontier(self, now: model.Instant) -> Iterator[model.Issue]:
         """Return the issues that can be claimed, in the order of priority and then of age."""
@@ -306,11 +290,13 @@ class IssueTables:
     def stream_rows(self, *, stream: str | None = None, kind: str | None = None) -> Iterator[str]:
         """Return the events of sessions in their order: of all issues or of one, and of all kinds or of one."""
         filters = {"stream = ?": stream, "kind = ?": kind}
-        filters = {condition: value for condition, value in filters.items() if value is not None}
-        rows = self._execute(
-            f"SELECT row FROM session_event{_where_clause(filters)} ORDER BY stream, seq", [*filters.values()]
-        )
-        return (row for (row,) in rows)
+        return (row for (row,) in self._select("SELECT row FROM session_event", filters, "stream, seq"))
+
+    def _select(self, query: str, filters: Mapping[str, str | int | None], order: str) -> Iterable[tuple[Any, ...]]:
+        """Return the ordered rows that satisfy the conditions with a value (not None)."""
+        values = {condition: value for condition, value in filters.items() if value is not None}
+        where = f" WHERE {' AND '.join(values)}" if values else ""
+        return self._execute(f"{query}{where} ORDER BY {order}", [*values.values()])
 
 
 def _json(value: Any) -> str:

@@ -3,7 +3,7 @@
 The state is issues, edges and leases. An issue is open, in progress, blocked (by an update) or closed. It is in
 progress exactly while it has a lease, so a claim is the only way into that status, and every way out drops the lease.
 Renewing a lease, and changing an issue in progress, require the fencing token of a live lease. Releasing an expired
-lease requires its token, too. Any worker may claim an issue with an expired lease, and gets the next token. An issue
+lease requires its token, too. Any actor may claim an issue with an expired lease, and gets the next token. An issue
 cannot be claimed while a blocking edge leads to an issue that is not closed, and blocking edges form no cycle.
 
 Whether a lease is live is decided by the time of the change, so that a replay decides the same. All checks precede the
@@ -13,13 +13,13 @@ first write.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, assert_never
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, assert_never
 
 import msgspec
+from msgspec.structs import replace
 
 from manglecp.base.digest import digest
-from manglecp.harness import Mutation
 from manglecp.issues import model
 from manglecp.issues.tables import IssueTables
 from manglecp.store import ChangeRefused, Invalid
@@ -28,41 +28,31 @@ if TYPE_CHECKING:
     from manglecp.harness import MutationReady
 
 
-class ProposedEvent(NamedTuple):
-    """A change of the issue ``issue`` with time and actor: an event that is not in the log yet."""
-
-    seq: int
-    at: model.Instant
-    actor: str
-    issue: str
-    change: model.Change
-
-
-def apply_event(tables: IssueTables, proposed: ProposedEvent) -> None:
-    """Apply a change. Raises :class:`Invalid` or :class:`ChangeRefused` and then changes nothing."""
-    model.check_id(proposed.issue)
-    model.check_name(proposed.actor, "actor")
-    if not model.is_instant(proposed.at):
+def apply_event(tables: IssueTables, event: model.IssueEvent) -> None:
+    """Apply the change of an event. Raises :class:`Invalid` or :class:`ChangeRefused` and then changes nothing."""
+    model.check_id(event.issue)
+    model.check_line(event.actor, "actor")
+    if not model.is_instant(event.at):
         raise Invalid("at", "it is not an instant in UTC with milliseconds, such as 2026-01-31T12:00:00.000Z")
-    match proposed.change:
+    match event.change:
         case model.Add() as change:
-            _add_issue(tables, proposed, change)
+            _add_issue(tables, event, change)
         case model.Discover() as change:
             get_issue(tables, change.parent)
-            _add_issue(tables, proposed, change)
-            tables.put_edge(model.Edge(proposed.issue, "discovered-from", change.parent))
+            _add_issue(tables, event, change)
+            tables.put_edge(model.Edge(event.issue, "discovered-from", change.parent))
         case model.Claim() as change:
-            _claim(tables, proposed, change)
+            _claim(tables, event, change)
         case model.Renew() as change:
-            _renew(tables, proposed, change)
+            _renew(tables, event, change)
         case model.Release() as change:
-            _release(tables, proposed, change)
+            _release(tables, event, change)
         case model.Update() as change:
-            _update(tables, proposed, change)
+            _update(tables, event, change)
         case model.Close() as change:
-            _close(tables, proposed, change)
+            _close(tables, event, change)
         case model.AddDependency() | model.RemoveDependency() as change:
-            _change_edge(tables, proposed, change)
+            _change_edge(tables, event, change)
         case _ as never:
             assert_never(never)
 
@@ -87,46 +77,43 @@ def snapshot_digest(tables: IssueTables, issue_id: str) -> str | None:
 
 def open_blockers(tables: IssueTables, issue_id: str) -> list[tuple[model.Edge, model.Issue]]:
     """Return the blocking edges from an issue to issues that are not closed, each with the issue that it leads to."""
-    targets = [(edge, get_issue(tables, edge.depends_on)) for edge in tables.edges_from(issue_id) if edge.is_blocking]
-    return [(edge, target) for edge, target in targets if target.status is not model.Status.CLOSED]
+    blockers = [(edge, get_issue(tables, edge.depends_on)) for edge in tables.edges_from(issue_id) if edge.is_blocking]
+    return [(edge, target) for edge, target in blockers if target.status is not model.Status.CLOSED]
 
 
-def _add_issue(tables: IssueTables, proposed: ProposedEvent, change: model.Add | model.Discover) -> None:
+def _add_issue(tables: IssueTables, event: model.IssueEvent, change: model.Add | model.Discover) -> None:
     _check_fields({name: getattr(change, name) for name in ("title", "description", "priority", "labels")})
-    if tables.issue(proposed.issue) is not None:
-        raise ChangeRefused("issue_exists", f"issue {proposed.issue} exists already")
+    if tables.issue(event.issue) is not None:
+        raise ChangeRefused("issue_exists", f"issue {event.issue} exists already")
     tables.put_issue(
         model.Issue(
-            id=proposed.issue,
+            id=event.issue,
             title=change.title,
             description=change.description,
             priority=change.priority,
             labels=change.labels,
-            created_at=proposed.at,
-            updated_at=proposed.at,
-            born=proposed.seq,
+            created_at=event.at,
+            updated_at=event.at,
+            added_by=event.seq,
         )
     )
 
 
-_FIELD_CHECKS: Final[dict[str, Callable[[Any], None]]] = {
-    "title": model.check_title,
-    "description": lambda text: model.check_text(text, "description"),
-    "priority": model.check_priority,
-    "labels": model.check_labels,
-    "assignee": lambda name: None if name is None else model.check_name(name, "assignee"),
-}
-
-
 def _check_fields(fields: Mapping[str, Any]) -> None:
-    for name, check in _FIELD_CHECKS.items():
-        if name in fields:
-            check(fields[name])
+    if "title" in fields:
+        model.check_line(fields["title"], "title", model.MAX_TITLE_LENGTH)
+    if "description" in fields:
+        model.check_text(fields["description"], "description")
+    if not 0 <= fields.get("priority", 0) <= model.LOWEST_PRIORITY:
+        raise Invalid("priority", f"it is a number from 0, the most urgent, to {model.LOWEST_PRIORITY}")
+    model.check_labels(fields.get("labels", ()))
+    if fields.get("assignee") is not None:
+        model.check_line(fields["assignee"], "assignee")
 
 
-def _update(tables: IssueTables, proposed: ProposedEvent, change: model.Update) -> None:
-    issue = get_issue(tables, proposed.issue)
-    _check_fence(tables, issue, change.fence, proposed.at)
+def _update(tables: IssueTables, event: model.IssueEvent, change: model.Update) -> None:
+    issue = get_issue(tables, event.issue)
+    _check_fence(tables, issue, change.fence, event.at)
     updates = {
         name: value
         for name in ("title", "description", "status", "priority", "labels", "assignee")
@@ -143,22 +130,18 @@ def _update(tables: IssueTables, proposed: ProposedEvent, change: model.Update) 
     notes = _append_note(issue, change.note)
     if in_progress and "status" in updates:
         tables.drop_lease(issue.id)
-    tables.put_issue(msgspec.structs.replace(issue, notes=notes, updated_at=proposed.at, **updates))
+    tables.put_issue(replace(issue, notes=notes, updated_at=event.at, **updates))
 
 
-def _close(tables: IssueTables, proposed: ProposedEvent, change: model.Close) -> None:
-    issue = get_issue(tables, proposed.issue)
+def _close(tables: IssueTables, event: model.IssueEvent, change: model.Close) -> None:
+    issue = get_issue(tables, event.issue)
     if issue.status is model.Status.CLOSED:
         raise ChangeRefused("issue_closed", f"issue {issue.id} is closed already")
-    _check_fence(tables, issue, change.fence, proposed.at)
+    _check_fence(tables, issue, change.fence, event.at)
     notes = _append_note(issue, change.note)
     if issue.status is model.Status.IN_PROGRESS:
         tables.drop_lease(issue.id)
-    tables.put_issue(
-        msgspec.structs.replace(
-            issue, status=model.Status.CLOSED, notes=notes, updated_at=proposed.at, closed_at=proposed.at
-        )
-    )
+    tables.put_issue(replace(issue, status=model.Status.CLOSED, notes=notes, updated_at=event.at, closed_at=event.at))
 
 
 def _append_note(issue: model.Issue, note: str) -> str:
@@ -168,64 +151,49 @@ def _append_note(issue: model.Issue, note: str) -> str:
     return notes
 
 
-def _claim(tables: IssueTables, proposed: ProposedEvent, change: model.Claim) -> None:
+def _claim(tables: IssueTables, event: model.IssueEvent, change: model.Claim) -> None:
     model.check_ttl(change.ttl)
-    issue = get_issue(tables, proposed.issue)
+    issue = get_issue(tables, event.issue)
     if issue.status in (model.Status.CLOSED, model.Status.BLOCKED):
         raise ChangeRefused(f"issue_{issue.status}", f"issue {issue.id} is {issue.status} and cannot be claimed")
     lease = tables.lease(issue.id)
-    if lease is not None and lease.is_live(proposed.at):
+    if lease is not None and lease.is_live(event.at):
         raise ChangeRefused("lease_contention_active", f"issue {issue.id} is leased until {lease.expires_at}")
     if blockers := open_blockers(tables, issue.id):
         names = ", ".join(sorted({blocker.id for _, blocker in blockers}))
         raise ChangeRefused("issue_waiting", f"issue {issue.id} waits for {names}")
     fence = issue.fence + 1
-    tables.put_issue(
-        msgspec.structs.replace(
-            issue, status=model.Status.IN_PROGRESS, assignee=proposed.actor, fence=fence, updated_at=proposed.at
-        )
-    )
+    status, expires_at = model.Status.IN_PROGRESS, model.add_seconds(event.at, change.ttl)
+    tables.put_issue(replace(issue, status=status, assignee=event.actor, fence=fence, updated_at=event.at))
     tables.put_lease(
-        model.Lease(
-            issue=issue.id,
-            owner=proposed.actor,
-            fence=fence,
-            acquired_at=proposed.at,
-            expires_at=model.add_seconds(proposed.at, change.ttl),
-        )
+        model.Lease(issue=issue.id, owner=event.actor, fence=fence, acquired_at=event.at, expires_at=expires_at)
     )
 
 
-def _renew(tables: IssueTables, proposed: ProposedEvent, change: model.Renew) -> None:
+def _renew(tables: IssueTables, event: model.IssueEvent, change: model.Renew) -> None:
     model.check_ttl(change.ttl)
-    lease = _require_own_lease(tables, proposed, change.fence)
-    if not lease.is_live(proposed.at):
-        raise ChangeRefused(
-            "lease_stale", f"the lease on {proposed.issue} expired at {lease.expires_at}; claim it again"
-        )
-    tables.put_lease(
-        msgspec.structs.replace(lease, expires_at=model.add_seconds(proposed.at, change.ttl), renewed_at=proposed.at)
-    )
+    lease = _require_own_lease(tables, event, change.fence)
+    if not lease.is_live(event.at):
+        raise ChangeRefused("lease_stale", f"the lease on {event.issue} expired at {lease.expires_at}; claim it again")
+    tables.put_lease(replace(lease, expires_at=model.add_seconds(event.at, change.ttl), renewed_at=event.at))
 
 
-def _release(tables: IssueTables, proposed: ProposedEvent, change: model.Release) -> None:
-    """Drop the lease, also an expired one that no other worker has taken over."""
-    issue = get_issue(tables, proposed.issue)
-    _require_own_lease(tables, proposed, change.fence)
+def _release(tables: IssueTables, event: model.IssueEvent, change: model.Release) -> None:
+    """Drop the lease, also an expired one that no other actor has taken over."""
+    issue = get_issue(tables, event.issue)
+    _require_own_lease(tables, event, change.fence)
     tables.drop_lease(issue.id)
-    tables.put_issue(msgspec.structs.replace(issue, status=model.Status.OPEN, assignee=None, updated_at=proposed.at))
+    tables.put_issue(replace(issue, status=model.Status.OPEN, assignee=None, updated_at=event.at))
 
 
-def _require_own_lease(tables: IssueTables, proposed: ProposedEvent, fence: int) -> model.Lease:
-    lease = tables.lease(get_issue(tables, proposed.issue).id)
+def _require_own_lease(tables: IssueTables, event: model.IssueEvent, fence: int) -> model.Lease:
+    lease = tables.lease(get_issue(tables, event.issue).id)
     if lease is None:
-        raise ChangeRefused("lease_not_found", f"issue {proposed.issue} has no lease")
+        raise ChangeRefused("lease_not_found", f"issue {event.issue} has no lease")
     if lease.fence != fence:
-        raise ChangeRefused(
-            "lease_id_mismatch", f"issue {proposed.issue} is leased under another fencing token than {fence}"
-        )
-    if lease.owner != proposed.actor:
-        raise ChangeRefused("lease_owner_mismatch", f"another worker holds the lease on {proposed.issue}")
+        raise ChangeRefused("lease_id_mismatch", f"the lease on {event.issue} has another fencing token than {fence}")
+    if lease.owner != event.actor:
+        raise ChangeRefused("lease_owner_mismatch", f"another actor holds the lease on {event.issue}")
     return lease
 
 
@@ -244,21 +212,21 @@ def _check_fence(tables: IssueTables, issue: model.Issue, fence: int | None, at:
             f"issue {issue.id} is in progress: give the fencing token of its lease, or claim it after its expiry",
         )
     elif fence != lease.fence:
-        raise ChangeRefused("lease_id_mismatch", f"issue {issue.id} is leased under another fencing token than {fence}")
+        raise ChangeRefused("lease_id_mismatch", f"the lease on {issue.id} has another fencing token than {fence}")
     elif not lease.is_live(at):
         raise ChangeRefused("lease_stale", f"the lease on {issue.id} expired at {lease.expires_at}; claim it again")
 
 
 def _change_edge(
-    tables: IssueTables, proposed: ProposedEvent, change: model.AddDependency | model.RemoveDependency
+    tables: IssueTables, event: model.IssueEvent, change: model.AddDependency | model.RemoveDependency
 ) -> None:
-    issue = get_issue(tables, proposed.issue)
+    issue = get_issue(tables, event.issue)
     if change.edge not in model.EDGE_TYPES:
         raise Invalid("edge", f"it is one of {', '.join(sorted(model.EDGE_TYPES))}")
-    if get_issue(tables, change.depends_on).id == proposed.issue:
-        raise ChangeRefused("dependency_cycle", f"{proposed.issue} cannot depend on itself")
-    edge = model.Edge(proposed.issue, change.edge, change.depends_on)
-    _check_fence(tables, issue, change.fence, proposed.at)
+    if get_issue(tables, change.depends_on).id == event.issue:
+        raise ChangeRefused("dependency_cycle", f"{event.issue} cannot depend on itself")
+    edge = model.Edge(event.issue, change.edge, change.depends_on)
+    _check_fence(tables, issue, change.fence, event.at)
     edges = tables.edges_from(issue.id)
     if isinstance(change, model.RemoveDependency):
         if edge not in edges:
@@ -267,7 +235,7 @@ def _change_edge(
     else:
         _check_new_edge(tables, edge, edges)
         tables.put_edge(edge)
-    tables.put_issue(msgspec.structs.replace(issue, updated_at=proposed.at))
+    tables.put_issue(replace(issue, updated_at=event.at))
 
 
 def _check_new_edge(tables: IssueTables, edge: model.Edge, edges: list[model.Edge]) -> None:
@@ -285,7 +253,7 @@ def _check_new_edge(tables: IssueTables, edge: model.Edge, edges: list[model.Edg
 def _find_path(tables: IssueTables, start: str, end: str) -> list[str] | None:
     """Return the ids on a path along blocking edges, or None. Not recursive, because a path may have any length."""
     came_from: dict[str, str | None] = {start: None}
-    for issue_id in (pending := [start]):  # grows during the loop: breadth-first search
+    for issue_id in (queue := [start]):  # grows during the loop: breadth-first search
         if issue_id == end:
             path: list[str] = []
             current: str | None = end
@@ -296,13 +264,13 @@ def _find_path(tables: IssueTables, start: str, end: str) -> list[str] | None:
         for edge in tables.edges_from(issue_id):
             if edge.is_blocking and edge.depends_on not in came_from:
                 came_from[edge.depends_on] = issue_id
-                pending.append(edge.depends_on)
+                queue.append(edge.depends_on)
     return None
 
 
-# A ``MutationReady`` has a mutation intent; one of its ``inputRefs``, the subject, names the issue or edge that it
+# A ``MutationReady`` has a mutation; one of its ``inputRefs``, the subject, names the issue or edge that it
 # authorises to change. The harness accepts an inputRef only if a consumed result or an earlier join has it. The subject
-# may not come from a join, so it proves that the turn itself read this issue. An intent has exactly one subject:
+# may not come from a join, so it proves that the turn itself read this issue. A mutation has exactly one subject:
 #
 #     issue://ID[@sha256:HEX]   for issue.update, issue.close, and issue.discover (ID is the parent); with the digest of
 #                               a snapshot, the change is refused if the issue has changed since
@@ -311,23 +279,14 @@ def _find_path(tables: IssueTables, start: str, end: str) -> list[str] | None:
 # The authorisation is checked first and spent last, in the transaction: a refused change does not spend it.
 
 MAX_EVIDENCE_BYTES: Final = 65_536
+_EVIDENCE_FIELDS: Final = ("witness_id", "call_id", "intent", "session_refs", "trajectory_refs")
 
 _SUBJECT_SCHEMES: Final = ("issue://", "dependency://")
 _PINNED_SUBJECT: Final = re.compile(rf"(issue://{model.ID_PATTERN})@(sha256:[0-9a-f]{{64}})")
 
 
-class MutationEvidence(NamedTuple):
-    """The evidence of a turn that authorises a change; the fields are those of :class:`.model.MutationRecord`."""
-
-    witness_id: str
-    call_id: str
-    intent: Mutation
-    session_refs: tuple[str, ...]
-    trajectory_refs: tuple[str, ...]
-
-
 def subject_ref(issue_id: str, change: model.GatedChange) -> str:
-    """Return the subject, without a snapshot, that an intent for this change must have."""
+    """Return the subject, without a snapshot, that a mutation for this change must have."""
     model.check_id(issue_id)
     match change:
         case model.DependencyChange():
@@ -340,44 +299,49 @@ def subject_ref(issue_id: str, change: model.GatedChange) -> str:
             return f"issue://{issue_id}"
 
 
-def read_evidence(ready: MutationReady) -> MutationEvidence:
-    """Return the evidence of an authorisation. Raises ForgedState."""
+def read_authorisation(ready: MutationReady) -> model.MutationRecord:
+    """Return the record of an authorisation, without the digests of the issue. Raises ForgedState."""
     from manglecp.harness import ForgedState, MutationReady  # imported late: queries need no states of the harness
 
     if not isinstance(ready, MutationReady):
         raise ForgedState(f"a {type(ready).__name__} is not a MutationReady")
     judgement = ready.judgement  # raises ForgedState
-    call_id, evidence = judgement.turn.call.call_id, judgement.turn.evidence
-    intent = evidence.mutation
-    assert intent is not None  # a MutationReady has a mutation
-    return MutationEvidence(judgement.witness_id, call_id, intent, evidence.session_refs, evidence.trajectory_refs)
+    evidence = judgement.turn.evidence
+    assert evidence.mutation is not None  # a MutationReady has a mutation
+    return model.MutationRecord(
+        witness_id=judgement.witness_id,
+        call_id=evidence.call_spec.call_id,
+        intent=evidence.mutation,
+        session_refs=evidence.session_refs,
+        trajectory_refs=evidence.trajectory_refs,
+    )
 
 
-def check_intent(tables: IssueTables, evidence: MutationEvidence, issue_id: str, change: model.GatedChange) -> None:
-    """Raise :class:`ChangeRefused` if the evidence does not authorise this change, or was used for another one."""
-    intent = evidence.intent
-    kind, action = required_intent(change)
-    if (intent.kind, intent.action) != (kind, action):
+def check_mutation(tables: IssueTables, record: model.MutationRecord, issue_id: str, change: model.GatedChange) -> None:
+    """Raise :class:`ChangeRefused` if the record does not authorise this change, or was used for another one."""
+    mutation = record.intent
+    kind, action = required_mutation(change)
+    if (mutation.kind, mutation.action) != (kind, action):
         raise ChangeRefused("mutation_other", f"the evidence does not authorise {action}")
-    if tables.is_spent(evidence.witness_id, evidence.call_id):
+    if tables.is_spent(record.witness_id, record.call_id):
         raise ChangeRefused("mutation_evidence_spent", "this evidence was used already; a turn mutates once")
-    size = len(msgspec.json.encode(evidence))
+    size = len(msgspec.json.encode([getattr(record, name) for name in _EVIDENCE_FIELDS]))
     if size > MAX_EVIDENCE_BYTES:
         raise ChangeRefused(
-            "mutation_too_large", f"the evidence has {size:,} bytes, and {MAX_EVIDENCE_BYTES:,} are allowed"
+            "mutation_too_large", f"the evidence has {size:,} bytes; at most {MAX_EVIDENCE_BYTES:,} are allowed"
         )
-    subjects = [ref for ref in intent.input_refs if ref.startswith(_SUBJECT_SCHEMES)]
+    subjects = [ref for ref in mutation.input_refs if ref.startswith(_SUBJECT_SCHEMES)]
     required = subject_ref(issue_id, change)
     if len(subjects) != 1:
         raise ChangeRefused(
             "mutation_subject_unclear",
-            f"the intent names {len(subjects)} issues and edges among its inputRefs; it has to name {required} alone",
+            f"the mutation names {len(subjects)} issues and edges among its inputRefs; it has to name {required} alone",
         )
     pinned = _PINNED_SUBJECT.fullmatch(subjects[0])
     subject, snapshot = pinned.groups() if pinned else (subjects[0], None)
     if subject != required:
         raise ChangeRefused("mutation_subject_other", f"the evidence does not authorise a change of {required}")
-    if subjects[0] in intent.join_witness_refs:
+    if subjects[0] in mutation.join_witness_refs:
         raise ChangeRefused("mutation_subject_unread", f"no consumed result of the turn is about {required}")
     if snapshot is not None and snapshot != snapshot_digest(tables, required.removeprefix("issue://")):
         raise ChangeRefused("mutation_snapshot_changed", f"{required} has changed since the turn read it")
@@ -386,9 +350,9 @@ def check_intent(tables: IssueTables, evidence: MutationEvidence, issue_id: str,
 def spend_authorisation(ready: MutationReady, change: model.GatedChange) -> None:
     from manglecp.harness import redeem  # imported late, as in read_evidence()
 
-    redeem(ready, *required_intent(change))
+    redeem(ready, *required_mutation(change))
 
 
-def required_intent(change: model.GatedChange) -> tuple[str, str]:
-    """Return the kind and the action of an intent that authorises this change."""
+def required_mutation(change: model.GatedChange) -> tuple[str, str]:
+    """Return the kind and the action of a mutation that authorises this change."""
     return ("dependency" if isinstance(change, model.DependencyChange) else "issue"), model.action_of(change)

@@ -9,7 +9,7 @@ from .execution import (
 )
 from .goals import Goal as Goal, GoalPack as GoalPack
 from .log import (
-    LONGEST as LONGEST,
+    MAX_LINE_BYTES as MAX_LINE_BYTES,
     BrokenLog as BrokenLog,
     PatchRefused as PatchRefused,
     PolicyRefused as PolicyRefused,

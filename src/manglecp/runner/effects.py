@@ -53,11 +53,11 @@ class GatedExecutor:
                 name=aid,
                 aid=aid,
                 description="",
-                input_schema=each.inputs_schema or {},
+                input_schema=profile.inputs_schema or {},
                 output_schema={},
-                tier=each.tier,
+                tier=profile.tier,
             )
-            for aid, each in dispatcher.actions.items()
+            for aid, profile in dispatcher.actions.items()
         }
         package = default_governance()
         chain = invoke.ChainTerms(

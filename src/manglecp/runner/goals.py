@@ -31,8 +31,8 @@ class Goal(msgspec.Struct, frozen=True, kw_only=True):
     any_slot_sufficient: bool = False
 
     def is_complete(self, state: Slots) -> bool:
-        occupied = [slot in state for slot in self.completion_slots]
-        return any(occupied) if self.any_slot_sufficient else bool(occupied) and all(occupied)
+        occupancy = [slot in state for slot in self.completion_slots]
+        return any(occupancy) if self.any_slot_sufficient else bool(occupancy) and all(occupancy)
 
     def check(self, inputs: Mapping[str, Any], aids: Collection[str]) -> None:
         """Raise :class:`RunnerError` for inputs that do not fit the schema, or without a required tool."""
@@ -41,10 +41,12 @@ class Goal(msgspec.Struct, frozen=True, kw_only=True):
         except ValueError as error:
             raise RunnerError(f"{self.goal_id}: dsl_schema is not a JSON Schema: {error}") from None
         if errors:
-            shown = "; ".join(f"{error.path or '/'}: {error.message}" for error in errors[:5])
-            raise RunnerError(f"the inputs do not fit {self.goal_id}: {shown}")
-        if missing := sorted({*self.required_tools} - {*aids} - _OF_THE_RUNNER):
-            raise RunnerError(f"{self.goal_id} requires {', '.join(missing)}, and the target offers {', '.join(aids)}")
+            error_text = "; ".join(f"{error.path or '/'}: {error.message}" for error in errors[:5])
+            raise RunnerError(f"the inputs do not fit {self.goal_id}: {error_text}")
+        if missing_tools := sorted({*self.required_tools} - {*aids} - _OF_THE_RUNNER):
+            raise RunnerError(
+                f"{self.goal_id} requires {', '.join(missing_tools)}, and the target offers {', '.join(aids)}"
+            )
 
 
 class GoalPack(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,16 +65,16 @@ class GoalPack(msgspec.Struct, frozen=True, kw_only=True):
         except msgspec.ValidationError as error:
             raise RunnerError(f"not a goal pack: {error}") from None
         ids = [goal.goal_id for goal in pack.goals]
-        if repeated := {goal_id for goal_id in ids if ids.count(goal_id) > 1}:
-            raise RunnerError(f"not a goal pack: {min(repeated)} is defined twice")
+        if repeated_ids := {goal_id for goal_id in ids if ids.count(goal_id) > 1}:
+            raise RunnerError(f"not a goal pack: {min(repeated_ids)} is defined twice")
         return pack
 
     def find(self, goal_id: str | None) -> Goal:
         """Return the goal whose id is the longest prefix of this one; None selects the only goal."""
         if goal_id is None and len(self.goals) == 1:
             return self.goals[0]
-        found = [goal for goal in self.goals if goal_id is not None and goal_id.startswith(goal.goal_id)]
-        if not found:
-            wanted, ids = f"no goal {goal_id}" if goal_id else "several goals", [goal.goal_id for goal in self.goals]
-            raise RunnerError(f"{self.goalpack_id} has {wanted}: select one of {', '.join(ids)} with --goal-id")
-        return max(found, key=lambda goal: len(goal.goal_id))
+        matching_goals = [goal for goal in self.goals if goal_id is not None and goal_id.startswith(goal.goal_id)]
+        if not matching_goals:
+            problem, ids = f"no goal {goal_id}" if goal_id else "several goals", [goal.goal_id for goal in self.goals]
+            raise RunnerError(f"{self.goalpack_id} has {problem}: select one of {', '.join(ids)} with --goal-id")
+        return max(matching_goals, key=lambda goal: len(goal.goal_id))

@@ -17,7 +17,7 @@ import json
 import os
 import re
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
@@ -48,17 +48,16 @@ def copy_json(value: Any) -> Any:
         raise ValueError(f"not a JSON value: {error}") from None
 
 
-def same_json(left: Any, right: Any) -> bool:
-    """Return whether two JSON values are the same. ``==`` would not do: in Python, ``True == 1``."""
-    return canonical(left) == canonical(right)
-
-
 SPEC_VERSION: Final = "1.4.2"  # of the Machina process contract
 PROFILE_ID: Final = "A"  # the profile of the contract
 
 # A UUID, or a run id of upstream: two 64-bit numbers in hexadecimal, not padded, so mostly 32 digits, sometimes fewer.
 _RUN_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{2,32}")
 _HEADER_TEXT: Final = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,256}")
+_HEADER_FORMATS: Final = {
+    _RUN_ID: "a UUID, or up to 32 hexadecimal digits",
+    _HEADER_TEXT: "a text of 1 to 256 characters without control characters",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +73,11 @@ class RunHeader:
     profile_id: str = PROFILE_ID
 
     def __post_init__(self) -> None:
-        if not _matches(self.run_id, _RUN_ID):
-            raise RunnerError("run_id is a UUID, or up to 32 hexadecimal digits")
-        for name in ("request_id", "spec_version", "profile_id"):
-            text = getattr(self, name)
-            if not _matches(text, _HEADER_TEXT) and (name != "request_id" or text is not None):
-                raise RunnerError(f"{name} is a text of 1 to 256 characters without control characters")
+        texts: Mapping[str, object] = self.members()
+        for name, text in texts.items():
+            pattern = _RUN_ID if name == "run_id" else _HEADER_TEXT
+            if not isinstance(text, str) or pattern.fullmatch(text) is None:
+                raise RunnerError(f"{name} is not {_HEADER_FORMATS[pattern]}")
 
     @classmethod
     def new(cls, request_id: str | None = None) -> RunHeader:
@@ -96,13 +94,9 @@ class RunHeader:
         return {name: text for name, text in asdict(self).items() if text is not None}
 
 
-def _matches(text: object, pattern: re.Pattern[str]) -> bool:
-    return isinstance(text, str) and pattern.fullmatch(text) is not None
-
-
 GENESIS: Final = "0" * 64  # chain_prev of the first record
 END: Final = "run_end"
-LONGEST: Final = 64 * 1024 * 1024  # bytes of a line
+MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 _PREFIX_LENGTH: Final = 161  # bytes that _hash_prefix() returns: two hashes of 64, and 33 of names and punctuation
 
 
@@ -132,7 +126,7 @@ class RunLog(AbstractContextManager["RunLog"]):
         self._header = header.members()
         self._key = key
         self._clock = clock
-        self._ended = False
+        self._has_ended = False
         self.record_count = 0
         self.head = GENESIS
 
@@ -145,7 +139,7 @@ class RunLog(AbstractContextManager["RunLog"]):
 
     def write(self, event: str, step: int, payload: Mapping[str, Any]) -> None:
         """Append a record. Raises ValueError after ``run_end``, or if the record is too long or not JSON."""
-        if self._ended:
+        if self._has_ended:
             raise ValueError("the run has ended")
         members = dict(payload)
         if event == END:
@@ -156,11 +150,11 @@ class RunLog(AbstractContextManager["RunLog"]):
         record = canonical({**self._header, "event": event, "step": step, "payload": members, "ts": ts})
         digest = _chain_hash(self.head, record)
         line = _hash_prefix(digest, self.head) + record[1:] + b"\n"
-        if len(line) > LONGEST:
-            raise ValueError(f"the record has more than {LONGEST} bytes")
+        if len(line) > MAX_LINE_BYTES:
+            raise ValueError(f"the record has more than {MAX_LINE_BYTES} bytes")
         self._stream.write(line)
         self._stream.flush()
-        self._ended = event == END
+        self._has_ended = event == END
         self.record_count += 1
         self.head = digest
 
@@ -207,16 +201,11 @@ def verify(
     """
     if key is not None and not key:
         raise ValueError("the key is empty")
-    if isinstance(log, Path):
-        with log.open("rb") as stream:
-            return verify(
-                iter(lambda: stream.readline(LONGEST + 1), b""), key=key, head=head, end_required=end_required
-            )
     prev = GENESIS
     header: RunHeader | None = None
     records: list[RunRecord] = []
     number = 0
-    for number, line in enumerate(log, 1):
+    for number, line in enumerate(_read_lines(log) if isinstance(log, Path) else log, 1):
         if records and records[-1].event == END:
             raise BrokenLog(number, "a record follows the end of the run")
         digest, document = _check_link(number, line, prev)
@@ -243,10 +232,16 @@ def verify(
     return VerifiedLog(header, tuple(records), prev)
 
 
+def _read_lines(file: Path) -> Iterator[bytes]:
+    with file.open("rb") as stream:
+        while line := stream.readline(MAX_LINE_BYTES + 1):  # one byte too many: verify() refuses a longer line
+            yield line
+
+
 def _check_link(number: int, line: bytes, prev: str) -> tuple[str, dict[str, Any]]:
     """Return the hash and the parsed object of a line whose predecessor has the hash ``prev``. Raises BrokenLog."""
-    if len(line) > LONGEST:
-        raise BrokenLog(number, f"longer than {LONGEST} bytes")
+    if len(line) > MAX_LINE_BYTES:
+        raise BrokenLog(number, f"longer than {MAX_LINE_BYTES} bytes")
     if not line.endswith(b"\n"):
         raise BrokenLog(number, "the line is incomplete")
     digest = _chain_hash(prev, b"{" + line[_PREFIX_LENGTH:-1])
@@ -266,8 +261,8 @@ def _check_end(number: int, record: RunRecord, prev: str, key: bytes | None) -> 
         raise BrokenLog(number, "the end record has another number of records than the log")
     if key is None:
         return
-    sealed = {name: value for name, value in record.payload.items() if name != "seal"}
-    if not hmac.compare_digest(_seal(key, prev, sealed).encode(), str(record.payload.get("seal")).encode()):
+    sealed_payload = {name: value for name, value in record.payload.items() if name != "seal"}
+    if not hmac.compare_digest(_seal(key, prev, sealed_payload).encode(), str(record.payload.get("seal")).encode()):
         raise BrokenLog(number, "the seal is not by this key")
 
 

@@ -75,7 +75,7 @@ class RunRequest:
     def menu(self, actions: Iterable[MenuAction]) -> Menu:
         """Return the menu of those ``actions`` that have one of the tags."""
         menu = Menu.of(actions)
-        return menu.tagged((*self.candidate_tags, META_TAG)) if self.candidate_tags else menu
+        return menu.with_tags((*self.candidate_tags, META_TAG)) if self.candidate_tags else menu
 
 
 START = "run_start"
@@ -197,11 +197,11 @@ class _Loop:
         inputs = self.inputs
         if selection.input_patch_json is not None:
             try:
-                merged = merge_patch(inputs, selection.input_patch_json)
+                merged_inputs = merge_patch(inputs, selection.input_patch_json)
             except PatchRefused as refused:
                 return self._count_invalid_pick(str(refused))
-            inputs = merged.inputs
-            self._emit("inputs_patched", inputs=inputs, blocked=list(merged.blocked))
+            inputs = merged_inputs.inputs
+            self._emit("inputs_patched", inputs=inputs, blocked=list(merged_inputs.blocked))
         return await self._act(selection, action, inputs)
 
     async def _select(self, menu: Menu, menu_digest: str, state_digest: str) -> Selection:
@@ -228,9 +228,9 @@ class _Loop:
         action_members = {"aid": action.aid, "sid": selection.sid, "deterministic": action.deterministic}
         # Logged before the effect: if the log ends with this record, the action may or may not have been executed.
         self._emit("tool_start", **action_members, inputs_digest=hashlib.sha256(canonical(inputs)).hexdigest())
-        started = time.perf_counter()
+        start_time = time.perf_counter()
         outcome = await self._attempt(action.aid, inputs)
-        duration_ms = round((time.perf_counter() - started) * 1000)
+        duration_ms = round((time.perf_counter() - start_time) * 1000)
         action_members |= {"turn": outcome.turn} if outcome.turn else {}
         if outcome.status is not StepStatus.OK:
             failure = {"status": outcome.status.value, "err": outcome.output, "duration_ms": duration_ms}

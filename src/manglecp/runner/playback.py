@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from manglecp.runner.execution import ActionOutcome, StepStatus, apply_state_patch
-from manglecp.runner.log import END, BrokenLog, RunRecord, same_json, verify
+from manglecp.runner.log import END, BrokenLog, RunRecord, canonical, verify
 from manglecp.runner.loop import START, Budget, RunRequest, RunResult, run
 from manglecp.runner.selection import Menu, Selection
 from manglecp.runner.selectors import ControlMode, Situation
@@ -99,12 +99,7 @@ class _Recording:
         self._records = tuple(records)
         self._payloads = {(record.step, record.event): record.payload for record in self._records}
         self.unread: Iterator[tuple[int, RunRecord]] = iter(enumerate(self._records, 1))
-        self._menus = [  # pairs of step and menu in reverse order, for pop()
-            (record.step, Menu.read(record.payload["menu"]))
-            for record in reversed(self._records)
-            if record.event == "menu_built"
-        ]
-        self._step = 0
+        self._step = -1
         self._has_end = self._records[-1].event == END
 
     def write(self, event: str, step: int, payload: Mapping[str, Any]) -> None:
@@ -112,25 +107,23 @@ class _Recording:
         line, record = next(self.unread, (0, None))
         if record is None:
             raise ValueError("the run continues after the end of the log") if self._has_end else _EndOfLog
-        replayed = _comparable(event, step, payload)
-        recorded = _comparable(record.event, record.step, record.payload)
-        if not same_json(replayed, recorded):
+        replayed = _without_uncompared(event, step, payload)
+        recorded = _without_uncompared(record.event, record.step, record.payload)
+        if canonical(replayed) != canonical(recorded):  # in Python, 1 == True
             raise _ReplayDiverged(Divergence(line, step, recorded, replayed))
 
     def menu(self, _: Slots) -> Menu:
-        if not self._menus and not self._has_end:
-            raise _EndOfLog
-        self._step, menu = self._menus.pop()
-        return menu
+        self._step += 1
+        return Menu.read(self._recorded_payload("menu_built")["menu"])
 
     def select(self, _: Situation) -> Selection:
         steps = (event for step, event in self._payloads if step == self._step)
         raw = next((event for event in steps if event.startswith("selector_")), "selector_chosen")
-        return Selection.read(self._recorded(raw))
+        return Selection.read(self._recorded_payload(raw))
 
     def execute(self, _aid: str, _inputs: dict[str, Any], state: Slots, /) -> ActionOutcome:
         success = self._payloads.get((self._step, "tool_ok"))
-        recorded = self._recorded("tool_error") if success is None else success
+        recorded = self._recorded_payload("tool_error") if success is None else success
         turn = recorded.get("turn", "")
         if success is None:
             return ActionOutcome(StepStatus(recorded["status"]), recorded["err"], state, turn)
@@ -139,12 +132,12 @@ class _Recording:
     def goal_done(self, _: Slots) -> bool:
         return (self._step, "goal_done") in self._payloads
 
-    def _recorded(self, event: str) -> Mapping[str, Any]:
-        if not self._has_end and self._records[-1].step == self._step and (self._step, event) not in self._payloads:
+    def _recorded_payload(self, event: str) -> Mapping[str, Any]:
+        if not self._has_end and self._records[-1].step <= self._step and (self._step, event) not in self._payloads:
             raise _EndOfLog
         return self._payloads[self._step, event]
 
 
-def _comparable(event: str, step: int, payload: Mapping[str, Any]) -> dict[str, Any]:
-    compared = {name: value for name, value in payload.items() if name not in _NOT_COMPARED}
-    return {"event": event, "step": step, "payload": compared}
+def _without_uncompared(event: str, step: int, payload: Mapping[str, Any]) -> dict[str, Any]:
+    compared_payload = {name: value for name, value in payload.items() if name not in _NOT_COMPARED}
+    return {"event": event, "step": step, "payload": compared_payload}

@@ -69,9 +69,7 @@ def _select(result: mangle.Result) -> Selection:
     inputs = sorted((Fact("input_value", args) for args in result.find(("input_value", 3), sid)), key=str)
     patch = {str(fact.args[1]): mangle.plain_json(fact.args[2]) for fact in inputs}
     if len(patch) < len(inputs):
-        return Selection.invalid(
-            "", f"the rules derive two values for an input of {sid}: {', '.join(map(str, inputs))}"
-        )
+        return Selection.invalid("", f"two values for an input of {sid}: {', '.join(map(str, inputs))}")
     patch_text = f"<INP>{json.dumps(patch, ensure_ascii=False)}</INP>" if patch else ""
     selection = parse_selection(f"<PICK><{sid}>{patch_text}<END>")
     return selection if selection.why else replace(selection, why=_proof(result, [pick, *inputs]))
@@ -85,6 +83,6 @@ def _proof(result: mangle.Result, facts: Iterable[Fact]) -> str:
 if __name__ == "__main__":
     *programs, file = sys.argv[1:]
     sources = [mangle.decode(name, Path(name).read_bytes()) for name in programs]
-    selected = RulesSelector(sources).select(json.loads(Path(file).read_bytes()))
-    sys.stderr.write(f"{selected.why}\n")
-    sys.stdout.write(f"{selected.raw}\n")
+    selection = RulesSelector(sources).select(json.loads(Path(file).read_bytes()))
+    sys.stderr.write(f"{selection.why}\n")
+    sys.stdout.write(f"{selection.raw}\n")

@@ -19,7 +19,7 @@ import hashlib
 import json
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -51,9 +51,7 @@ class MenuAction:
         if not _AID.fullmatch(self.aid):
             raise RunnerError(f"not an action id: {self.aid[:80]!a}")
         if len(self.name) > _MAX_NAME_LENGTH or len(self.tags) > _MAX_TAGS:
-            raise RunnerError(
-                f"{self.aid}: a name of more than {_MAX_NAME_LENGTH} characters, or more than {_MAX_TAGS} tags"
-            )
+            raise RunnerError(f"{self.aid}: a name of over {_MAX_NAME_LENGTH} characters, or over {_MAX_TAGS} tags")
         for tag in self.tags:
             if not _TAG.fullmatch(tag):
                 raise RunnerError(f"{self.aid}: not a tag: {tag[:80]!a}")
@@ -66,14 +64,8 @@ class MenuEntry:
 
     def members(self) -> dict[str, Any]:
         """Return the JSON object for the log, without the schema."""
-        action = self.action
-        return {
-            "sid": self.sid,
-            "aid": action.aid,
-            "name": action.name,
-            "tags": sorted(action.tags),
-            "deterministic": action.deterministic,
-        }
+        aid, name, tags, deterministic = self.action.aid, self.action.name, self.action.tags, self.action.deterministic
+        return {"sid": self.sid, "aid": aid, "name": name, "tags": sorted(tags), "deterministic": deterministic}
 
     def describe(self) -> dict[str, Any]:
         """Return the JSON object for a policy: :meth:`members` and, if known, the schema, which upstream omits."""
@@ -106,19 +98,15 @@ class Menu:
         return cls(tuple(MenuEntry(f"SID{n:04}", by_aid[aid]) for n, aid in enumerate(sorted(by_aid), 1)))
 
     @classmethod
-    def read(cls, entries: Iterable[Mapping[str, Any]]) -> Menu:
+    def read(cls, entries: Sequence[Mapping[str, Any]]) -> Menu:
         """Return the menu from the result of :meth:`members`. Raises :class:`RunnerError`."""
         try:
-            return cls(
-                tuple(
-                    MenuEntry(e["sid"], MenuAction(e["aid"], e["name"], frozenset(e["tags"]), e["deterministic"]))
-                    for e in entries
-                )
-            )
+            actions = [MenuAction(e["aid"], e["name"], frozenset(e["tags"]), e["deterministic"]) for e in entries]
+            return cls(tuple(MenuEntry(e["sid"], action) for e, action in zip(entries, actions, strict=True)))
         except (KeyError, TypeError, AttributeError) as error:
             raise RunnerError(f"not a menu: {type(error).__name__} {error}") from None
 
-    def tagged(self, tags: Iterable[str]) -> Menu:
+    def with_tags(self, tags: Iterable[str]) -> Menu:
         """Return the menu of the entries with at least one of these tags."""
         tag_set = frozenset(tags)
         return Menu(tuple(entry for entry in self.entries if entry.action.tags & tag_set))
@@ -192,7 +180,7 @@ class Selection:
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a selection: {type(error).__name__} {error}") from None
 
-    def within(self, menu: Menu) -> Selection:
+    def restricted_to(self, menu: Menu) -> Selection:
         """Return this selection, or an invalid one if its SID is not on the menu."""
         if self.sid is None or menu.get(self.sid) is not None:
             return self
@@ -221,17 +209,13 @@ def parse_selection(raw: str, *, compatible: bool = False) -> Selection:
     sid, patch_text = pick.groups()
     try:
         patch = _find_patch(patch_text) if compatible else _parse_patch(patch_text)
-    except _InvalidPatch as error:
+    except PatchRefused as error:
         return Selection.invalid(raw, str(error))
     return Selection(SelectionKind.PICK, raw, sid, patch)
 
 
-class _InvalidPatch(Exception):
-    pass
-
-
 def _parse_patch(patch_text: str) -> str | None:
-    """Return the JSON of the patch, None without one. Raises :class:`_InvalidPatch` for any other text.
+    """Return the JSON of the patch, None without one. Raises :class:`PatchRefused` for any other text.
 
     The JSON may contain ``</INP>``: only the last one ends the patch.
     """
@@ -239,22 +223,17 @@ def _parse_patch(patch_text: str) -> str | None:
         return None
     match = _PATCH.fullmatch(patch_text)
     if match is None:
-        raise _InvalidPatch("other text than a patch between SID and END")
+        raise PatchRefused("other text than a patch between SID and END")
     tag, body = match.groups()
     text = _decode_base64(body) if tag == "INP64" else body
-    try:
-        value = decode(text.encode())
-    except (Fault, UnicodeError) as fault:
-        raise _InvalidPatch(f"the patch is {fault}") from None
-    if not isinstance(value, dict):
-        raise _InvalidPatch("the patch is not a JSON object")
+    _decode_object(text)  # only for its errors
     return text
 
 
 def _find_patch(patch_text: str) -> str | None:
     """Return the JSON object of the first ``INP64`` anywhere in the text, or else of the first ``INP``.
 
-    Text after the object is dropped. Returns None without a patch; raises :class:`_InvalidPatch`.
+    Text after the object is dropped. Returns None without a patch; raises :class:`PatchRefused`.
     """
     for tag in ("INP64", "INP"):
         # Not a regular expression: its time would be quadratic in the number of opening tags.
@@ -263,26 +242,36 @@ def _find_patch(patch_text: str) -> str | None:
         if not opening_tag:
             continue
         if not closing_tag:
-            raise _InvalidPatch(f"the patch has no </{tag}>")
+            raise PatchRefused(f"the patch has no </{tag}>")
         if tag == "INP64":
-            unspaced = "".join(text.split())
-            text = _decode_base64(unspaced + "=" * (-len(unspaced) % 4))
+            base64_text = "".join(text.split())
+            text = _decode_base64(base64_text + "=" * (-len(base64_text) % 4))
         text = text.strip(_SPACES)
         try:
             value, end = json.JSONDecoder().raw_decode(text)
         except (ValueError, RecursionError):
-            raise _InvalidPatch("the patch is not JSON") from None
+            raise PatchRefused("the patch is not JSON") from None
         if not isinstance(value, dict):
-            raise _InvalidPatch("the patch is not a JSON object")
+            raise PatchRefused("the patch is not a JSON object")
         return text[:end]
     return None
+
+
+def _decode_object(text: str) -> dict[str, Any]:
+    try:
+        value = decode(text.encode())
+    except (Fault, UnicodeError) as fault:
+        raise PatchRefused(f"the patch is {fault}") from None
+    if not isinstance(value, dict):
+        raise PatchRefused("the patch is not a JSON object")
+    return value
 
 
 def _decode_base64(text: str) -> str:
     try:
         return base64.b64decode(text, validate=True).decode()
     except ValueError:
-        raise _InvalidPatch("the patch is not base64 of UTF-8") from None
+        raise PatchRefused("the patch is not base64 of UTF-8") from None
 
 
 MAX_PATCH_DEPTH: Final = 32  # nested objects and lists; the limit of hosts written in C++
@@ -306,53 +295,40 @@ def merge_patch(inputs: Mapping[str, Any], input_patch_json: str) -> MergedInput
     the patch at every depth, because such keys control the runner (``_capabilities``, ``_lease_token``). Upstream
     removes only three prefixes, and only at the top level.
     """
+    if len(input_patch_json.encode("utf-8", "replace")) > MAX_PATCH_BYTES:
+        raise PatchRefused(f"the patch has more than {MAX_PATCH_BYTES} bytes")
+    patch = _decode_object(input_patch_json)
+    blocked: list[tuple[str, ...]] = []
+    allowed_patch = _without_blocked_keys(patch, (), blocked)
     try:
-        data = input_patch_json.encode()
-        if len(data) > MAX_PATCH_BYTES:
-            raise PatchRefused(f"the patch has more than {MAX_PATCH_BYTES} bytes")
-        patch = decode(data)
-    except (Fault, UnicodeError) as fault:
-        raise PatchRefused(f"the patch is {fault}") from None
-    if not isinstance(patch, dict):
-        raise PatchRefused("the patch is not a JSON object")
-    blocked = _remove_blocked_keys(patch)
-    try:
-        merged = {**copy_json(dict(inputs)), **patch}
-        size = len(canonical(merged))
+        merged_inputs = {**copy_json(dict(inputs)), **allowed_patch}
+        size = len(canonical(merged_inputs))
     except ValueError as error:
         raise PatchRefused(f"the inputs would be {error}") from None
     if size > MAX_INPUTS_BYTES:
         raise PatchRefused(f"the inputs would have more than {MAX_INPUTS_BYTES} bytes")
-    return MergedInputs(merged, blocked)
+    pointers = ("".join(f"/{escape_token(step)}" for step in path) for path in blocked)
+    return MergedInputs(merged_inputs, tuple(sorted(pointers)))
 
 
-def _remove_blocked_keys(patch: dict[str, Any]) -> tuple[str, ...]:
-    """Remove blocked keys in place and return their JSON pointers, without recursion.
+def _without_blocked_keys(value: Any, path: tuple[str, ...], blocked: list[tuple[str, ...]]) -> Any:
+    """Return the part of a patch at ``path`` without blocked keys, and add the paths of these to ``blocked``.
 
     Raises :class:`PatchRefused` for a patch that is nested too deep or has too many blocked keys.
     """
-    blocked: list[tuple[str, ...]] = []
-    pending: list[tuple[tuple[str, ...], Any]] = [((), patch)]  # the path of a dict or list, and the dict or list
-    while pending:
-        path, container = pending.pop()
-        if len(path) >= MAX_PATCH_DEPTH:  # the patch itself has depth 1 and an empty path
-            raise PatchRefused(f"the patch is nested more than {MAX_PATCH_DEPTH} deep")
-        if isinstance(container, dict):
-            for key in [key for key in container if _is_blocked(key)]:
-                blocked.append((*path, key))
-                del container[key]
-        if len(blocked) > MAX_BLOCKED_KEYS:
+    if not isinstance(value, dict | list):
+        return value
+    if len(path) >= MAX_PATCH_DEPTH:  # the patch itself has depth 1 and an empty path
+        raise PatchRefused(f"the patch is nested more than {MAX_PATCH_DEPTH} deep")
+    if isinstance(value, list):
+        return [_without_blocked_keys(item, (*path, str(index)), blocked) for index, item in enumerate(value)]
+    members = {}
+    for key, part in value.items():
+        # An underscore or a lookalike at the beginning, or a NUL, at which a host written in C++ ends the key.
+        if "\0" not in key and not unicodedata.normalize("NFKC", key).lstrip().startswith("_"):
+            members[key] = _without_blocked_keys(part, (*path, key), blocked)
+        elif len(blocked) < MAX_BLOCKED_KEYS:
+            blocked.append((*path, key))
+        else:
             raise PatchRefused(f"the patch has more than {MAX_BLOCKED_KEYS} blocked keys")
-        parts = container.items() if isinstance(container, dict) else enumerate(container)
-        # Paths are tuples, which share their keys; pointers would copy a long key once per descendant.
-        pending += [((*path, str(step)), part) for step, part in parts if isinstance(part, dict | list)]
-    return tuple(sorted(map(_pointer, blocked)))
-
-
-def _pointer(path: tuple[str, ...]) -> str:
-    return "".join(f"/{escape_token(step)}" for step in path)
-
-
-def _is_blocked(key: str) -> bool:
-    """Return whether a key starts with an underscore or a lookalike, or has a NUL, at which a C++ host ends the key."""
-    return "\0" in key or unicodedata.normalize("NFKC", key).lstrip().startswith("_")
+    return members

@@ -69,7 +69,7 @@ Selector: TypeAlias = Callable[[Situation], Selection | Awaitable[Selection]]
 async def select(selector: Selector, situation: Situation) -> Selection:
     """Return the selection; INVALID if its SID is not on the menu, or if the selector raises."""
     try:
-        return (await resolve(selector(situation))).within(situation.menu)
+        return (await resolve(selector(situation))).restricted_to(situation.menu)
     except Exception as error:  # the run continues
         return Selection.invalid("", f"the selector raised {type(error).__name__}")
 
@@ -82,7 +82,7 @@ class FirstFit:
     """
 
     def __init__(self) -> None:
-        self._tried: set[tuple[str, str, str]] = set()  # AID, state digest, inputs digest
+        self._attempts: set[tuple[str, str, str]] = set()  # AID, state digest, inputs digest
 
     def __call__(self, situation: Situation, /) -> Selection:
         inputs_digest = sha256(canonical(dict(situation.inputs))).hexdigest()
@@ -90,8 +90,8 @@ class FirstFit:
             attempt = (entry.action.aid, situation.state_digest, inputs_digest)
             required = (entry.action.inputs_schema or {}).get("required")
             fits = not isinstance(required, list) or all(name in situation.inputs for name in required)
-            if fits and attempt not in self._tried:
-                self._tried.add(attempt)
+            if fits and attempt not in self._attempts:
+                self._attempts.add(attempt)
                 return parse_selection(f"<PICK><{entry.sid}><END>")
         return parse_selection("<NOOP><END>")
 
@@ -137,11 +137,18 @@ def run_child(
     A small launcher sets the resource limits and then executes the program: a ``preexec_fn``, which runs between fork
     and exec, would be unsafe with threads.
     """
-    inherited = {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ}
-    command = [sys.executable, "-I", "-S", "-c", _LAUNCHER, json.dumps(_resource_limits(limits)), *argv]
+    variables = {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ}
+    resource_limits = [
+        (resource.RLIMIT_CPU, limits.cpu_seconds),
+        (resource.RLIMIT_AS, limits.memory_bytes),
+        (resource.RLIMIT_FSIZE, limits.file_bytes),
+        (resource.RLIMIT_NOFILE, limits.open_files),
+        (resource.RLIMIT_CORE, 0),
+    ]
+    command = [sys.executable, "-I", "-S", "-c", _LAUNCHER, json.dumps(resource_limits), *argv]
     try:
         output, _, code = capture(
-            command, {**inherited, **env}, seconds=limits.seconds, limit=limits.output_bytes, stop=stop
+            command, {**variables, **env}, seconds=limits.seconds, limit=limits.output_bytes, stop=stop
         )
     except (OSError, ValueError) as error:
         return b"", f"not started: {type(error).__name__}"
@@ -152,16 +159,6 @@ def run_child(
     if code == _NOT_STARTED_CODE and output.startswith(_NOT_STARTED_PREFIX):
         return b"", output.decode("ascii", "replace")
     return output, "" if code == 0 else f"exit code {code}" if code > 0 else f"signal {-code}"
-
-
-def _resource_limits(limits: PolicyLimits) -> list[tuple[int, int]]:
-    return [
-        (resource.RLIMIT_CPU, limits.cpu_seconds),
-        (resource.RLIMIT_AS, limits.memory_bytes),
-        (resource.RLIMIT_FSIZE, limits.file_bytes),
-        (resource.RLIMIT_NOFILE, limits.open_files),
-        (resource.RLIMIT_CORE, 0),
-    ]
 
 
 @dataclass(frozen=True)
@@ -192,7 +189,7 @@ class ExternalPolicy:
         settle = self.breaker.abandoned  # a cancelled call shows neither success nor failure of the policy
         try:
             result = await asyncio.to_thread(self._run, canonical(situation.members()), stop)
-            selection = self._parse(*result).within(situation.menu)
+            selection = self._parse(*result).restricted_to(situation.menu)
             settle = self.breaker.failed if selection.kind is SelectionKind.INVALID else self.breaker.succeeded
             return selection
         finally:
