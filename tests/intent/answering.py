@@ -7,7 +7,9 @@ from typing import Any
 
 import msgspec
 
+from manglecp.intent.composition import Composer
 from manglecp.intent.domain import Domain
+from manglecp.intent.evaluation import IntentEvaluation
 from manglecp.intent.identity import ANONYMOUS, Identity
 from manglecp.intent.responder import answer_bytes
 from manglecp.pack import Pack
@@ -30,3 +32,7 @@ def tools(domain: Domain | Pack, intent: str = "observe", facts: Iterable[Any] =
     found = asked(domain, intent, facts, **changes)["macro_tools"]
     assert len({tool["name"] for tool in found}) == len(found)
     return {tool["name"]: tool for tool in found}
+
+
+def composer(evaluation: IntentEvaluation) -> Composer:
+    return Composer(evaluation.domain, evaluation.result)

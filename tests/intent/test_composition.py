@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, strategies as st
 
 from manglecp.base.cache import LruCache
-from manglecp.intent.composition import MAX_DEFINITIONS, Composer
+from manglecp.intent.composition import MAX_DEFINITIONS
 from manglecp.intent.definition import Argument, ChainStep, Definition, Flaw, Undo
 from manglecp.intent.domain import Domain
 from manglecp.intent.evaluation import evaluate
 from manglecp.intent.identity import ANONYMOUS
 from manglecp.wire import WireError
-from tests.intent.answering import tools
+from tests.intent.answering import composer, tools
 from tests.intent.packs import SCHEMA, Case, action, cases, clock, pack, request
 
 LOOK = action("look")
@@ -44,7 +44,7 @@ def evaluated(rules: str, facts: Iterable[Any] = ()) -> Any:
 
 
 def composed(rules: str, facts: Iterable[Any] = ()) -> Definition:
-    return Composer(evaluated(rules, facts)).compose("t")
+    return composer(evaluated(rules, facts)).compose("t")
 
 
 def call(param: str, name: str | None = None) -> Argument:
@@ -199,7 +199,7 @@ def test_what_clients_freeze_into_chains_does_not_pile_up() -> None:
         for n in range(50):
             text = f"{n} " * 50_000
             evaluation = evaluate(domain, request(facts=[("seen", text)]), ANONYMOUS, clock=clock)
-            assert Composer(evaluation).compose("t").steps[0].arguments[0].value == text
+            assert composer(evaluation).compose("t").steps[0].arguments[0].value == text
             del evaluation, text
         gc.collect()
         left, _ = tracemalloc.get_traced_memory()
@@ -252,9 +252,9 @@ def test_what_makes_no_tool_is_left_out_with_what_needs_it_and_the_rest_stays(ru
     evaluation = evaluate(domain, request(facts=[("seen", "x")]), ANONYMOUS, clock=clock)
     for _ in range(2):  # a flaw is remembered like a chain
         with pytest.raises(Flaw, match=message):
-            Composer(evaluation).compose("t")
-    definitions, flaws = Composer(evaluation).compose_all([one.tool for one in evaluation.selected])
-    assert [one.tool for one in definitions] == ["fine"]
+            composer(evaluation).compose("t")
+    definitions, flaws = composer(evaluation).compose_all([one.tool for one in evaluation.selected])
+    assert list(definitions) == ["fine"]
     assert [(tool, flaw.message[:3]) for tool, flaw in flaws.items()] == [("t", "t: ")]
     assert tools(domain, facts=[("seen", "x")]).keys() == {"fine"}
 
@@ -334,8 +334,8 @@ def test_what_is_kept_is_what_would_be_composed(case: Case, more: list[tuple[Any
         except WireError:
             continue
         wanted = [one.tool for one in evaluation.selected]
-        found, flaws = Composer(evaluation).compose_all(wanted)
+        found, flaws = composer(evaluation).compose_all(wanted)
         fresh = replace(evaluation, domain=replace(used, definitions=LruCache(MAX_DEFINITIONS)))
-        again, others = Composer(fresh).compose_all(wanted)
+        again, others = composer(fresh).compose_all(wanted)
         assert found == again
         assert {tool: flaw.message for tool, flaw in flaws.items()} == {t: f.message for t, f in others.items()}

@@ -202,7 +202,7 @@ def test_whatever_bars_a_tool_beats_what_selects_it(policy: str, domain_rules: s
     known = domain(RULES + domain_rules, policy=policy, actions=["look", "patch"])
     assert [selected.tool for selected in ask(known).selected] == ["see"]
     assert ask(known, "repair").selected == ()
-    phases = {str(row[1]) for row in ask(known, "repair").lookup.all("excluded", 3)}
+    phases = {str(row[1]) for row in ask(known, "repair").result.rows(("excluded", 3))}
     assert phases == {"exclusion"}
 
 
@@ -211,7 +211,7 @@ def test_of_rivals_the_better_stays_and_names_decide_between_equals() -> None:
     known = domain(RULES + 'conflicts("see", "mend").')
     assert [selected.tool for selected in ask(known).selected] == ["mend"]
     assert [selected.tool for selected in ask(known, "observe", [("seen", "red")]).selected] == ["see"]
-    assert ask(known).lookup.all("excluded", 3) == [("see", "conflict", "yields to mend")]
+    assert ask(known).result.rows(("excluded", 3)) == [("see", "conflict", "yields to mend")]
 
 
 _THREE = (("low", 30), ("mid", 50), ("top", 70))
@@ -222,7 +222,7 @@ def test_a_beaten_tool_stays_out_and_its_reason_names_no_tool_that_is_absent() -
     tools = "".join(f'macro("{n}", "It."). macro_step("{n}", 1, "look"). relevant("{n}", {s}).\n' for n, s in _THREE)
     known = ask(domain(tools + 'conflicts("low", "mid"). conflicts("mid", "top").'))
     assert [selected.tool for selected in known.selected] == ["top"]
-    assert known.lookup.all("excluded", 3) == [
+    assert known.result.rows(("excluded", 3)) == [
         ("low", "conflict", "yields to a better one"),
         ("mid", "conflict", "yields to top"),
     ]
@@ -238,7 +238,7 @@ def test_dependencies_are_added_with_80_and_without_them_the_dependent_goes() ->
     )
     without = ask(domain(rules, policy='prohibited("base", "no").'))
     assert [selected.tool for selected in without.selected] == ["mend"]
-    assert ("see", "dependency", "needs base, which is excluded") in without.lookup.all("excluded", 3)
+    assert ("see", "dependency", "needs base, which is excluded") in without.result.rows(("excluded", 3))
 
 
 @pytest.mark.req("EVAL-44")
@@ -342,9 +342,13 @@ def test_the_stricter_limit_applies() -> None:
     error = refusal(strict, "observe", [("seen", "go")], constraints={"max_facts_created": 4})
     assert error.details is not None
     assert error.details["budget"]["limit"] == 4
-    free = ask(domain(CHAIN), "observe", [("seen", "go")]).limits
-    assert (free.facts, free.intervals, free.milliseconds) == (100_000, 1_000, 10_000)
-    assert ask(domain(CHAIN), constraints={"max_compute_ms": 60_000}).limits.milliseconds == 10_000
+    free = ask(domain(CHAIN), "observe", [("seen", "go")])
+    assert tuple(free.domain.limits) == (100_000, 1_000, 10_000)
+    assert free.result.model.limits.derived_facts == 100_000 + free.domain.base.derived
+    assert (free.result.model.limits.intervals, free.result.model.limits.seconds) == (1_000, 10.0)
+    for asked, seconds in ((60_000, 10.0), (6_000, 6.0)):
+        limited = ask(domain(CHAIN), constraints={"max_compute_ms": asked}).result.model.limits
+        assert limited.seconds == seconds
 
 
 def test_what_the_base_derived_is_not_counted_against_a_request() -> None:
@@ -591,12 +595,17 @@ def test_what_is_said_twice_counts_once() -> None:
 
 
 def test_rows_are_found_by_tool() -> None:
-    found = ask(domain(actions=[action("look", effects=("network",))])).lookup
-    assert found.rows("macro_step", 3, "see") == [("see", 1, "look")]
-    assert found.rows("relevant", 2, "see") == [("see", 50)]
-    assert found.rows("macro", 2, "mend") == [("mend", "Mend.")]
-    assert found.rows("macro", 2, "none") == []
-    assert found.rows("no_such_predicate", 2, "see") == []
-    assert found.holds("macro_effect", "see", "network")
-    assert not found.holds("macro_effect", "see", "none")
-    assert found.all("final_selected", 3) == [("mend", 50, "flesh"), ("see", 50, "flesh")]
+    found = ask(domain(actions=[action("look", effects=("network",))])).result
+    assert found.find(("macro_step", 3), "see") == [("see", 1, "look")]
+    assert found.find(("relevant", 2), "see") == [("see", 50)]
+    assert found.find(("macro", 2), "mend") == [("mend", "Mend.")]
+    assert found.find(("macro", 2), "none") == []
+    assert found.find(("no_such_predicate", 2), "see") == []
+    assert found.find(("macro_effect", 2), "see") == [("see", "network")]
+    assert found.rows(("final_selected", 3)) == [("mend", 50, "flesh"), ("see", 50, "flesh")]
+    about, whole = [("macro", 2), ("relevant", 2), ("conflicts", 2)], [("final_selected", 3), ("prohibited", 2)]
+    assert found.select("see", about, whole) == {
+        "macro": found.find(("macro", 2), "see"),
+        "relevant": [("see", 50)],
+        "final_selected": [("mend", 50, "flesh"), ("see", 50, "flesh")],
+    }

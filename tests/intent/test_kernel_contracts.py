@@ -48,7 +48,7 @@ def test_random_packs_are_worth_asking() -> None:
         evaluation = ask(case)
         seen["all"] += 1
         seen.update({f"selected by {selected.phase}" for selected in evaluation.selected})
-        seen.update({f"excluded by {row[1]}" for row in evaluation.lookup.all("excluded", 3)})
+        seen.update({f"excluded by {row[1]}" for row in evaluation.result.rows(("excluded", 3))})
 
     count()
     often = ("selected by flesh", "selected by dependency", "excluded by exclusion", "excluded by conflict")
@@ -76,7 +76,7 @@ def test_with_conflicts_a_tool_that_a_prohibition_adds_had_lost_one_or_is_needed
     stricter = replace(case, rules=replace(case.rules, prohibitions=(*case.rules.prohibitions, more)))
     after = ask(stricter)
     added = tools(after) - tools(before)
-    lost = {str(row[0]) for row in before.lookup.all("kernel.gone", 1)}
+    lost = {str(row[0]) for row in before.result.rows(("kernel.gone", 1))}
     said = PackClaims.of(after)
     for tool in added:
         assert tool in lost or any(tool in said.closure([loser]) for loser in lost & tools(after))

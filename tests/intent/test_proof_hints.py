@@ -332,12 +332,12 @@ def test_random_packs(case: Case) -> None:
     for one in told.derivations:
         assert one.rule_chain[0] == "final_selected"
         assert all(fact in said for fact in one.supporting_facts)
-    barred = {str(row[0]) for row in evaluation.lookup.all("kernel.barred_by", 3) if row[1] == "policy"}
-    excluded = {str(row[0]) for row in evaluation.lookup.all("excluded", 3)}
+    barred = {str(row[0]) for row in evaluation.result.rows(("kernel.barred_by", 3)) if row[1] == "policy"}
+    excluded = {str(row[0]) for row in evaluation.result.rows(("excluded", 3))}
     assert {one.candidate for one in told.excluded} == excluded - barred
     for one in told.derivations:  # what was left out is not needed for anything to speak for the tool
         again = evaluated(source, case.intent, one.supporting_facts, who)
-        assert again.lookup.rows("kernel.named", 1, one.macro_id.removeprefix("m-"))
+        assert again.result.find(("kernel.named", 1), one.macro_id.removeprefix("m-"))
 
 
 # --- in an answer ----------------------------------------------------------------------------------------------------

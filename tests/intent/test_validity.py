@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.intent.composition import Composer, validity
+from manglecp.intent.composition import SELECTION, validity
 from manglecp.intent.definition import Flaw
 from manglecp.intent.domain import Domain
 from manglecp.intent.evaluation import IntentEvaluation, evaluate
@@ -14,7 +14,7 @@ from manglecp.intent.identity import Identity
 from manglecp.mangle import Fact
 from manglecp.mangle.explain.expiry import Expiry
 
-from .answering import asked
+from .answering import asked, composer
 from .packs import NOW, clock, pack, request
 
 pytestmark = [pytest.mark.req("TOOL-17"), pytest.mark.req("TOOL-18")]
@@ -36,9 +36,14 @@ def evaluated(rules: str, *facts: dict[str, Any] | tuple[str, ...]) -> IntentEva
     return evaluate(domain, request(facts=facts), Identity(), clock=clock)
 
 
+def validity_of(evaluation: IntentEvaluation, tool: str) -> tuple[int | None, int | None] | None:
+    result = evaluation.result
+    return validity(evaluation.domain, result, tool, result.select(tool, SELECTION))
+
+
 def window(rules: str, tool: str, *facts: dict[str, Any] | tuple[str, ...]) -> float | None:
     """Minutes from now."""
-    found = validity(evaluated(rules, *facts), tool)
+    found = validity_of(evaluated(rules, *facts), tool)
     assert found is not None
     not_before, expires_at = found
     if expires_at is None:
@@ -86,9 +91,9 @@ def test_a_tool_whose_time_is_over_is_left_out_with_whoever_needs_it(said: str) 
     rules = f'mandatory("a"). mandatory("b"). mandatory("c"). requires("b", "a"). {said}.'
     evaluation = evaluated(rules)
     with pytest.raises(Flaw, match="no longer valid"):
-        Composer(evaluation).compose("a")
-    definitions, flaws = Composer(evaluation).compose_all(["a", "b", "c"])
-    assert [one.tool for one in definitions] == ["c"]
+        composer(evaluation).compose("a")
+    definitions, flaws = composer(evaluation).compose_all(["a", "b", "c"])
+    assert list(definitions) == ["c"]
     assert [flaw.message for flaw in flaws.values()] == ["a: it is no longer valid"]
     told = asked(evaluation.domain, options={"include_proof_hints": True})
     assert [one["name"] for one in told["macro_tools"]] == ["c"]
@@ -98,7 +103,7 @@ def test_a_tool_whose_time_is_over_is_left_out_with_whoever_needs_it(said: str) 
 
 def test_a_tool_whose_time_ends_now_is_still_there() -> None:
     rules = 'mandatory("a"). valid_until("a", fn:time:parse_rfc3339("2026-01-15T12:00:00Z")) :- intent(_).'
-    assert Composer(evaluated(rules)).compose("a").expires_at == NOW
+    assert composer(evaluated(rules)).compose("a").expires_at == NOW
 
 
 def test_a_point_ten_minutes_deep_in_a_window_of_ten_minutes_expires_now() -> None:
@@ -164,7 +169,7 @@ def test_tools_that_cannot_expire_are_not_looked_into(monkeypatch: pytest.Monkey
         return original(self, fact)
 
     monkeypatch.setattr(Expiry, "of", of)
-    assert validity(evaluation, "a") == (None, None)
+    assert validity_of(evaluation, "a") == (None, None)
     assert not asked
-    assert validity(evaluation, "b") == (NOW, NOW + 4 * MINUTE)
+    assert validity_of(evaluation, "b") == (NOW, NOW + 4 * MINUTE)
     assert asked

@@ -394,7 +394,7 @@ def test_random_packs(case: Case) -> None:
     evaluation = evaluated(source, case.intent, case.facts, who, why_not=TOOLS)
     answers = hints_of(evaluation).why_not
     assert isinstance(answers, tuple)
-    barred = {str(row[0]) for row in evaluation.lookup.all("kernel.barred_by", 3) if row[1] == "policy"}
+    barred = {str(row[0]) for row in evaluation.result.rows(("kernel.barred_by", 3)) if row[1] == "policy"}
     for answer in answers:
         assert answer.tool not in barred or answer == unknown(answer.tool)
         if any(one.tool == answer.tool for one in evaluation.selected):

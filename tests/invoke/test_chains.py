@@ -15,7 +15,7 @@ from manglecp.pack import ActionDescription, Pack, default_governance
 from tests.deadlines import patience
 from tests.intent.packs import action, pack
 from tests.invoke.turns import changed
-from tests.invoke.workshop import Fails, shop
+from tests.invoke.workshop import Fails, Stop, shop
 
 NUMBER = {"n": {"type": "integer"}}
 
@@ -217,7 +217,7 @@ async def test_independent_steps_run_side_by_side() -> None:
 
 
 async def test_cancelling_acts_between_steps() -> None:
-    cancel = asyncio.Event()
+    cancel = Stop()
     rules = (steps("write", "write"), 'undo_step("t", 1, "erase"). undo_in("t", 1, "n", "n"). reversible("t").')
 
     def write(given: dict[str, Any]) -> dict[str, Any]:

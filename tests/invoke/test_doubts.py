@@ -14,7 +14,7 @@ import pytest
 from manglecp.store import open_store
 from tests.invoke.chains import chain, effect, steps
 from tests.invoke.test_resuming import answer, begun, gone_on, names, the_run
-from tests.invoke.workshop import ME, Fails, Work, shop
+from tests.invoke.workshop import ME, Fails, Stop, Work, shop
 
 PUT = effect("put", idempotent=True)
 BACK = 'undo_step("t", 1, "erase"). undo_in("t", 1, "n", "n"). reversible("t").'
@@ -36,7 +36,7 @@ def lost_once(then: Callable[[], None]) -> Work:
 
 @pytest.mark.parametrize("back", [True, False])
 async def test_cancelling_waits_until_it_is_known_what_happened(back: bool) -> None:
-    cancel = asyncio.Event()
+    cancel = Stop()
     pack = chain(steps("put", "write"), *[BACK] * back, actions=(PUT,))
     async with shop(pack, {"put": lost_once(cancel.set)}) as s:
         error = await s.refused("t", {"n": 1}, confirm=True, cancel=cancel)

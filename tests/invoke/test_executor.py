@@ -1,4 +1,4 @@
-"""The table of states: what it permits, and that a cancellation reaches reads that are under way."""
+"""The table of states: what it permits, and that the calls of a round end together."""
 
 from __future__ import annotations
 
@@ -42,28 +42,6 @@ def test_an_effect_is_under_way_only_behind_the_gate() -> None:
 def test_a_run_is_released_only_between_rounds() -> None:
     before = {state for state, events in TRANSITIONS.items() if ExecutorState.RELEASED in events.values()}
     assert before == {ExecutorState.SELECTING}
-
-
-async def test_a_cancellation_reaches_reads_under_way() -> None:
-    cancelled: list[str] = []
-
-    class Actions:
-        def cancel(self, call: str) -> None:
-            cancelled.append(call)
-
-    class Observer:
-        cancelled = asyncio.Event()
-        disconnected = asyncio.Event()
-
-    executor = object.__new__(RunExecutor)
-    executor._actions, executor._observer = Actions(), Observer()  # type: ignore[assignment]
-    executor._unknown, executor.outcomes = {}, []
-    task = asyncio.create_task(executor._cancel_reads(["one", "other"]))  # type: ignore[list-item]
-    await asyncio.sleep(0)
-    assert cancelled == []
-    Observer.cancelled.set()
-    await task
-    assert cancelled == ["one", "other"]
 
 
 async def test_all_parallel_calls_end_before_an_error_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:

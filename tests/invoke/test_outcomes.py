@@ -10,7 +10,7 @@ import pytest
 from tests.deadlines import patience
 from tests.intent.packs import action
 from tests.invoke.chains import NUMBER, chain, effect, steps
-from tests.invoke.workshop import Fails, shop
+from tests.invoke.workshop import Fails, Stop, shop
 
 RESULT = 'macro_result("t", "first", 1, "/m"). macro_result("t", "all", 2, "").'
 PROMISE = 'macro_output("t", ["type": "object", "required": ["first"], "properties": ["first": ["type": "integer"]]]).'
@@ -203,7 +203,7 @@ async def test_a_run_has_a_deadline() -> None:
 
 
 async def test_a_read_that_is_cancelled_is_given_up() -> None:
-    cancel, reading = asyncio.Event(), asyncio.Event()
+    cancel, reading = Stop(), asyncio.Event()
 
     async def wait(_: dict[str, Any]) -> Any:
         reading.set()
@@ -223,7 +223,7 @@ async def test_a_read_that_is_cancelled_is_given_up() -> None:
 
 
 async def test_an_effect_that_was_sent_is_awaited() -> None:
-    cancel, writing, go = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    cancel, writing, go = Stop(), asyncio.Event(), asyncio.Event()
 
     async def write(given: dict[str, Any]) -> Any:
         writing.set()

@@ -15,7 +15,7 @@ from manglecp.wire import WireError
 from tests.deadlines import patience
 from tests.intent.packs import NOW
 from tests.invoke.chains import chain, steps
-from tests.invoke.workshop import ME, Fails, shop
+from tests.invoke.workshop import ME, Fails, Stop, shop
 
 OTHER = Identity("somebody", frozenset(), "user")
 LASTING = 'valid_for("t", D) :- D = fn:duration:parse("10s").'
@@ -217,7 +217,7 @@ async def test_a_run_is_cancelled_by_its_key_wherever_it_is_carried_out(where: s
         one = here if where.endswith("here") else there
         await one.invoker.cancel(OTHER, "k")  # another's key of the same name
         await one.invoker.cancel(ME, "unknown")
-        stop, attached = asyncio.Event(), None
+        stop, attached = Stop(), None
         if where.startswith("attached"):
             again = one.refused("t", {"n": 1}, confirm=True, request_key="k", cancel=stop)
             attached = asyncio.create_task(again)

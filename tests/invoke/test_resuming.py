@@ -21,7 +21,7 @@ from manglecp.store import Decision, Run, RunState, Store, open_store
 from manglecp.wire import WireError
 from tests.deadlines import patience
 from tests.invoke.test_chains import chain, effect, steps
-from tests.invoke.workshop import ME, Fails, Shop, Work, shop
+from tests.invoke.workshop import ME, Fails, Shop, Stop, Work, shop
 
 SHORT = InvokeSettings(claim_ms=30)
 UNDO = [f'undo_step("t", {n}, "erase"). undo_in("t", {n}, "n", "n").' for n in (1, 2)]
@@ -140,7 +140,7 @@ async def test_whoever_goes_on_touches_nothing_before_an_undo_that_failed() -> N
 @pytest.mark.parametrize("point", ["gate:u2", "finished:u2", "gate:u1"])
 async def test_a_run_that_was_being_taken_back_does_not_go_forward(point: str) -> None:
     pack, store = chain(steps("write", "write", "write"), *BACK), open_store(":memory:")
-    cancel = asyncio.Event()
+    cancel = Stop()
 
     def write(given: dict[str, Any]) -> dict[str, Any]:
         if given["n"] == 7:

@@ -87,6 +87,24 @@ class Bench:
         return False
 
 
+class Stop:
+    """Cancels the runs of the observers that watch it, once it is set."""
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._observers: list[RunObserver] = []
+
+    def set(self) -> None:
+        self._is_set = True
+        for observer in self._observers:
+            observer.cancel()
+
+    def watch(self, observer: RunObserver) -> None:
+        self._observers.append(observer)
+        if self._is_set:
+            observer.cancel()
+
+
 @dataclass
 class Shop:
     """An invoker and what surrounds it."""
@@ -110,7 +128,7 @@ class Shop:
         evaluate: bool = True,
         confirm: bool = False,
         progress: Callable[[ProgressPayload], None] | None = None,
-        cancel: asyncio.Event | None = None,
+        cancel: Stop | None = None,
         **payload: Any,
     ) -> InvokeResult:
         """Invoke a tool by its name (or by its id, without evaluating first); the error if there is one is raised."""
@@ -118,7 +136,10 @@ class Shop:
         asked = invocation(macro_id, args or {}, **payload)
 
         def watched() -> RunObserver:
-            return RunObserver(cancelled=cancel or asyncio.Event(), on_progress=progress)
+            observer = RunObserver(on_progress=progress)
+            if cancel is not None:
+                cancel.watch(observer)
+            return observer
 
         try:
             answer = await self.invoker.invoke(asked, identity, watched())

@@ -7,6 +7,7 @@ from .decision import (
     approval_waiver as approval_waiver,
     decide as decide,
     judge as judge,
+    policy_rows as policy_rows,
 )
 from .definition import (
     Argument as Argument,
@@ -18,11 +19,15 @@ from .definition import (
     Undo as Undo,
     default_arguments as default_arguments,
 )
-from .domain import Domain as Domain
-from .evaluation import Lookup as Lookup, request_facts as request_facts
-from .identity import ANONYMOUS as ANONYMOUS, Identity as Identity
+from .domain import Domain as Domain, engine_limits as engine_limits
+from .evaluation import request_facts as request_facts
+from .identity import ANONYMOUS as ANONYMOUS, REVOKED as REVOKED, Identity as Identity
 from .manifest_builder import manifest as manifest, survey as survey
-from .offers import Offer as Offer, OfferCodec as OfferCodec, OfferService as OfferService
+from .offers import (
+    OfferCodec as OfferCodec,
+    OfferService as OfferService,
+    macro_not_found as macro_not_found,
+)
 from .redaction import (
     EXPLAIN_POLICY as EXPLAIN_POLICY,
     make_redactor as make_redactor,

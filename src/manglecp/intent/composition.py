@@ -15,55 +15,49 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 from manglecp.base.cache import LruCache
 from manglecp.base.text import escape_invisible
 from manglecp.intent import rendering
-from manglecp.intent.chain import PREDICATES, chain, macro_id, safety
+from manglecp.intent.chain import PREDICATES, Rows, chain, macro_id, safety
 from manglecp.intent.definition import Definition, Flaw
 from manglecp.intent.redaction import make_redactor, secret_values
 from manglecp.intent.tokens import counter
-from manglecp.mangle import INT_MAX, Duration, Fact, Time, part_size
+from manglecp.mangle import INT_MAX, Duration, Fact, Key, Result, Time, part_size
 
 if TYPE_CHECKING:
-    from manglecp.intent.evaluation import IntentEvaluation, Selected
+    from manglecp.intent.domain import Domain
 
 
 # A tool is valid until the end that rules declare (``valid_for``, ``valid_until``), else as long as it stays selected:
 # until the last reason for its selection expires. Only tools whose selection can depend on time have such a window;
 # which tools these are follows from the rules, whatever the facts.
-_SELECTING: Final = (("mandatory", 1), ("relevant", 2))
+def validity(domain: Domain, result: Result, tool: str, rows: Rows) -> tuple[int | None, int | None] | None:
+    """Return ``not_before`` and ``expires_at`` in nanoseconds: (None, None) if unlimited, None for an expired tool.
 
-
-def validity(evaluation: IntentEvaluation, tool: str) -> tuple[int | None, int | None] | None:
-    """Return ``not_before`` and ``expires_at`` in nanoseconds: (None, None) if unlimited, None for an expired tool."""
-    end = _declared_end(evaluation, tool)
+    ``rows`` has the facts of the predicates ``SELECTION`` about the tool.
+    """
+    now, end = result.now, declared_end(rows, result.now)
     if end is None:
-        end = _selection_end(evaluation, tool)
-    elif end < evaluation.now:
+        end = _selection_end(domain, result, tool, rows)
+    elif end < now:
         return None
     if end is None or end >= INT_MAX:
         return None, None
-    return evaluation.now, end
+    return now, end
 
 
-def expired(evaluation: IntentEvaluation, tool: str) -> bool:
-    """Return whether rules give the tool an end that has passed."""
-    end = _declared_end(evaluation, tool)
-    return end is not None and end < evaluation.now
+def declared_end(rows: Rows, now: int) -> int | None:
+    """Return the first end that rules declare for a tool, in nanoseconds; None if they declare none."""
+    if "valid_for" not in rows and "valid_until" not in rows:
+        return None
+    ends = [now + cast(Duration, span).ns for _, span in rows.get("valid_for", ())]
+    return min(ends + [cast(Time, end).ns for _, end in rows.get("valid_until", ())])
 
 
-def _declared_end(evaluation: IntentEvaluation, tool: str) -> int | None:
-    ends = [evaluation.now + cast(Duration, span).ns for _, span in evaluation.lookup.rows("valid_for", 2, tool)]
-    ends += [cast(Time, end).ns for _, end in evaluation.lookup.rows("valid_until", 2, tool)]
-    return min(ends, default=None)
-
-
-def _selection_end(evaluation: IntentEvaluation, tool: str) -> int | None:
+def _selection_end(domain: Domain, result: Result, tool: str, rows: Rows) -> int | None:
     """Return when the last reason for the selection of the tool expires; None if one does not expire."""
-    lookup, result = evaluation.lookup, evaluation.result
-    reasons: list[Fact] = []
-    if lookup.rows("kernel.kept", 1, tool):  # it was chosen itself, not only as a dependency
-        if not any(result.may_expire(key, tool) for key in _SELECTING):
+    reasons = [Fact("kernel.needed", row) for row in rows.get("kernel.needed", ())]
+    if "kernel.kept" in rows:  # it was chosen itself, not only as a dependency
+        if domain.expiring_tools is not None and tool not in domain.expiring_tools:
             return None
-        reasons += [Fact("candidate", row) for row in lookup.rows("candidate", 3, tool)]
-    reasons += [Fact("kernel.needed", row) for row in lookup.rows("kernel.needed", 1, tool)]
+        reasons += [Fact("candidate", row) for row in rows.get("candidate", ())]
     latest: int | None = None
     for reason in reasons:
         end = result.expiry(reason)
@@ -73,14 +67,19 @@ def _selection_end(evaluation: IntentEvaluation, tool: str) -> int | None:
     return latest
 
 
+SELECTION: Final[tuple[Key, ...]] = (
+    *(("final_selected", 3), ("candidate", 3), ("kernel.kept", 1), ("kernel.needed", 1)),
+    *(("valid_for", 2), ("valid_until", 2)),
+)
+"""The predicates that the fields of a definition depend on that are not cached; their first argument is the tool."""
 _OTHER_PREDICATES: Final = {  # with their arities
     **dict.fromkeys(("needs_confirmation", "four_eyes", "reversible", "idempotent"), 1),
     **dict.fromkeys(("macro", "macro_summary", "needs_skill", "needs_approval", "requires"), 2),
     "instruction": 3,
     "needs_resource": 4,
 }
-_KEYS: Final = (*PREDICATES.items(), *_OTHER_PREDICATES.items())
-"""All predicates that a definition is composed from; their first argument is the tool."""
+COMPOSED: Final[tuple[Key, ...]] = (*PREDICATES.items(), *_OTHER_PREDICATES.items())
+"""All other predicates that a definition is composed from; their first argument is the tool."""
 
 
 class CachedComposition:
@@ -100,58 +99,65 @@ _MAX_CACHE_KEY_SIZE: Final = 1000  # by :func:`part_size`: a value, or sixteen c
 
 
 class Composer:
-    """Composes definitions of the tools that one evaluation selected."""
+    """Composes definitions of the tools that one evaluation selected.
 
-    def __init__(self, evaluation: IntentEvaluation) -> None:
-        self.evaluation = evaluation
-        self._find = evaluation.result.finder()
-        self._changed = evaluation.result.changed(_KEYS)
-        self._cache = evaluation.domain.definitions
-        self._selected: dict[str, Selected] = {selected.tool: selected for selected in evaluation.selected}
+    ``changed`` are those predicates of ``COMPOSED`` whose facts differ from the base.
+    """
 
-    def compose(self, tool: str) -> Definition:
-        """Return the definition of a selected tool. Raises :class:`Flaw`."""
-        selected = self._selected[tool]
-        find = self._find
-        # Only predicates that the request changed: facts of the others are those of the base. The rows are not sorted:
-        # another order only costs another entry.
-        rows = [tuple(find(predicate, tool)) for predicate in self._changed]
-        key = (self.evaluation.domain.digest, tool, self._changed, *rows)
-        entry = self._cache.get(key)
+    def __init__(self, domain: Domain, result: Result, changed: tuple[Key, ...] | None = None) -> None:
+        self._domain = domain
+        self._result = result
+        self._changed = result.changed(COMPOSED) if changed is None else changed
+
+    def compose(self, tool: str, rows: Rows | None = None) -> Definition:
+        """Return the definition of a selected tool. Raises :class:`Flaw`.
+
+        ``rows`` has the facts about the tool of the predicates ``SELECTION`` and of the changed ones.
+        """
+        if rows is None:
+            rows = self._result.select(tool, SELECTION + self._changed)
+        selected: Any = rows["final_selected"][0]
+        _, score, phase = selected
+        # Only predicates that the request changed: facts of the others are those of the base.
+        changed_rows = [tuple(rows.get(name, ())) for name, _ in self._changed]
+        key = (tool, self._changed, *changed_rows)
+        entry = self._domain.definitions.get(key)
         if entry is None:
             try:
                 entry = CachedComposition(self._template(tool))
             except Flaw as flaw:
                 entry = CachedComposition(type(flaw)(f"{escape_invisible(tool)}: {flaw.message}", flaw.fix))
             # Clients influence the size of keys.
-            if sum(part_size(value) for group in rows for row in group for value in row) <= _MAX_CACHE_KEY_SIZE:
-                self._cache.put(key, entry)
+            if sum(part_size(value) for group in changed_rows for row in group for value in row) <= _MAX_CACHE_KEY_SIZE:
+                self._domain.definitions.put(key, entry)
         template = entry.template
         if isinstance(template, Flaw):
             # A copy: raising the cached exception would add to its traceback, which keeps frames alive.
             raise type(template)(template.message, template.fix)
-        window = validity(self.evaluation, tool)
+        window = validity(self._domain, self._result, tool, rows)
         if window is None:
             message = f"{escape_invisible(tool)}: it is no longer valid"
             raise Flaw(message, "let valid_for and valid_until end in the future")
-        requires = tuple([name for name in template.requires if name in self._selected])
+        requires = template.requires
+        if requires:
+            requires = tuple([name for name in requires if self._result.find(("final_selected", 3), name)])
         last = entry.last
-        if last is not None and _request_fields(last) == (*window, selected.score, selected.phase, requires):
+        if last is not None and _request_fields(last) == (*window, score, phase, requires):
             return last
         entry.last = definition = replace(
             template,
             not_before=window[0],
             expires_at=window[1],
-            score=selected.score,
-            phase=selected.phase,
+            score=score,
+            phase=phase,
             requires=requires,
         )
         return definition
 
     def _template(self, tool: str) -> Definition:
         """Return the definition, apart from the fields that depend on the whole evaluation. Raises :class:`Flaw`."""
-        pack, lookup = self.evaluation.domain.pack, self.evaluation.lookup
-        rows: dict[str, Any] = {name: lookup.rows(name, arity, tool) for name, arity in _KEYS}
+        pack = self._domain.pack
+        rows: dict[str, Any] = {**{name: [] for name, _ in COMPOSED}, **self._result.select(tool, COMPOSED)}
         tool_chain = chain(tool, rows, pack.actions)
         redact = make_redactor(secret_values(pack))
         description = redact(_text(rows["macro"]))
@@ -186,8 +192,8 @@ class Composer:
             requires=tuple(name for _, name in rows["requires"]),
         )
 
-    def compose_all(self, tools: Iterable[str]) -> tuple[list[Definition], dict[str, Flaw]]:
-        """Return the definitions of the tools and their dependencies, and the flaws by tool.
+    def compose_all(self, tools: Iterable[str]) -> tuple[dict[str, Definition], dict[str, Flaw]]:
+        """Return the definitions of the tools and their dependencies, and the flaws, by tool.
 
         A tool that requires a flawed one is left out: no definition may require a tool that is not offered.
         """
@@ -208,7 +214,7 @@ class Composer:
             removed = {tool for tool, definition in definitions.items() if not removed.isdisjoint(definition.requires)}
             for tool in removed:
                 del definitions[tool]
-        return list(definitions.values()), dict(sorted(flaws.items()))
+        return definitions, dict(sorted(flaws.items()))
 
 
 def _request_fields(definition: Definition) -> tuple[Any, ...]:

@@ -7,24 +7,32 @@ verdict and no validity window replaces it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from manglecp.base.digest import digest, digest_bytes
 from manglecp.base.json import escape_token
-from manglecp.intent.chain import safety
-from manglecp.intent.composition import Composer
-from manglecp.intent.definition import Definition, SafetyData
+from manglecp.intent.chain import Rows, safety
+from manglecp.intent.composition import COMPOSED, SELECTION, Composer
+from manglecp.intent.definition import Definition, Flaw, SafetyData
 from manglecp.intent.domain import Domain
-from manglecp.intent.evaluation import CLOCK_TOLERANCE_NS, IntentEvaluation, Lookup, check_policy, evaluate_at
+from manglecp.intent.evaluation import (
+    CLOCK_TOLERANCE_NS,
+    IntentEvaluation,
+    check_policy,
+    derive,
+    read_facts,
+    request_facts,
+)
 from manglecp.intent.identity import Identity
-from manglecp.mangle import Fact
+from manglecp.mangle import Fact, Key, Result
 from manglecp.wire import UPGRADE, Fault, SchemaError, WireError, refused_arguments, schema_errors
-from manglecp.wire.messages import Intent, IntentPayload, IntentRequest
+from manglecp.wire.messages import Intent
 
 Verdict: TypeAlias = Literal["allow", "ask", "deny"]
 NOT_PERMITTED: Final = "not permitted"
@@ -33,7 +41,7 @@ _INVALID_FACTS: Final = frozenset(  # codes of errors: another pack revision doe
 )
 
 
-class ProofInputs(msgspec.Struct, frozen=True, omit_defaults=True):
+class ProofInputs(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     """The client's part of an evaluation: the intent with its parameters, and the session facts."""
 
     intent: Intent | None = None
@@ -56,6 +64,10 @@ class ProofInputs(msgspec.Struct, frozen=True, omit_defaults=True):
     def encode(self) -> bytes:
         return msgspec.json.encode(self)
 
+    @cached_property
+    def digest(self) -> str:
+        return digest_bytes(self.encode())
+
     @staticmethod
     def decode(data: bytes) -> ProofInputs:
         return _decoder.decode(data)
@@ -76,39 +88,68 @@ def approval_waiver(identity: Identity, safety: SafetyData) -> str | None:
     return "auto:" + digest({"identity": identity.name, "credential": identity.credential, "effects": waived})
 
 
+_ABOUT_TOOL: Final[tuple[Key, ...]] = (
+    *(("prohibited", 2), ("permitted", 1), ("public_reason", 2), ("kernel.may_run", 2), ("macro", 2)),
+    *(("macro_effect", 2), ("needs_confirmation", 1), ("needs_approval", 2), ("four_eyes", 1)),
+)
+_GENERAL: Final[tuple[Key, ...]] = (
+    *(("intent_denied", 1), ("fact_denied", 2), ("effect_denied", 2), ("permitted_only", 0)),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What policy derives about a call."""
+    """What policy derives about a call of ``tool``."""
 
+    tool: str
     denials: tuple[Fact, ...]
     """The facts that deny the call."""
-    public_reasons: tuple[str, ...]
-    safety: SafetyData
-    """The effects of the tool, and the approval that it needs; ``reversible`` and ``idempotent`` are not set."""
+    rows: Rows
+    """The facts that policy derives about the tool, by predicate."""
 
     @property
     def reasons(self) -> tuple[str, ...]:
         """Every reason of the denials, for operators; the last argument of a denial is its reason."""
-        return tuple(dict.fromkeys(str(fact.args[-1]) for fact in self.denials))
+        return tuple(dict.fromkeys([str(fact.args[-1]) for fact in self.denials])) if self.denials else ()
+
+    @property
+    def public_reasons(self) -> tuple[str, ...]:
+        return tuple(str(text) for _, text in self.rows.get("public_reason", ()))
+
+    @property
+    def safety(self) -> SafetyData:
+        """The effects of the tool, and the approval that it needs; ``reversible`` and ``idempotent`` are not set."""
+        rows = self.rows
+        return safety(
+            (str(effect) for _, effect in rows.get("macro_effect", ())),
+            (),
+            needs_confirmation="needs_confirmation" in rows,
+            approver_roles=(str(role) for _, role in rows.get("needs_approval", ())),
+            four_eyes="four_eyes" in rows,
+        )
 
 
-def judge(lookup: Lookup, tool: str, stated: Collection[str] = ()) -> Judgement:
-    """Return what policy derives about a call of ``tool``. ``stated`` are the predicates of the client's facts."""
-    denials = [Fact("intent_denied", row) for row in lookup.all("intent_denied", 1)]
-    denials += [Fact("fact_denied", row) for row in lookup.all("fact_denied", 2) if row[0] in stated]
-    denials += [Fact("prohibited", row) for row in lookup.rows("prohibited", 2, tool)]
-    if lookup.all("permitted_only", 0) and not lookup.rows("permitted", 1, tool):
+def judge(tool: str, rows: Rows, session: Iterable[Fact] = ()) -> Judgement:
+    """Return what policy derives about a call of the tool. ``session`` are the client's facts.
+
+    ``rows`` are those of :func:`policy_rows`, and may have more predicates.
+    """
+    denials = [Fact("intent_denied", row) for row in rows.get("intent_denied", ())]
+    if "fact_denied" in rows:
+        stated = {fact.predicate for fact in session}
+        denials += [Fact("fact_denied", row) for row in rows["fact_denied"] if row[0] in stated]
+    denials += [Fact("prohibited", row) for row in rows.get("prohibited", ())]
+    if "permitted_only" in rows and "permitted" not in rows:
         denials.append(Fact("prohibited", (tool, NOT_PERMITTED)))
-    for _, action in lookup.rows("kernel.may_run", 2, tool):
-        denials += [Fact("effect_denied", row) for row in lookup.rows("effect_denied", 2, action)]
-    needs = safety(
-        (str(effect) for _, effect in lookup.rows("macro_effect", 2, tool)),
-        (),
-        needs_confirmation=bool(lookup.rows("needs_confirmation", 1, tool)),
-        approver_roles=(str(role) for _, role in lookup.rows("needs_approval", 2, tool)),
-        four_eyes=bool(lookup.rows("four_eyes", 1, tool)),
-    )
-    return Judgement(tuple(denials), tuple(str(text) for _, text in lookup.rows("public_reason", 2, tool)), needs)
+    if "effect_denied" in rows:
+        actions = {action for _, action in rows.get("kernel.may_run", ())}
+        denials += [Fact("effect_denied", row) for row in rows["effect_denied"] if row[0] in actions]
+    return Judgement(tool, tuple(denials), rows)
+
+
+def policy_rows(result: Result, tool: str) -> Rows:
+    """Return what policy derives about the tool, for :func:`judge`."""
+    return result.select(tool, _ABOUT_TOOL, _GENERAL)
 
 
 class Call(NamedTuple):
@@ -121,6 +162,8 @@ class Call(NamedTuple):
 
     def facts(self, domain: Domain) -> list[Fact]:
         """Return the facts that policy may judge the call by. Raises :class:`WireError`."""
+        if not domain.run_rules.reads_call:
+            return [Fact("call", (self.tool,))]
         try:
             return domain.run_rules.call_facts(self.tool, self.args)
         except Fault as fault:
@@ -129,18 +172,18 @@ class Call(NamedTuple):
             raise refused_arguments([SchemaError(path=path, message=message, keyword="x-fact")]) from None
 
 
-class Decision(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Decision:
     """The decision about a call at ``at_ns`` (since 1970)."""
 
-    tool: str
-    verdict: Verdict
-    reasons: tuple[str, ...]
-    """Why it is denied, for operators."""
-    public_reasons: tuple[str, ...]
-    """Why it is denied or needs an approval, for the client."""
-    rules: tuple[str, ...]
-    """The places of the policy rules and facts that decided, as ``file:line``."""
+    domain: Domain
+    call: Call
+    identity: Identity
     at_ns: int
+    result: Result
+    judgement: Judgement
+    reasons: tuple[str, ...]
+    """Why the call is denied, for operators."""
     digest: str
     """Of all inputs of the evaluation, except the call."""
     definition: Definition | None = None
@@ -148,12 +191,37 @@ class Decision(NamedTuple):
     error: WireError | None = None
     """What the client of a denied call receives."""
 
+    @property
+    def verdict(self) -> Verdict:
+        if self.reasons:
+            return "deny"
+        needs = self.judgement.safety
+        return "ask" if needs.requires_user_confirmation and not self.identity.waives_approval(needs) else "allow"
+
+    @property
+    def public_reasons(self) -> tuple[str, ...]:
+        """Why the call is denied or needs an approval, for the client."""
+        return () if self.verdict == "allow" else self.judgement.public_reasons
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """The places, as ``file:line``, of the policy clauses that deny, require an approval, or permit."""
+        facts: Sequence[Fact] = self.judgement.denials
+        if not self.reasons:
+            predicates = ("permitted",) if self.verdict == "allow" else _APPROVALS
+            rows = self.judgement.rows
+            facts = [Fact(name, row) for name in predicates for row in rows.get(name, ())]
+        return tuple(sorted({place for fact in facts for place in self.domain.clause_places(fact, self.result)}))
+
     def proven(self) -> Definition:
         """Return the definition of the proven tool. Raises :class:`WireError` if the call is denied."""
         if self.error is not None:
             raise self.error
         assert self.definition is not None  # the call had an intent
         return self.definition
+
+
+_APPROVALS: Final = ("needs_confirmation", "needs_approval", "four_eyes")
 
 
 def decide(
@@ -170,73 +238,68 @@ def decide(
     With an intent the tool must be proven for it, and with the same chain as ``offered``. Raises :class:`WireError` for
     facts that do not fit the domain, an exceeded limit, and arguments that do not fit the schema of the tool.
     """
-    intent, tool = call.inputs.intent, call.tool
-    request = IntentRequest(id="", payload=IntentPayload(intent=intent or _NO_INTENT, facts=list(call.inputs.facts)))
+    tool, args, inputs = call
+    intent = inputs.intent
     try:
-        evaluation = evaluate_at(now_ns, domain, request, identity, facts)
+        client_facts = read_facts(domain, intent, list(inputs.facts), now_ns)
+        session = [fact for fact in client_facts if fact.predicate != UPGRADE]
+        given = [*session, *request_facts(domain, intent, identity), *facts]
+        result = derive(domain, given, now_ns, domain.limits)
     except WireError as refusal:
         raise (_not_proven() if offered is not None and refusal.code in _INVALID_FACTS else refusal) from refusal
-    judgement = judge(evaluation.lookup, tool, {fact.predicate for fact in evaluation.session})
+    changed = result.changed(COMPOSED)
+    rows = result.select(tool, _ABOUT_TOOL + SELECTION + changed, _GENERAL)
+    judgement = judge(tool, rows, session)
     reasons = judgement.reasons
     error: WireError | None = None
     definition: Definition | None = None
     if reasons:
-        error = _denied(evaluation, judgement)
+        error = _denied(domain, result, identity, inputs, judgement)
     elif intent is None:
-        if not evaluation.lookup.rows("macro", 2, tool):
+        if "macro" not in rows:
             reasons, error = ("no rule defines this tool",), WireError("macro_not_found", "There is no such tool")
     else:
-        definition = _compose(evaluation, tool)
+        if "final_selected" in rows:
+            definition = _compose(Composer(domain, result, changed), tool, rows)
         if definition is None or (offered is not None and definition.chain_digest != offered.chain_digest):
-            reasons, error = tuple(_absences(evaluation, tool)), _not_proven()
-            definition = None
-        elif offered is None and (errors := schema_errors(call.args, definition.input_schema)):
+            reasons, error, definition = tuple(_absences(result, tool)), _not_proven(), None
+        elif offered is None and (errors := schema_errors(args, definition.input_schema)):
             raise refused_arguments(errors)
-    needs = judgement.safety
-    asks = needs.requires_user_confirmation and not identity.waives_approval(needs)
-    verdict: Verdict = "deny" if reasons else "ask" if asks else "allow"
-    return Decision(
-        tool=tool,
-        verdict=verdict,
-        reasons=reasons,
-        public_reasons=() if verdict == "allow" else judgement.public_reasons,
-        rules=_rules(evaluation, tool, judgement, verdict),
-        at_ns=now_ns,
-        digest=_digest(domain, call.inputs, identity, now_ns),
-        definition=definition,
-        error=error,
-    )
+    inputs_digest = _digest(domain, inputs, identity, now_ns)
+    return Decision(domain, call, identity, now_ns, result, judgement, reasons, inputs_digest, definition, error)
 
 
-_NO_INTENT: Final = Intent(name="")
+def _digest(domain: Domain, inputs: ProofInputs, identity: Identity, now_ns: int) -> str:
+    caller = {"name": identity.name, "permissions": sorted(identity.permissions), "trust": identity.trust}
+    content = {"pack": domain.digest, "facts": domain.facts_version, "identity": caller}
+    return digest({**content, "inputs": inputs.digest, "now": str(now_ns)})
 
 
-def _compose(evaluation: IntentEvaluation, tool: str) -> Definition | None:
-    """Return the definition of the tool; None if it is not selected, or it or a dependency cannot be composed."""
-    if not any(selected.tool == tool for selected in evaluation.selected):
+def _compose(composer: Composer, tool: str, rows: Rows) -> Definition | None:
+    """Return the definition of a selected tool; None if it or a dependency cannot be composed."""
+    try:
+        definition = composer.compose(tool, rows)
+    except Flaw:
         return None
-    definitions, _ = Composer(evaluation).compose_all([tool])  # of the tool and its dependencies
-    return next((definition for definition in definitions if definition.tool == tool), None)
+    return composer.compose_all([tool])[0].get(tool) if definition.requires else definition
 
 
-def _absences(evaluation: IntentEvaluation, tool: str) -> Iterator[str]:
+def _absences(result: Result, tool: str) -> Iterator[str]:
     """Yield why a tool that policy does not deny is not proven for the intent as it was offered."""
-    yield from (str(reason) for _, _, reason in evaluation.lookup.rows("excluded", 3, tool))
-    if any(selected.tool == tool for selected in evaluation.selected):
+    yield from (str(reason) for _, _, reason in result.find(("excluded", 3), tool))
+    if result.find(("final_selected", 3), tool):
         yield "the tool is composed differently, or cannot be composed"
     else:
         yield "no rule offers the tool for this intent"
 
 
-def _denied(evaluation: IntentEvaluation, judgement: Judgement) -> WireError:
+def _denied(domain: Domain, result: Result, identity: Identity, inputs: ProofInputs, judgement: Judgement) -> WireError:
     try:
-        check_policy(evaluation)
+        check_policy(result, identity, inputs.facts)
     except WireError as error:  # the intent or a fact is denied
         return error
     # The same tool is offered again where policy judges only the call, so a new evaluation would not help.
-    is_final = evaluation.domain.run_rules.judges_calls or any(
-        fact.predicate == "effect_denied" for fact in judgement.denials
-    )
+    is_final = domain.run_rules.judges_calls or any(fact.predicate == "effect_denied" for fact in judgement.denials)
     if not judgement.public_reasons:
         return WireError("auth_insufficient", "Policy does not permit this call") if is_final else _not_proven()
     message = "Policy does not permit this call: " + "; ".join(judgement.public_reasons)
@@ -246,30 +309,3 @@ def _denied(evaluation: IntentEvaluation, judgement: Judgement) -> WireError:
 
 def _not_proven() -> WireError:
     return WireError("macro_expired", "The rules do not prove this macro-tool any more; evaluate the intent again")
-
-
-def _rules(evaluation: IntentEvaluation, tool: str, judgement: Judgement, verdict: Verdict) -> tuple[str, ...]:
-    """Return the places of the clauses of the denials, of the need for an approval, or of the permission."""
-    if verdict == "deny":
-        facts: Sequence[Fact] = judgement.denials
-    else:
-        predicates = _APPROVALS if verdict == "ask" else {"permitted": 1}
-        rows = ((name, evaluation.lookup.rows(name, arity, tool)) for name, arity in predicates.items())
-        facts = [Fact(name, row) for name, found in rows for row in found]
-    places = {place for fact in facts for place in evaluation.domain.clause_places(fact, evaluation.result)}
-    return tuple(sorted(places))
-
-
-_APPROVALS: Final = {"needs_confirmation": 1, "needs_approval": 2, "four_eyes": 1}
-
-
-def _digest(domain: Domain, inputs: ProofInputs, identity: Identity, now_ns: int) -> str:
-    return digest(
-        {
-            "pack": domain.digest,
-            "facts": domain.facts_version,
-            "identity": {"name": identity.name, "permissions": sorted(identity.permissions), "trust": identity.trust},
-            "inputs": digest_bytes(inputs.encode()),
-            "now": str(now_ns),
-        }
-    )

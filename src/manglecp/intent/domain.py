@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from manglecp import mangle
 from manglecp.base.cache import LruCache
@@ -58,6 +58,22 @@ from manglecp.pack.factfiles import FactFile, read_facts
 from manglecp.wire import Profile, direction_problems
 
 
+class EffectiveLimits(NamedTuple):
+    """The stricter of the client's and the server's limits (EVAL-05)."""
+
+    facts: int  # that the rules derive for the request
+    intervals: int  # of one temporal fact
+    milliseconds: int
+
+
+@lru_cache(256)
+def engine_limits(derived_in_base: int, limits: EffectiveLimits) -> mangle.Limits:
+    """Return the limits for an evaluation over a base; the client's number counts what its request adds."""
+    return mangle.Limits(
+        derived_facts=derived_in_base + limits.facts, intervals=limits.intervals, seconds=limits.milliseconds * 0.001
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Domain:
     """A pack that is ready for evaluation. Made by :meth:`load`; thread-safe."""
@@ -79,6 +95,19 @@ class Domain:
     def run_rules(self) -> RunRuleIndex:
         """The kinds of rules about runs that the pack has."""
         return RunRuleIndex.of(self.program, self.base)
+
+    @cached_property
+    def limits(self) -> EffectiveLimits:
+        """The server's limits."""
+        limits = self.pack.settings.limits
+        return EffectiveLimits(limits.max_derived_facts, limits.max_intervals_per_atom, limits.max_compute_ms)
+
+    @cached_property
+    def expiring_tools(self) -> frozenset[mangle.Value] | None:
+        """The tools whose selection time can end, whatever the facts; None if it may be any tool."""
+        result = self.base.evaluate([], now=0, check=False)
+        mandatory, relevant = (result.expiring(key) for key in (("mandatory", 1), ("relevant", 2)))
+        return None if mandatory is None or relevant is None else mandatory | relevant
 
     @cached_property
     def _deciding_clauses(self) -> Mapping[mangle.Key, Sequence[tuple[Atom, mangle.Rule | None]]]:

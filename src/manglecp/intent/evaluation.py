@@ -10,47 +10,18 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeAlias, cast
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, cast
 
 from manglecp import wire
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.text import quote
 from manglecp.intent.definition import Phase
-from manglecp.intent.domain import Domain
+from manglecp.intent.domain import Domain, EffectiveLimits, engine_limits
 from manglecp.intent.identity import Identity
 from manglecp.intent.redaction import EXPLAIN_POLICY
-from manglecp.mangle import Fact, LimitError, Limits, MangleError, Result, Value, order_key
-from manglecp.wire.messages import Diagnostics, Intent, IntentRequest
-
-Row: TypeAlias = tuple[Value, ...]
-
-
-class Lookup:
-    """Rows of one result, sorted, so that responses do not depend on hash order."""
-
-    __slots__ = ("_find", "_result")
-
-    def __init__(self, result: Result) -> None:
-        self._result = result
-        self._find = result.finder()
-
-    def rows(self, predicate: str, arity: int, first: Value) -> list[Row]:
-        """Return the rows whose first column has this value."""
-        rows = self._find((predicate, arity), first)
-        return sorted(rows, key=_row_order) if len(rows) > 1 else rows
-
-    def all(self, predicate: str, arity: int) -> list[Row]:
-        rows = self._result.rows((predicate, arity))
-        return sorted(rows, key=_row_order) if len(rows) > 1 else rows
-
-    def holds(self, predicate: str, *args: Value) -> bool:
-        return args in self._find((predicate, len(args)), args[0])
-
-
-def _row_order(row: Row) -> list[object]:
-    return [order_key(value) for value in row]
-
+from manglecp.mangle import Fact, LimitError, MangleError, Result
+from manglecp.wire.messages import Constraints, Diagnostics, Intent, IntentRequest
 
 CLOCK_TOLERANCE_NS: Final = 60_000_000_000  # an evaluation time further from the server's clock is hypothetical
 MAX_WHY_NOT_NAMES: Final = 16  # limit of names in x-why_not
@@ -68,14 +39,6 @@ class Selected(NamedTuple):
     phase: Phase
 
 
-class EffectiveLimits(NamedTuple):
-    """The stricter of the client's and the server's limits (EVAL-05)."""
-
-    facts: int  # that the rules derive for the request
-    intervals: int  # of one temporal fact
-    milliseconds: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntentEvaluation:
     """A request, its result, and the selected tools."""
@@ -89,8 +52,6 @@ class IntentEvaluation:
     selected: tuple[Selected, ...]  # by score, descending, then by name
     upgrades: frozenset[str]  # macro ids that the client wants in full
     duration_ns: int
-    limits: EffectiveLimits
-    lookup: Lookup = field(repr=False)
 
     def diagnostics(self) -> Diagnostics:
         """Return the counts; informational only (EVAL-29)."""
@@ -111,8 +72,25 @@ def evaluate(
         message = f"x-why_not names {count} tools, and at most {MAX_WHY_NOT_NAMES} are answered"
         raise wire.malformed(message, "$.payload.options.x-why_not", "ask in several requests")
     _check_intent(domain, payload.intent.name, identity)
-    evaluation = evaluate_at(wire.read_eval_time(payload.eval_time, clock), domain, request, identity)
-    check_policy(evaluation)
+    now = wire.read_eval_time(payload.eval_time, clock)
+    started = time.perf_counter_ns()
+    limits = _effective_limits(domain.limits, payload.constraints)
+    client_facts = read_facts(domain, payload.intent, payload.facts, now)
+    session = [fact for fact in client_facts if fact.predicate != wire.UPGRADE]
+    result = derive(domain, [*session, *request_facts(domain, payload.intent, identity)], now, limits)
+    selected = [Selected(*cast("tuple[str, int, Phase]", row)) for row in result.rows(("final_selected", 3))]
+    evaluation = IntentEvaluation(
+        domain=domain,
+        request=request,
+        identity=identity,
+        result=result,
+        now=now,
+        session=session,
+        selected=tuple(sorted(selected, key=lambda tool: (-tool.score, tool.tool))),
+        upgrades=frozenset(str(fact.args[0]) for fact in client_facts if fact.predicate == wire.UPGRADE),
+        duration_ns=time.perf_counter_ns() - started,
+    )
+    check_policy(result, identity, payload.facts)
     return evaluation
 
 
@@ -130,49 +108,19 @@ def _check_intent(domain: Domain, name: str, identity: Identity) -> None:
     raise wire.WireError("x-unknown_intent", message, {"path": "$.payload.intent.name", "suggestion": suggestion})
 
 
-def evaluate_at(
-    now: int, domain: Domain, request: IntentRequest, identity: Identity, call_facts: Sequence[Fact] = ()
-) -> IntentEvaluation:
-    """Evaluate a request at ``now``, without :func:`check_policy`. Raises WireError.
-
-    ``call_facts`` are facts of the server about a call. An intent without a name stands for a call without one.
-    """
-    started = time.perf_counter_ns()
-    payload, limits = request.payload, _effective_limits(domain, request)
-    intent = payload.intent if payload.intent.name else None
-    client_facts = domain.profile.read(
-        payload.facts,
-        now,
-        limit=domain.pack.settings.limits.max_facts_per_request,
-        required=domain.required.get(payload.intent.name, ()),
-    )
-    session = [fact for fact in client_facts if fact.predicate != wire.UPGRADE]
-    result = _run(domain, [*session, *request_facts(domain, intent, identity), *call_facts], now, limits)
-    lookup = Lookup(result)
-    rows = lookup.all("final_selected", 3)
-    selected = [Selected(*cast("tuple[str, int, Phase]", row)) for row in rows]
-    return IntentEvaluation(
-        domain=domain,
-        request=request,
-        identity=identity,
-        result=result,
-        now=now,
-        session=session,
-        selected=tuple(sorted(selected, key=lambda tool: (-tool.score, tool.tool))),
-        upgrades=frozenset(str(fact.args[0]) for fact in client_facts if fact.predicate == wire.UPGRADE),
-        duration_ns=time.perf_counter_ns() - started,
-        limits=limits,
-        lookup=lookup,
-    )
+def read_facts(domain: Domain, intent: Intent | None, facts: list[Any], now: int) -> list[Fact]:
+    """Return the client's facts for an intent, upgrades included. Raises WireError."""
+    required = () if intent is None else domain.required.get(intent.name, ())
+    if not facts and not required:
+        return []
+    return domain.profile.read(facts, now, limit=domain.pack.settings.limits.max_facts_per_request, required=required)
 
 
-def _effective_limits(domain: Domain, request: IntentRequest) -> EffectiveLimits:
-    constraints = request.payload.constraints
-    server = domain.pack.settings.limits
+def _effective_limits(server: EffectiveLimits, constraints: Constraints) -> EffectiveLimits:
     return EffectiveLimits(
-        _stricter(constraints.max_facts_created, server.max_derived_facts),
-        _stricter(constraints.max_intervals_per_atom, server.max_intervals_per_atom),
-        _stricter(constraints.max_compute_ms, server.max_compute_ms),
+        _stricter(constraints.max_facts_created, server.facts),
+        _stricter(constraints.max_intervals_per_atom, server.intervals),
+        _stricter(constraints.max_compute_ms, server.milliseconds),
     )
 
 
@@ -202,16 +150,12 @@ def request_facts(domain: Domain, intent: Intent | None, identity: Identity) -> 
         yield Fact("client_permission", (permission,))
 
 
-def _run(domain: Domain, facts: Sequence[Fact], now: int, limits: EffectiveLimits) -> Result:
+def derive(domain: Domain, facts: Sequence[Fact], now: int, limits: EffectiveLimits) -> Result:
+    """Run the rules with facts of a request. Raises WireError."""
     if limits.milliseconds == 0:
         raise _timeout(0)
-    engine_limits = Limits(
-        derived_facts=domain.base.derived + limits.facts,  # the client's number counts what its request adds
-        intervals=limits.intervals,
-        seconds=limits.milliseconds * 0.001,
-    )
     try:
-        return domain.base.evaluate(facts, now=now, check=False, limits=engine_limits)
+        return domain.base.evaluate(facts, now=now, check=False, limits=engine_limits(domain.base.derived, limits))
     except LimitError as error:
         raise _limit_error(error, limits) from None
     except MangleError as error:
@@ -251,19 +195,18 @@ def _timeout(milliseconds: int) -> wire.WireError:
     return wire.budget_exceeded("evaluation_timeout", milliseconds, milliseconds, "ms", advice)
 
 
-def check_policy(evaluation: IntentEvaluation) -> None:
+def check_policy(result: Result, identity: Identity, facts: Sequence[Any]) -> None:
     """Raise WireError if policy denies the intent or a fact of the request, with the first of several reasons."""
-    lookup = evaluation.lookup
-    denied = lookup.all("intent_denied", 1)
+    denied = result.rows(("intent_denied", 1))
     if denied:
-        code = "auth_required" if evaluation.identity.anonymous else "auth_insufficient"
+        code = "auth_required" if identity.anonymous else "auth_insufficient"
         raise wire.WireError(code, str(denied[0][0]))
     reasons: dict[str, str] = {}
-    for predicate, reason in lookup.all("fact_denied", 2):
+    for predicate, reason in result.rows(("fact_denied", 2)):
         reasons.setdefault(str(predicate), str(reason))
     violations = [
         wire.Violation(fact_index=index, predicate=name, issue="policy_violation", message=reasons[name])
-        for index, fact in enumerate(evaluation.request.payload.facts if reasons else ())
+        for index, fact in enumerate(facts if reasons else ())
         if (name := fact["pred"]) in reasons
     ]
     if violations:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -23,24 +23,24 @@ import msgspec
 from manglecp.base.cache import LruCache
 from manglecp.base.digest import digest, digest_bytes
 from manglecp.intent.decision import Call, Decision, ProofInputs, decide
-from manglecp.intent.definition import Definition
+from manglecp.intent.definition import Definition, default_arguments
 from manglecp.intent.domain import Domain
 from manglecp.intent.evaluation import CLOCK_TOLERANCE_NS, IntentEvaluation
 from manglecp.intent.identity import Identity
 from manglecp.intent.redaction import is_secret_setting, secret_values
 from manglecp.intent.rendering import skill
 from manglecp.intent.responder import respond
-from manglecp.mangle import Fact, part_size
+from manglecp.mangle import instant_text
 from manglecp.pack import Pack
 from manglecp.store import Store, StoredOffer, Transaction
-from manglecp.wire import WireError
+from manglecp.wire import WireError, refused_arguments, schema_errors, value_size
 from manglecp.wire.messages import IntentRequest, IntentResponse, Skill
 
 _MAX_READ: Final = 4_096  # cached offers that were read, and decoded definitions
 _MAX_STORED: Final = 2_048  # cached offers that were written
 _LARGEST_CACHED: Final = 8_192  # bytes; larger documents are not cached: clients influence their number and size
 _SLOW_SECONDS: Final = 0.005  # a decision that takes longer must not block the event loop
-_LARGEST_INLINE: Final = 64  # size of the facts about a call; with larger ones, a cheap decision may become slow
+_LARGEST_INLINE: Final = 64  # size of arguments that rules read; with larger ones, a cheap decision may become slow
 _FRESH_SECONDS: Final = 1.0  # how long a cached offer is used before the store is read again
 JsonPath = tuple[str | int, ...]
 
@@ -51,7 +51,8 @@ class Offer:
 
     definition: Definition
     inputs: ProofInputs
-    is_cheap: bool = False  # whether its last decision was so fast that the next one may block the event loop
+    defaults: Mapping[str, Any]  # of call arguments
+    is_cheap: bool = False  # whether its last proof was so fast that the next one may block the event loop
 
 
 class _Stored(NamedTuple):
@@ -124,7 +125,7 @@ class OfferService:
         except LookupError:  # the document has a secret setting that this pack revision does not have
             return None
         inputs = self._store.seals.unseal(stored.inputs, *_seal_binding(identity, stored.inputs_digest))
-        offer = Offer(definition, ProofInputs.decode(inputs))
+        offer = Offer(definition, ProofInputs.decode(inputs), default_arguments(definition))
         if len(stored.document) + len(inputs) <= _LARGEST_CACHED and _is_valid(stored, now_ms):
             self._read_cache.put(key, _ReadOffer(offer, stored.expires_at_ms or drop_ms, read_at + _FRESH_SECONDS))
         return offer
@@ -145,24 +146,38 @@ class OfferService:
             raise WireError("x-skill_not_found", "No tool that is offered to you now refers to a skill with this id")
         return found
 
-    async def decide(self, offer: Offer, call: Call, identity: Identity, facts: Sequence[Fact]) -> Decision:
-        """Decide about a call of an offered tool now; ``facts`` are those about the call and its run.
+    async def prove(
+        self, identity: Identity, macro_id: str, args: Mapping[str, Any], *, is_large: bool = False
+    ) -> Decision:
+        """Prove an offered tool again, now and for a call with these arguments, and return the decision.
 
-        Raises as :func:`.decision.decide` does.
+        Large arguments are checked in a thread. Raises WireError if this identity has no such offer, its validity is
+        over, the arguments do not fit, or the call is denied; and as :func:`.decision.decide` does.
         """
-        now_ns, domain, offered = self._clock(), self.domain, offer.definition
-        size = sum(part_size(value) for fact in facts for value in fact.args)
+        offer = await self.find(identity.name, macro_id)
+        if offer is None:
+            raise macro_not_found()
+        _check_end(offer.definition, self._clock())
+        reads_call = self.domain.run_rules.reads_call
+        if is_large or not offer.is_cheap or (reads_call and value_size(args, _LARGEST_INLINE) > _LARGEST_INLINE):
+            return await asyncio.to_thread(self._prove, offer, identity, args)
+        return self._prove(offer, identity, args)
 
-        def decide_timed() -> Decision:
-            started = time.thread_time()  # CPU time: other threads must not make a decision look slow
-            try:
-                return decide(domain, call, identity, now_ns, facts, offered=offered)
-            finally:
-                offer.is_cheap = time.thread_time() - started < _SLOW_SECONDS
-
-        if offer.is_cheap and size <= _LARGEST_INLINE:
-            return decide_timed()
-        return await asyncio.to_thread(decide_timed)
+    def _prove(self, offer: Offer, identity: Identity, args: Mapping[str, Any]) -> Decision:
+        domain, offered = self.domain, offer.definition
+        if errors := schema_errors(args, offered.input_schema):
+            raise refused_arguments(errors)
+        call = Call(offered.tool, {**offer.defaults, **args}, offer.inputs)
+        facts = call.facts(domain)
+        started = time.thread_time()  # CPU time: other threads must not make a proof look slow
+        try:
+            decision = decide(domain, call, identity, self._clock(), facts, offered=offered)
+        finally:
+            offer.is_cheap = time.thread_time() - started < _SLOW_SECONDS
+        if decision.error is not None and decision.error.code == "macro_expired":
+            _check_begin(offered, self._clock())
+        _check_end(decision.proven(), decision.at_ns)
+        return decision
 
     def _store_offers(self, evaluation: IntentEvaluation, definitions: Sequence[Definition], now_ns: int) -> None:
         now_ms, name = now_ns // 1_000_000, evaluation.identity.name
@@ -217,6 +232,28 @@ class OfferService:
             if (document_digest, inputs_digest) != (stored.digest, stored.inputs_digest) or drop_ms < min_drop_ms:
                 return False
         return True
+
+
+def macro_not_found() -> WireError:
+    """Return the same error for an unknown macro-tool, one past its retention and one of another principal."""
+    return WireError("macro_not_found", "No macro-tool of yours has this id now; evaluate the intent again")
+
+
+def _check_begin(definition: Definition, now_ns: int) -> None:
+    """Raise :class:`WireError` if the tool, which is not proven now, was offered for a later time (OPEN-28)."""
+    begin = definition.not_before
+    if begin is not None and now_ns < begin:
+        message = f"The macro-tool is valid from {instant_text(begin)} on"
+        wait_ms = -((now_ns - begin) // 1_000_000)  # rounded up
+        raise WireError("x-macro_not_yet_valid", message, retry_after_ms=wait_ms)
+
+
+def _check_end(definition: Definition, now_ns: int) -> None:
+    """Raise :class:`WireError` after the validity, by the server's clock, not the client's (OPEN-27)."""
+    end = definition.expires_at
+    if end is not None and now_ns >= end:
+        message = f"The macro-tool was valid until {instant_text(end)}; evaluate the intent again"
+        raise WireError("macro_expired", message)
 
 
 def _seal_binding(identity: str, inputs_digest: str) -> tuple[str, ...]:

@@ -105,11 +105,12 @@ def _disclose(evaluation: IntentEvaluation) -> tuple[list[tuple[Definition, mess
         # A tool below the thresholds is composed only to check whether it is an upgraded one.
         if evaluation.upgrades or level_of(selected.score, settings, preference) is not None
     ]
-    composed, flaws = Composer(evaluation).compose_all(names)
+    definitions, flaws = Composer(evaluation.domain, evaluation.result).compose_all(names)
     for tool, flaw in flaws.items():
         if evaluation.domain.logged_flaws.get(tool) is None:  # a flaw of the pack is logged once, not per request
             evaluation.domain.logged_flaws.put(tool, True)
             _log.warning("a selected tool is left out: %s", flaw.message)
+    composed = list(definitions.values())
     level_by_name = levels(composed, settings, preference, evaluation.upgrades)
     shown = [definition for definition in composed if definition.tool in level_by_name]
     capped = cap_tools(shown, payload.constraints.max_tools_returned, evaluation.upgrades)

@@ -49,6 +49,8 @@ class RunRuleIndex:
     """Whether a rule reads ``call_arg``."""
     reads_values: bool
     """Whether a rule reads ``call_value``."""
+    reads_call: bool
+    """Whether a rule reads either."""
     extractors: Pointers
     """The values that become ``step_value`` facts (``extract``); empty if no rule reads ``step_value``."""
     keepers: Pointers
@@ -68,13 +70,15 @@ class RunRuleIndex:
         for predicate, by_action in pointers.items():
             for action, key, pointer in sorted(tuple(map(str, row)) for row in result.rows((predicate, 3))):
                 by_action.setdefault(action, []).append((key, pointer))
+        reads_arguments = not {"call_arg", "run_arg"}.isdisjoint(read_predicates)
         return cls(
             has_after_rules=bool(RUN_PREDICATES & read_predicates and AFTER_RUN_ARITIES.keys() & heads),
             has_skip_rules="skip_step" in heads,
             has_effect_rules="effect_denied" in heads,
             judges_calls=any(name in CALL_PREDICATES for name, _ in closure(_DENIALS, reads)),
-            reads_arguments=not {"call_arg", "run_arg"}.isdisjoint(read_predicates),
+            reads_arguments=reads_arguments,
             reads_values="call_value" in read_predicates,
+            reads_call=reads_arguments or "call_value" in read_predicates,
             extractors=pointers["extract"] if "step_value" in read_predicates else {},
             keepers=pointers["keep"],
         )
@@ -82,7 +86,7 @@ class RunRuleIndex:
     def call_facts(self, tool: str, args: Mapping[str, Any]) -> list[Fact]:
         """Return the facts about a call: its tool, and its arguments if a rule reads them. Raises :class:`Fault`."""
         facts = [Fact("call", (tool,))]
-        for name, value in args.items() if self.reads_arguments or self.reads_values else ():
+        for name, value in args.items() if self.reads_call else ():
             try:
                 argument = plain_value(value)
             except Fault as fault:

@@ -12,7 +12,7 @@ from functools import cached_property
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeGuard
 
-from manglecp.intent.composition import Composer, expired
+from manglecp.intent.composition import SELECTION, Composer, declared_end
 from manglecp.intent.definition import AmbiguousFlaw
 from manglecp.intent.redaction import Visibility
 from manglecp.intent.value_lint import changeable_predicates
@@ -22,7 +22,7 @@ from manglecp.mangle.syntax import Apply, Equality, Literal, Premise, Variable
 from manglecp.wire.messages import WhyNot
 
 if TYPE_CHECKING:
-    from manglecp.intent.evaluation import IntentEvaluation, Lookup
+    from manglecp.intent.evaluation import IntentEvaluation
 
 
 OUTPUT: Final = "output"  # the phase that leaves out selected tools
@@ -33,7 +33,7 @@ class Exclusions:
 
     def __init__(self, evaluation: IntentEvaluation, visibility: Visibility, returned: Collection[str]) -> None:
         self.evaluation = evaluation
-        self.lookup: Lookup = evaluation.lookup
+        self.result = evaluation.result
         self.visibility = visibility
         self.returned = returned
         self.scores = {selected.tool: selected.score for selected in evaluation.selected}
@@ -43,7 +43,7 @@ class Exclusions:
 
     def all(self) -> list[tuple[str, str, str]]:
         """Return tool, phase and reason for each candidate that is neither returned nor hidden."""
-        tools = {str(row[0]) for row in self.lookup.all("excluded", 3)} | self.scores.keys()
+        tools = {str(row[0]) for row in self.result.rows(("excluded", 3))} | self.scores.keys()
         return [(tool, *why) for tool in sorted(tools) for why in self.of(tool)]
 
     def of(self, tool: str) -> list[tuple[str, str]]:
@@ -53,9 +53,9 @@ class Exclusions:
         if tool in self.scores:
             return [(OUTPUT, self._omission_reason(tool))]
         reasons: set[tuple[str, str]] = set()
-        for _, phase, reason in self.lookup.rows("excluded", 3, tool):
+        for _, phase, reason in self.result.find(("excluded", 3), tool):
             if phase == "exclusion":
-                for _, kind, bar in self.lookup.rows("kernel.barred_by", 3, tool):
+                for _, kind, bar in self.result.find(("kernel.barred_by", 3), tool):
                     is_absent = kind == "capability"  # then ``bar`` is the action, whose name is not disclosed
                     reasons.add(("exclusion", "an action that it needs does not exist" if is_absent else str(bar)))
             else:
@@ -68,16 +68,16 @@ class Exclusions:
 
     def policy_reasons(self, tool: str) -> list[str]:
         """Return why policy excludes the tool, even if it was no candidate; empty if policy permits it."""
-        rows = self.lookup.rows
-        reasons = {str(reason) for _, reason in rows("prohibited", 2, tool)}
-        if self.lookup.all("permitted_only", 0) and not rows("permitted", 1, tool):
+        find = self.result.find
+        reasons = {str(reason) for _, reason in find(("prohibited", 2), tool)}
+        if self.result.rows(("permitted_only", 0)) and not find(("permitted", 1), tool):
             reasons.add("not permitted")
-        for _, action in rows("kernel.may_run", 2, tool):
-            reasons |= {str(reason) for _, reason in rows("effect_denied", 2, action)}
+        for _, action in find(("kernel.may_run", 2), tool):
+            reasons |= {str(reason) for _, reason in find(("effect_denied", 2), action)}
         return [self.visibility.text(reason) for reason in sorted(reasons)]
 
     def _without_hidden_tools(self, tool: str, reason: str) -> str:
-        needed = (str(row[1]) for row in self.lookup.rows("requires", 2, tool))
+        needed = (str(row[1]) for row in self.result.find(("requires", 2), tool))
         if any(name in reason and self.is_hidden(name) for name in needed):
             return "needs a tool that is not available"
         return reason
@@ -86,9 +86,10 @@ class Exclusions:
         """Return why a selected tool is not in the response."""
         if self.scores[tool] < self.min_score:
             return "its score is below what is disclosed"
-        if expired(self.evaluation, tool):
+        end = declared_end(self.result.select(tool, SELECTION), self.evaluation.now)
+        if end is not None and end < self.evaluation.now:
             return "it is no longer valid"
-        flaw = Composer(self.evaluation).compose_all([tool])[1].get(tool)
+        flaw = Composer(self.evaluation.domain, self.result).compose_all([tool])[1].get(tool)
         if isinstance(flaw, AmbiguousFlaw):
             return self.visibility.text(flaw.message)
         if self.is_limited:
@@ -199,7 +200,7 @@ class WhyNots:
         self.evaluation = evaluation
         self.visibility = visibility
         self.exclusions = exclusions
-        self.lookup = exclusions.lookup
+        self.result = evaluation.result
         self.deadline = deadline
         self.intent = evaluation.request.payload.intent.name
         self.explainer: Explainer = evaluation.result.explainer
@@ -229,7 +230,7 @@ class WhyNots:
         if not reasons:  # no rule selects it
             policy = (f"exclusion: {reason}" for reason in self.exclusions.policy_reasons(tool))
             reasons = [*self._failing_premises(tool), *policy]
-        is_named = bool(self.lookup.rows("kernel.named", 1, tool))
+        is_named = bool(self.result.find(("kernel.named", 1), tool))
         unlocking = self._unlock_search.find(tool, is_named)
         return WhyNot(
             tool=tool,
@@ -252,7 +253,7 @@ class WhyNots:
             if name in seen or self.exclusions.is_hidden(name):
                 continue
             seen.add(name)
-            if self.lookup.rows("kernel.named", 1, name) or next(self._selecting_rules(name), None) is not None:
+            if self.result.find(("kernel.named", 1), name) or next(self._selecting_rules(name), None) is not None:
                 return True
             pending += self._dependents(name)
         return False
@@ -287,7 +288,7 @@ class WhyNots:
         return True
 
     def _is_defined(self, tool: str) -> bool:
-        if self.lookup.rows("macro", 2, tool):
+        if self.result.find(("macro", 2), tool):
             return True
         heads = (shape.rule.head.args[0] for shape in self.explainer.shapes(("macro", 2)))
         return tool in [head for head in heads if not isinstance(head, Variable | Apply)]

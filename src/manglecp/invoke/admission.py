@@ -20,28 +20,18 @@ from manglecp.base.cache import LruCache
 from manglecp.base.digest import digest, digest_text
 from manglecp.base.ids import random_id
 from manglecp.base.json import Uncanonical
-from manglecp.intent import (
-    Call,
-    Decision,
-    Definition,
-    Identity,
-    OfferService,
-    ProofInputs,
-    approval_waiver,
-    default_arguments,
-)
+from manglecp.intent import Decision, Definition, Identity, OfferService, ProofInputs, approval_waiver, macro_not_found
 from manglecp.invoke.approval import ApprovalService, Approvers, invalid_approval
-from manglecp.invoke.calls import ActionCall, StepOutcome, is_large, run_in_thread_if
+from manglecp.invoke.calls import ActionCall, StepOutcome
 from manglecp.invoke.gate import Resumption
 from manglecp.invoke.journal import Admission, Journal, ReadJournal
 from manglecp.invoke.ownership import OwnershipRegistry
 from manglecp.invoke.plan import Plan, Unplannable
 from manglecp.invoke.preview import ApprovalSubject, PreviewRunner
-from manglecp.mangle import instant_text
 from manglecp.pack import Pack
 from manglecp.store import Approval, ApprovalBinding, EntryKind, NewRun, Note, Store, Transaction, Values
 from manglecp.toolhost import Slots
-from manglecp.wire import WireError, malformed, refused_arguments, schema_errors
+from manglecp.wire import WireError, malformed
 from manglecp.wire.messages import InvokePayload
 
 NUL: Final = "\0"
@@ -70,8 +60,6 @@ class CheckedInvocation(msgspec.Struct, frozen=True, kw_only=True):
 
     decision: Decision
     """The decision to admit it; the tool is proven."""
-    inputs: ProofInputs
-    """What the client sent to have the tool proven: intent, parameters and session facts."""
     plan: Plan
     args: Mapping[str, Any]
     """As the client sent them, without defaults."""
@@ -168,24 +156,13 @@ class AdmissionService:
     def pack(self) -> Pack:
         return self.offers.domain.pack
 
-    async def check(self, payload: InvokePayload, invocation: InvocationKey) -> CheckedInvocation:
-        """Return the checked invocation. Raises :class:`WireError`."""
-        offer = await self.offers.find(invocation.identity.name, payload.macro_id)
-        if offer is None:
-            raise macro_not_found()
-        _check_end(offer.definition, self.clock())
-        large = is_large(payload.args)
-        if errors := await run_in_thread_if(large, schema_errors, payload.args, offer.definition.input_schema):
-            raise refused_arguments(errors)
-        call = Call(offer.definition.tool, {**default_arguments(offer.definition), **payload.args}, offer.inputs)
-        facts = await run_in_thread_if(large, call.facts, self.offers.domain)
-        decision = await self.offers.decide(offer, call, invocation.identity, facts)
-        if decision.error is not None and decision.error.code == "macro_expired":
-            _check_begin(offer.definition, self.clock())
-        definition = decision.proven()
-        _check_end(definition, decision.at_ns)
-        plan = self._plan(definition)
-        checked = CheckedInvocation(decision=decision, inputs=offer.inputs, plan=plan, args=payload.args)
+    async def check(
+        self, payload: InvokePayload, invocation: InvocationKey, *, is_large: bool = False
+    ) -> CheckedInvocation:
+        """Return the checked invocation; ``is_large`` describes its arguments. Raises :class:`WireError`."""
+        decision = await self.offers.prove(invocation.identity, payload.macro_id, payload.args, is_large=is_large)
+        plan = self._plan(decision.proven())
+        checked = CheckedInvocation(decision=decision, plan=plan, args=payload.args)
         return await self._check_approval(checked, payload.confirmation_token, invocation)
 
     def _plan(self, definition: Definition) -> Plan:
@@ -278,7 +255,7 @@ class AdmissionService:
             plan=checked.plan,
             args={**checked.plan.defaults, **checked.args},
             identity=invocation.identity,
-            inputs=checked.inputs,
+            inputs=checked.decision.call.inputs,
             subject=checked.subject,
             approvers=checked.approvers,
             journal=journal,
@@ -300,7 +277,7 @@ class AdmissionService:
                     {
                         "args": args,
                         "identity": invocation.identity,
-                        "inputs": checked.inputs,
+                        "inputs": checked.decision.call.inputs,
                         "subject": checked.subject,
                         "approvers": checked.approvers,
                     }
@@ -329,31 +306,9 @@ def credential_not_valid() -> WireError:
     return WireError("auth_invalid", "The credential was removed or has expired", {"reason": "credential"})
 
 
-def macro_not_found() -> WireError:
-    """Return the same error for an unknown macro-tool, one past its retention and one of another principal."""
-    return WireError("macro_not_found", "No macro-tool of yours has this id now; evaluate the intent again")
-
-
 def args_digest(args: Mapping[str, Any]) -> str:
     """Return the digest of the canonical JSON of the arguments, without defaults."""
     try:
         return digest(args if type(args) is dict else dict(args))
     except Uncanonical as error:
         raise malformed(f"The arguments have no canonical form: {error.reason}", "$.payload.args") from None
-
-
-def _check_begin(definition: Definition, now_ns: int) -> None:
-    """Raise :class:`WireError` if the tool, which is not proven now, was offered for a later time (OPEN-28)."""
-    begin = definition.not_before
-    if begin is not None and now_ns < begin:
-        message = f"The macro-tool is valid from {instant_text(begin)} on"
-        wait_ms = -((now_ns - begin) // 1_000_000)  # rounded up
-        raise WireError("x-macro_not_yet_valid", message, retry_after_ms=wait_ms)
-
-
-def _check_end(definition: Definition, now_ns: int) -> None:
-    """Raise :class:`WireError` after the validity, by the server's clock, not the client's (OPEN-27)."""
-    end = definition.expires_at
-    if end is not None and now_ns >= end:
-        message = f"The macro-tool was valid until {instant_text(end)}; evaluate the intent again"
-        raise WireError("macro_expired", message)

@@ -7,10 +7,8 @@ argument or its default, a JSON pointer into an earlier output, or a value that 
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -18,9 +16,8 @@ from manglecp.base.digest import digest_bytes, digest_text
 from manglecp.base.json import canonical, resolve_pointer
 from manglecp.harness import MutationReady, ToolRequests
 from manglecp.intent import Argument, ChainStep, Undo
-from manglecp.invoke.ownership import Ownership
 from manglecp.pack import ActionDescription
-from manglecp.toolhost import ActionResult, Dispatcher, DispatchError, OnReport, PlanPermit, Slots
+from manglecp.toolhost import ActionResult, DispatchError, PlanPermit, Slots
 from manglecp.wire import is_valid, value_size
 
 Status: TypeAlias = Literal["done", "failed", "skipped", "unknown"]
@@ -276,10 +273,9 @@ def _call(
 
 # --- large values --------------------------------------------------------------------------------------------------
 
-T = TypeVar("T")
 _MAX_INLINE_VALUES: Final = 20_000
 """Number of nested values that take about ten milliseconds to process."""
-_MAX_INLINE_TEXT: Final = 1 << 19
+MAX_INLINE_TEXT: Final = 1 << 19
 """Characters of JSON that take about ten milliseconds to process."""
 _FEW_MEMBERS: Final = 16
 _SHORT_TEXT: Final = 1_024
@@ -304,11 +300,6 @@ def is_large(value: Any) -> bool:
     return value_size(value, _MAX_INLINE_VALUES) > _MAX_INLINE_VALUES
 
 
-async def run_in_thread_if(condition: bool, work: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-    """Return the work's result; computed in a thread if the condition holds, inline otherwise."""
-    return await asyncio.to_thread(work, *args, **kwargs) if condition else work(*args, **kwargs)
-
-
 # --- actions -------------------------------------------------------------------------------------------------------
 
 Permit: TypeAlias = MutationReady | ToolRequests | PlanPermit
@@ -323,48 +314,7 @@ class CallResult(NamedTuple):
     """The state slots after the call."""
 
 
-class ActionRunner:
-    """Sends the calls of one run, for its principal ``identity``."""
-
-    def __init__(self, dispatcher: Dispatcher, identity: str, ownership: Ownership | None = None) -> None:
-        """``ownership`` is that of the run; None for a run without effects."""
-        self._dispatcher = dispatcher
-        self._identity = identity
-        self._ownership = ownership
-
-    async def call(
-        self, call: ActionCall, permit: Permit, slots: Slots, seconds: float, on_report: OnReport | None = None
-    ) -> CallResult:
-        """Run a call within ``seconds``. Raises :class:`Fenced` if this process does not own the run any more."""
-        if self._ownership is not None:
-            await self._ownership.ensure_owned()
-        started = time.monotonic()
-        response = await self._dispatcher.call(
-            call.action.aid,
-            identity=self._identity,
-            slots=slots,
-            input_json=call.input_json,
-            call_id=call.call_id,
-            timeout=seconds,
-            authority=permit,
-            not_after=None if self._ownership is None else self._ownership.expires_at,
-            # Reads may be repeated, so they need no idempotency key.
-            idempotency_key=f"{call.run}/{call.group}" if call.is_effect else None,
-            on_report=on_report,
-        )
-        duration_ms = round((time.monotonic() - started) * 1_000)
-        if isinstance(response, ActionResult):
-            large = len(response.output_json) > _MAX_INLINE_TEXT
-            outcome = await run_in_thread_if(large, _outcome_of_result, call, response, duration_ms)
-            return CallResult(outcome, response.slots)
-        return CallResult(_outcome_of_error(call, response, duration_ms), slots)
-
-    def cancel(self, call: ActionCall) -> None:
-        """Fail a call under way. Its action may continue until its host notices."""
-        self._dispatcher.cancel(call.call_id)
-
-
-def _outcome_of_result(call: ActionCall, result: ActionResult, duration_ms: int) -> StepOutcome:
+def outcome_of_result(call: ActionCall, result: ActionResult, duration_ms: int) -> StepOutcome:
     try:
         output = msgspec.json.decode(result.output_json)
     except (ValueError, RecursionError):
@@ -374,7 +324,7 @@ def _outcome_of_result(call: ActionCall, result: ActionResult, duration_ms: int)
     return _outcome(call, "done", duration_ms, output=output, output_digest=digest_text(result.output_json))
 
 
-def _outcome_of_error(call: ActionCall, error: DispatchError, duration_ms: int) -> StepOutcome:
+def outcome_of_error(call: ActionCall, error: DispatchError, duration_ms: int) -> StepOutcome:
     code = error.get("code") or ("invalid_pick" if error.get("status") == "INVALID_PICK" else error["type"])
     status: Status = "unknown" if call.is_effect and error.get("sent") else "failed"
     happened = call.is_effect and code == _BAD_OUTPUT

@@ -363,7 +363,7 @@ class TurnEvidence:
         inputs: Sequence[TurnCall] | None = None,
         fence: int | None = None,
     ) -> tuple[list[Row], list[Row], Row, Row, Row]:
-        """Return the arguments of :meth:`ToolRequests.close`: results, uses, protocol state, findings, and renders.
+        """Return the rows that close a turn: results, uses, protocol state, further evidence of results and of the end.
 
         ``turn`` is the number of the turn, ``reason`` its stop reason. ``inputs`` are the calls that its mutation
         depends on; None at the end of the run. ``fence`` is the fencing token of a process that resumes the run.

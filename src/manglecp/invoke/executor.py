@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from enum import Enum, auto
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from enum import IntEnum, auto
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -22,8 +22,8 @@ from manglecp.harness import MutationReady, Witness
 from manglecp.intent import ChainStep
 from manglecp.invoke.admission import AdmittedRun, History
 from manglecp.invoke.calls import (
+    MAX_INLINE_TEXT,
     ActionCall,
-    ActionRunner,
     CallResult,
     Effect,
     EffectStatus,
@@ -35,18 +35,20 @@ from manglecp.invoke.calls import (
     build_call,
     build_undo_call,
     is_large,
-    run_in_thread_if,
+    outcome_of_error,
+    outcome_of_result,
 )
 from manglecp.invoke.evidence import BASE_CLAIM, Reads, claim_of
 from manglecp.invoke.gate import GateRefused, Resumption, Turn, Turns
+from manglecp.invoke.ownership import Ownership
 from manglecp.invoke.preview import ApprovalSubject, PreviewFailed, PreviewRunner
-from manglecp.invoke.progress import RunObserver, RunReports
+from manglecp.invoke.progress import RunObserver, RunReports, do_nothing
 from manglecp.invoke.run_rules import RunRules
 from manglecp.mangle import MangleError
-from manglecp.toolhost import Slots, apply_state, state_delta
+from manglecp.toolhost import ActionResult, Dispatcher, Slots, apply_state, state_delta
 
 
-class ExecutorState(Enum):
+class ExecutorState(IntEnum):
     OPENING = auto()  # the first turn is opened; that of a resumed run with its history
     SELECTING = auto()  # the next round is chosen
     READING = auto()  # calls of tier 0 are under way
@@ -57,7 +59,7 @@ class ExecutorState(Enum):
     RELEASED = auto()  # left to another process between two rounds
 
 
-class ExecutorEvent(Enum):
+class ExecutorEvent(IntEnum):
     OPENED = auto()
     READS = auto()  # the next round reads
     EFFECTS = auto()  # the next round has effects
@@ -91,8 +93,6 @@ TRANSITIONS: Final[Mapping[ExecutorState, Mapping[ExecutorEvent, ExecutorState]]
 """A missing entry is a programming error. A refusal of the first effect is an exception, not an event."""
 
 StopReason: TypeAlias = Literal["step_failed", "cancelled", "gate_refused", "needs_decision", "timeout"]
-_UNWATCHED_SECONDS: Final = 0.02
-"""How long reads run before a task waits for their cancellation: most end earlier, and a task costs time."""
 _MAX_ATTEMPTS: Final = 3
 """How often an idempotent action is called until its outcome is known."""
 
@@ -142,7 +142,8 @@ class RunExecutor:
         *,
         turns: Turns | None,
         reads: Reads,
-        actions: ActionRunner,
+        dispatcher: Dispatcher,
+        ownership: Ownership | None,
         rules: RunRules,
         current_rules: Callable[[], RunRules],
         previews: PreviewRunner,
@@ -152,6 +153,8 @@ class RunExecutor:
         event_rows: Callable[[Sequence[StepOutcome]], list[dict[str, Any]]],
     ) -> None:
         """Pass None as ``turns`` only for a plan without effects: no turn of the run is judged then.
+
+        ``ownership`` is that of the run; None for a run without effects.
 
         ``rules`` are those of the pack revision that admitted the run; ``current_rules`` returns those of the current
         one, which judge its effects. ``time_limit`` applies to the run and again to each undo, in seconds.
@@ -166,7 +169,8 @@ class RunExecutor:
         self._permit = None if run.plan.has_effects else run.plan.permit(self._run_id)
         """The permit for all calls of a plan without effects; None if turns permit the calls."""
         self._reads = reads
-        self._actions = actions
+        self._dispatcher = dispatcher
+        self._ownership = ownership
         self._rules = rules
         self._current_rules = current_rules
         self._previews = previews
@@ -191,7 +195,6 @@ class RunExecutor:
             self._unknown |= {(call.kind, call.number): _lost_outcome(call) for call in run.history.unfinished}
             self._slots |= run.history.slots
             self._attempts |= run.history.attempts
-        self._cancel_watcher: asyncio.Task[None] | None = None
         self._turn: Turn | None = None
         self._calls: Sequence[ActionCall] = ()
         """The calls of the current round."""
@@ -207,17 +210,9 @@ class RunExecutor:
         if the first effect is refused or rules fail before it, and the journal's exceptions. After an effect, a refused
         gate and failed rules need an operator's decision.
         """
-        handlers = {
-            ExecutorState.OPENING: self._open,
-            ExecutorState.SELECTING: self._select,
-            ExecutorState.READING: self._read,
-            ExecutorState.AUTHORIZING: self._authorize,
-            ExecutorState.ACTING: self._act,
-            ExecutorState.UNDOING: self._undo,
-        }
-        while (handler := handlers.get(self.state)) is not None:
+        while (handler := _HANDLERS.get(self.state)) is not None:
             try:
-                event = await handler()
+                event = await handler(self)
             except _Undecided as undecided:
                 event = self._need_decision(undecided.culprit)
             except (GateRefused, MangleError) as error:
@@ -261,7 +256,7 @@ class RunExecutor:
             return self._stop("step_failed", culprit)
         if self._cancelled:
             return self._stop("cancelled")
-        if any(kind == "undo" for kind, _ in self._attempts):
+        if self._history is not None and any(kind == "undo" for kind, _ in self._attempts):
             # An earlier process was undoing the run. Failures and cancellations are handled above: it was the deadline.
             return self._stop("timeout")
         steps = self._plan.ready(self._settled_steps)
@@ -272,6 +267,8 @@ class RunExecutor:
         if self._observer.leaving() and self._can_be_released():
             return ExecutorEvent.RELEASE
         self._calls = await self._build_calls(steps)
+        if self._cancelled:  # meanwhile
+            return self._stop("cancelled")
         if not self._calls:
             return ExecutorEvent.SKIPPED
         return ExecutorEvent.EFFECTS if self._calls[0].is_effect else ExecutorEvent.READS
@@ -282,14 +279,11 @@ class RunExecutor:
         if permit is None:
             assert self._turn is not None
             permit = self._turn.request(calls)
-        timer = asyncio.get_running_loop().call_later(_UNWATCHED_SECONDS, self._watch_cancellation, calls)
+        self._observer.on_stop = self._cancel_reads
         try:
             results = await self._dispatch(calls, permit)
         finally:
-            timer.cancel()
-            if self._cancel_watcher is not None:
-                self._cancel_watcher.cancel()
-                self._cancel_watcher = None
+            self._observer.on_stop = do_nothing
         outcomes = [result.outcome for result in results]
         if self._turn is not None:
             if self._permit is None:
@@ -379,10 +373,10 @@ class RunExecutor:
 
     @property
     def _cancelled(self) -> bool:
-        observer = self._observer
-        abandoned = observer.disconnected.is_set() and not self._had_effects
-        requested = abandoned or observer.cancelled.is_set() or self._journal.cancel_requested
-        return requested or (self._history is not None and self._history.cancelled)
+        observer, history = self._observer, self._history
+        abandoned = observer.disconnected and not self._had_effects
+        requested = abandoned or observer.cancelled or self._journal.cancel_requested
+        return requested or (history is not None and history.cancelled)
 
     @property
     def _settled_steps(self) -> set[int]:
@@ -423,11 +417,14 @@ class RunExecutor:
         outputs = {done.number: done.output for done in self.outcomes if done.kind == "do" and done.status == "done"}
         kept = await self._journal.read_kept(step.arguments)
         approved = self._subject.results.get(step.number)
-        large = is_large(self._args) or (bool(outputs) and is_large(outputs))
-        values = self._run_id, step, self._plan.action(step), self._args, outputs, attempt
-        further = {"secrets": self._plan.secrets, "kept": kept, "preview": approved}
-        call = await run_in_thread_if(large, build_call, *values, **further)
-        self._subject.check_values(call)
+        action, secrets = self._plan.action(step), self._plan.secrets
+        values = self._run_id, step, action, self._args, outputs, attempt, secrets, kept, approved
+        if is_large(self._args) or (outputs and is_large(outputs)):
+            call = await asyncio.to_thread(build_call, *values)
+        else:
+            call = build_call(*values)
+        if step.number in self._subject.values:
+            self._subject.check_values(call)
         if step.number in self._subject.results:
             await self._check_subject(call, approved)
         return call
@@ -448,6 +445,8 @@ class RunExecutor:
     def _find_ending_failure(self) -> StepOutcome | None:
         """Return the failure that ends the chain: the first that declares an undo, else the first that stops it."""
         failed = [outcome for outcome in self.outcomes if outcome.status == "failed" and outcome.kind == "do"]
+        if not failed:
+            return None
         undoing = [outcome for outcome in failed if self._plan.step(outcome.number).on_error == "undo"]
         stopping = [outcome for outcome in failed if self._plan.step(outcome.number).on_error == "stop"]
         return next(iter(undoing + stopping), None)
@@ -531,35 +530,52 @@ class RunExecutor:
         return [result for result in results if not isinstance(result, BaseException)]
 
     async def _dispatch_one(self, call: ActionCall, permit: Permit) -> CallResult:
+        """Send a call. Raises :class:`Fenced` if this process does not own the run any more."""
         on_report = self.reports.begin(call, len(self.outcomes))
-        seconds = max(self._deadline - time.monotonic(), 0.001)
-        outcome, slots = await self._actions.call(call, permit, self._slots, seconds, on_report)
+        ownership, slots, is_effect = self._ownership, self._slots, call.is_effect
+        if ownership is not None:
+            await ownership.ensure_owned()
+        started = time.monotonic()
+        response = await self._dispatcher.call(
+            call.action.aid,
+            identity=self._identity,
+            slots=slots,
+            input_json=call.input_json,
+            call_id=call.call_id,
+            timeout=max(self._deadline - started, 0.001),
+            authority=permit,
+            not_after=None if ownership is None else ownership.expires_at,
+            # Reads may be repeated, so they need no idempotency key.
+            idempotency_key=f"{call.run}/{call.group}" if is_effect else None,
+            on_report=on_report,
+        )
+        duration_ms = round((time.monotonic() - started) * 1_000)
+        if not isinstance(response, ActionResult):
+            outcome = outcome_of_error(call, response, duration_ms)
+        elif len(response.output_json) > MAX_INLINE_TEXT:
+            outcome = await asyncio.to_thread(outcome_of_result, call, response, duration_ms)
+            slots = response.slots
+        else:
+            outcome, slots = outcome_of_result(call, response, duration_ms), response.slots
         self.reports.end(call)
         outcome = self._rules.check_output(self.reports.log_failure(outcome))
         self._observer.point(f"answered:{call.group}")
         lasting = call.kind == "undo" or self._plan.step(call.number).lasting
         if outcome.status == "unknown" and not lasting and not _is_repeatable(outcome):
             outcome = msgspec.structs.replace(outcome, status="failed")  # nothing lasts that an operator could decide
-        if call.is_effect:
+        if is_effect:
             await self._journal.record_outcomes([outcome], slots, self._rules.kept_values(outcome))
             self._observer.point(f"finished:{call.group}")
         return CallResult(outcome, slots)
 
-    def _watch_cancellation(self, calls: Sequence[ActionCall]) -> None:
-        self._cancel_watcher = asyncio.create_task(self._cancel_reads(calls))
+    def _cancel_reads(self) -> None:
+        """Fail the reads under way if the run is cancelled; their actions may continue until the hosts notice.
 
-    async def _cancel_reads(self, calls: Sequence[ActionCall]) -> None:
-        """Cancel reads when the run is cancelled. Effects are not cancelled once they were sent."""
-        observer = self._observer
-        events = (observer.cancelled,) if self._had_effects else (observer.cancelled, observer.disconnected)
-        waits = [asyncio.create_task(event.wait()) for event in events]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
-        for call in calls:
-            self._actions.cancel(call)
+        Effects are not cancelled once they were sent.
+        """
+        if self._cancelled:
+            for call in self._calls:
+                self._dispatcher.cancel(call.call_id)
 
     def _merge_slots(self, results: Sequence[CallResult]) -> Slots:
         """Return the state slots after a round: the changes of each call, in the order of the steps."""
@@ -599,6 +615,16 @@ class RunExecutor:
             reason=self._reason,
             culprit=self._culprit,
         )
+
+
+_HANDLERS: Final[Mapping[ExecutorState, Callable[[RunExecutor], Awaitable[ExecutorEvent]]]] = {
+    ExecutorState.OPENING: RunExecutor._open,
+    ExecutorState.SELECTING: RunExecutor._select,
+    ExecutorState.READING: RunExecutor._read,
+    ExecutorState.AUTHORIZING: RunExecutor._authorize,
+    ExecutorState.ACTING: RunExecutor._act,
+    ExecutorState.UNDOING: RunExecutor._undo,
+}
 
 
 def effects_of(outcomes: Sequence[StepOutcome]) -> tuple[Effect, ...]:

@@ -28,6 +28,7 @@ from manglecp.harness import (
     TurnState,
     Witness,
     digest_v1 as digest,
+    witness_of,
 )
 from manglecp.harness.policy import TIERS, call_id
 from manglecp.invoke.calls import ActionCall, StepOutcome
@@ -217,7 +218,7 @@ class Turn:
         constraints = {**chain.mutation_constraints, "requiredCapabilityClaims": needed_claims}
         with _as_gate_refused(TurnState.MUTATION_READY):
             closed = self._close("tool_use", reads, events, states, inputs)
-            ready = closed.authorize(mutation, {"mutationConstraints": constraints})
+            ready = closed.authorize(mutation, constraints)
         turns.authorised = {call.call_id: call for call in calls}
         return ready, self._mark_closed(ready.judgement)
 
@@ -264,13 +265,15 @@ class Turn:
         # An authorised call without an outcome becomes a request without a result, with which no turn closes.
         missing = [call for call in self._authorised.values() if call.call_id not in evidence]
         requested = self._judge(evidence.build_requests(missing) if missing else ())
-        closing = evidence.build_closing(self.number, reason, reads, events, states, inputs=inputs, fence=self._fence)
-        return requested.close(*closing)
+        results, uses, protocol_state, result_evidence, final_evidence = evidence.build_closing(
+            self.number, reason, reads, events, states, inputs=inputs, fence=self._fence
+        )
+        return requested.answer(results, result_evidence).use(uses).close(protocol_state, final_evidence)
 
     def _mark_closed(self, judgement: Judgement) -> Witness:
         self._is_closed = True
         self._turns.closed_turns.add(judgement.witness_id, self._evidence.calls)
-        return Witness(judgement)
+        return witness_of(judgement)
 
 
 def _with_requests(state: CallSpec | ToolRequests, calls: Sequence[TurnCall], max_parallel: int) -> ToolRequests:

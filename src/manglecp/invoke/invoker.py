@@ -10,9 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Self
 
-import msgspec
-
-from manglecp.intent import Domain, Identity, OfferService
+from manglecp.intent import REVOKED, Domain, Identity, OfferService, macro_not_found
 from manglecp.invoke.admission import (
     NUL,
     AdmissionService,
@@ -23,10 +21,9 @@ from manglecp.invoke.admission import (
     check_request_key,
     credential_not_valid,
     key_conflict,
-    macro_not_found,
 )
 from manglecp.invoke.approval import ApprovalService
-from manglecp.invoke.calls import is_large, run_in_thread_if
+from manglecp.invoke.calls import is_large
 from manglecp.invoke.decisions import DecisionService
 from manglecp.invoke.errors import server_failure_error, shutdown_error
 from manglecp.invoke.executor import Released
@@ -61,7 +58,7 @@ class InvokeSettings:
 class _KeyedInvocation(NamedTuple):
     request_digest: str
     task: asyncio.Task[RunResponse]
-    cancelled: asyncio.Event
+    observer: RunObserver
 
 
 class Invocations:
@@ -77,37 +74,37 @@ class Invocations:
         return await asyncio.shield(self._start(work))
 
     async def attach(
-        self, invocation: InvocationKey, cancelled: asyncio.Event, work: Coroutine[Any, Any, RunResponse]
+        self, invocation: InvocationKey, observer: RunObserver, work: Coroutine[Any, Any, RunResponse]
     ) -> RunResponse:
         """Await ``work`` as :meth:`detach` does, or the invocation under way with the same request key.
 
-        ``cancelled`` is set when this caller cancels, which also cancels an invocation that another caller started.
+        A caller that cancels also cancels an invocation that another caller started.
         """
         assert invocation.key is not None
         key = invocation.identity.name, invocation.key
         first = self._keyed.get(key)
         if first is None:
             task = self._start(work)
-            self._keyed[key] = _KeyedInvocation(invocation.digest, task, cancelled)
+            self._keyed[key] = _KeyedInvocation(invocation.digest, task, observer)
             task.add_done_callback(lambda _: self._keyed.pop(key))
             return await asyncio.shield(task)
         work.close()  # a coroutine that is never awaited causes a warning
         if first.request_digest != invocation.digest:
             return key_conflict()
-        cancellation = asyncio.create_task(cancelled.wait())
-        try:
-            await asyncio.wait((first.task, cancellation), return_when=asyncio.FIRST_COMPLETED)
-            if cancellation.done():
-                first.cancelled.set()
-        finally:
-            cancellation.cancel()
+
+        def forward() -> None:
+            if observer.cancelled:
+                first.observer.cancel()
+
+        observer.on_stop = forward
+        forward()
         return await asyncio.shield(first.task)
 
     def cancel(self, identity: str, key: str) -> bool:
         """Cancel the invocation with this key; return False if there is none."""
         invocation = self._keyed.get((identity, key))
         if invocation is not None:
-            invocation.cancelled.set()
+            invocation.observer.cancel()
         return invocation is not None
 
     async def drain(self) -> None:
@@ -136,7 +133,7 @@ class Invoker:
         sandbox: Profile = "strict",
         server_digest: str = "",
         clock: Callable[[], int] = time.time_ns,
-        point: Callable[[str], None] = lambda _: None,
+        point: Callable[[str], object] = len,
     ) -> None:
         """Raise :class:`PackError` if no run could succeed under the policy package.
 
@@ -206,17 +203,18 @@ class Invoker:
     ) -> InvokeResponse:
         """Run an offer. Raises :class:`WireError` if there is no result.
 
-        A run with effects or with a request key continues if the caller's task is cancelled. Set
-        ``observer.cancelled`` to stop the run between two steps.
+        A run with effects or with a request key continues if the caller's task is cancelled; ``observer.cancel()``
+        stops the run between two steps.
         """
         payload, identity = request.payload, self._current(identity)
-        if identity.revoked:
+        if identity.trust == REVOKED:
             raise credential_not_valid()
         key = check_request_key(payload.request_key)
         eval_time = None if payload.eval_time is None else read_eval_time(payload.eval_time, self._clock)
         if NUL in payload.macro_id:
             raise macro_not_found()
-        digest = await run_in_thread_if(is_large(payload.args), args_digest, payload.args)
+        large, args = is_large(payload.args), payload.args
+        digest = await asyncio.to_thread(args_digest, args) if large else args_digest(args)
         invocation = InvocationKey(identity, key, payload.macro_id, digest, eval_time)
         observer = observer or RunObserver()
         observer.leaving, observer.point = (lambda: self._releasing == "all"), self._point
@@ -224,7 +222,7 @@ class Invoker:
             response = await self._check_and_run(request, invocation, observer)
         else:
             work = self._find_or_run(request, invocation, observer)
-            response = await self._invocations.attach(invocation, observer.cancelled, work)
+            response = await self._invocations.attach(invocation, observer, work)
         if isinstance(response, Exception):
             raise response
         return InvokeResponse(id=request.id, payload=response)
@@ -243,7 +241,7 @@ class Invoker:
     ) -> RunResponse:
         payload = request.payload
         try:
-            checked = await self._admission.check(payload, invocation)
+            checked = await self._admission.check(payload, invocation, is_large=is_large(payload.args))
         except WireError as error:
             return error
         observer.tool = checked.plan.definition.tool
@@ -284,7 +282,7 @@ class Invoker:
         """Execute a run and return its response. Raises :class:`Released`, and :class:`Fenced` after a takeover."""
         run, task = admitted.admission.run, asyncio.current_task()
         assert task is not None
-        ownership = self._ownership.get(run)
+        ownership = self._ownership.get(run) if admitted.plan.has_effects else None
         if self._recovery.closed:
             if ownership is not None:
                 self._ownership.remove(ownership)
@@ -343,8 +341,8 @@ class Invoker:
         """Wait for the end of a released run. If no other process takes it over, this one does."""
         run = admitted.admission.run
         if await self._recovery.stays_unclaimed(run, self._settings.handover_ms / 1_000):
-            keeping = msgspec.structs.replace(observer, leaving=lambda: False)  # do not release it again
-            await self.take_over(run, observer=keeping)
+            observer.leaving = lambda: False  # do not release it again
+            await self.take_over(run, observer=observer)
         return await self._recovery.wait(run, observer, keyed=_is_keyed(admitted))
 
     async def _release(self, owned: Ownership) -> None:

@@ -108,7 +108,7 @@ class Journal:
         runs, run, fence = self._store.runs, self._run, self._fence
         self.cancel_requested |= await self._write(
             lambda tx: runs.record_starts(tx, run, fence, starts, settled=settled_rows, slots=slots_json),
-            [("turn", witness.written)],
+            [("turn", witness.raw_json)],
         )
 
     async def record_outcomes(self, outcomes: Sequence[StepOutcome], slots: Slots, kept: Mapping[str, Any]) -> None:
@@ -203,7 +203,7 @@ class ReadJournal(Journal):
             "steps": [_ledger_entry(outcome) for outcome in outcomes],
         }
         if witness is not None:
-            body["witness"] = witness.written
+            body["witness"] = witness.raw_json
         new_run = self._new_run if lasting else None
         if new_run is None and all(outcome.trace is None for outcome in outcomes):
             await self._store.writer.append([Note("run", body, self._run, self._identity)])
@@ -225,7 +225,7 @@ class ReadJournal(Journal):
 
 
 def _turn_entries(witness: Witness | None) -> list[tuple[EntryKind, Body]]:
-    return [] if witness is None else [("turn", witness.written)]
+    return [] if witness is None else [("turn", witness.raw_json)]
 
 
 def _encode_slots(slots: Slots) -> bytes | None:

@@ -29,20 +29,35 @@ OnProgress: TypeAlias = Callable[[ProgressPayload], None]
 _log = logging.getLogger(__name__)
 
 
+def do_nothing() -> None:
+    """Ignore a cancellation: the default of :attr:`RunObserver.on_stop`."""
+
+
 class RunObserver(msgspec.Struct, kw_only=True):
     """Connects a run with its caller and its server."""
 
-    cancelled: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
-    """Set by the caller, to cancel the run."""
-    disconnected: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
-    """Set when the caller is gone and cannot repeat the request: cancels the run unless it has had an effect."""
+    cancelled: bool = False
+    """Whether the caller has cancelled the run."""
+    disconnected: bool = False
+    """Whether the caller is gone and cannot repeat the request: cancels the run unless it has had an effect."""
+    on_stop: Callable[[], None] = do_nothing
+    """Set by the invoker: called after :meth:`cancel` and :meth:`disconnect`."""
     on_progress: OnProgress | None = None
     tool: str | None = None
     """Set by the invoker to the name of the tool, after the checks of the admission."""
     leaving: Callable[[], bool] = lambda: False
     """Set by the invoker: returns whether to release the run to another process; called between steps."""
-    point: Callable[[str], None] = lambda _: None
+    point: Callable[[str], object] = len  # has no effect
     """Set by the invoker: called with the name of each point where tests simulate a crash."""
+
+    def cancel(self) -> None:
+        """Cancel the run: it stops before its next step, so that it may still succeed."""
+        self.cancelled = True
+        self.on_stop()
+
+    def disconnect(self) -> None:
+        self.disconnected = True
+        self.on_stop()
 
 
 _PROGRESS_SECONDS: Final = 0.1

@@ -211,7 +211,7 @@ class Recovery:
             row = await self._run(run)
             if row.state != RunState.RUNNING:
                 break
-            if observer.cancelled.is_set() and not is_forwarded:
+            if observer.cancelled and not is_forwarded:
                 is_forwarded = True
                 await self.cancel(row)
             await asyncio.sleep(pause)

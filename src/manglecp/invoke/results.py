@@ -8,7 +8,7 @@ and secrets are removed. A run's response is stored, so that a repeated request 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
@@ -21,7 +21,7 @@ from manglecp.invoke.delta import next_of, state_delta
 from manglecp.invoke.errors import FailureContext, bad_result_error, cancellation_error, decision_error, failure_error
 from manglecp.invoke.executor import ChainResult
 from manglecp.invoke.plan import Plan
-from manglecp.invoke.progress import event_rows, events_of, run_redactor, summary_of
+from manglecp.invoke.progress import event_rows, events_of, summary_of
 from manglecp.invoke.run_rules import RunRules
 from manglecp.mangle import MangleError
 from manglecp.pack import Invocation
@@ -80,11 +80,9 @@ class ResponseBuilder(msgspec.Struct, frozen=True):
     run: str
     domain: Domain
     plan: Plan
-    args: Mapping[str, Any]
-    """With defaults."""
     rules: RunRules
-    secret_settings: Sequence[str]
-    """The values of the pack's settings that are secret."""
+    redact: Callable[[Any], Any]
+    """Replaces secret settings and arguments in a JSON value."""
 
     def events(self, chain_result: ChainResult) -> tuple[Event, ...]:
         return events_of(chain_result.outcomes, self._limits.max_events)
@@ -98,7 +96,7 @@ class ResponseBuilder(msgspec.Struct, frozen=True):
         if definition.output_schema is not None and (errors := schema_errors(result, definition.output_schema)):
             return bad_result_error(self._redacted(errors), self.failure_context(chain_result, events))
         try:
-            rows = self.rules.after(chain_result.standing, failed=False)
+            rows = self.rules.after(chain_result, failed=False)
         except MangleError:
             # Effects may have happened, but the delta that describes them to the client is not known.
             _log.exception("the rules of %s failed after run %s", self.domain.pack.name, self.run)
@@ -110,7 +108,7 @@ class ResponseBuilder(msgspec.Struct, frozen=True):
             events_omitted=len(chain_result.outcomes) - len(events) or UNSET,
             duration_ms=duration_ms,
         )
-        redact = self._redact
+        redact = self.redact
         delta, following = _NO_DELTA, _NOTHING_NEXT
         if any(rows.values()):
             # Texts that look like credentials are scrubbed from facts; only the result may contain them.
@@ -145,31 +143,26 @@ class ResponseBuilder(msgspec.Struct, frozen=True):
     ) -> FailureContext:
         """Return the context of an error. ``delta`` defaults to that of the effects that stand."""
         if delta is None:
-            delta = self._standing_delta(chain_result.standing) if chain_result.effects else _NO_DELTA
+            delta = self._standing_delta(chain_result) if chain_result.effects else _NO_DELTA
         return FailureContext(
             run_id=self.run,
             effects=chain_result.effects,
-            state_delta=self._redact(scrub_json(msgspec.to_builtins(delta))),
-            events=tuple(self._redact(event_rows(events))),
+            state_delta=self.redact(scrub_json(msgspec.to_builtins(delta))),
+            events=tuple(self.redact(event_rows(events))),
             events_omitted=len(chain_result.outcomes) - len(events),
             effect_sent=any(step.call is not None and step.call.is_effect for step in chain_result.outcomes),
         )
 
-    def _standing_delta(self, standing: Sequence[StepOutcome]) -> StateDelta:
+    def _standing_delta(self, chain_result: ChainResult) -> StateDelta:
         """Return the delta of the steps that were not undone; empty if the rules fail."""
         try:
-            return state_delta(self.rules.after(standing, failed=True), self.domain, self._limits.max_delta_facts)
+            return state_delta(self.rules.after(chain_result, failed=True), self.domain, self._limits.max_delta_facts)
         except MangleError:
             return _NO_DELTA
 
     def _redacted(self, errors: Sequence[SchemaError]) -> list[SchemaError]:
         """Return the errors with redacted messages and paths: names of members come from the action."""
-        return msgspec.convert(self._redact(msgspec.to_builtins(list(errors))), list[SchemaError])
-
-    @property
-    def _redact(self) -> Callable[[Any], Any]:
-        """The function that replaces secret settings and arguments in a JSON value."""
-        return run_redactor(self.plan, self.args, self.secret_settings)
+        return msgspec.convert(self.redact(msgspec.to_builtins(list(errors))), list[SchemaError])
 
 
 def _transformed(part: P, transform: Callable[[Any], Any]) -> P:

@@ -16,7 +16,7 @@ from manglecp.base.cache import LruCache
 from manglecp.harness import Witness
 from manglecp.intent import Definition, Identity, OfferService, secret_values
 from manglecp.invoke.admission import AdmittedRun
-from manglecp.invoke.calls import ActionRunner, StepOutcome
+from manglecp.invoke.calls import StepOutcome
 from manglecp.invoke.errors import FailureContext, gate_error
 from manglecp.invoke.evidence import ChainTerms, Reads, RunTerms
 from manglecp.invoke.executor import ChainResult, RunExecutor, step_states
@@ -53,7 +53,7 @@ class RunDriver:
         request_approval: Callable[[AdmittedRun, Definition], Awaitable[WireError]],
         clock: Callable[[], int],
         sandbox: Profile,
-        point: Callable[[str], None],
+        point: Callable[[str], object],
     ) -> None:
         """``sandbox`` is the profile of the hosts; ``clock`` returns nanoseconds since 1970.
 
@@ -72,6 +72,9 @@ class RunDriver:
         self._point = point
         self._limits = offers.domain.pack.settings.invocation
         self._secret_settings = secret_values(offers.domain.pack)
+        package = offers.domain.pack.governance
+        pinned = offers.domain.pack.settings.governance_digest or package.digest
+        self._has_default_policy = package.digest == pinned == default_governance().digest
         self._chains: LruCache[tuple[Any, ...], ChainTerms] = LruCache(_MAX_CHAINS)
         self.successor: RunDriver | None = None
         """The driver of the current pack revision, once that has replaced this one."""
@@ -83,9 +86,9 @@ class RunDriver:
         """
         started = time.monotonic()
         journal = run.journal
-        rules = self._rules(run)
+        rules, redact = self._rules(run), self._redactor(run)
         await rules.prepare()
-        executor = self._executor(run, rules, observer)
+        executor = self._executor(run, rules, observer, redact)
         try:
             chain_result = await executor.run()
         except GateRefused as refused:
@@ -98,7 +101,7 @@ class RunDriver:
             failure = WireError("evaluation_failed", "The rules of this server failed on this run")
             return await self._end(journal, "failed", None, failure, executor.outcomes)
         executor.reports.finalize()
-        builder = self._builder(run, rules)
+        builder = self._builder(run, rules, redact)
         events = builder.events(chain_result)
         response = builder.build(chain_result, events, round((time.monotonic() - started) * 1_000))
         self._point("closing")
@@ -106,16 +109,19 @@ class RunDriver:
 
     def park(self, run: AdmittedRun, code: str) -> RunResponse:
         """Return the response of a run that waits for an operator's decision; ``code`` is the reason."""
-        rules = self._rules(run)
-        chain_result = self._executor(run, rules, RunObserver()).park(code)
-        builder = self._builder(run, rules)
+        rules, redact = self._rules(run), self._redactor(run)
+        chain_result = self._executor(run, rules, RunObserver(), redact).park(code)
+        builder = self._builder(run, rules, redact)
         return builder.build(chain_result, builder.events(chain_result), 0)
 
     def _rules(self, run: AdmittedRun) -> RunRules:
         return RunRules(self._offers, run, self._clock, self._current, self._request_approval)
 
-    def _builder(self, run: AdmittedRun, rules: RunRules) -> ResponseBuilder:
-        return ResponseBuilder(run.admission.run, self._offers.domain, run.plan, run.args, rules, self._secret_settings)
+    def _redactor(self, run: AdmittedRun) -> Callable[[Any], Any]:
+        return run_redactor(run.plan, run.args, self._secret_settings)
+
+    def _builder(self, run: AdmittedRun, rules: RunRules, redact: Callable[[Any], Any]) -> ResponseBuilder:
+        return ResponseBuilder(run.admission.run, self._offers.domain, run.plan, rules, redact)
 
     def _terms(self, plan: Plan) -> ChainTerms:
         """Return the cached terms, which chains with the same actions, number of gates and pattern share."""
@@ -137,24 +143,22 @@ class RunDriver:
             self._chains.put(key, terms)
         return terms
 
-    def _turns(self, run: AdmittedRun) -> Turns | None:
-        """Return the turns of a run; None for a run without effects under the shipped policy package."""
-        terms, admission = self._terms(run.plan), run.admission
-        is_default = terms.package.digest == terms.pinned == default_governance().digest
-        if is_default and not run.plan.has_effects:
-            return None
-        return Turns(RunTerms(admission.run, admission.digest, admission.approval, terms))
-
-    def _executor(self, run: AdmittedRun, rules: RunRules, observer: RunObserver) -> RunExecutor:
-        index = self._offers.domain.run_rules
-        read_by_rules = {*index.extractors, *index.keepers}  # actions whose outputs rules read
-        extracted = {step.number for step in run.plan.definition.steps if step.action in read_by_rules}
-        redact = run_redactor(run.plan, run.args, self._secret_settings)
+    def _executor(
+        self, run: AdmittedRun, rules: RunRules, observer: RunObserver, redact: Callable[[Any], Any]
+    ) -> RunExecutor:
+        turns, reads = None, Reads()  # of a run without effects under the shipped policy package
+        if run.plan.has_effects or not self._has_default_policy:
+            index, admission = self._offers.domain.run_rules, run.admission
+            turns = Turns(RunTerms(admission.run, admission.digest, admission.approval, self._terms(run.plan)))
+            read_by_rules = {*index.extractors, *index.keepers}  # actions whose outputs rules read
+            extracted = {step.number for step in run.plan.definition.steps if step.action in read_by_rules}
+            reads = Reads(run.plan.read_by_steps, run.plan.result_steps | extracted)
         return RunExecutor(
             run,
-            turns=self._turns(run),
-            reads=Reads(run.plan.read_by_steps, run.plan.result_steps | extracted),
-            actions=ActionRunner(self._dispatcher, run.identity.name, self._ownership.get(run.admission.run)),
+            turns=turns,
+            reads=reads,
+            dispatcher=self._dispatcher,
+            ownership=self._ownership.get(run.admission.run) if run.plan.has_effects else None,
             rules=rules,
             current_rules=lambda: rules if self.successor is None else self.successor._rules(run),
             previews=self._previews,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import msgspec
 
@@ -22,19 +22,23 @@ from manglecp.intent import (
     Call,
     Definition,
     Identity,
-    Lookup,
-    Offer,
     OfferService,
     SafetyData,
     approval_waiver,
+    decide,
+    engine_limits,
     find_values,
     judge,
+    policy_rows,
     request_facts,
 )
 from manglecp.invoke.admission import AdmittedRun, credential_not_valid
 from manglecp.invoke.calls import EVENT_STATUS, StepOutcome, is_large
-from manglecp.mangle import EvalError, Fact, Limits, Value
+from manglecp.mangle import EvalError, Fact, Result, Value
 from manglecp.wire import Fault, WireError
+
+if TYPE_CHECKING:
+    from manglecp.invoke.executor import ChainResult
 
 RuleRows: TypeAlias = Mapping[str, Sequence[tuple[Value, ...]]]
 """The arguments of derived facts, by predicate."""
@@ -93,7 +97,7 @@ class RunRules:
         if not self._index.has_skip_rules:
             return {}
         skips: dict[int, str] = {}
-        for number, reason in self._evaluate(outcomes).all("skip_step", 2):
+        for number, reason in self._evaluate(outcomes).rows(("skip_step", 2)):
             skips.setdefault(cast(int, number), str(reason))
         return skips
 
@@ -106,7 +110,8 @@ class RunRules:
             raise credential_not_valid()
         run, facts = self._run, [*self._run_facts, *self._step_facts(outcomes)]
         call = Call(run.plan.definition.tool, run.args, run.inputs)
-        decision = await self._offers.decide(Offer(run.plan.definition, run.inputs), call, identity, facts)
+        domain, offered = self._offers.domain, run.plan.definition
+        decision = await asyncio.to_thread(decide, domain, call, identity, self._clock(), facts, offered=offered)
         definition = decision.proven()
         if not self._is_approved(definition.safety):
             raise await self._request_approval(run, definition)
@@ -124,12 +129,13 @@ class RunRules:
         if self._identity.revoked and not undo:
             return every_action
         try:
-            lookup = self._evaluate(outcomes)
+            result = self._evaluate(outcomes)
         except WireError:  # session facts that fit the revision that admitted the run do not fit this one
             return every_action
-        judgement = judge(lookup, self._run.plan.definition.tool)
         if undo:
-            return {str(action) for action, _ in lookup.all("effect_denied", 2)}
+            return {str(action) for action, _ in result.rows(("effect_denied", 2))}
+        tool = self._run.plan.definition.tool
+        judgement = judge(tool, policy_rows(result, tool))
         is_denied = any(denial.predicate != "effect_denied" for denial in judgement.denials)
         if is_denied or not self._is_approved(judgement.safety):
             return every_action
@@ -144,15 +150,15 @@ class RunRules:
             or approval_waiver(self._identity, safety) is not None
         )
 
-    def after(self, standing: Sequence[StepOutcome], *, failed: bool) -> RuleRows:
-        """Return what the rules derive at the end of a run from ``standing``, its steps that were not undone.
+    def after(self, chain_result: ChainResult, *, failed: bool) -> RuleRows:
+        """Return what the rules derive at the end of a run from its steps that were not undone.
 
         For a failed run, only rows that depend on a step: a rule that only reads that the tool was called would assert
         an effect that did not happen.
         """
         if not self._index.has_after_rules:
             return NO_ROWS
-        rows = self._evaluate_end(standing)
+        rows = self._evaluate_end(chain_result.standing)
         if not failed:
             return rows
         without_steps = self._evaluate_end(())
@@ -163,24 +169,19 @@ class RunRules:
         steps = [
             msgspec.structs.replace(step, status="done", output=None) if step.happened else step for step in standing
         ]
-        lookup = self._evaluate(steps, [Fact("ran", (self._run.plan.definition.tool,))])
-        return {name: lookup.all(name, arity) for name, arity in AFTER_RUN_ARITIES.items()}
+        result = self._evaluate(steps, [Fact("ran", (self._run.plan.definition.tool,))])
+        return {name: result.rows((name, arity)) for name, arity in AFTER_RUN_ARITIES.items()}
 
     @property
     def _identity(self) -> Identity:
         return self._current(self._run.identity)
 
-    def _evaluate(self, outcomes: Sequence[StepOutcome], more_facts: Iterable[Fact] = ()) -> Lookup:
+    def _evaluate(self, outcomes: Sequence[StepOutcome], more_facts: Iterable[Fact] = ()) -> Result:
         domain = self._offers.domain
-        limits = domain.pack.settings.limits
-        engine_limits = Limits(
-            derived_facts=domain.base.derived + limits.max_derived_facts,
-            intervals=limits.max_intervals_per_atom,
-            seconds=limits.max_compute_ms / 1_000,
-        )
         caller_facts = request_facts(domain, self._run.inputs.intent, self._identity)
         facts = [*self._session_facts, *caller_facts, *self._run_facts, *more_facts, *self._step_facts(outcomes)]
-        return Lookup(domain.base.evaluate(facts, now=self._clock(), check=False, limits=engine_limits))
+        limits = engine_limits(domain.base.derived, domain.limits)
+        return domain.base.evaluate(facts, now=self._clock(), check=False, limits=limits)
 
     @cached_property
     def _session_facts(self) -> list[Fact]:

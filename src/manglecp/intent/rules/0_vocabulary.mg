@@ -254,7 +254,7 @@ Decl kernel.weight(Tool, Score)
   descr [doc("A score of a tool in conflicts.")]
   bound [/string, /number].
 Decl kernel.strength(Tool, Score)
-  descr [doc("The highest weight of a tool.")]
+  descr [doc("The highest weight of a tool with rivals.")]
   bound [/string, /number].
 Decl kernel.rivals(Tool, Rival)
   descr [doc("The two tools are in conflict, in either order.")]
@@ -271,6 +271,6 @@ Decl kernel.may_run(Tool, Action)
 Decl kernel.kept(Tool) descr [doc("The tool is chosen.")] bound [/string].
 Decl kernel.needed(Tool) descr [doc("A chosen tool requires the tool.")] bound [/string].
 Decl kernel.worth(Tool, Score) descr [doc("A score of an offered tool.")] bound [/string, /number].
-Decl kernel.worth_most(Tool, Score)
-  descr [doc("The highest worth of a tool.")]
+Decl kernel.outdone(Tool, Score)
+  descr [doc("The tool has a higher worth.")]
   bound [/string, /number].

@@ -17,12 +17,13 @@ kernel.pulled(Needed) :- kernel.pulled(Tool), requires(Tool, Needed).
 # A dependency has the score 80, also in phase 6: less than a mandatory tool (100).
 kernel.weight(Tool, Score) :- kernel.able(Tool), candidate(Tool, Score, _).
 kernel.weight(Tool, 80) :- kernel.pulled(Tool).
-kernel.strength(Tool, Score) :-
-  kernel.weight(Tool, Weight)
-  |> do fn:group_by(Tool), let Score = fn:max(Weight).
 
 kernel.rivals(A, B) :- conflicts(A, B).
 kernel.rivals(B, A) :- conflicts(A, B).
+kernel.strength(Tool, Score) :-
+  kernel.rivals(Tool, _),
+  kernel.weight(Tool, Weight)
+  |> do fn:group_by(Tool), let Score = fn:max(Weight).
 kernel.loses_to(A, B) :-
   kernel.strength(A, Less),
   kernel.rivals(A, B),
@@ -35,6 +36,6 @@ kernel.loses_to(A, B) :-
   A > B.
 
 kernel.gone(Tool) :- kernel.loses_to(Tool, _).
-kernel.gone(Tool) :- kernel.strength(Tool, _), requires(Tool, Needed), kernel.gone(Needed).
+kernel.gone(Tool) :- kernel.weight(Tool, _), requires(Tool, Needed), kernel.gone(Needed).
 
 chosen(Tool, Score, Phase) :- kernel.able(Tool), !kernel.gone(Tool), candidate(Tool, Score, Phase).

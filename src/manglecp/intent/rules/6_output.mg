@@ -2,19 +2,22 @@
 
 kernel.worth(Tool, Score) :- chosen(Tool, Score, _).
 kernel.worth(Tool, 80) :- kernel.needed(Tool).
-kernel.worth_most(Tool, Score) :-
-  kernel.worth(Tool, Worth)
-  |> do fn:group_by(Tool), let Score = fn:max(Worth).
+kernel.outdone(Tool, Score) :- kernel.worth(Tool, Score), kernel.worth(Tool, More), Score < More.
 
 final_selected(Tool, Score, "skeleton") :-
-  kernel.worth_most(Tool, Score),
+  kernel.worth(Tool, Score),
+  !kernel.outdone(Tool, Score),
   kernel.kept(Tool),
   kernel.core(Tool).
 final_selected(Tool, Score, "flesh") :-
-  kernel.worth_most(Tool, Score),
+  kernel.worth(Tool, Score),
+  !kernel.outdone(Tool, Score),
   kernel.kept(Tool),
   !kernel.core(Tool).
-final_selected(Tool, Score, "dependency") :- kernel.worth_most(Tool, Score), !kernel.kept(Tool).
+final_selected(Tool, Score, "dependency") :-
+  kernel.worth(Tool, Score),
+  !kernel.outdone(Tool, Score),
+  !kernel.kept(Tool).
 
 offered(Tool) :- final_selected(Tool, _, _).
 
@@ -39,7 +42,7 @@ excluded(Tool, "dependency", Reason) :-
   kernel.broken(Needed)
   |> let Reason = fn:string:concat("needs ", Needed, ", which is excluded").
 excluded(Tool, "dependency", Reason) :-
-  kernel.strength(Tool, _),
+  kernel.weight(Tool, _),
   requires(Tool, Needed),
   kernel.gone(Needed)
   |> let Reason = fn:string:concat("needs ", Needed, ", which lost to another tool").
