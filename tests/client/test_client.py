@@ -488,7 +488,7 @@ async def test_effects_that_may_not_happen_twice() -> None:
     server = Scripted(tools(tool(), writes("w"), writes("i", idempotent=True)))
     async with server.client() as client:
         found = await client.evaluate("go")
-        assert [(one.name, one.repeatable) for one in found] == [("t", True), ("w", False), ("i", True)]
+        assert [(one.name, one.is_repeatable) for one in found] == [("t", True), ("w", False), ("i", True)]
 
 
 # --- what clients may not lean on ------------------------------------------------------------------------------------

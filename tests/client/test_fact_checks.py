@@ -129,7 +129,7 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
     wrong = [fact("build", 5, "x"), fact("verdict", "bad"), fact("flag", True)]
     checked = CHECKS.check(wrong)
     with pytest.raises(RequestRefused) as refused:
-        CHECKS.require(checked.facts, "look", checked.violations)
+        CHECKS.ensure_sendable(checked.facts, "look", checked.violations)
     assert refused.value.code == "invalid_facts"
     assert [one["fact_index"] for one in refused.value.details["violations"]] == [0, 0, 1]
     assert refused.value.details["missing_facts"] == ["build"]
@@ -141,19 +141,19 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
 
 
 def test_facts_that_an_intent_needs_must_be_there() -> None:
-    CHECKS.require([fact("build", "pay", 7)], "look")
-    CHECKS.require([], "free")
-    CHECKS.require([], "unlisted")
+    CHECKS.ensure_sendable([fact("build", "pay", 7)], "look")
+    CHECKS.ensure_sendable([], "free")
+    CHECKS.ensure_sendable([], "unlisted")
     with pytest.raises(RequestRefused, match="invalid_facts"):
-        CHECKS.require([fact("flag", True)], "look")
+        CHECKS.ensure_sendable([fact("flag", True)], "look")
 
 
 @pytest.mark.req("CLI-03")
 def test_no_more_facts_than_the_server_takes() -> None:
     three = [fact("build", "pay", n) for n in range(3)]
-    CHECKS.require(three, "look")
+    CHECKS.ensure_sendable(three, "look")
     with pytest.raises(RequestRefused) as refused:
-        CHECKS.require([*three, fact("flag", True)], "look")
+        CHECKS.ensure_sendable([*three, fact("flag", True)], "look")
     assert refused.value.code == "too_many_facts"
     assert refused.value.details == {"limit": 3, "actual": 4}
 

@@ -112,9 +112,9 @@ async def test_a_task_that_is_cancelled_while_it_connects_leaves_no_process() ->
     transport: Any = StdioTransport([sys.executable, "-c", "import time; time.sleep(600)"], close_seconds=0.2)
     connecting = asyncio.create_task(Client(transport).connect())
     async with asyncio.timeout(PATIENCE):
-        while transport._process is None:
+        while transport.process is None:
             await asyncio.sleep(0.01)
-    ids.append(transport._process.pid)
+    ids.append(transport.process.pid)
     connecting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await connecting

@@ -209,7 +209,7 @@ async def test_the_status_is_that_of_the_code(message: Any, code: str) -> None:
 @pytest.mark.req("TRANS-19", "MANI-24")
 async def test_a_body_is_counted_while_it_arrives() -> None:
     async with house() as h:
-        limit = h.desk.core.max_message_bytes
+        limit = h.desk.core.pack_settings.limits.max_message_bytes
         status, told, _ = await post(h, "/evaluate", b" " * (limit + 1))
         assert (status, told["payload"]["code"]) == (413, "message_too_large")
         assert told["payload"]["details"] == {"limit": limit, "actual": limit + 1}

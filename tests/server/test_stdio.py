@@ -226,7 +226,7 @@ async def test_lines_in_any_pieces_and_nonsense_in_between() -> None:
 async def test_a_line_that_is_too_long_is_refused_and_not_kept() -> None:
     async with ends() as e:
         await e.hear()
-        limit = e.desk.core.max_message_bytes
+        limit = e.desk.core.pack_settings.limits.max_message_bytes
         for length, told in ((limit + 1, limit + 1), (6 * limit, 4 * limit)):
             await e.say(b"x" * length + b"\n")
             assert (await e.hear())["payload"]["details"] == {"limit": limit, "actual": told}

@@ -119,7 +119,7 @@ async def test_two_messages_in_one_frame_are_none() -> None:
 async def test_what_is_too_long_is_refused_and_what_is_much_longer_ends_it() -> None:
     async with house() as h, h.websocket() as ws:
         await hear(ws)
-        limit = h.desk.core.max_message_bytes
+        limit = h.desk.core.pack_settings.limits.max_message_bytes
         await say(ws, b" " * (limit + 1))
         assert (await hear(ws))["payload"]["details"] == {"limit": limit, "actual": limit + 1}
         assert (await ask(ws, intent("c")))["id"] == "c"

@@ -19,4 +19,6 @@ from .results import (
     Tool as Tool,
 )
 from .router import Router as Router
+from .transports.stdio import StdioTransport as StdioTransport
+from .transports.websocket import WebSocketTransport as WebSocketTransport
 from .working_state import WorkingState as WorkingState

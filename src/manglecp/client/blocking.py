@@ -77,6 +77,7 @@ class BlockingClient:
     upgrade = _blocking(Client.upgrade)
     invoke = _blocking(Client.invoke)
     follow = _blocking(Client.follow)
+    decide = _blocking(Client.decide)
     skills = _blocking(Client.skills)
     skill = _blocking(Client.skill)
     approvals = _blocking(Client.approvals)

@@ -1,4 +1,4 @@
-"""A client: declare an intent, get the tools that fit, invoke one, and follow a suggestion.
+"""A client: declare an intent, get the tools that are proven for it, invoke one, and follow a suggestion.
 
     async with Client("https://desk.example", token=token, on_confirm=approve) as client:
         tools = await client.evaluate("investigate_build", facts=[{"pred": "build_result", "args": ["pay", 7, "red"]}])
@@ -6,38 +6,42 @@
         further = await client.follow(outcome)
 
 Invocations return deltas, which change the client's working state: facts that are sent with the next intents. Requests
-are validated before they are sent, approval is requested where a tool needs it, and requests that are safe to repeat
-are retried.
+are validated before they are sent, the callback ``on_confirm`` is called where a tool needs an approval, and requests
+that are safe to repeat are retried.
 """
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, Literal, Self
 
 from manglecp.base.text import truncate
-from manglecp.client.approval import ApprovalRequest, OnConfirm, request_approval
+from manglecp.client.approval import ApprovalRequest, OnConfirm
 from manglecp.client.connection import Connection, Credential, RetryPolicy, Scheme, TokenSource
 from manglecp.client.errors import RequestRefused, ServerError
 from manglecp.client.fact_checks import check_arguments
 from manglecp.client.results import EvaluationResult, InvocationResult, Tool
 from manglecp.client.transports import Target, transport_to
 from manglecp.client.transports.session import OnProgress
-from manglecp.client.working_state import AppliedDelta, FactObject, NotJson, WorkingState, copy_json, without_origin
+from manglecp.client.working_state import AppliedDelta, FactObject, NotJson, WorkingState, copy_json, sendable_fact
 from manglecp.wire import UPGRADE, messages
 
 FromState = Literal["needed", "all", "none"]
-"""Which working facts are sent: those that the intent lists, all that the server lists, or none."""
+"""The working facts to send: those that the intent lists, all that the server lists, or none."""
 _MAX_CACHED_TOOLS: Final = 1_000
-_MAX_ATTEMPTS: Final = 3  # of one invocation, each with another approval
+_MAX_APPROVALS: Final = 3  # of one invocation, each for another approval request
 _POLL_SECONDS: Final = 2.0  # between two attempts while an approver has not decided
 
 
 class Client(Connection):
-    """A client of one server: ``target`` is a URL, a command (standard streams), a server object or a transport."""
+    """A client of one server: ``target`` is a URL, a command (standard streams), a server object or a transport.
+
+    Methods that take a tool accept a :class:`Tool`, its name or its id.
+    """
 
     def __init__(
         self,
@@ -96,20 +100,20 @@ class Client(Connection):
         options: messages.Options | None = None,
         from_state: FromState = "needed",
     ) -> EvaluationResult:
-        """Return the tools that fit the intent, given the working facts and ``facts``.
+        """Return the tools that are proven for the intent with the working facts and ``facts``.
 
         Raises :class:`RequestRefused` with every violation in ``facts``. Working facts that the server derives itself,
         does not list or would reject are left out.
         """
-        checks = await self._ready_checks()
+        checks = await self._fact_checks()
         fact_check = checks.check(facts)
         working_facts = () if from_state == "none" else self.state.facts
         if from_state == "needed":
             working_facts = tuple(fact for fact in working_facts if checks.is_used_by(fact, intent))
-        sendable = (without_origin(fact) for fact in working_facts if checks.is_listed(fact))
+        sendable = (sendable_fact(fact) for fact in working_facts if checks.is_listed(fact))
         all_facts = [*checks.check(sendable).facts, *fact_check.facts]
-        distinct_facts = WorkingState(all_facts, max_facts=len(all_facts)).facts
-        checks.require(distinct_facts, intent, fact_check.violations)
+        distinct_facts = WorkingState(all_facts, max_facts=len(all_facts)).facts  # without duplicates
+        checks.ensure_sendable(distinct_facts, intent, fact_check.violations)
         try:
             intent_with_params = messages.Intent(name=intent, params=None if params is None else copy_json(params))
         except NotJson as error:
@@ -121,20 +125,17 @@ class Client(Connection):
             constraints=constraints or messages.Constraints(),
             options=options or messages.Options(),
         )
-        response = await self._evaluate(request)
-        return EvaluationResult(request, response.payload, fact_check.warnings)
+        return EvaluationResult(request, await self._evaluate(request), fact_check.warnings)
 
-    async def _evaluate(self, payload: messages.IntentPayload) -> messages.IntentResponse:
-        response = await self._exchange(
-            lambda id_: messages.IntentRequest(id=id_, payload=payload), may_repeat=lambda: True
-        )
-        assert isinstance(response, messages.IntentResponse)
-        for definition in response.payload.macro_tools:
+    async def _evaluate(self, payload: messages.IntentPayload) -> messages.IntentResult:
+        """Send an intent request, and cache the tools in its result."""
+        result: messages.IntentResult = await self._exchange(messages.IntentRequest, payload)
+        for definition in result.macro_tools:
             self._tools[definition.macro_id] = Tool(definition, payload)
             self._tools.move_to_end(definition.macro_id)
         while len(self._tools) > _MAX_CACHED_TOOLS:
             self._tools.popitem(last=False)
-        return response
+        return result
 
     async def upgrade(self, tool: Tool | str) -> Tool:
         """Return the tool with its full definition; if that is not cached, evaluate the intent of the tool again."""
@@ -144,11 +145,12 @@ class Client(Connection):
             return tool if tool.level == "full" else cached
         request = tool.request
         upgrade_fact: FactObject = {"pred": UPGRADE, "args": [tool.macro_id]}
-        facts = [*request.facts, upgrade_fact]
-        response = await self._evaluate(
-            messages.IntentPayload(intent=request.intent, facts=facts, eval_time=request.eval_time)
+        result = await self._evaluate(
+            messages.IntentPayload(
+                intent=request.intent, facts=[*request.facts, upgrade_fact], eval_time=request.eval_time
+            )
         )
-        for definition in response.payload.macro_tools:
+        for definition in result.macro_tools:
             if definition.macro_id == tool.macro_id and definition.disclosure_level == "full":
                 self._tools[tool.macro_id] = Tool(definition, request)
                 return self._tools[tool.macro_id]
@@ -179,7 +181,7 @@ class Client(Connection):
         ``which`` is the suggestion, its position or its name; ``options`` are further arguments of :meth:`evaluate`.
         """
         suggested = which if isinstance(which, messages.SuggestedIntent) else outcome.suggestion(which)
-        checks = await self._ready_checks()
+        checks = await self._fact_checks()
         continuation = checks.check(outcome.continuation_facts).facts  # without facts that the server would reject
         params = None if suggested.params is messages.UNSET else suggested.params
         return await self.evaluate(suggested.name, params, [*continuation, *facts], **options)
@@ -211,7 +213,7 @@ class Client(Connection):
         on_confirm = on_confirm or self._on_confirm
         key = request_key or secrets.token_urlsafe(18)
         token = approval or await self._approve_early(tool, valid_args, on_confirm)
-        attempts, reevaluated = 1, False
+        approval_count, was_reevaluated = 1, False
         deadline = asyncio.get_running_loop().time() + wait_for_approval
         first_rejection: ServerError | None = None  # of an approval; it explains the later ones
         while True:
@@ -219,7 +221,12 @@ class Client(Connection):
                 macro_id=tool.macro_id, args=valid_args, eval_time=eval_time, confirmation_token=token, request_key=key
             )
             try:
-                response = await self._invoke(payload, tool, on_progress or self._on_progress)
+                response: messages.InvokeResult = await self._exchange(
+                    messages.InvokeRequest,
+                    payload,
+                    may_repeat=tool.is_repeatable or self._has_extension("x-request_key"),
+                    on_progress=on_progress or self._on_progress,
+                )
             except ServerError as error:
                 stored_approval = error.approval
                 if stored_approval is not None and stored_approval == token:  # not decided yet
@@ -233,37 +240,22 @@ class Client(Connection):
                         raise
                     if error.code == "confirmation_invalid" or token is not None:
                         first_rejection = first_rejection or error
-                    if attempts >= _MAX_ATTEMPTS:
+                    if approval_count >= _MAX_APPROVALS:
                         raise error from (None if first_rejection is error else first_rejection)
-                    attempts += 1
+                    approval_count += 1
                     token = await self._approve(tool, valid_args, on_confirm, stored_approval, first_rejection)
                 elif stored_approval is not None and wait_for_approval > 0:
                     token = stored_approval  # send it until the approver has decided
-                elif error.code in ("macro_not_found", "macro_expired") and not reevaluated:
-                    reevaluated = True
-                    if not await self._is_still_offered(tool):
+                elif error.code in ("macro_not_found", "macro_expired") and not was_reevaluated:
+                    was_reevaluated = True
+                    offered = (await self._evaluate(tool.request)).macro_tools
+                    if all(definition.macro_id != tool.macro_id for definition in offered):
                         raise
                 else:
                     raise
             else:
-                applied = self.state.apply(response.payload.state_delta) if apply else AppliedDelta()
-                return InvocationResult(tool, response.payload, applied)
-
-    async def _invoke(
-        self, payload: messages.InvokePayload, tool: Tool, on_progress: OnProgress | None
-    ) -> messages.InvokeResponse:
-        response = await self._exchange(
-            lambda id_: messages.InvokeRequest(id=id_, payload=payload),
-            may_repeat=lambda: tool.repeatable or self._has_extension("x-request_key"),
-            on_progress=on_progress,
-        )
-        assert isinstance(response, messages.InvokeResponse)
-        return response
-
-    async def _is_still_offered(self, tool: Tool) -> bool:
-        """Return whether the tool's intent, evaluated again, still yields its macro_id."""
-        response = await self._evaluate(tool.request)
-        return any(definition.macro_id == tool.macro_id for definition in response.payload.macro_tools)
+                applied = self.state.apply(response.state_delta) if apply else AppliedDelta()
+                return InvocationResult(tool, response, applied)
 
     def _stores_new_request(self, error: ServerError) -> bool:
         """Return whether the server, after this error, stores a new approval request for a call without a token."""
@@ -299,12 +291,15 @@ class Client(Connection):
         """
         safety = tool.definition.safety
         reversible = None if safety is messages.UNSET or safety.reversible is messages.UNSET else safety.reversible
-        approval_request = ApprovalRequest(tool, args, tool.effects or (), reversible, approval, rejection)
-        decision = await request_approval(on_confirm, approval_request)
-        if decision is False:
-            again = "" if rejection is None else f" again, after the server rejected the first approval: {rejection}"
-            raise RequestRefused("confirmation_declined", f"{tool.name} was not approved{again}") from rejection
-        return decision if isinstance(decision, str) else approval
+        decision = on_confirm(ApprovalRequest(tool, args, tool.effects or (), reversible, approval, rejection))
+        if inspect.isawaitable(decision):
+            decision = await decision
+        if isinstance(decision, str) and decision:
+            return decision
+        if decision is True:
+            return approval
+        again = "" if rejection is None else f" again, after the server rejected the first approval: {rejection}"
+        raise RequestRefused("confirmation_declined", f"{tool.name} was not approved{again}") from rejection
 
     async def decide(
         self,
@@ -320,18 +315,19 @@ class Client(Connection):
         With an intent, the tool has to be proven for it. A :class:`Tool` has the intent and facts that it was offered
         for, unless others are given.
         """
-        named = None
+        requested_intent = None
         if intent is not None:
-            named = messages.Intent(name=intent, params=None if params is None else copy_json(params))
-        stated = [copy_json(fact) for fact in facts]
+            requested_intent = messages.Intent(name=intent, params=None if params is None else copy_json(params))
+        sent_facts = [copy_json(fact) for fact in facts]
         if isinstance(tool, Tool):
-            named, stated, tool = named or tool.request.intent, stated or list(tool.request.facts), tool.name
-        payload = messages.DecidePayload(tool=tool, args=copy_json(args or {}), intent=named, facts=stated)
-        response = await self._exchange(
-            lambda id_: messages.DecideRequest(id=id_, payload=payload), may_repeat=lambda: True
+            requested_intent = requested_intent or tool.request.intent
+            sent_facts = sent_facts or list(tool.request.facts)
+            tool = tool.name
+        payload = messages.DecidePayload(
+            tool=tool, args=copy_json(args or {}), intent=requested_intent, facts=sent_facts
         )
-        assert isinstance(response, messages.DecideResponse)
-        return response.payload
+        result: messages.DecideResult = await self._exchange(messages.DecideRequest, payload)
+        return result
 
     async def skills(self) -> tuple[messages.Skill, ...]:
         """Return the skills that the tools refer to which are offered to this client now, without their texts."""
@@ -342,12 +338,10 @@ class Client(Connection):
         return (await self._read_skills(skill_id))[0]
 
     async def _read_skills(self, skill_id: str | None) -> tuple[messages.Skill, ...]:
-        payload = messages.SkillPayload(skill_id=skill_id)
-        response = await self._exchange(
-            lambda id_: messages.SkillMessage(id=id_, payload=payload), may_repeat=lambda: True
+        result: messages.SkillResult = await self._exchange(
+            messages.SkillMessage, messages.SkillPayload(skill_id=skill_id)
         )
-        assert isinstance(response, messages.SkillResponse)
-        return response.payload.skills
+        return result.skills
 
     async def approvals(self) -> tuple[messages.ApprovalView, ...]:
         """Return the pending approval requests that this credential may decide, without their texts."""
@@ -369,9 +363,6 @@ class Client(Connection):
         self, operation: Literal["list", "show", "approve", "deny"], approval: str | None = None
     ) -> tuple[messages.ApprovalView, ...]:
         payload = messages.ApprovalPayload(operation=operation, approval=approval)
-        response = await self._exchange(
-            lambda id_: messages.ApprovalMessage(id=id_, payload=payload),
-            may_repeat=lambda: operation in ("list", "show"),
-        )
-        assert isinstance(response, messages.ApprovalResponse)
-        return response.payload.approvals
+        may_repeat = operation in ("list", "show")  # a repeated decision would be refused
+        result: messages.ApprovalResult = await self._exchange(messages.ApprovalMessage, payload, may_repeat=may_repeat)
+        return result.approvals

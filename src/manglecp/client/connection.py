@@ -1,10 +1,10 @@
 """The connection of a client: manifest, readiness, authentication, requests and retries.
 
-The newest manifest applies, whether it came first, later or after a reconnect. No request is sent while its status is
+The client uses the newest manifest that it received. It sends no request while the status in the manifest is
 ``booting`` or ``draining``. A session is authenticated after its first manifest; without a session every request
 carries the credential. A request is retried unchanged only if the error is transient, or if the connection was lost and
-a repetition is safe: with exponential back-off, not before ``retry_after_ms``, and at most five times. The caller
-handles all other errors.
+a repetition is safe: with exponential back-off, not before ``retry_after_ms``, and at most five times. All other errors
+are raised.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias, TypeVar, cast
+from typing import Any, Final, Literal, TypeAlias, TypeVar, cast
 
 from manglecp.client.errors import ClientError, ConnectionLost, RequestRefused, ResponseTimeout, ServerError
 from manglecp.client.fact_checks import FactChecks, check_size
@@ -27,20 +27,20 @@ from manglecp.wire import API_KEY_HEADER, CODES, SCHEMES, encode, messages
 
 MAX_RETRIES: Final = 5
 _TRANSIENT: Final = frozenset({"server_not_ready", "rate_limited"})
-# Standard codes that are recoverable, but not by repeating the same request.
-_CHANGE_FIRST: Final = {code for code, row in CODES.items() if row.recoverable and code[:2] != "x-"} - _TRANSIENT
+# Standard codes that are recoverable only with another request.
+_NEEDS_CHANGE: Final = {code for code, row in CODES.items() if row.recoverable and code[:2] != "x-"} - _TRANSIENT
 
 
 def is_retryable(error: ServerError) -> bool:
     """Return whether the unchanged request may succeed later. A custom code needs ``retry_after_ms`` for that."""
-    if not error.recoverable or error.code in _CHANGE_FIRST:
+    if not error.recoverable or error.code in _NEEDS_CHANGE:
         return False
     return error.code in _TRANSIENT or error.retry_after_ms is not None
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often a request is retried, and after which delays. ``jitter`` returns a number from 0 to 1.
+    """The number of retries of a request, and their delays. ``jitter`` returns a random number from 0 to 1.
 
     An error whose ``retry_after_ms`` is longer than ``max_delay_ms`` is raised, not retried.
     """
@@ -54,12 +54,12 @@ class RetryPolicy:
         if not 0 <= self.max_retries <= MAX_RETRIES:
             raise ValueError(f"a request is retried at most {MAX_RETRIES} times")
 
-    def delay_ms(self, retries: int, retry_after_ms: int | None = None) -> float | None:
-        """Return the delay before the next retry; None for no more retries. ``retries`` counts those made before."""
+    def delay_ms(self, retry_count: int, retry_after_ms: int | None = None) -> float | None:
+        """Return the delay before the next retry, after ``retry_count`` retries; None if there is no next one."""
         min_delay_ms = retry_after_ms or 0
-        if retries >= self.max_retries or min_delay_ms > self.max_delay_ms:
+        if retry_count >= self.max_retries or min_delay_ms > self.max_delay_ms:
             return None
-        half_ms: float = min(self.max_delay_ms, self.first_delay_ms * 2**retries) / 2  # the other half is random
+        half_ms: float = min(self.max_delay_ms, self.first_delay_ms * 2**retry_count) / 2  # the other half is random
         return max(min_delay_ms, half_ms) + half_ms * self.jitter()
 
 
@@ -86,7 +86,7 @@ class Credential:
         return not isinstance(self._source, str)
 
     def forget_token(self) -> None:
-        """Let the next :meth:`token` call the source again. The credential must be renewable."""
+        """Clear the cached token of a renewable credential, so that :meth:`token` calls the source again."""
         self._token = None
 
     async def token(self) -> str:
@@ -99,25 +99,25 @@ class Credential:
 
     def scheme(self, accepted: Sequence[str]) -> Scheme:
         """Return the configured scheme, by default bearer or the first accepted one. Raises :class:`RequestRefused`."""
-        if self._scheme is not None:
-            if self._scheme not in accepted:
-                raise RequestRefused("auth_required", f"the server accepts {', '.join(accepted) or 'no token'} only")
-            return self._scheme
-        return cast(Scheme, "bearer" if "bearer" in accepted else accepted[0])
+        default = accepted[0] if accepted and "bearer" not in accepted else "bearer"
+        scheme = self._scheme or default
+        if scheme not in accepted:
+            raise RequestRefused("auth_required", f"the server accepts {', '.join(accepted) or 'no token'} only")
+        return cast(Scheme, scheme)
 
     async def headers(self, accepted: Sequence[str]) -> dict[str, str]:
         """Return the HTTP headers of a request to a server that accepts these schemes."""
         token = await self.token()
         if not token or not token.isascii() or not token.isprintable() or " " in token:
-            raise RequestRefused("bad_token", "a token has printable ASCII characters only, and no blanks")
+            raise RequestRefused("bad_token", "a token must consist of printable ASCII characters without spaces")
         if self.scheme(accepted) == "api_key":
             return {API_KEY_HEADER: token}
         return {"Authorization": f"Bearer {token}"}
 
 
 T = TypeVar("T")
-_POLL_SECONDS: Final = 0.25  # first interval of polling the manifest without a session
-_CHECK_SECONDS: Final = 0.2  # interval of checking whether the session was lost while waiting for a manifest
+_FIRST_POLL_SECONDS: Final = 0.25  # before the manifest is fetched again; the interval doubles
+_SESSION_CHECK_SECONDS: Final = 0.2  # interval of the check whether the session was lost during the wait for a manifest
 _AUTH_ERRORS: Final = frozenset({"auth_required", "auth_invalid"})
 _log = logging.getLogger(__name__)
 
@@ -158,26 +158,26 @@ class Connection:
     def manifest(self) -> messages.ManifestPayload:
         """The newest manifest."""
         if self._manifest is None:
-            raise RequestRefused("not_connected", "the client is not connected; it is used inside its async with block")
+            raise RequestRefused("not_connected", "the client is not connected; use it inside its async with block")
         return self._manifest
 
     def _has_extension(self, name: str) -> bool:
         return name in (self.manifest.extensions or {})
 
     async def connect(self) -> None:
-        """Connect, receive the manifest and, in a session, authenticate. The first request waits for readiness."""
+        """Connect, receive the manifest and, in a session, authenticate. The server may still be booting afterwards."""
         async with self._ready_lock:
             self._closed = False
             await self._connect()
 
     async def close(self) -> None:
-        """End the connection. A server that was started as a process is ended too."""
+        """End the connection, and the server process if the transport started one."""
         self._closed = True
         self.identity = None
         await self._transport.close()
 
     async def refresh(self) -> messages.ManifestPayload:
-        """Return the newest manifest, which is fetched again on transports that receive no updates."""
+        """Return the newest manifest; without a session, fetch it again."""
         if not self._transport.has_session:
             async with self._ready_lock:
                 await self._connect()
@@ -216,15 +216,12 @@ class Connection:
                 scheme=credential.scheme(self._schemes()), token=await credential.token()
             )
             try:
-                request = messages.Authenticate(id=next(self._request_ids), payload=payload)
-                response = _require_success(await self._send(request, on_progress=None))
+                self.identity = await self._send(messages.Authenticate, payload)
             except ServerError as error:
                 if error.code != "auth_invalid" or not credential.is_renewable or renewed:
                     raise
                 credential.forget_token()
             else:
-                assert isinstance(response, messages.AuthenticateResponse)
-                self.identity = response.payload
                 return
 
     async def _headers(self) -> dict[str, str]:
@@ -234,16 +231,16 @@ class Connection:
 
     async def ready(self) -> messages.ManifestPayload:
         """Wait until the server accepts requests, and return its manifest, which is complete by then."""
-        await self._ready_checks()
+        await self._fact_checks()
         return self.manifest
 
-    async def _ready_checks(self) -> FactChecks:
-        """Wait as :meth:`_get_ready` does, with retries, and return the fact checks of the manifest."""
-        await self._with_retries(self._get_ready, may_repeat=lambda: True)
+    async def _fact_checks(self) -> FactChecks:
+        """Return the fact checks of the manifest, once the server is ready. Retries after transient errors."""
+        await self._with_retries(self._ensure_ready, may_repeat=lambda: True)
         assert self._checks is not None, "a ready connection has a manifest"
         return self._checks
 
-    async def _get_ready(self) -> None:
+    async def _ensure_ready(self) -> None:
         """Connect if necessary, and wait until ready. Raises :class:`RequestRefused` after ``boot_seconds``."""
         if self._closed:
             raise RequestRefused("not_connected", "the client is closed; connect() opens it again")
@@ -273,44 +270,44 @@ class Connection:
             if has_session and self._transport.connected and (status == "booting" or self._requests_in_flight):
                 self._manifest_arrived.clear()
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(min(seconds_left, _CHECK_SECONDS)):
+                    async with asyncio.timeout(min(seconds_left, _SESSION_CHECK_SECONDS)):
                         await self._manifest_arrived.wait()
                 continue
             if has_session and status == "booting":
                 raise ConnectionLost("the connection was lost while the server was booting")
             if poll_count or status == "booting":  # the first reconnect from a draining server is immediate
-                await self._sleep(min(seconds_left, _POLL_SECONDS * 2 ** min(poll_count, 4)))
+                await self._sleep(min(seconds_left, _FIRST_POLL_SECONDS * 2 ** min(poll_count, 4)))
             poll_count += 1
             await self._connect()
 
     async def _exchange(
         self,
-        make_request: Callable[[str], Request],
+        request_type: type[Request],
+        payload: Any,
         *,
-        may_repeat: Callable[[], bool],
+        may_repeat: bool = True,
         on_progress: OnProgress | None = None,
-    ) -> messages.ServerMessage:
-        """Send a request and return its response. Raises :class:`ServerError` for an error.
+    ) -> Any:
+        """Send a request, retry it by the policy, and return the payload of its response. Raises :class:`ServerError`.
 
-        ``make_request`` takes the request id, new for every attempt. ``may_repeat`` returns whether the request may be
-        sent again after a lost connection, although the first attempt may have had its effect.
+        ``may_repeat`` is whether the request may be sent again after a lost connection, although the server may have
+        executed it.
         """
         sent = False
 
-        async def attempt() -> messages.ServerMessage:
+        async def attempt() -> Any:
             nonlocal sent
             sent = False
-            await self._get_ready()
-            message = make_request(next(self._request_ids))
+            await self._ensure_ready()
             sent = True
-            return _require_success(await self._send(message, on_progress))
+            return await self._send(request_type, payload, on_progress)
 
-        return await self._with_retries(attempt, may_repeat=lambda: not sent or may_repeat())
+        return await self._with_retries(attempt, may_repeat=lambda: may_repeat or not sent)
 
     async def _with_retries(self, attempt: Callable[[], Awaitable[T]], may_repeat: Callable[[], bool]) -> T:
         """Return the result of ``attempt``, retried by the policy; after a lost connection only if ``may_repeat()``."""
-        retries = 0
-        renewed = False
+        retry_count = 0
+        renewed = False  # whether the credential was renewed
         while True:
             failure: ClientError
             retry_after_ms = None
@@ -333,28 +330,26 @@ class Connection:
                         await self._authenticate(credential)
                 elif not is_retryable(error):
                     raise
-            delay_ms = self._retry_policy.delay_ms(retries, retry_after_ms)
+            delay_ms = self._retry_policy.delay_ms(retry_count, retry_after_ms)
             if delay_ms is None:
                 raise failure
-            retries += 1
-            _log.info("retry %d in %.0f ms: %s", retries, delay_ms, failure)
+            retry_count += 1
+            _log.info("retry %d in %.0f ms: %s", retry_count, delay_ms, failure)
             await self._sleep(delay_ms / 1000)
 
-    async def _send(self, message: Request, on_progress: OnProgress | None) -> messages.ServerMessage:
-        data = check_size(encode(message), self.manifest)
+    async def _send(self, request_type: type[Request], payload: Any, on_progress: OnProgress | None = None) -> Any:
+        """Send a request once, and return the payload of its response. Raises :class:`ServerError` for an error."""
+        request = request_type(id=next(self._request_ids), payload=payload)
+        data = check_size(encode(request), self.manifest)
         headers = await self._headers()
         self._requests_in_flight += 1
         try:
             async with asyncio.timeout(self._response_seconds):
-                return await self._transport.request(message, data, headers, on_progress)
+                response = await self._transport.request(request, data, headers, on_progress)
         except TimeoutError:
             raise ResponseTimeout(f"no response within {self._response_seconds:g} seconds") from None
         finally:
             self._requests_in_flight -= 1
-
-
-def _require_success(response: messages.ServerMessage) -> messages.ServerMessage:
-    """Return the response. Raises :class:`ServerError` if it is an error."""
-    if isinstance(response, messages.ErrorMessage):
-        raise ServerError.of(response.payload)
-    return response
+        if isinstance(response, messages.ErrorMessage):
+            raise ServerError.from_payload(response.payload)
+        return response.payload

@@ -1,7 +1,7 @@
 """The exceptions of a client.
 
-``str`` of an exception includes the first violations of facts or arguments. Text of a server is escaped, and details
-that do not have the expected shape are ignored.
+The text of an exception includes the first violations of facts or arguments. Texts that the server sent are escaped,
+and details of an unexpected shape are ignored.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ class ClientError(Exception):
 
 
 class _CodedError(ClientError):
+    """An error with a code of the protocol or of the client."""
+
     def __init__(self, code: str, message: str, details: Mapping[str, Any] | None = None) -> None:
         super().__init__(code, message)
         self.code = code
@@ -33,7 +35,7 @@ class _CodedError(ClientError):
 
 
 class ServerError(_CodedError):
-    """The server responded with an error. ``details`` is empty where it sent none."""
+    """The error that the server sent as its response."""
 
     def __init__(
         self,
@@ -56,7 +58,7 @@ class ServerError(_CodedError):
         return approval if isinstance(approval, str) else None
 
     @classmethod
-    def of(cls, payload: ErrorPayload) -> ServerError:
+    def from_payload(cls, payload: ErrorPayload) -> ServerError:
         return cls(
             payload.code,
             payload.message,
@@ -67,44 +69,46 @@ class ServerError(_CodedError):
 
 
 class ConnectionLost(ClientError):
-    """The connection ended or failed. The effect of the request is unknown."""
+    """The connection ended or failed. The server may have executed the request."""
 
 
 class ResponseTimeout(ConnectionLost):
-    """The response did not arrive within the time limit. As after a lost connection, the effect is unknown."""
+    """The response did not arrive within the time limit. The server may still execute the request."""
 
 
 class InvalidResponse(ClientError):
-    """The server sent a message that is invalid, too long, or for another request. It is discarded."""
+    """The server sent a message that is invalid, too long, or for another request. The client discarded it."""
 
 
 class RequestRefused(_CodedError):
-    """The client does not send the request. If servers have a code for the same error, ``code`` is that code."""
+    """The client refused to send the request. If servers have a code for the same error, ``code`` is that code."""
 
     @classmethod
-    def of(cls, error: WireError) -> RequestRefused:
+    def from_wire_error(cls, error: WireError) -> RequestRefused:
         return cls(error.code, error.message, error.details)
 
 
 def _first_violations(details: Mapping[str, Any]) -> str:
     texts = list(_violation_texts(details))
+    if not texts:
+        return ""
     more = f"; and {len(texts) - _MAX_VIOLATIONS} more" if len(texts) > _MAX_VIOLATIONS else ""
-    return f" ({'; '.join(truncate(text, _MAX_LENGTH) for text in texts[:_MAX_VIOLATIONS])}{more})" if texts else ""
+    return f" ({'; '.join(truncate(text, _MAX_LENGTH) for text in texts[:_MAX_VIOLATIONS])}{more})"
 
 
 def _violation_texts(details: Mapping[str, Any]) -> Iterator[str]:
     for violation in _list(details, "violations"):
         if isinstance(violation, Mapping):
             text, name = str(violation.get("message", violation.get("issue", ""))), str(violation.get("predicate", ""))
-            subject = f", {name}" if name and f"'{name}'" not in text else ""
+            predicate = f", {name}" if name and f"'{name}'" not in text else ""
             suggestion = f" ({violation['suggestion']})" if "suggestion" in violation else ""
-            yield f"fact {violation.get('fact_index', '?')}{subject}: {text}{suggestion}"
+            yield f"fact {violation.get('fact_index', '?')}{predicate}: {text}{suggestion}"
     for error in _list(details, "schema_errors"):
         if isinstance(error, Mapping):
             yield f"{error.get('path') or '/'}: {error.get('message', '')}"
     yield from (f"Predicate '{name}' is needed" for name in _list(details, "missing_facts"))
-    if isinstance(advice := details.get("suggestion"), str):
-        yield advice
+    if isinstance(remedy := details.get("suggestion"), str):
+        yield remedy
 
 
 def _list(details: Mapping[str, Any], member: str) -> list[Any] | tuple[Any, ...]:

@@ -1,6 +1,6 @@
 """Validation of facts, limits and arguments before a request is sent.
 
-The manifest is less specific about a predicate than its declaration: the type ``string`` covers strings, names, times
+The types in a manifest are coarser than those of the server's declarations: ``string`` covers strings, names, times
 and others. Each type becomes a shape that accepts all of them, and the fact checker that servers use validates the
 facts, so that a client rejects nothing that the server would accept. A predicate that the manifest does not list is a
 warning; every other violation is an error, with the server's codes.
@@ -42,13 +42,13 @@ _SHAPES: Final[Mapping[ArgType, Shape]] = {
 }
 _INTEGER: Final = Shape(NUMBER)
 _MAX_ARITY: Final = 1_024  # predicates of larger arity count as unlisted: a manifest must not exhaust memory
-# The fact by which a client asks for the full definition of a tool; no manifest has to list it.
+# The fact with which a client requests the full definition of a tool; a manifest need not list its predicate.
 _UPGRADE: Final = PublishedPredicate(Schema(UPGRADE, (Shape(STRING),)), "input", ("string",))
 
 
 @dataclass(frozen=True, slots=True)
 class FactCheckResult:
-    """The valid facts, warnings about valid facts of unlisted predicates, and the violations of invalid facts."""
+    """The valid facts, the violations of the invalid ones, and warnings about valid facts of unlisted predicates."""
 
     facts: tuple[FactObject, ...]
     violations: tuple[Violation, ...] = ()
@@ -61,10 +61,10 @@ class FactChecks:
     def __init__(self, manifest: ManifestPayload) -> None:
         self._manifest = manifest
         self._vocabulary: dict[str, dict[int, PublishedPredicate]] = {UPGRADE: {1: _UPGRADE}}  # by name and arity
-        for listed in manifest.facts_profile.predicates:
-            if listed.arity <= _MAX_ARITY:
-                entry = _published_predicate(listed, temporal=manifest.capabilities.temporal)
-                self._vocabulary.setdefault(listed.predicate, {})[listed.arity] = entry
+        for schema in manifest.facts_profile.predicates:
+            if schema.arity <= _MAX_ARITY:
+                predicate = _published_predicate(schema, temporal=manifest.capabilities.temporal)
+                self._vocabulary.setdefault(schema.predicate, {})[schema.arity] = predicate
         self._accepts_milliseconds = "epoch_ms" in manifest.facts_profile.time_formats
 
     def _find_intent(self, name: str) -> IntentDescription | None:
@@ -84,44 +84,46 @@ class FactChecks:
     def check(self, facts: Iterable[Mapping[str, Any]]) -> FactCheckResult:
         """Validate each fact on its own, up to ``MAX_VIOLATIONS`` violations."""
         checker = FactChecker(self._vocabulary, lambda _key, _args: True, now=time.time_ns())
-        valid: list[FactObject] = []
+        valid_facts: list[FactObject] = []
         errors: list[Violation] = []
         warnings: list[Violation] = []
-        for index, unchecked in enumerate(facts):
+        for index, raw_fact in enumerate(facts):
             if len(errors) >= MAX_VIOLATIONS:
                 break
             checker.violations.clear()
             try:
-                fact = self._with_positional_args(copy_json(unchecked))
+                fact = self._with_positional_args(copy_json(raw_fact))
                 checker.check(index, fact)
             except NotJson as error:
-                errors.append(_violation(index, unchecked, "invalid_fact", str(error)))
+                errors.append(_violation(index, raw_fact, "invalid_fact", str(error)))
                 continue
             fact_errors = [violation for violation in checker.violations if violation.issue != "unknown_predicate"]
             if not self._accepts_milliseconds and _has_milliseconds(fact):
                 fact_errors.append(_violation(index, fact, "invalid_time", "The server rejects times in milliseconds"))
             errors += fact_errors
             if not fact_errors:
-                valid.append(fact)
+                valid_facts.append(fact)
                 warnings += checker.violations  # all are unknown predicates
         return FactCheckResult(
-            tuple(valid), tuple(errors), tuple(warnings) if self._manifest.facts_profile.predicates else ()
+            tuple(valid_facts), tuple(errors), tuple(warnings) if self._manifest.facts_profile.predicates else ()
         )
 
-    def require(self, facts: Sequence[Mapping[str, Any]], intent: str, violations: Sequence[Violation] = ()) -> None:
-        """Raise :class:`RequestRefused` if there are violations, or missing or too many facts for the intent."""
+    def ensure_sendable(
+        self, facts: Sequence[Mapping[str, Any]], intent: str, violations: Sequence[Violation] = ()
+    ) -> None:
+        """Raise :class:`RequestRefused` for violations, missing facts that the intent requires, or too many facts."""
         description = self._find_intent(intent)
         required = () if description is None else description.required_facts or ()
-        present = {fact.get("pred") for fact in facts}
-        missing = [name for name in dict.fromkeys(required) if name not in present]
+        predicates = {fact.get("pred") for fact in facts}
+        missing = [name for name in dict.fromkeys(required) if name not in predicates]
         if violations or missing:
-            raise RequestRefused.of(refused_facts(violations, missing))
+            raise RequestRefused.from_wire_error(refused_facts(violations, missing))
         limit = self._manifest.limits.max_facts_per_request
         if len(facts) > limit:
-            raise RequestRefused.of(too_many_facts(len(facts), limit))
+            raise RequestRefused.from_wire_error(too_many_facts(len(facts), limit))
 
     def _with_positional_args(self, fact: Any) -> Any:
-        """Convert named arguments to positional ones where the manifest names them."""
+        """Return the fact with its named arguments as positional ones, if the manifest has their order."""
         named_args = fact.get("named_args") if type(fact) is dict else None
         if type(named_args) is not dict or fact.get("args") is not None:
             return fact
@@ -136,36 +138,36 @@ class FactChecks:
 def check_arguments(args: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy of the arguments. Raises :class:`RequestRefused` if they do not conform to the schema."""
     try:
-        copied: dict[str, Any] = copy_json(args)
+        valid_args: dict[str, Any] = copy_json(args)
     except NotJson as error:
         raise RequestRefused("schema_validation_failed", str(error)) from None
     try:
-        errors = schema_errors(copied, schema)
+        errors = schema_errors(valid_args, schema)
     except ValueError:  # the schema comes from the server, which is not trusted
         raise InvalidResponse("the input schema of the tool is not valid") from None
     if errors:
-        raise RequestRefused.of(refused_arguments(errors))
-    return copied
+        raise RequestRefused.from_wire_error(refused_arguments(errors))
+    return valid_args
 
 
 def check_size(data: bytes, manifest: ManifestPayload) -> bytes:
     """Return the encoded message. Raises :class:`RequestRefused` if it exceeds the server's limit."""
     limit = manifest.limits.max_message_bytes
     if len(data) > limit:
-        raise RequestRefused.of(too_large(len(data), limit))
+        raise RequestRefused.from_wire_error(too_large(len(data), limit))
     return data
 
 
-def _published_predicate(listed: PredicateSchema, *, temporal: bool) -> PublishedPredicate:
+def _published_predicate(schema: PredicateSchema, *, temporal: bool) -> PublishedPredicate:
     """Return a predicate of the manifest; ``temporal`` is whether the server supports temporal facts at all."""
-    types: Sequence[ArgType] = listed.arg_types
-    if len(types) != listed.arity:  # the manifest leaves them out, or is inconsistent
-        types = ["any"] * listed.arity
-    names = None if listed.arg_names is UNSET or len(listed.arg_names) != listed.arity else listed.arg_names
-    integers = () if listed.integers is UNSET else listed.integers
+    types: Sequence[ArgType] = schema.arg_types
+    if len(types) != schema.arity:  # the manifest leaves them out, or is inconsistent
+        types = ["any"] * schema.arity
+    names = None if schema.arg_names is UNSET or len(schema.arg_names) != schema.arity else schema.arg_names
+    integers = schema.integers or ()
     shapes = tuple(_INTEGER if i in integers else _SHAPES[type_] for i, type_ in enumerate(types))
-    schema = Schema(listed.predicate, shapes, names, temporal=temporal and listed.temporal)
-    return PublishedPredicate(schema, listed.direction, tuple(types))
+    checked_schema = Schema(schema.predicate, shapes, names, temporal=temporal and schema.temporal)
+    return PublishedPredicate(checked_schema, schema.direction, tuple(types))
 
 
 def _violation(index: int, fact: Any, issue: str, message: str) -> Violation:

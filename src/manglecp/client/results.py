@@ -36,7 +36,7 @@ class Tool:
 
     @property
     def effects(self) -> tuple[str, ...] | None:
-        """The side effects; None if they are unknown, because the definition is not complete."""
+        """The side effects; None if the definition is not full, so that they are unknown."""
         if self.definition.safety is messages.UNSET:
             return None
         return self.definition.safety.side_effects or ("none",)  # an empty list has the same meaning
@@ -46,21 +46,21 @@ class Tool:
         return self.definition.safety is not messages.UNSET and self.definition.safety.requires_user_confirmation
 
     @property
-    def repeatable(self) -> bool:
+    def is_repeatable(self) -> bool:
         """Whether two calls with the same arguments have the effect of one."""
         safety = self.definition.safety
         return self.effects == ("none",) or (safety is not messages.UNSET and safety.idempotent is True)
 
     @property
     def score(self) -> float | None:
-        """A hint for ranking only; None if the server sent none."""
+        """The score for ranking tools; None if the server sent none."""
         metadata = self.definition.metadata
         return None if metadata is messages.UNSET or metadata.score is messages.UNSET else metadata.score
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationResult:
-    """The tools that fit an intent. ``warnings`` are about facts whose predicate the server does not list."""
+    """The tools proven for an intent. ``warnings`` are about facts of predicates that the server does not list."""
 
     request: messages.IntentPayload
     result: messages.IntentResult
@@ -93,7 +93,7 @@ def unproven_tool_error(name: str, proven: Sequence[str]) -> KeyError:
 
 @dataclass(frozen=True, slots=True)
 class InvocationResult:
-    """The result of an invocation. ``applied`` has the changes that its delta made to the working state."""
+    """The result of an invocation. ``applied`` are the changes that its delta made to the working state."""
 
     tool: Tool
     response: messages.InvokeResult

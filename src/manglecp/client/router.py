@@ -1,8 +1,8 @@
-"""A router for the clients of several servers: it sends an intent to the servers that fit, and merges their tools.
+"""A router for the clients of several servers: it sends an intent to the servers that list it, and merges their tools.
 
-Each server evaluates on its own, with the working state of its own client, and receives only facts whose predicates it
-lists, so that no server receives facts meant for another. Of tools with one name, only the one with the highest score
-remains. Scores also order the tools; tools without a score come last.
+Each server evaluates the intent with the working state of its own client, and receives only facts whose predicates it
+lists, so that no server receives facts meant for another. Of several tools with the same name, the router keeps the one
+with the highest score. The tools are sorted by score; those without a score come last.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Router:
         with_intent = {
             name: client
             for name, client in in_categories.items()
-            if any(listed.name == intent for listed in client.manifest.intents)
+            if any(description.name == intent for description in client.manifest.intents)
         }
         return with_intent or in_categories
 
@@ -89,21 +89,25 @@ class Router:
 
         ``options`` are keyword arguments of :meth:`Client.evaluate`.
         """
-        chosen = self.choose(intent, categories)
-        if not chosen:
+        clients = self.choose(intent, categories)
+        if not clients:
             names = ", ".join(sorted(categories)) or "any"
             raise RequestRefused("no_server", f"no server has one of the categories {names}")
         all_facts: list[Any] = list(facts)  # invalid ones, too: the client reports them
 
         async def evaluate_on(client: Client) -> EvaluationResult:
-            listed = {schema.predicate for schema in client.manifest.facts_profile.predicates}
-            accepted = [f for f in all_facts if not listed or not isinstance(f, Mapping) or f.get("pred") in listed]
-            return await client.evaluate(intent, params, accepted, **options)
+            predicates = {schema.predicate for schema in client.manifest.facts_profile.predicates}
+            client_facts = [
+                fact
+                for fact in all_facts
+                if not predicates or not isinstance(fact, Mapping) or fact.get("pred") in predicates
+            ]
+            return await client.evaluate(intent, params, client_facts, **options)
 
-        results = await asyncio.gather(*map(evaluate_on, chosen.values()), return_exceptions=True)
+        results = await asyncio.gather(*map(evaluate_on, clients.values()), return_exceptions=True)
         evaluations: dict[str, EvaluationResult] = {}
         failures: dict[str, ClientError] = {}
-        for name, result in zip(chosen, results, strict=True):
+        for name, result in zip(clients, results, strict=True):
             if isinstance(result, EvaluationResult):
                 evaluations[name] = result
             elif isinstance(result, ClientError):
@@ -112,17 +116,16 @@ class Router:
                 raise result
         if not evaluations:
             raise next(iter(failures.values()))
-        tools = (RoutedTool(tool, chosen[name]) for name, result in evaluations.items() for tool in result)
+        tools = (RoutedTool(tool, clients[name]) for name, result in evaluations.items() for tool in result)
         return RoutedEvaluation(_best_tools(tools), evaluations, failures)
 
 
 def _best_tools(tools: Iterable[RoutedTool]) -> tuple[RoutedTool, ...]:
-    best: dict[str, RoutedTool] = {}
-    for tool in tools:
-        rival = best.get(tool.name)
-        if rival is None or _score(tool) > _score(rival):
-            best[tool.name] = tool
-    return tuple(sorted(best.values(), key=_score, reverse=True))
+    """Return the tools by falling score; of several with one name, only the best."""
+    best_by_name: dict[str, RoutedTool] = {}
+    for tool in sorted(tools, key=_score, reverse=True):
+        best_by_name.setdefault(tool.name, tool)
+    return tuple(best_by_name.values())
 
 
 def _score(tool: RoutedTool) -> float:

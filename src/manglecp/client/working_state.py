@@ -2,7 +2,8 @@
 
 A delta is applied as one transaction: every fact that a retraction matches is removed, then each new assertion is
 appended. Two facts are equal if predicate, arguments and time are equal, whatever their ``source`` and ``category``.
-In a retraction, null as an argument matches any value, null inside a value only null; ``t``, if present, must be equal.
+In a retraction, null as an argument matches any value, but null inside an argument matches only null. If a retraction
+has a time ``t``, the times must be equal.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def copy_json(value: Any, depth: int = 0) -> Any:
 FactObject: TypeAlias = dict[str, Any]
 MAX_FACTS: Final = 100_000  # servers must not fill a client's memory
 
-_ANY_TEMPORAL: Final = Schema("", (), temporal=True)
+_ANY_TEMPORAL: Final = Schema("", (), temporal=True)  # stands for the schema of any temporal predicate
 _ALWAYS: Final = "always"  # the time of a fact without ``t``
 _Time: TypeAlias = Interval | str | None
 _Signature: TypeAlias = tuple[str, int | tuple[str, ...]]  # predicate, and arity or argument names
@@ -64,7 +65,7 @@ class AppliedDelta:
 
 @dataclass(frozen=True, slots=True)
 class _FactKey:
-    """The identity of a fact; or the pattern of a retraction, where None as an argument or time matches any."""
+    """The key of a fact; or the pattern of a retraction, in which None as an argument or time matches any value."""
 
     signature: _Signature
     args: tuple[bytes | None, ...]  # encoded values
@@ -180,9 +181,9 @@ def _fact_key(entry: Any, *, wildcards: bool = False) -> _FactKey | None:
 
 
 def _read_time(t: Any) -> _Time:
-    """Return the interval of ``t``, so that all notations of an interval are equal; None without ``t``.
+    """Return the interval of ``t``, so that all notations of an interval are equal; None if ``t`` is None.
 
-    Times that only an evaluation resolves, such as ``now``, and invalid ones are compared as text.
+    For a time that only an evaluation resolves, such as ``now``, and for an invalid one, return its JSON text.
     """
     if t is None:
         return None
@@ -193,7 +194,7 @@ def _read_time(t: Any) -> _Time:
 
 
 def _encode_value(value: Any) -> bytes:
-    """Encode equal values equally: the order of members does not count, and whole numbers may be wrapped."""
+    """Return the same bytes for equal values: in any order of members, and with integers wrapped or not."""
     return msgspec.json.encode(_unwrap_integers(copy_json(value)), order="sorted")
 
 
@@ -210,7 +211,7 @@ def _unwrap_integers(value: Any) -> Any:
     return {key: _unwrap_integers(part) for key, part in value.items()}
 
 
-def without_origin(fact: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a working fact as the client sends it: without ``source``; a category becomes ``session``."""
+def sendable_fact(fact: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a working fact as the client sends it: without ``source``, and with ``session`` for any category."""
     remaining = {name: value for name, value in fact.items() if name not in ("category", "source")}
     return {**remaining, "category": "session"} if "category" in fact else remaining

@@ -1,7 +1,7 @@
 """A pack on the network: one message core for all transports.
 
 app         HTTP and WebSocket as an ASGI application; stdio is the third transport
-core        sessions, pending requests, draining; handlers do the work of a request
+core        sessions, requests from their admission to their reply, draining
 revisions   the loaded pack, reloads, and the state of the server
 runtime     the composition root: from options to a running server
 auth        credentials and identities

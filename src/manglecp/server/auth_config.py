@@ -62,11 +62,12 @@ class AuthConfig:
         An access token contains its rights, and has them until it expires. An anonymous client has none where a
         credential is required, for example in a run that began before the operator required one.
         """
-        if identity.anonymous and self.auth is not None and self.auth.required:
+        if self.auth is not None and self.auth.required and identity.anonymous:
             return identity.revoke()
         if identity.credential and self.tokens is not None:
             return self.tokens.current(identity)
-        return identity.current_without_tokens()
+        has_end = identity.credential or identity.expires_at is not None
+        return identity.current_without_tokens() if has_end else identity
 
 
 def describe_auth(auth: Auth | None) -> AuthDescription:

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
 
 from manglecp.intent import manifest
-from manglecp.pack import outline_manifest
+from manglecp.pack import Settings, outline_manifest
 from manglecp.server.admission import Admission
 from manglecp.server.auth import Auth, OpenAuth
 from manglecp.server.auth_config import describe_auth
@@ -138,16 +138,10 @@ class Core:
         return document
 
     @property
-    def max_message_bytes(self) -> int:
-        """The limit of the current pack revision; while booting, that of the pack's settings file."""
+    def pack_settings(self) -> Settings:
+        """The settings of the current pack revision; while booting, those of the pack's settings file."""
         revision = self.revisions.current
-        return (self.revisions.outline if revision is None else revision.domain.pack.settings).limits.max_message_bytes
-
-    @property
-    def structured_facts(self) -> bool:
-        """Whether the pack accepts facts that are written as clauses."""
-        revision = self.revisions.current
-        return revision is not None and revision.domain.pack.settings.structured_facts
+        return self.revisions.outline if revision is None else revision.domain.pack.settings
 
     async def recheck(self) -> None:
         """Check the credentials of all sessions again: one may have expired or been revoked."""

@@ -56,7 +56,7 @@ class Listener:
             h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
             ws="websockets-sansio",
             # A message slightly over the limit gets an error; a much longer one closes the connection (code 1009).
-            ws_max_size=4 * app.core.max_message_bytes,
+            ws_max_size=4 * app.core.pack_settings.limits.max_message_bytes,
             ws_ping_interval=ping,
             ws_ping_timeout=ping,
             ws_per_message_deflate=False,

@@ -37,7 +37,6 @@ _TOO_MANY_HEADERS: Final = CodeRow(431, False, "the request has too many headers
 _MAX_HEADERS: Final = 128
 _CLOSE: Final = (b"connection", b"close")
 _UPGRADE_HEADERS: Final = ((b"upgrade", b"websocket"), (b"connection", b"upgrade"), _CLOSE)
-_BODY_HEADERS: Final = (b"content-length", b"transfer-encoding")
 _LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _ANY: Final = "*"
 _MAX_HOST_LENGTH: Final = 262
@@ -60,12 +59,15 @@ class GuardMiddleware:
         if scope["type"] not in ("http", "websocket"):  # the event "lifespan"
             await self._app(scope, receive, send)
             return
-        has_body = any(name in _BODY_HEADERS and value != b"0" for name, value in scope["headers"])
-        if scope["type"] == "http" and has_body:
+        is_http = scope["type"] == "http"
+        headers = scope[HEADERS] = _join_headers(scope["headers"])
+        if is_http and (headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers):
             receive, send = _close_if_unread(receive, send)
         try:
-            headers = scope[HEADERS] = _join_headers(scope)
-            if scope["type"] == "http" and b"upgrade" in headers:
+            if len(scope["headers"]) > _MAX_HEADERS:
+                text = f"Send at most {_MAX_HEADERS} headers"
+                raise WireError("x-headers_too_large", text, row=_TOO_MANY_HEADERS)
+            if is_http and b"upgrade" in headers:
                 raise WireError("x-upgrade_required", "Connect with a WebSocket, or without Upgrade", row=_UPGRADE)
             if b"transfer-encoding" in headers and b"content-length" in headers:
                 raise malformed("A request has Transfer-Encoding or Content-Length, not both", "$")
@@ -97,12 +99,10 @@ def _close_if_unread(receive: Receive, send: Send) -> tuple[Receive, Send]:
     return read, respond
 
 
-def _join_headers(scope: Scope) -> dict[bytes, bytes]:
-    """Return the headers by lower-case name; values of a repeated header are joined. Raises WireError for too many."""
-    if len(scope["headers"]) > _MAX_HEADERS:
-        raise WireError("x-headers_too_large", f"Send at most {_MAX_HEADERS} headers", row=_TOO_MANY_HEADERS)
+def _join_headers(pairs: Iterable[Header]) -> dict[bytes, bytes]:
+    """Return the headers by lower-case name; values of a repeated header are joined."""
     headers: dict[bytes, bytes] = {}
-    for name, value in scope["headers"]:
+    for name, value in pairs:
         headers[name] = value if name not in headers else headers[name] + b", " + value
     return headers
 

@@ -1,16 +1,23 @@
-"""Pending requests and their replies. A request has one reply (TRANS-38)."""
+"""Pending requests, their handling, and their replies. A request has one reply (TRANS-38).
+
+Every failure becomes an error message. Details of internal failures are logged, and not sent to clients.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, TypeAlias
+import logging
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
 from manglecp.intent import Identity
-from manglecp.invoke import RunObserver
-from manglecp.wire import WireError, encode
+from manglecp.invoke import ApprovalService, OnProgress, RunObserver
+from manglecp.store import Busy, StoreError
+from manglecp.wire import WireError, encode, malformed
 from manglecp.wire.messages import (
+    ApprovalPayload,
+    ApprovalResult,
     DecideRequest,
     IntentRequest,
     InvokeRequest,
@@ -19,8 +26,12 @@ from manglecp.wire.messages import (
     ProgressPayload,
 )
 
-__all__ = ["Handled", "PendingRequest", "Reply", "failure", "success"]
+if TYPE_CHECKING:
+    from manglecp.server.core import Core
 
+__all__ = ["Handled", "PendingRequest", "Reply", "failure", "handle_approval", "internal_error"]
+
+_log = logging.getLogger(__name__)
 Handled: TypeAlias = IntentRequest | InvokeRequest | DecideRequest
 
 
@@ -35,10 +46,6 @@ class Reply(msgspec.Struct, frozen=True):
     retry_after_ms: int | None = None
 
 
-def success(message: Message) -> Reply:
-    return Reply(encode(message))
-
-
 def failure(error: WireError, request_id: str | None = None) -> Reply:
     """Return the error message for a request; ``request_id`` is None if its id is not known."""
     error.__traceback__ = error.__context__ = None  # its frames would keep the message alive
@@ -49,9 +56,11 @@ def failure(error: WireError, request_id: str | None = None) -> Reply:
 class PendingRequest:
     """A request from its admission to its reply. ``reply`` is a future that drain waits for."""
 
-    __slots__ = ("began_ns", "evaluating", "identity", "message", "observer", "refusal", "reply", "task")
+    __slots__ = ("began_ns", "evaluating", "id", "identity", "message", "observer", "refusal", "reply", "task")
 
     def __init__(self, message: Handled, identity: Identity, began_ns: int) -> None:
+        assert message.id is not None  # requests have one (WIRE-03)
+        self.id = message.id
         self.message = message
         self.identity = identity
         self.began_ns = began_ns
@@ -66,11 +75,6 @@ class PendingRequest:
         """The task that handles a request of a persistent session. This reference keeps it from garbage collection."""
 
     @property
-    def id(self) -> str:
-        assert self.message.id is not None  # requests have one (WIRE-03)
-        return self.message.id
-
-    @property
     def has_idempotency_key(self) -> bool:
         """Whether the client may repeat the request with its key, to get the same reply."""
         return isinstance(self.message, InvokeRequest) and self.message.payload.request_key is not None
@@ -83,7 +87,7 @@ class PendingRequest:
     def cancel(self) -> None:
         """Abandon an evaluation at once; stop a run before its next step, so that it may still succeed (TRANS-39)."""
         if self.observer is not None:
-            self.observer.cancelled.set()
+            self.observer.cancel()
         else:
             self.abandon(WireError("cancelled", "The request was cancelled"))
 
@@ -92,7 +96,7 @@ class PendingRequest:
         if self.observer is None:
             self.cancel()
         elif not self.has_idempotency_key:
-            self.observer.disconnected.set()
+            self.observer.disconnect()
 
     def abandon(self, refusal: WireError) -> None:
         """Reply to an evaluation with this error at once. Has no effect on runs."""
@@ -104,3 +108,75 @@ class PendingRequest:
     def progress(self, payload: ProgressPayload) -> bytes | None:
         """Return the encoded progress message; None once there is a reply (PROG-08)."""
         return None if self.reply.done() else encode(ProgressMessage(id=self.id, payload=payload))
+
+    async def handle(self, core: Core, session: str, progress: OnProgress | None) -> Reply:
+        """Evaluate, decide or invoke, and return the reply; ``session`` is its name, for logs.
+
+        Raises only CancelledError.
+        """
+        try:
+            if isinstance(self.message, InvokeRequest):
+                return await self._invoke(core, self.message, progress)
+            return Reply(encode(await self._evaluate(core, self.message)))
+        except WireError as error:
+            return failure(error, self.id)
+        except Busy:
+            busy = WireError("rate_limited", "The store is busy", retry_after_ms=core.settings.retry_after_ms)
+            return failure(busy, self.id)
+        except StoreError as error:
+            core.revisions.store_failed(error, {"session": session, "request_id": self.id})
+        except Exception:
+            _log.exception("a request failed", extra={"session": session, "request_id": self.id})
+        return failure(internal_error(), self.id)
+
+    async def _evaluate(self, core: Core, message: IntentRequest | DecideRequest) -> Message:
+        if self.refusal is not None:
+            raise self.refusal
+        handle = core.revisions.acquire()
+        revision = handle.revision
+        is_intent = isinstance(message, IntentRequest)
+        evaluate: Any = revision.offers.evaluate_blocking if is_intent else revision.invoker.decisions.decide
+        task = self.evaluating = asyncio.current_task()
+        try:
+            # The thread may outlive this task; the revision is released when the thread is done.
+            return await core.evaluations.run(evaluate, message, self.identity, done=handle.release)
+        except asyncio.CancelledError:
+            if self.refusal is None or task is None:
+                raise
+            task.uncancel()  # ``abandon`` cancelled this wait; the task continues with the refusal
+            raise self.refusal from None
+        finally:
+            self.evaluating = None
+
+    async def _invoke(self, core: Core, message: InvokeRequest, progress: OnProgress | None) -> Reply:
+        handle, observer = core.revisions.acquire(), self.observer
+        try:
+            core.admission.begin_invocation()
+            try:
+                assert observer is not None  # the request is an invocation
+                observer.on_progress = progress
+                return Reply(encode(await handle.revision.invoker.invoke(message, self.identity, observer)))
+            finally:
+                core.admission.end_invocation()
+        finally:
+            handle.release()
+
+
+def handle_approval(approvals: ApprovalService, approver: Identity, payload: ApprovalPayload) -> ApprovalResult:
+    """List, show, approve or deny approval requests, and return them. Blocks. Raises WireError."""
+    if payload.operation == "list":
+        pending = approvals.pending(approver)
+        return ApprovalResult(approvals=tuple(approvals.view(request, text=False) for request in pending))
+    if payload.approval is None:
+        raise malformed("approval is missing: the id of the request", "$.payload.approval")
+    if payload.operation == "show":
+        request = approvals.show(approver, payload.approval)
+    else:
+        decision: Literal["approved", "denied"] = "approved" if payload.operation == "approve" else "denied"
+        request = approvals.decide(approver, payload.approval, decision)
+    return ApprovalResult(approvals=(approvals.view(request),))
+
+
+def internal_error() -> WireError:
+    """Return the error that clients receive for an internal failure."""
+    return WireError("internal_error", "The server failed on this request")

@@ -45,17 +45,14 @@ class RevisionHandle:
         self._worker: Worker | None = None
         self._resumes_runs = settings.worker
         self._closing = asyncio.Event()
-        self._opened: asyncio.Future[PackRuntime] = asyncio.get_running_loop().create_future()
+        self.revision: PackRuntime
+        """The revision; set when it is open."""
+        self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.task = asyncio.create_task(self._run())
 
     async def opened(self) -> None:
         """Wait until the revision is open. Raises the exception of opening it."""
         await asyncio.shield(self._opened)
-
-    @property
-    def revision(self) -> PackRuntime:
-        """The revision, which must be open."""
-        return self._opened.result()
 
     def acquire(self) -> None:
         """Keep the revision open until :meth:`release`."""
@@ -74,7 +71,7 @@ class RevisionHandle:
     def invoker(self) -> Invoker | None:
         """The invoker; None unless the revision is open."""
         is_open = self._opened.done() and self._opened.exception() is None
-        return self._opened.result().invoker if is_open else None
+        return self.revision.invoker if is_open else None
 
     def stop_resuming(self) -> None:
         """Take over no more runs of other processes."""
@@ -91,7 +88,8 @@ class RevisionHandle:
             async with self._open_revision() as revision:
                 worker = self._worker = Worker([revision.invoker], pause=self._settings.worker_pause)
                 resuming = asyncio.create_task(self._resume_runs(worker))
-                self._opened.set_result(revision)
+                self.revision = revision
+                self._opened.set_result(None)
                 await self._closing.wait()
                 worker.stop()
                 await resuming
@@ -134,6 +132,8 @@ class RevisionManager:
         self._open_revision = open_revision
         self._probe = probe
         self._is_shared = is_shared
+        self.current: PackRuntime | None = None
+        """The current revision; None while booting. Its invoker may be closed unless you :meth:`acquire` it."""
         self._current: RevisionHandle | None = None
         self._handles: dict[asyncio.Task[None], RevisionHandle] = {}  # all that are not closed, by their tasks
         self._draining = False
@@ -184,11 +184,6 @@ class RevisionManager:
                 self.on_change()
             except Exception:
                 _log.exception("sending the new manifest failed")
-
-    @property
-    def current(self) -> PackRuntime | None:
-        """The current revision, None while booting. Its invoker may be closed unless you :meth:`acquire` it."""
-        return None if self._current is None else self._current.revision
 
     @contextlib.contextmanager
     def use(self) -> Iterator[PackRuntime]:
@@ -241,6 +236,7 @@ class RevisionManager:
             handle.retire()
             return
         before, self._current = self._current, handle
+        self.current = handle.revision
         if before is not None:
             # Runs that were admitted under the old revision are subject to the policy of the new one.
             for replaced in self._handles.values():
@@ -314,7 +310,7 @@ class RevisionManager:
                     await task
         if self._current is not None:
             self._current.retire()
-            self._current = None
+            self._current = self.current = None
         if self._handles:
             await asyncio.wait(
                 self._handles, timeout=max(0.0, self._drain_deadline - asyncio.get_running_loop().time())

@@ -19,11 +19,17 @@ from typing import TYPE_CHECKING, Final, Literal, Self
 
 from manglecp.intent import ANONYMOUS, Identity
 from manglecp.server.auth import LOCAL, Credential
-from manglecp.server.handlers import handle_approval, internal_error, respond
 from manglecp.server.outbox import Outbox, Send
-from manglecp.server.pending import Handled, PendingRequest, Reply, failure, success
+from manglecp.server.pending import (
+    Handled,
+    PendingRequest,
+    Reply,
+    failure,
+    handle_approval,
+    internal_error,
+)
 from manglecp.store import StoreError
-from manglecp.wire import WireError, invalid_type, malformed, messages, receive
+from manglecp.wire import WireError, encode, invalid_type, malformed, messages, receive
 
 if TYPE_CHECKING:
     from manglecp.server.core import Core
@@ -49,8 +55,8 @@ class Session:
         self.peer = peer
         self.identity: Identity | None = None
         """None if a credential is required, and none was accepted yet."""
-        self.revoked = asyncio.Event()
-        """Set when the accepted credential is no longer valid."""
+        self.revoked: asyncio.Event
+        """Set when the accepted credential of a persistent session is no longer valid."""
         self._core = core
         self._send = send
         self._outbox: Outbox | None = None
@@ -68,6 +74,7 @@ class Session:
         """Send the manifest before any other message (TRANS-02, TRANS-25)."""
         assert self._send is not None, "a persistent session needs send"
         settings = self._core.settings
+        self.revoked = asyncio.Event()
         self._outbox = Outbox(self._send, settings.outbox_bytes, settings.send_timeout)
         self.send_manifest()
         self._core.sessions.add(self)
@@ -169,7 +176,7 @@ class Session:
             trust_level=identity.trust,
             auto_confirm_effects=identity.auto_confirm_effects or messages.UNSET,
         )
-        return success(messages.AuthenticateResponse(id=message.id, payload=payload))
+        return Reply(encode(messages.AuthenticateResponse(id=message.id, payload=payload)))
 
     async def handle(self, data: bytes, types: Collection[str] | None = None) -> Reply | None:
         """Handle a message in the calling task, and return the reply; None for a message without a reply.
@@ -230,13 +237,13 @@ class Session:
         return reply
 
     async def _decode(self, data: bytes) -> messages.ClientMessage:
-        core = self._core
-        limit = core.max_message_bytes
-        decode = partial(receive, data, limit, structured_facts=core.structured_facts)
+        core, settings = self._core, self._core.pack_settings
+        limit, structured_facts = settings.limits.max_message_bytes, settings.structured_facts
         try:
             if len(data) <= _LONG_BYTES or len(data) > limit:  # above the limit it is refused without decoding
-                return decode()
+                return receive(data, limit, structured_facts=structured_facts)
             await self.identify()
+            decode = partial(receive, data, limit, structured_facts=structured_facts)
             return await asyncio.get_running_loop().run_in_executor(core.decoder, decode)
         except WireError as error:
             try:
@@ -298,13 +305,13 @@ class Session:
                 if isinstance(message, messages.SkillMessage):
                     skills = await revision.offers.skills(identity.name, message.payload.skill_id)
                     payload = messages.SkillResult(skills=skills)
-                    return success(messages.SkillResponse(id=message.id, payload=payload))
+                    return Reply(encode(messages.SkillResponse(id=message.id, payload=payload)))
                 approvals = revision.invoker.approvals
                 result = await asyncio.to_thread(handle_approval, approvals, identity, message.payload)
         except StoreError as error:
             self._core.revisions.store_failed(error, {"session": self.name})
             raise internal_error() from None
-        return success(messages.ApprovalResponse(id=message.id, payload=result))
+        return Reply(encode(messages.ApprovalResponse(id=message.id, payload=result)))
 
     async def _register(self, message: Handled, began_ns: int) -> PendingRequest:
         core, identity = self._core, await self._charge_identity()
@@ -323,7 +330,7 @@ class Session:
         """Handle a registered request, put the reply into ``outbox`` if there is one, and return it."""
         progress = None if self._outbox is None else partial(self._send_progress, pending)
         try:
-            reply = await respond(self._core, self.name, pending, progress)
+            reply = await pending.handle(self._core, self.name, progress)
         except BaseException:  # this task was cancelled; a run with a key continues without it
             pending.disconnect()
             self._unregister(pending)

@@ -80,7 +80,7 @@ async def _receive_all(core: Core, session: Session, source: int) -> None:
 
     async def read() -> None:
         with contextlib.suppress(ConnectionResetError):
-            async for line in _lines(_Input(source), _READ_FACTOR * core.max_message_bytes):
+            async for line in _lines(_Input(source), _READ_FACTOR * core.pack_settings.limits.max_message_bytes):
                 await session.receive(line)
         core.sessions.discard(session)  # no further manifests are sent
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+import msgspec
+
 from manglecp.base.gc_pause import gc_paused
 from manglecp.wire.clauses import ordinary_facts
 from manglecp.wire.errors import WireError, invalid_type, malformed, too_large, unsupported_version
@@ -41,7 +43,10 @@ def receive(data: bytes, max_bytes: int, *, structured_facts: bool = False) -> C
     try:
         if structured_facts and type(facts := envelope["payload"].get("facts")) is list:
             envelope["payload"]["facts"] = ordinary_facts(facts)
-        return convert_message(envelope, CLIENT_TYPES[type_])
+        try:
+            return msgspec.convert(envelope, CLIENT_TYPES[type_])
+        except msgspec.ValidationError:  # nulls count as absent, and each error is diagnosed
+            return convert_message(envelope, CLIENT_TYPES[type_])
     except WireError as error:
         error.id = _response_id(type_, envelope)
         raise

@@ -1,4 +1,4 @@
-"""Transports to a server: :func:`transport_to` selects one by the target."""
+"""Transports to a server: :func:`transport_to` returns that of a target. The transport in memory is defined here."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SessionFactory(Protocol):
 
 
 class MemoryTransport(SessionTransport):
-    """A transport to a server in this process, which treats the session as one over the transport ``like``."""
+    """A transport to a server in this process. ``like`` is the transport that the session has for the server."""
 
     def __init__(
         self,
@@ -54,31 +54,31 @@ class MemoryTransport(SessionTransport):
         """End the connection as a broken network would; for tests."""
         self._messages.put_nowait(None)
 
-    async def _open(self) -> None:
+    async def open_stream(self) -> None:
         self._messages = asyncio.Queue(maxsize=64)  # a full queue makes the server wait
         session = self._server.session(self._like, send=self._messages.put)
         await session.__aenter__()
         self._session = session
 
-    async def _read(self) -> bytes:
+    async def read_message(self) -> bytes:
         data = await self._messages.get()
         if data is None:
             raise ConnectionLost("the connection was lost")
         return data
 
-    async def _write(self, data: bytes) -> None:
+    async def write_message(self, data: bytes) -> None:
         if self._session is None:
             raise ConnectionLost("there is no connection")
         await self._session.receive(data)
 
-    async def _shut(self) -> None:
+    async def close_stream(self) -> None:
         session, self._session = self._session, None
         if session is not None:
             await session.__aexit__(None, None, None)
 
 
 Target: TypeAlias = str | Sequence[str | Path] | SessionFactory | Transport
-"""A URL (http, https, ws, wss), the command of a server on standard streams, a server in this process, a transport."""
+"""A URL (http, https, ws, wss), a command that starts a server on standard streams, a server object, or a transport."""
 
 
 def transport_to(target: Target, **options: Any) -> Transport:
@@ -92,7 +92,7 @@ def transport_to(target: Target, **options: Any) -> Transport:
     if hasattr(target, "session") and callable(target.session):
         return MemoryTransport(cast(SessionFactory, target), **options)
     if not hasattr(target, "request") or options:
-        raise TypeError("the target is a URL, a command, an object with sessions, or a transport without options")
+        raise TypeError("the target is a URL, a command, a server object, or a transport, which takes no options")
     return cast(Transport, target)
 
 

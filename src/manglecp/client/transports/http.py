@@ -1,7 +1,8 @@
-"""The HTTP transport: the manifest is fetched from its well-known address, each request is one POST.
+"""The HTTP transport: the manifest is fetched from its well-known address, and each request is one POST.
 
-The size of a response is limited while it arrives, and no response is decompressed. Closing the connection cancels a
-request. A run with a request key survives a lost connection, so a message cancels it, if the server supports that.
+The size of a response is limited while it arrives, and a compressed response is refused. Closing the connection cancels
+a request. A run with an idempotency key survives a lost connection: it needs a cancel message, if the server supports
+that.
 """
 
 from __future__ import annotations
@@ -23,15 +24,14 @@ _SCHEMES: Final = frozenset({"http", "https"})
 _MAX_REDIRECTS: Final = 3
 _JSON: Final = "application/json"
 _HEADERS: Final = {"Accept": _JSON, "Accept-Encoding": "identity"}
-_CANCEL_SECONDS: Final = 5.0  # time limit for sending a cancel message
 _PROXY_ERRORS: Final = frozenset({502, 503, 504})
 
 
 class HttpTransport:
-    """A transport to the server whose manifest is at ``url``; any other URL of the server will do, too.
+    """A transport to a server. ``url`` is any URL of the server, or that of its manifest.
 
-    ``hosts`` are the hosts, besides that of ``url``, that endpoints and redirects may lead to. ``insecure`` allows
-    networks without TLS. Tests replace the ``network``.
+    Endpoints and redirects may lead to the host of ``url`` and to those in ``hosts``. ``insecure`` permits connections
+    without TLS to other machines. Tests replace the ``network``.
     """
 
     has_session: Final = False
@@ -59,14 +59,14 @@ class HttpTransport:
         self._manifest: messages.Manifest | None = None
         self._etag: str | None = None
         self._endpoints: dict[type[messages.Message], str] | None = None
-        self._cancel_tasks: set[asyncio.Task[None]] = set()
+        self._cancel_sender = session.CancelSender()
 
     @property
     def connected(self) -> bool:
         return self._client is not None and self._endpoints is not None
 
     async def connect(self, on_manifest: session.OnManifest) -> messages.Manifest:  # noqa: ARG002 - HTTP has no updates
-        """Return the manifest; a cached one is fetched again only if it has changed."""
+        """Return the manifest, from the cache if the server responds that it has not changed."""
         if self._client is None:
             self._client = httpx.AsyncClient(
                 headers=_HEADERS,
@@ -82,30 +82,32 @@ class HttpTransport:
             return self._manifest
         if response.status_code == 404:
             address = session.display_address(self._url)
-            why = f"there is no manifest at {address}: not a MangleCP server, or at another address"
-            raise RequestRefused("not_manglecp", why)
+            raise RequestRefused(
+                "not_manglecp", f"there is no manifest at {address}: not a MangleCP server, or at another address"
+            )
         message = self._decode_response(response, data)
         if isinstance(message, messages.ErrorMessage):
-            raise ServerError.of(message.payload)
+            raise ServerError.from_payload(message.payload)
         if not isinstance(message, messages.Manifest):
             raise InvalidResponse("the server sent another message instead of its manifest")
         endpoints = message.payload.endpoints
         if endpoints is messages.UNSET:
             raise InvalidResponse("the manifest has no endpoints")
-        self._endpoints = {
-            messages.IntentRequest: self._resolve(url, endpoints.intent_eval),
-            messages.InvokeRequest: self._resolve(url, endpoints.macro_invoke),
+        addresses: dict[type[messages.Message], str | messages.UnsetType] = {
+            messages.IntentRequest: endpoints.intent_eval,
+            messages.InvokeRequest: endpoints.macro_invoke,
+            messages.ApprovalMessage: endpoints.approvals,
+            messages.DecideRequest: endpoints.decide,
+            messages.SkillMessage: endpoints.skills,
         }
-        if endpoints.approvals is not messages.UNSET:
-            self._endpoints[messages.ApprovalMessage] = self._resolve(url, endpoints.approvals)
-        if endpoints.decide is not messages.UNSET:
-            self._endpoints[messages.DecideRequest] = self._resolve(url, endpoints.decide)
-        if endpoints.skills is not messages.UNSET:
-            self._endpoints[messages.SkillMessage] = self._resolve(url, endpoints.skills)
+        self._endpoints = {
+            type_: self._resolve(url, address) for type_, address in addresses.items() if address is not messages.UNSET
+        }
         self._manifest, self._etag = message, response.headers.get("etag")
         return message
 
     def _resolve(self, base: str, address: str) -> str:
+        """Return the URL of an address that the server sent. Raises :class:`RequestRefused` if it is not permitted."""
         return session.resolve_address(base, address, _SCHEMES, hosts=self._hosts, insecure=self._insecure)
 
     async def request(
@@ -127,9 +129,7 @@ class HttpTransport:
             request_key = message.payload.request_key if isinstance(message, messages.InvokeRequest) else None
             if request_key is not None and self._supports_cancel():
                 cancel = session.cancel_message(message.id, request_key)
-                task = asyncio.create_task(self._send_quietly(url, headers, cancel))
-                self._cancel_tasks.add(task)
-                task.add_done_callback(self._cancel_tasks.discard)
+                self._cancel_sender.start(self._fetch("POST", url, headers=headers, content=cancel))
             raise
         reply = self._decode_response(response, body)
         if isinstance(reply, messages.ErrorMessage) and reply.id is None:  # the server could not read the id
@@ -143,14 +143,8 @@ class HttpTransport:
         extension = None if extensions is messages.UNSET else extensions.get("x-request_key")
         return isinstance(extension, dict) and "cancel" in extension
 
-    async def _send_quietly(self, url: str, headers: dict[str, str], data: bytes) -> None:
-        with suppress(ClientError, TimeoutError):
-            async with asyncio.timeout(_CANCEL_SECONDS):
-                await self._fetch("POST", url, headers=headers, content=data)
-
     async def close(self) -> None:
-        if self._cancel_tasks:  # if a cancel message were lost, its run would continue
-            await asyncio.wait(self._cancel_tasks)
+        await self._cancel_sender.wait()
         client, self._client = self._client, None
         self._endpoints = self._manifest = self._etag = None
         if client is not None:
@@ -197,14 +191,14 @@ class HttpTransport:
         return b"".join(parts)
 
     def _decode_response(self, response: httpx.Response, data: bytes) -> messages.ServerMessage:
-        """Return the message, also that of an HTTP error. A response of a proxy may have none."""
+        """Return the message in the body, also of a response with an error status. Raises :class:`ClientError`."""
         status = response.status_code
         if response.headers.get("content-type", "").split(";")[0].strip().lower() == _JSON:
             if status == 200:
                 return session.decode_message(data, self._max_bytes)
             with suppress(ClientError):
                 return session.decode_message(data, self._max_bytes)
-        if status == 429:
+        if status == 429:  # of a proxy: the server itself sends a message
             seconds = response.headers.get("retry-after", "")
             delay_ms = int(seconds) * 1_000 if seconds.isdecimal() and len(seconds) < 10 else None
             payload = messages.ErrorPayload(

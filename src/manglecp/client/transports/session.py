@@ -1,8 +1,8 @@
-"""The transport interface, and the base class of transports with a session.
+"""What transports share: their interface, the base class of those with a session, and the checks of addresses.
 
-Responses arrive in any order and are matched by id. Progress and responses for unknown ids are dropped: the request may
-have been cancelled. A message that cannot be decoded ends the connection, because it is unknown which request waits for
-it. After a reconnect nothing of the earlier connection remains.
+In a session, responses arrive in any order and are matched by id. Progress and responses for unknown ids are dropped:
+the request may have been cancelled. A message that cannot be decoded ends the connection, because it is unknown which
+request waits for it. A reconnect discards the state of the earlier connection.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import logging
 import socket
 import ssl
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from ipaddress import ip_address
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
@@ -92,6 +92,30 @@ def cancel_message(request_id: str, request_key: str | None = None) -> bytes:
     return encode(messages.Cancel(payload=messages.CancelPayload(request_id=request_id, request_key=request_key)))
 
 
+class CancelSender:
+    """Sends cancel messages in the background. Errors are ignored: the response of the server is not awaited."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, sending: Awaitable[object]) -> None:
+        """Await ``sending`` in a task, for a limited time."""
+        task = asyncio.create_task(_ignore_errors(sending))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def wait(self) -> None:
+        """Wait until all messages are sent: if one were lost, its run would continue."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+
+async def _ignore_errors(sending: Awaitable[object]) -> None:
+    with suppress(ClientError, TimeoutError):
+        async with asyncio.timeout(_CANCEL_SECONDS):
+            await sending
+
+
 _CANCEL_SECONDS: Final = 5.0  # time limit for sending a cancel message
 
 
@@ -101,7 +125,7 @@ class _PendingRequest(NamedTuple):
 
 
 class SessionTransport(ABC):
-    """The base class of transports with a session. Subclasses implement ``_open``, ``_read``, ``_write``, ``_shut``."""
+    """The base class of transports with a session. Subclasses implement the byte stream that the session needs."""
 
     has_session: Final = True
 
@@ -113,22 +137,23 @@ class SessionTransport(ABC):
         self._end_reason: ClientError | None = ConnectionLost("there is no connection")  # None while connected
         self._pending: dict[str, _PendingRequest] = {}  # by request id
         self._reader: asyncio.Task[None] | None = None
-        self._cancel_tasks: set[asyncio.Task[None]] = set()
+        self._cancel_sender = CancelSender()
 
     @abstractmethod
-    async def _open(self) -> None: ...
+    async def open_stream(self) -> None:
+        """Connect to the server. Raises :class:`ClientError`."""
 
     @abstractmethod
-    async def _read(self) -> bytes:
-        """Return the next message. Raises :class:`ConnectionLost`."""
+    async def read_message(self) -> bytes:
+        """Return the bytes of the next message. Raises :class:`ClientError`."""
 
     @abstractmethod
-    async def _write(self, data: bytes) -> None:
-        """Send a message. Raises :class:`ConnectionLost`."""
+    async def write_message(self, data: bytes) -> None:
+        """Send the bytes of a message. Raises :class:`ConnectionLost`."""
 
     @abstractmethod
-    async def _shut(self) -> None:
-        """Close what :meth:`_open` opened, in any state."""
+    async def close_stream(self) -> None:
+        """Disconnect from the server; without a connection, do nothing."""
 
     @property
     def connected(self) -> bool:
@@ -138,7 +163,7 @@ class SessionTransport(ABC):
         await self.close()
         try:
             async with asyncio.timeout(self._connect_seconds):
-                await self._open()
+                await self.open_stream()
                 self._on_manifest = on_manifest
                 first_manifest = self._first_manifest = asyncio.get_running_loop().create_future()
                 self._end_reason = None
@@ -163,28 +188,25 @@ class SessionTransport(ABC):
         response: asyncio.Future[messages.ServerMessage] = asyncio.get_running_loop().create_future()
         self._pending[message.id] = _PendingRequest(response, on_progress)
         try:
-            await self._write(data)
+            await self.write_message(data)
             return require_response(message, await response)
         finally:  # if still pending, the caller's task was cancelled, or sending failed
             if self._pending.pop(message.id, None) is not None and self.connected:
-                self._cancel(message.id)
+                self._cancel_sender.start(self.write_message(cancel_message(message.id)))
 
     async def close(self) -> None:
-        if self._cancel_tasks and self.connected:  # if a cancel message were lost, its run would continue
-            await asyncio.wait(self._cancel_tasks, timeout=_CANCEL_SECONDS)
+        await self._cancel_sender.wait()
         self._end(ConnectionLost("the connection was closed"))
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.cancel()
             await asyncio.wait([reader])
-        for task in tuple(self._cancel_tasks):
-            task.cancel()
-        await self._shut()
+        await self.close_stream()
 
     async def _listen(self) -> None:
         try:
             while True:
-                self._handle(await self._read())
+                self._handle(await self.read_message())
         except ClientError as reason:
             self._end(reason)
         except Exception as error:
@@ -210,11 +232,9 @@ class SessionTransport(ABC):
                     _log.exception("the progress callback failed")
         elif message.id is None:
             assert isinstance(message, messages.ErrorMessage)
-            _log.warning("the server sent an error without a request id: %s", ServerError.of(message.payload))
-        else:
-            pending = self._pending.pop(message.id, None)
-            if pending is not None and not pending.response.done():
-                pending.response.set_result(message)
+            _log.warning("the server sent an error without a request id: %s", ServerError.from_payload(message.payload))
+        elif (pending := self._pending.pop(message.id, None)) is not None and not pending.response.done():
+            pending.response.set_result(message)
 
     def _end(self, reason: ClientError) -> None:
         """Mark the connection as ended, and raise ``reason`` in all tasks that wait for a message."""
@@ -227,16 +247,6 @@ class SessionTransport(ABC):
                 future.set_exception(reason)
                 future.exception()  # without a waiter, asyncio would log that it was never retrieved
         self._pending.clear()
-
-    def _cancel(self, request_id: str) -> None:
-        task = asyncio.create_task(self._send_quietly(cancel_message(request_id)))
-        self._cancel_tasks.add(task)
-        task.add_done_callback(self._cancel_tasks.discard)
-
-    async def _send_quietly(self, data: bytes) -> None:
-        with suppress(ClientError, TimeoutError):
-            async with asyncio.timeout(_CANCEL_SECONDS):
-                await self._write(data)
 
 
 _TLS_SCHEMES: Final = frozenset({"https", "wss"})

@@ -1,7 +1,7 @@
 """The transport over standard streams: the server is a subprocess, and each line is one message.
 
-The end of its stderr is kept for error messages. To end the server, its stdin is closed; after a time limit its process
-group gets SIGTERM, after a second one SIGKILL.
+The end of its standard error is kept for error messages. To end the server, its standard input is closed; after a time
+limit its process group gets SIGTERM, and after the same time again SIGKILL.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from manglecp.client.transports.session import MAX_RESPONSE_BYTES, SessionTransp
 
 _MAX_STDERR_BYTES: Final = 65_536
 _CHUNK_BYTES: Final = 4_096
-_DRAIN_SECONDS: Final = 1.0  # time limit for reading the rest of a pipe, which another process may keep open
+_PIPE_SECONDS: Final = 1.0  # time limit for reading a pipe to its end: a child of the server may keep it open
 
 
 class StdioTransport(SessionTransport):
@@ -45,15 +45,16 @@ class StdioTransport(SessionTransport):
         self._cwd = cwd
         self._env = None if env is None else {**os.environ, **env}
         self._on_stderr = on_stderr
-        self._process: asyncio.subprocess.Process | None = None
+        self.process: asyncio.subprocess.Process | None = None
         self._stderr_task: asyncio.Task[None] | None = None
         self._stderr = bytearray()
 
     @property
     def stderr(self) -> str:
+        """The end of what the server wrote to its standard error."""
         return self._stderr.decode(errors="replace")
 
-    async def _open(self) -> None:
+    async def open_stream(self) -> None:
         self._stderr.clear()
         try:
             process = await asyncio.create_subprocess_exec(
@@ -69,22 +70,22 @@ class StdioTransport(SessionTransport):
         except OSError as error:
             program = truncate(self._command[0], 200)
             raise RequestRefused("bad_address", f"the server {program} cannot be started: {error.strerror}") from None
-        self._process = process
+        self.process = process
         self._stderr_task = asyncio.create_task(self._read_stderr(process))
 
-    async def _read(self) -> bytes:
-        assert self._process is not None
-        assert self._process.stdout is not None
+    async def read_message(self) -> bytes:
+        assert self.process is not None
+        assert self.process.stdout is not None
         try:
-            line = await self._process.stdout.readuntil(b"\n")
+            line = await self.process.stdout.readuntil(b"\n")
         except asyncio.LimitOverrunError:
             raise InvalidResponse(f"the response is longer than {self.max_response_bytes:,} bytes") from None
-        except (asyncio.IncompleteReadError, OSError):
-            raise ConnectionLost(f"the server closed its output{await self._stderr_suffix()}") from None
+        except (asyncio.IncompleteReadError, OSError) as error:
+            raise ConnectionLost(f"the server closed its output{await self._stderr_suffix()}") from error
         return line[:-1]
 
-    async def _write(self, data: bytes) -> None:
-        process = self._process
+    async def write_message(self, data: bytes) -> None:
+        process = self.process
         if process is None or process.stdin is None:
             raise ConnectionLost("the server is not running")
         try:
@@ -93,31 +94,31 @@ class StdioTransport(SessionTransport):
         except (OSError, RuntimeError):
             raise ConnectionLost("the server closed its input") from None
 
-    async def _shut(self) -> None:
-        process, self._process = self._process, None
+    async def close_stream(self) -> None:
+        process, self.process = self.process, None
         if process is None:
             return
-        drain_task = asyncio.create_task(_drain_stdout(process))  # a full pipe would keep the server from ending
+        stdout_task = asyncio.create_task(_discard_stdout(process))  # a full pipe would keep the server from ending
         try:
             assert process.stdin is not None
             process.stdin.close()
-            if not await _exits_within(process, self._close_seconds):
-                _signal(process, signal.SIGTERM)
-                if not await _exits_within(process, self._close_seconds):
-                    _signal(process, signal.SIGKILL)
+            for signal_number in (signal.SIGTERM, signal.SIGKILL):
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(process.wait(), self._close_seconds)
+                _signal(process, signal_number)  # does nothing if the server has exited
             await process.wait()
         except BaseException:
             _signal(process, signal.SIGKILL)
             raise
         finally:
-            await _finish(drain_task)
+            await _stop_reading(stdout_task)
             if self._stderr_task is not None:
-                await _finish(self._stderr_task)
+                await _stop_reading(self._stderr_task)
 
     async def _stderr_suffix(self) -> str:
-        """Return the end of an error message with the last line on stderr; empty if there is no line."""
+        """Return a part of an error message: the last line on stderr, or an empty text if there is none."""
         if self._stderr_task is not None:
-            await asyncio.wait([self._stderr_task], timeout=_DRAIN_SECONDS)
+            await asyncio.wait([self._stderr_task], timeout=_PIPE_SECONDS)
         lines = self.stderr.strip().splitlines()
         return f"; its last line on stderr: {truncate(lines[-1], 500)}" if lines else ""
 
@@ -130,31 +131,22 @@ class StdioTransport(SessionTransport):
                 self._on_stderr(chunk)
 
 
-async def _exits_within(process: asyncio.subprocess.Process, seconds: float) -> bool:
-    try:
-        async with asyncio.timeout(seconds):
-            await process.wait()
-    except TimeoutError:
-        return False
-    return True
-
-
-async def _drain_stdout(process: asyncio.subprocess.Process) -> None:
+async def _discard_stdout(process: asyncio.subprocess.Process) -> None:
     assert process.stdout is not None
     while await process.stdout.read(_CHUNK_BYTES):
         pass
 
 
-async def _finish(task: asyncio.Task[None]) -> None:
-    """Wait ``_DRAIN_SECONDS`` for the task to read its pipe to the end, then cancel it."""
-    await asyncio.wait([task], timeout=_DRAIN_SECONDS)
+async def _stop_reading(task: asyncio.Task[None]) -> None:
+    """Wait until the task has read its pipe to the end, for a limited time, then cancel it."""
+    await asyncio.wait([task], timeout=_PIPE_SECONDS)
     task.cancel()
     with suppress(asyncio.CancelledError, Exception):
         await task
 
 
 def _signal(process: asyncio.subprocess.Process, signal_number: signal.Signals) -> None:
-    """Signal the process group of the server, unless the server has exited: its id may be reused."""
+    """Signal the process group of the server, unless the server has exited: the group id may then be reused."""
     if process.returncode is not None:
         return
     with suppress(ProcessLookupError, PermissionError):

@@ -30,7 +30,7 @@ class _ConnectWithoutRedirects(connect):
 
 
 class WebSocketTransport(session.SessionTransport):
-    """A transport to ``url``. ``insecure`` allows networks without TLS."""
+    """A transport to ``url``. ``insecure`` permits a connection without TLS to another machine."""
 
     def __init__(
         self,
@@ -44,12 +44,12 @@ class WebSocketTransport(session.SessionTransport):
         super().__init__(max_response_bytes=max_response_bytes, connect_seconds=connect_seconds)
         self._url = session.check_address(url, _SCHEMES, insecure=insecure)
         self._tls = tls
-        self._socket: ClientConnection | None = None
+        self.connection: ClientConnection | None = None
 
-    async def _open(self) -> None:
+    async def open_stream(self) -> None:
         options: dict[str, Any] = {} if self._tls is None else {"ssl": self._tls}
         try:
-            self._socket = await _ConnectWithoutRedirects(
+            self.connection = await _ConnectWithoutRedirects(
                 self._url,
                 max_size=self.max_response_bytes,
                 compression=None,
@@ -63,10 +63,10 @@ class WebSocketTransport(session.SessionTransport):
         except (OSError, WebSocketException) as error:
             raise _handshake_error(self._url, error) from None
 
-    async def _read(self) -> bytes:
-        assert self._socket is not None
+    async def read_message(self) -> bytes:
+        assert self.connection is not None
         try:
-            frame = await self._socket.recv()
+            frame = await self.connection.recv()
         except ConnectionClosed as closed:
             if closed.sent is not None and closed.sent.code == _MESSAGE_TOO_BIG:
                 raise InvalidResponse(f"the response is longer than {self.max_response_bytes:,} bytes") from None
@@ -75,28 +75,28 @@ class WebSocketTransport(session.SessionTransport):
             raise InvalidResponse("the server sent a binary frame")
         return frame.encode()
 
-    async def _write(self, data: bytes) -> None:
-        if self._socket is None:
+    async def write_message(self, data: bytes) -> None:
+        if self.connection is None:
             raise ConnectionLost("there is no connection")
         try:
-            await self._socket.send(data.decode())
+            await self.connection.send(data.decode())
         except ConnectionClosed:
             raise ConnectionLost("the connection was lost") from None
 
-    async def _shut(self) -> None:
-        socket, self._socket = self._socket, None
-        if socket is not None:
-            await socket.close()
+    async def close_stream(self) -> None:
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            await connection.close()
 
 
 def _handshake_error(url: str, error: Exception) -> ClientError:
-    """Return the exception for a failed handshake: the server's own error, if it sent one."""
+    """Return the exception for a failed handshake: the error in the server's response, if there is one."""
     if isinstance(error, InvalidStatus):
         status, body = error.response.status_code, error.response.body
         with suppress(ClientError):
             message = session.decode_message(bytes(body or b""), session.MAX_RESPONSE_BYTES)
             if isinstance(message, ErrorMessage):
-                return ServerError.of(message.payload)
+                return ServerError.from_payload(message.payload)
         if status < 500 and status not in (408, 429):
             return RequestRefused(
                 "not_manglecp",
