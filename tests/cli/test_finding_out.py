@@ -86,18 +86,6 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_on_a_terminal_it_is_a_bar_that_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
-    show = GeneratorProgress()
-    show(looking(1.0, 10))
-    assert terminal.getvalue() == ""  # not worth a word yet
-    show(looking(2.5, 1_250))
-    assert terminal.getvalue() == "\rscan: [######..................] 1,250 of 5,000 files\x1b[K"
-    show(looking(2.6))  # a piece without news
-    show(looking(3.0, over=True))
-    assert terminal.getvalue().endswith("1,250 of 5,000 files\x1b[K\r\x1b[K")
-
-
 def test_where_nobody_watches_it_is_a_plain_line_now_and_then(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,9 +108,13 @@ def test_what_draws_already_draws_it_too(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(sys, "stderr", Terminal())
     show = GeneratorProgress()
     with ProgressLine("loading") as progress:
+        show(looking(1.0, 10))
+        assert progress.about == ""  # not worth a word yet
         show(looking(2.5, 2_500))
         assert progress.about == "scan: [############............] 2,500 of 5,000 files"
-        show(looking(2.6, over=True))
+        show(looking(2.6))  # a piece without news
+        assert progress.about == "scan: [############............] 2,500 of 5,000 files"
+        show(looking(2.7, over=True))
         assert progress.about == ""
     assert ProgressLine.active is None
 

@@ -123,7 +123,7 @@ class TestCheckLog:
         shown = run("harness", "check", "--log", "log.jsonl", "--from", "anthropic")
         assert shown.exit_code == 2
         assert shown.stdout.splitlines() == ["turn 1 (line 1): invalid", "turn 2 (line 2): accepted"]
-        assert "error: turn 1 (line 1): /evidence/toolResults/1: " in shown.stderr
+        assert "error: turn 1 (line 1): /evidence/toolResults: another row under 'toolu_1' " in shown.stderr
 
     def test_a_damaged_log(self, run: Run, write: Write) -> None:
         write("log.jsonl", Path(GOOD).read_bytes()[:-30])

@@ -153,7 +153,7 @@ def test_nothing_that_a_page_wrote_reaches_the_terminal_unseen(intent: Run, writ
 
 
 def test_headings_are_bold_at_a_terminal(intent: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("manglecp.cli.options.bold", lambda: lambda text: f"<{text}>")
+    monkeypatch.setattr("manglecp.cli.intent.bold", lambda: lambda text: f"<{text}>")
     shown = intent("observe", "--why-not", "reboot").stdout
     assert shown.startswith("<TOOL ")
     assert "\n<why not reboot>\n" in shown

@@ -29,7 +29,7 @@ LATE: Final = (
     "uvloop",
 )
 """What a server needs, and the first manifest does not."""
-ROOMS: Final = {f"manglecp.{room}" for room in ("base", "cli", "pack", "server", "store", "wire")}
+ROOMS: Final = {f"manglecp.{room}" for room in ("base", "cli", "pack", "server", "wire")}
 _PROBE: Final = """
 import sys
 before = set(sys.modules)  # what every process of this machine begins with
@@ -77,7 +77,6 @@ def test_the_first_word_is_a_manifest_that_names_the_intents(first: Said) -> Non
 def test_it_is_said_before_the_engine_and_the_harness_are_loaded(first: Said) -> None:
     ours = {name for name in first.modules if name.startswith("manglecp.")}
     assert {".".join(name.split(".")[:2]) for name in ours} == ROOMS
-    assert {name for name in ours if name.startswith("manglecp.store")} == {"manglecp.store", "manglecp.store.errors"}
 
 
 def test_and_before_anything_that_listens_stores_or_starts_processes(first: Said) -> None:

@@ -49,17 +49,17 @@ def test_a_pack_looks_when_it_is_loaded_and_when_a_test_says_so(folder: Path) ->
         first.intent("hello").offers("greet")
         (root / "ada").unlink()
         first.intent("hello").offers("greet")  # nobody has looked
-        second = first.look_again()
+        second = first.refresh_facts()
         second.intent("hello").lacks("greet")
         (root / "bob").touch()
         first.intent("hello").offers("greet")
         assert coverage.fired_count == 1
-        third = first.look_again()
+        third = first.refresh_facts()
         third.intent("hello").offers("greet")
         assert coverage.fired_count == 2
         (root / "broken").touch()
         with pytest.raises(PassError, match="no disk"):
-            third.look_again()
+            third.refresh_facts()
         third.intent("hello").offers("greet")
 
 
@@ -71,7 +71,9 @@ def test_the_fixture_takes_settings(folder: Path) -> None:
     assert given.returncode == 0, given.stdout
 
 
-@pytest.mark.parametrize("last", ["", "\npack.intent('hello').invoke('greet')", "\nfresh = pack.fresh()\nfresh.stage"])
+@pytest.mark.parametrize(
+    "last", ["", "\npack.intent('hello').invoke('greet')", "\nfresh = pack.fresh()\nfresh.invoker"]
+)
 def test_python_ends_although_a_pack_is_not_closed(folder: Path, last: str) -> None:
     script = "import sys\nfrom manglecp.testing import load_pack\n"
     script += "pack = load_pack(sys.argv[1], {'root': sys.argv[2]})\npack.intent('hello').offers('greet')" + last

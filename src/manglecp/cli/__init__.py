@@ -51,6 +51,7 @@ GROUPS: Final = {
     "Serve, execute and audit": ("serve", "dev", "runs", "worker", "ledger", "harness"),
 }
 INTERRUPTED: Final = 130  # exit status
+AS_JSON: Final = "manglecp.as_json"  # the key of the option --json in the meta data of a click context
 
 
 class VerbError(click.ClickException):
@@ -82,10 +83,10 @@ class _Verbs(click.Group):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete verbs without importing them; ``click.Group`` would import each one for its help."""
-        from manglecp.cli.completion import verbs
+        from manglecp.cli.completion import complete_verbs
 
         options = click.Command.shell_complete(self, ctx, incomplete)
-        return options if incomplete.startswith("-") else [*verbs(incomplete), *options]
+        return options if incomplete.startswith("-") else [*complete_verbs(incomplete), *options]
 
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         formatter.write_usage(ctx.command_path, "[-h] [--version] COMMAND ...")
@@ -108,6 +109,12 @@ class _Verbs(click.Group):
             ctx.exit(INTERRUPTED)
         except MemoryError:
             raise VerbError("out of memory; use a smaller input, or for eval a smaller --limit") from None
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as error:
+            from manglecp.cli.errors import report_error
+
+            ctx.exit(report_error(error, as_json=ctx.meta.get(AS_JSON, False)))
 
 
 @click.group("manglecp", cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})

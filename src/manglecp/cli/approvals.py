@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import sys
 import time
@@ -13,10 +14,12 @@ import click
 import msgspec
 
 from manglecp.base.text import escape_invisible
-from manglecp.cli import servers
-from manglecp.cli.files import group
+from manglecp.cli import target
+from manglecp.cli.files import option_group
 from manglecp.cli.options import as_json, key_option, open_existing_store, store_option
-from manglecp.cli.output import print_result, print_stderr, table
+from manglecp.cli.output import fail, print_result, table
+from manglecp.cli.tool_text import wire_error_lines
+from manglecp.wire import WireError
 
 if TYPE_CHECKING:
     from manglecp.client import Client
@@ -32,7 +35,7 @@ _REMEDIES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """The place of the requests: a server with a credential, or a store whose operator decides."""
+    """Where the requests are stored: at a server, with a credential, or in a store of this machine."""
 
     url: str | None
     token: str | None = field(repr=False)
@@ -41,38 +44,32 @@ class _Source:
 
     def __post_init__(self) -> None:
         if self.url is None:
-            servers.refuse_options(click.get_current_context(), "A token is for --server URL", "token")
+            target.refuse_options(click.get_current_context(), "A token is for --server URL", "token")
         else:
-            servers.refuse_options(click.get_current_context(), "The server has its own store", "location", "store_key")
+            target.refuse_options(click.get_current_context(), "The server has its own store", "location", "store_key")
 
     def call(self, method: str, *arguments: str) -> Any:
-        """Return the result of ``method`` of ``Client`` or ``OperatorApprovals``. Exits with 1 after an error."""
-        import asyncio
-
-        from manglecp.cli.tool_text import wire_error_lines
-        from manglecp.invoke import ApprovalService, OperatorApprovals
-        from manglecp.wire import WireError
+        """Return the result of a method of ``Client`` or ``OperatorApprovals``. Exits with status 1 after an error."""
+        from manglecp.invoke import ApprovalService, OperatorApprovals  # slow to import
 
         async def work(approvals: Client | OperatorApprovals) -> Any:
             return await getattr(approvals, method)(*arguments)
 
         try:
             if self.url is not None:
-                return servers.run_with_client(self.url, servers.ServerOptions(self.token), work)
+                return target.run_with_client(self.url, self.token, work)
             with open_existing_store(self.location, self.store_key) as store:
                 return asyncio.run(work(OperatorApprovals(ApprovalService(store, time.time_ns))))
         except WireError as error:
-            print_stderr(*wire_error_lines(error))
-            if error.code in _REMEDIES:
-                print_stderr(f"  {_REMEDIES[error.code]}")
-            raise click.exceptions.Exit(1) from None
+            remedy = [f"  {_REMEDIES[error.code]}"] if error.code in _REMEDIES else []
+            fail(*wire_error_lines(error), *remedy)
 
 
-_source: Final = group(
+_source: Final = option_group(
     "source",
     _Source,
     click.option("--server", "url", metavar="URL", help="The server of the requests, instead of a store."),
-    servers.token_option,
+    target.token_option,
     store_option,
     key_option,
 )
@@ -125,10 +122,10 @@ def approve(approval: str, yes: bool, as_json: bool, source: _Source) -> None:
 
     The requester repeats the call with the id. The approval holds for exactly that call, once.
     """
-    if not (yes or servers.is_at_terminal()):
+    if not (yes or target.is_at_terminal()):
         raise click.UsageError(f"read the text with `manglecp approvals show {approval}`, then approve it with --yes")
     request: ApprovalView = source.call("approval", approval)
-    if request.state == "pending" and not servers.prompt_for_approval("\n".join(_lines(request)), confirmed=yes):
+    if request.state == "pending" and not target.prompt_for_approval("\n".join(_lines(request)), confirmed=yes):
         raise click.ClickException(f"it is still pending; `manglecp approvals deny {approval}` denies it")
     _decide(source, "approve", approval, as_json=as_json)
 
@@ -143,6 +140,7 @@ def deny(approval: str, as_json: bool, source: _Source) -> None:
 
 
 def _decide(source: _Source, method: str, approval: str, *, as_json: bool) -> None:
+    """Approve or deny a request, as ``method`` has it, and print its new state."""
     request: ApprovalView = source.call(method, approval)
     is_approved = request.state == "approved"
     next_step = f"; {request.requester} can repeat the call with --approval {request.id}" if is_approved else ""
@@ -159,7 +157,7 @@ def _lines(request: ApprovalView) -> Iterator[str]:
 
 
 def _conditions(request: ApprovalView) -> Iterator[str]:
-    """Yield the conditions on the approver, as predicates."""
+    """Yield what the request demands of its approver, such as "needs finance"."""
     if request.roles:
         yield f"needs {' and '.join(request.roles)}"
     if request.four_eyes:

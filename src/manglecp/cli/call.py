@@ -8,19 +8,16 @@ from typing import Any
 
 import click
 
-from manglecp.cli import options
-from manglecp.cli.completion import intents
-from manglecp.cli.servers import ServerOptions, server_options, target_argument
+from manglecp.cli.options import RUNTIME_OPTIONS, IntentOptions, intent_option, intent_options, tool_args
+from manglecp.cli.target import TargetOptions, target_argument, target_options
 
 
 @click.command("call")
 @target_argument
 @click.argument("tool", metavar="TOOL")
-@click.option(
-    "--intent", metavar="NAME", required=True, shell_complete=intents, help="The intent that the tool is proven for."
-)
-@options.intent_options
-@options.tool_args
+@intent_option("The intent that the tool is proven for.", required=True)
+@intent_options
+@tool_args
 @click.option("--confirm", is_flag=True, help="Approve the call without a prompt.")
 @click.option("--approval", metavar="ID", help="The id of an approval request of this call that was approved.")
 @click.option(
@@ -36,21 +33,9 @@ from manglecp.cli.servers import ServerOptions, server_options, target_argument
     metavar="KEY",
     help="An idempotency key: a second call with the same key returns the result of the first.",
 )
-@options.caller_options
-@options.runtime_options
-@server_options
-@options.as_message
-@click.pass_context
+@target_options(*RUNTIME_OPTIONS)
 def command(
-    context: click.Context,
-    /,
-    target: Path | str,
-    intent: str,
-    inputs: options.IntentOptions,
-    caller: options.CallerOptions,
-    runtime: options.RuntimeOptions,
-    server: ServerOptions,
-    **request_fields: Any,
+    target: Path | str, intent: str, inputs: IntentOptions, options: TargetOptions, **request_fields: Any
 ) -> None:
     """Prove TOOL for an intent with the rules of PACK, invoke it, and print the result.
 
@@ -69,14 +54,10 @@ def command(
     """
     from manglecp.cli.invocation import CallRequest, call_locally, call_server
 
-    server.check_options(context, target)
-    # The other options have the names of the fields: tool, args, confirm, approval, wait_seconds, request_key, as_json.
+    # The other options have the names of the fields: tool, args, confirm, approval, wait_seconds, request_key.
     request = CallRequest(payload=inputs.payload(intent), **request_fields)
     if isinstance(target, str):
-        raise click.exceptions.Exit(call_server(target, server, request))
+        raise click.exceptions.Exit(call_server(target, request, options))
     if request.wait_seconds:
         raise click.UsageError("--wait is for a server: leave it out, or give the URL instead of the pack")
-    identity = caller.identity
-    with options.report_pack_errors():
-        status = asyncio.run(call_locally(target, request, identity, runtime))
-    raise click.exceptions.Exit(status)
+    raise click.exceptions.Exit(asyncio.run(call_locally(target, request, options)))

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from manglecp.base.diagnostic import Diagnostic
-from manglecp.cli.files import DASH, group, read_sources
-from manglecp.cli.options import RuntimeOptions, cache_option, degrade_option, program_option, set_option
+from manglecp.cli.files import DASH, option_group, read_sources
+from manglecp.cli.options import RuntimeOptions, cache_option, degrade_option, json_option, program_option, set_option
 from manglecp.cli.output import GeneratorProgress, ProgressLine, count, report, write_lines
 from manglecp.mangle import MangleError, Program
 
@@ -27,9 +27,9 @@ _FILE_OR_PACK.name = "file"  # in click's errors, instead of "path"
 
 @click.command("check")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=_FILE_OR_PACK)
-@group("runtime", RuntimeOptions, set_option, degrade_option, program_option, cache_option)
+@option_group("runtime", RuntimeOptions, set_option, degrade_option, program_option, cache_option)
 @click.option("--strict", is_flag=True, help="Fail on warnings as well.")
-@click.option("--json", "as_json", is_flag=True, help="Print the diagnostics as one JSON document.")
+@json_option("Print the diagnostics as one JSON document.")
 def command(files: tuple[str, ...], runtime: RuntimeOptions, strict: bool, as_json: bool) -> None:
     """Report the errors and warnings of the program in FILEs, or of a pack, which is a folder.
 
@@ -44,17 +44,17 @@ def command(files: tuple[str, ...], runtime: RuntimeOptions, strict: bool, as_js
         raise click.UsageError("--set is for packs")
     result = _check_pack(folders[0], runtime) if folders else _check_files(files)
     error_count = sum(d.severity == "error" for d in result.diagnostics)
-    passed = not error_count and not (strict and result.diagnostics)
+    is_ok = not error_count and not (strict and result.diagnostics)
     if as_json:
-        document = {"ok": passed, **result.pack_id, "diagnostics": list(map(_as_json, result.diagnostics))}
+        document = {"ok": is_ok, **result.pack_id, "diagnostics": list(map(_as_json, result.diagnostics))}
         write_lines([json.dumps(document, indent=2)])
     else:
         report(result.diagnostics)
         warning_count = len(result.diagnostics) - error_count
-        verdict = [count(error_count, "error")] if error_count else ["ok"] if passed else []
+        verdict = [count(error_count, "error")] if error_count else ["ok"] if is_ok else []
         verdict += [count(warning_count, "warning")] if warning_count else []
         write_lines([f"{result.summary}: {', '.join(verdict)}"])
-    if not passed:
+    if not is_ok:
         raise click.exceptions.Exit(1)
 
 
@@ -79,9 +79,9 @@ def _check_pack(folder: str, options: RuntimeOptions) -> _Result:
     from manglecp.intent import survey
     from manglecp.invoke import check_policy_package
 
-    serve = partial(_serve_generators, options)
     with ProgressLine("checking"):
-        domain, diagnostics = survey(Path(folder), options.pack_params, serve, sandbox=options.sandbox)
+        start_generators = partial(_start_generators, options)
+        domain, diagnostics = survey(Path(folder), options.pack_params, start_generators, sandbox=options.sandbox)
     if domain is None:
         return _Result(Path(folder).resolve().name, diagnostics, pack_id={})
     pack = domain.pack
@@ -97,7 +97,7 @@ def _check_pack(folder: str, options: RuntimeOptions) -> _Result:
     )
 
 
-def _serve_generators(options: RuntimeOptions, pack: Pack) -> AbstractContextManager[FactGenerators | None]:
+def _start_generators(options: RuntimeOptions, pack: Pack) -> AbstractContextManager[FactGenerators | None]:
     if not pack.generators:
         return nullcontext()
     from manglecp.toolhost import serve_facts
@@ -108,7 +108,7 @@ def _serve_generators(options: RuntimeOptions, pack: Pack) -> AbstractContextMan
 
 
 def _as_json(diagnostic: Diagnostic) -> dict[str, Any]:
-    """Encode with lines and columns counted from 1; the end is after the last character."""
+    """Return a diagnostic for JSON. Lines and columns start at 1; the end is after the last character."""
     span = diagnostic.span
     end_line, end_column = (None, None) if span is None else span.source.position(span.end)
     return {

@@ -1,4 +1,4 @@
-"""``manglecp completion``: shell completion scripts, and the candidates."""
+"""``manglecp completion``: shell completion scripts, and the words that complete a command line."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ if TYPE_CHECKING:
     from manglecp.pack import Settings
 
 
-def verbs(incomplete: str) -> list[CompletionItem]:
+def complete_verbs(incomplete: str) -> list[CompletionItem]:
     return [CompletionItem(verb, help=text) for verb, text in VERBS.items() if verb.startswith(incomplete)]
 
 
-def pack_folders(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_pack_folders(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
     return [CompletionItem(incomplete, type="dir")]
 
 
-def intents(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the intents of the pack's settings, without running its code."""
+def complete_intents(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the intents in the settings of the pack on the command line. No code of the pack is executed."""
     # After an option without its value, click has not parsed the arguments: they are in context.args.
     settings = _read_settings(context.params.get("target") or next(iter(context.args), None))
     if settings is None:

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from manglecp.base.extras import missing_extra
 from manglecp.cli import VerbError
 from manglecp.cli.files import EXISTING_FILE
-from manglecp.cli.options import URL_SCHEMES
+from manglecp.cli.options import URL_SCHEMES, json_option
 from manglecp.cli.output import ProgressLine, print_result
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     help="The time limit of a check; checks with many requests have a multiple of it.",
 )
 @click.option("--row", "rows", metavar="ID", multiple=True, help="Run only checks of this requirement.")
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@json_option("Print the report as JSON.")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -69,10 +68,8 @@ def command(
         raise click.BadParameter("A command has at least one word.", param_hint="--stdio")
     import asyncio
 
-    try:
-        from manglecp.conformance import PlanError, read_plan, run
-    except ModuleNotFoundError as error:
-        raise VerbError(missing_extra(error.name, "client")) from None
+    from manglecp.conformance import PlanError, read_plan, run
+
     try:
         plan = None if plan_file is None else read_plan(plan_file)
     except PlanError as error:

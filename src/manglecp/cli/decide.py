@@ -2,47 +2,37 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from manglecp.cli import options
-from manglecp.cli.completion import intents
-from manglecp.cli.output import ProgressLine, refuse, write_lines
-from manglecp.cli.servers import ServerOptions, run_with_client, server_options, target_argument
+from manglecp.cli.options import PACK_OPTIONS, IntentOptions, intent_option, intent_options, tool_args
+from manglecp.cli.output import write_lines
+from manglecp.cli.target import TargetOptions, target_argument, target_options
 
 if TYPE_CHECKING:  # the command line is checked before these packages are loaded
     from manglecp.client import Client
-    from manglecp.intent import Identity
     from manglecp.wire.messages import DecideResult
 
-_STATUS: Final = {"allow": 0, "ask": 3, "deny": 1}
+_EXIT_STATUS: Final = {"allow": 0, "ask": 3, "deny": 1}
 
 
 @click.command("decide")
 @target_argument
 @click.argument("tool", metavar="TOOL")
-@click.option("--intent", metavar="NAME", shell_complete=intents, help="The intent that the tool must be proven for.")
-@options.intent_options
-@options.tool_args
-@options.caller_options
-@options.pack_options
-@server_options
-@options.as_message
-@click.pass_context
+@intent_option("The intent that the tool must be proven for.")
+@intent_options
+@tool_args
+@target_options(*PACK_OPTIONS)
 def command(
-    context: click.Context,
     target: Path | str,
     tool: str,
     intent: str | None,
-    inputs: options.IntentOptions,
+    inputs: IntentOptions,
     args: dict[str, str],
-    caller: options.CallerOptions,
-    runtime: options.RuntimeOptions,
-    server: ServerOptions,
-    as_json: bool,
+    options: TargetOptions,
 ) -> None:
     """Print whether the caller may call TOOL with these arguments: allow, ask (an approver has to approve) or deny.
 
@@ -53,71 +43,50 @@ def command(
     """
     from manglecp.cli.intent_request import decode_value
 
-    server.check_options(context, target)
     payload = inputs.payload(intent or "")
-    values = {name: decode_value(text) for name, text in args.items()}
+    call = {"tool": tool, "args": {name: decode_value(text) for name, text in args.items()}}
+    rules: tuple[str, ...] = ()  # the places of the rules that decided
     if isinstance(target, str):
-        result, rules = _decide_at_server(target, server, tool, values, payload, as_json=as_json), None
+        result = _decide_at_server(target, options, call, payload)
     else:
-        result, rules = _decide_locally(target, runtime, tool, values, payload, caller.identity, as_json=as_json)
-    if as_json:
+        result, rules = _decide_locally(target, options, call, payload)
+    if options.as_json:
         import msgspec
 
         write_lines([msgspec.json.encode(result).decode()])
     else:
-        write_lines([result.verdict, *(f"  {reason}" for reason in result.reasons)])
-        if rules:
-            write_lines([f"  by {place}" for place in rules])
-    context.exit(_STATUS[result.verdict])
+        details = (*result.reasons, *(f"by {rule}" for rule in rules))
+        write_lines([result.verdict, *(f"  {detail}" for detail in details)])
+    raise click.exceptions.Exit(_EXIT_STATUS[result.verdict])
 
 
 def _decide_at_server(
-    url: str, server: ServerOptions, tool: str, args: dict[str, Any], payload: dict[str, Any], *, as_json: bool
+    url: str, options: TargetOptions, call: Mapping[str, Any], payload: Mapping[str, Any]
 ) -> DecideResult:
-    from manglecp.intent import ANONYMOUS
-    from manglecp.wire import WireError
+    intent = payload["intent"]
 
     async def decide(client: Client) -> DecideResult:
-        intent = payload["intent"]
         return await client.decide(
-            tool, args, intent=intent["name"] or None, params=intent["params"], facts=payload["facts"]
+            **call, intent=intent["name"] or None, params=intent["params"], facts=payload["facts"]
         )
 
-    try:
-        with ProgressLine("waiting for the server"):
-            return run_with_client(url, server, decide)
-    except WireError as error:
-        options.refuse_request(error, ANONYMOUS, as_json=as_json)
+    return options.request_server(url, decide)
 
 
 def _decide_locally(
-    folder: Path,
-    runtime: options.RuntimeOptions,
-    tool: str,
-    args: dict[str, Any],
-    payload: dict[str, Any],
-    identity: Identity,
-    *,
-    as_json: bool,
+    folder: Path, options: TargetOptions, call: Mapping[str, Any], payload: Mapping[str, Any]
 ) -> tuple[DecideResult, tuple[str, ...]]:
     """Return the result, with all reasons, and the places of the rules that decided."""
     from manglecp.intent import request_message
-    from manglecp.invoke import decide_call, load_domain
-    from manglecp.pack import PackError
-    from manglecp.wire import WireError, read_instant
+    from manglecp.invoke import decide_call
+    from manglecp.wire import read_instant
     from manglecp.wire.messages import DecideRequest, DecideResult
 
     intent = payload["intent"] if payload["intent"]["name"] else None
-    content = {"tool": tool, "args": args, "intent": intent, "facts": payload["facts"]}
-    try:
-        with ProgressLine("loading") as progress, ExitStack() as host_stack:
-            domain, _ = load_domain(runtime.for_pack(folder), host_stack)
-            progress.doing = "evaluating"
-            request: DecideRequest = request_message("x-decide_request", content, domain.pack, "shell")
-            decision = decide_call(domain, request.payload, identity, read_instant(payload["eval_time"]))
-    except PackError as error:
-        refuse(error)
-    except WireError as error:
-        options.refuse_request(error, identity, as_json=as_json)
+    with options.open_domain(folder) as domain:
+        content = {**call, "intent": intent, "facts": payload["facts"]}
+        request: DecideRequest = request_message("x-decide_request", content, domain.pack, "shell")
+        evaluated_at = read_instant(payload["eval_time"])
+        decision = decide_call(domain, request.payload, options.caller.identity, evaluated_at)
     reasons = tuple(dict.fromkeys((*decision.reasons, *decision.public_reasons)))
     return DecideResult(verdict=decision.verdict, reasons=reasons, decided_at=payload["eval_time"]), decision.rules

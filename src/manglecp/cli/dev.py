@@ -10,7 +10,7 @@ import click
 
 from manglecp.cli.options import RuntimeOptions, pack_argument, runtime_options
 from manglecp.cli.output import print_stderr, report
-from manglecp.cli.serve import DEFAULT_ADDRESS, address_options, announce, bind_socket, report_failures
+from manglecp.cli.serve import DEFAULT_ADDRESS, address_options, announce, bind_socket
 from manglecp.server import ListenOptions, ServeError, configure_logging, is_loopback
 
 if TYPE_CHECKING:
@@ -34,8 +34,7 @@ def command(folder: Path, address: tuple[str, int] | None, runtime: RuntimeOptio
     manifest of each new revision.
     """
     configure_logging("info", as_json=False)
-    with report_failures():
-        _serve(folder, *(address or DEFAULT_ADDRESS), runtime)
+    _serve(folder, *(address or DEFAULT_ADDRESS), runtime)
 
 
 def _serve(folder: Path, host: str, port: int, runtime: RuntimeOptions) -> None:

@@ -79,11 +79,11 @@ def command(
         if explain is not None:
             output = _explain(result, explain, alternatives)
         elif why_not is not None:
-            denial = result.explainer.why_not(why_not)
-            output = _Output(denial.text(), denial.as_json(), ok=not denial.holds)
+            explanation = result.explainer.why_not(why_not)
+            output = _Output(explanation.text(), explanation.as_json(), ok=not explanation.holds)
         elif coverage:
-            covered = result.explainer.coverage(selector)
-            output = _Output(covered.text(), covered.as_json())
+            report_of_rules = result.explainer.coverage(selector)
+            output = _Output(report_of_rules.text(), report_of_rules.as_json())
         else:
             facts = result.facts(pred)
             lines = json_facts(facts, result.program) if as_json else facts
@@ -100,7 +100,7 @@ def command(
 
 
 class _Output(NamedTuple):
-    """The text or document to print. ``ok`` is false for --explain of an absent fact and --why-not of a fact."""
+    """The text or document to print. ``ok`` is false if --explain has no proof, or if the fact of --why-not holds."""
 
     text: str
     document: dict[str, Any] | None = None
@@ -115,7 +115,7 @@ def _check_predicate(program: Program, option: str, name: str | None) -> None:
 
 
 def _explain(result: Result, fact: str, alternatives: bool) -> _Output:
-    """Return a proof of the fact; with ``alternatives`` one from every minimal set of given facts."""
+    """Return a proof of the fact; with ``alternatives`` one proof from each minimal set of given facts."""
     proof = result.explainer.explain(fact)
     if proof is None:
         canonical = result.explainer.read(fact).text
@@ -123,11 +123,11 @@ def _explain(result: Result, fact: str, alternatives: bool) -> _Output:
         return _Output(text, {"fact": canonical, "proof": None}, ok=False)
     document, text = proof.as_json(), proof.text()
     if alternatives:
-        minimal = result.explainer.alternatives(fact)
-        candidates = (result.explainer.explain(fact, using=leaves) for leaves in minimal.sets)
+        minimal_sets = result.explainer.alternatives(fact)
+        candidates = (result.explainer.explain(fact, using=facts) for facts in minimal_sets.sets)
         proofs = [candidate for candidate in candidates if candidate is not None]
-        document |= {"alternatives": [other.as_json()["proof"] for other in proofs], "complete": minimal.complete}
-        note = "" if minimal.complete else "\nthere may be other proofs\n"
+        document |= {"alternatives": [other.as_json()["proof"] for other in proofs], "complete": minimal_sets.complete}
+        note = "" if minimal_sets.complete else "\nthere may be other proofs\n"
         text = "\n".join(other.text() for other in proofs) + note
     return _Output(text, document)
 

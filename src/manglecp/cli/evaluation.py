@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 import click
 
 from manglecp.base.diagnostic import Diagnostic
-from manglecp.cli.files import group, read_sources
+from manglecp.cli.files import option_group, read_sources
 from manglecp.cli.output import ProgressLine, json_text, refuse
 from manglecp.mangle import (
     INT_MAX,
@@ -23,7 +23,6 @@ from manglecp.mangle import (
     Program,
     Result,
     Source,
-    evaluate,
     parse_facts,
     parse_rfc3339,
 )
@@ -76,23 +75,17 @@ class EvaluationOptions(NamedTuple):
                 facts = self._read_facts(program, check_bounds=check_bounds)
                 loaded_at = time.perf_counter()
                 progress.doing = "evaluating"
-                if facts is not None:  # evaluate() takes only the facts in the program
-                    base = program.base(facts, check=check_bounds, limits=limits)
-                    compiled = base.compiled
-                    result = base.evaluate(now=self.now, limits=limits)
-                else:
-                    compiled = CompiledProgram(program)
-                    result = evaluate(program, now=self.now, limits=limits, compiled=compiled)
+                base = program.base(facts, check=check_bounds, limits=limits)
+                result = base.evaluate(now=self.now, limits=limits)
                 ended_at = time.perf_counter()
                 progress.doing = "printing"
-                yield TimedResult(result, compiled, warnings, loaded_at - started_at, ended_at - loaded_at)
+                yield TimedResult(result, base.compiled, warnings, loaded_at - started_at, ended_at - loaded_at)
         except MangleError as error:
             refuse(error, warnings)
 
-    def _read_facts(self, program: Program, *, check_bounds: bool) -> list[Fact] | None:
-        """Return the facts of the fact files; None without files."""
+    def _read_facts(self, program: Program, *, check_bounds: bool) -> list[Fact]:
         if not self.fact_files:
-            return None
+            return []
         from manglecp.pack.factfiles import read_facts
 
         try:
@@ -133,7 +126,7 @@ def _fact_files(context: click.Context, parameter: click.Parameter, texts: tuple
     return tuple(fact_files)
 
 
-evaluation_options: Final = group(
+evaluation_options: Final = option_group(
     "options",
     EvaluationOptions,
     click.option(

@@ -35,7 +35,7 @@ def combine(*decorators: Callable[[Any], Any]) -> Callable[[F], F]:
     return decorate
 
 
-def group(name: str, make: Callable[..., Any], *options: Callable[[Any], Any]) -> Callable[[F], F]:
+def option_group(name: str, make: Callable[..., Any], *options: Callable[[Any], Any]) -> Callable[[F], F]:
     """Return a decorator that adds options to a verb and passes their values as one argument: ``name=make(...)``."""
     add_options = combine(*options)
 

@@ -1,4 +1,4 @@
-"""A run of ``manglecp run``: its target, its selector, its approvals and its output."""
+"""One execution of ``manglecp run``: its target, its selector, its approvals and its output."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from manglecp.cli.invocation import CallRequest, LocalSession
 from manglecp.cli.options import CallerOptions, IntentOptions, RuntimeOptions
 from manglecp.cli.output import ProgressLine, columns, count, json_text, print_result, print_stderr, refuse, write_lines
 from manglecp.cli.run_log import read_key
-from manglecp.cli.servers import is_at_terminal, prompt_for_approval
+from manglecp.cli.target import is_at_terminal, prompt_for_approval
 from manglecp.cli.tool_text import argument_schemas
 from manglecp.invoke import open_packs, serve_pack_actions
 from manglecp.mangle import MangleError
@@ -62,7 +62,7 @@ class GoalRun:
     as_json: bool
 
     async def run(self) -> int:
-        """Run, print the result, and return the exit status. Raises ``ClickException`` and ``RunnerError`` before."""
+        """Run, print the result, and return the exit status. Raises ``ClickException`` or ``RunnerError`` otherwise."""
         selector = self._selector()
         goal, request = self._read_request()
         header = runner.RunHeader.new(request.request_id)
@@ -92,7 +92,8 @@ class GoalRun:
             )
         members = {**header.members(), **result.members(), "inputs": result.inputs, "log": str(file), "head": log.head}
         document = {"ok": result.reason.exit_code == 0, **members, "ds_state": toolhost.full_state(result.state)}
-        lines = [f"DS{slot}: {escape_invisible(each.content_json)}" for slot, each in sorted(result.state.items())]
+        slots = sorted(result.state.items())
+        lines = [f"DS{slot}: {escape_invisible(artifact.content_json)}" for slot, artifact in slots]
         end = f"{result.reason} after {count(result.steps, 'step')}"
         check = f"verify the log with: manglecp run-log verify {shlex.quote(str(file))} --head {log.head}"
         print_result(document, [*lines, end, check], as_json=self.as_json)
@@ -136,8 +137,8 @@ class GoalRun:
     async def _open_target(
         self, stack: AsyncExitStack, request: runner.RunRequest, run_id: str, max_effects: int
     ) -> tuple[list[MenuAction], runner.Execute]:
-        word, *more = self.target
-        is_pack = not more and Path(word).is_dir()
+        word, *other_words = self.target
+        is_pack = not other_words and Path(word).is_dir()
         if not is_pack and self.intent is not None:
             raise click.UsageError("--intent is for a pack, whose rules prove its tools.")
         if is_pack and self.allow:
@@ -146,12 +147,12 @@ class GoalRun:
             )
         if is_pack:
             return await self._open_pack(stack, Path(word))
-        is_command = more or (not word.endswith(".py") and shutil.which(word) is not None)
+        is_command = other_words or (not word.endswith(".py") and shutil.which(word) is not None)
         command, document, plugin_digest = await asyncio.to_thread(
             self._list_command if is_command else self._list_plugin
         )
-        served = toolhost.ServedPlugin(toolhost.read_catalogue(document), command)
-        dispatcher = await stack.enter_async_context(toolhost.Dispatcher([served], size=1))
+        plugin = toolhost.ServedPlugin(toolhost.read_catalogue(document), command)
+        dispatcher = await stack.enter_async_context(toolhost.Dispatcher([plugin], size=1))
         return runner.read_actions(document), runner.GatedExecutor(
             dispatcher,
             run_id,
@@ -174,7 +175,7 @@ class GoalRun:
         return command, listing.document, f"sha256:{listing.sha256}"
 
     def _list_command(self) -> tuple[HostCommand, bytes, str]:
-        position = max(len(self.target) - 1, 1)  # of the mode
+        position = max(len(self.target) - 1, 1)  # of --list and --serve
         before, after = self.target[:position], self.target[position:]
         settings = {name: value for name, value in os.environ.items() if name.startswith("MACHINA_")}
         environ = {**HostCommand.inherited(os.environ), **settings}
@@ -200,31 +201,30 @@ class GoalRun:
         options, identity = self.runtime.for_pack(folder), self.caller.identity
         payload = self.inputs.payload(self.intent or "")
         clock = clock_starting_at(payload["eval_time"])
-        opened = await stack.enter_async_context(open_packs([options], self.runtime.open_store, clock=clock))
-        pack = opened.invokers[0].domain.pack
+        packs = await stack.enter_async_context(open_packs([options], self.runtime.open_store, clock=clock))
+        pack = packs.invokers[0].domain.pack
         dispatcher = await stack.enter_async_context(serve_pack_actions(pack, options))
         execute_action = runner.PluginExecutor(dispatcher, identity.name)
         request = CallRequest(payload=payload, tool="", args={}, confirm=self.confirm)
         tools: dict[str, messages.MacroTool] = {}
         if self.intent is not None:
             try:
-                proven = await LocalSession(request, identity, opened).tools()
+                proven = await LocalSession(request, identity, packs).tools()
             except WireError as error:
                 raise VerbError(f"{error.code}: {error.message}") from None
             tools = {f"AID.TOOL.{re.sub('[^A-Z0-9_]', '_', tool.name.upper())}.v1": tool for tool in proven}
-        always = frozenset({runner.META_TAG})  # a pack does not describe the tags of its actions
-        safe = [action for action in pack.actions.values() if action.tier == toolhost.SAFE]
-        menu = [MenuAction(action.aid, action.name, always, inputs_schema=action.input_schema) for action in safe]
-        menu += [
-            MenuAction(aid, tool.name, always, inputs_schema=tool.input_schema or {}) for aid, tool in tools.items()
-        ]
+        safe_actions = [action for action in pack.actions.values() if action.tier == toolhost.SAFE]
+        entries = [(action.aid, action.name, action.input_schema) for action in safe_actions]
+        entries += [(aid, tool.name, tool.input_schema or {}) for aid, tool in tools.items()]
+        tags = frozenset({runner.META_TAG})  # fits every goal: a pack does not describe the tags of its actions
+        menu = [MenuAction(aid, name, tags, inputs_schema=schema) for aid, name, schema in entries]
 
         async def execute(aid: str, inputs: dict[str, Any], state: Slots) -> ActionOutcome:
             """Execute an action, or invoke a tool as ``manglecp call`` does; the result of a tool becomes slot 0."""
             if aid not in tools:
                 return await execute_action(aid, inputs, state)
             args = {name: json.dumps(inputs[name]) for name in argument_schemas(tools[aid]) if name in inputs}
-            session = LocalSession(replace(request, tool=tools[aid].name, args=args), identity, opened)
+            session = LocalSession(replace(request, tool=tools[aid].name, args=args), identity, packs)
             try:
                 output = (await session.invoke(await session.prove())).result
             except WireError as error:

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
+import msgspec
 
+from manglecp.cli import session
+from manglecp.cli.errors import InvalidFile
 from manglecp.cli.files import DASH, FILE, OUTPUT_FILE, combine, open_binary, read, source_name, write_file
-from manglecp.cli.options import as_json
-from manglecp.cli.output import ProgressLine, count, json_text, print_json, print_result, print_stderr, write_lines
-
-if TYPE_CHECKING:
-    from manglecp.harness import Judgement
+from manglecp.cli.options import as_json, json_option
+from manglecp.cli.output import ProgressLine, count, json_text, print_result, print_stderr, write_lines
+from manglecp.harness import InvalidEvidence, Judgement, judge, verify as verify_witness, witness_of
+from manglecp.wire import Fault, decode
 
 REJECTED: Final = 1  # exit status
 INVALID: Final = 2
@@ -25,21 +27,7 @@ SOURCES: Final = ("anthropic", "openai", "mcp", "otel", "jsonl")
 _Command = TypeVar("_Command", bound=Callable[..., None])
 
 
-class _Group(click.Group):
-    """Imports the verbs of sessions, which need a store, when they are used."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*super().list_commands(ctx), "session", "work"]
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name in ("session", "work"):
-            from manglecp.cli import session
-
-            return session.command if cmd_name == "session" else session.work
-        return super().get_command(ctx, cmd_name)
-
-
-@click.group("harness", cls=_Group)
+@click.group("harness")
 def command() -> None:
     """Judge the turns of an agent: whether each result and change is backed by evidence.
 
@@ -69,15 +57,12 @@ def ingest(log: str, source: str, policy: str | None, strict: bool, out: Path | 
 
     Each line is valid for `harness check --input`; the whole output is a log for `--from jsonl`.
     """
-    import msgspec
-
     lines = map(msgspec.json.encode, _read_turns(log, source, policy, strict))
-    with _report_invalid_file(as_json=False):
-        if out is None:
-            write_lines(line.decode() for line in lines)
-        else:
-            with ProgressLine("reading"):
-                write_file(out, (line + b"\n" for line in lines), mode=0o644)
+    if out is None:
+        write_lines(line.decode() for line in lines)
+    else:
+        with ProgressLine("reading"):
+            write_file(out, (line + b"\n" for line in lines), mode=0o644)
 
 
 @command.command("check")
@@ -90,7 +75,7 @@ def ingest(log: str, source: str, policy: str | None, strict: bool, out: Path | 
     type=OUTPUT_FILE,
     help="A file to write the witness of the turn to, for `harness verify`.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document, or with --log one for each turn.")
+@json_option("Print one JSON document, or with --log one for each turn.")
 def check(
     file: str | None,
     log: str | None,
@@ -103,28 +88,23 @@ def check(
     """Judge a turn, or every turn of a log."""
     if (file is None) == (log is None):
         raise click.UsageError("give either --input or --log")
-    with _report_invalid_file(as_json=as_json):
-        if log is not None:
-            if source is None:
-                raise click.UsageError(f"--log needs --from, one of {', '.join(SOURCES)}")
-            if witness is not None:
-                raise click.UsageError("--witness goes with --input")
-            _check_log(log, source, policy, strict, as_json)
-        elif file is not None:
-            if source or policy or strict:
-                raise click.UsageError("--from, --policy and --strict go with --log")
-            _check_turn(file, witness, as_json)
+    if log is not None:
+        if source is None:
+            raise click.UsageError(f"--log needs --from, one of {', '.join(SOURCES)}")
+        if witness is not None:
+            raise click.UsageError("--witness goes with --input")
+        _check_log(log, source, policy, strict, as_json)
+    elif file is not None:
+        if source or policy or strict:
+            raise click.UsageError("--from, --policy and --strict go with --log")
+        _check_turn(file, witness, as_json)
 
 
 def _check_turn(file: str, witness: Path | None, as_json: bool) -> None:
     judgement = _judge(_read_object(file), source_name(file))
     if witness is not None:
-        from manglecp.harness import witness_of
-
         write_file(witness, [f"{json_text(witness_of(judgement))}\n".encode()], mode=0o644)
-    print_result(judgement.as_json(), _lines(judgement), as_json=as_json)
-    if judgement.result == "rejected":
-        raise click.exceptions.Exit(REJECTED)
+    print_result(judgement.as_json(), _lines(judgement), as_json=as_json, ok=judgement.result != "rejected")
 
 
 def _lines(judgement: Judgement) -> Iterator[str]:
@@ -139,21 +119,22 @@ def _lines(judgement: Judgement) -> Iterator[str]:
 
 def _check_log(log: str, source: str, policy: str | None, strict: bool, as_json: bool) -> None:
     verdict_counts = {"accepted": 0, "rejected": 0, "invalid": 0}
-    unhandled: set[str] = set()  # messages about stop reasons
+    lacks_stop_reasons = False
 
     def verdict_lines() -> Iterator[str]:
+        nonlocal lacks_stop_reasons
         for document in _read_turns(log, source, policy, strict):
             turn = document["turn"]
             name = f"turn {turn['number']} (line {turn['line']})"
             try:
                 judgement = _judge(document, name)
-            except InvalidFile as error:  # of one turn; the others are judged
+            except InvalidFile as error:  # the other turns are judged nevertheless
                 verdict_counts["invalid"] += 1
                 print_stderr(f"error: {error}")
                 yield json_text({**turn, **error.as_json()}) if as_json else f"{name}: invalid"
                 continue
             verdict_counts[judgement.result] += 1
-            unhandled.update(row.message for row in judgement.findings if row.where == "protocolState")
+            lacks_stop_reasons |= any("stop reason unrecorded" in finding.message for finding in judgement.findings)
             if as_json:
                 yield json_text({**turn, **judgement.as_json()})
             else:
@@ -161,10 +142,10 @@ def _check_log(log: str, source: str, policy: str | None, strict: bool, as_json:
 
     try:
         write_lines(verdict_lines())
-    finally:  # also after an error of the log, for the turns before it
+    finally:  # an error in the log ends the iteration; the turns before it are counted
         summary = [f"{number} {verdict}" for verdict, number in verdict_counts.items() if number]
         print_stderr(f"{count(sum(verdict_counts.values()), 'turn')}: {', '.join(summary) or 'nothing to check'}")
-        if any("stop reason unrecorded" in message for message in unhandled):
+        if lacks_stop_reasons:
             print_stderr(f"the log has no stop reasons; --policy {TRANSCRIPT} is for such logs")
     if verdict_counts["invalid"] or verdict_counts["rejected"]:
         raise click.exceptions.Exit(INVALID if verdict_counts["invalid"] else REJECTED)
@@ -178,49 +159,17 @@ def verify(file: str, as_json: bool) -> None:
 
     Exit status: 0 no difference, 1 at least one, 2 FILE is not a witness.
     """
-    from manglecp.harness import verify as verify_witness
-
-    with _report_invalid_file(as_json=as_json), _invalid_evidence_of(source_name(file)):
+    with _invalid_evidence_of(source_name(file)):
         outcome = verify_witness(_read_object(file))
     lines = [f"{diff.where}: {json_text(diff.found)} is not {json_text(diff.expected)}" for diff in outcome.differences]
     lines.append(f"{'holds' if outcome.holds else 'does not hold'}  {outcome.judgement.witness_id}")
     lines.append(f"taken on record: {len(outcome.on_record)}")
-    print_result(outcome.as_json(), lines, as_json=as_json)
-    if not outcome.holds:
-        raise click.exceptions.Exit(REJECTED)
-
-
-class InvalidFile(Exception):
-    """An error at a JSON pointer of a file, of a turn, or of a line of a log; ``name`` is for the message."""
-
-    def __init__(self, name: str, path: str, message: str, line: int | None = None) -> None:
-        super().__init__(f"{name}: {'' if line is None else f'line {line}: '}{path or '/'}: {message}")
-        self.path = path
-        self.message = message
-        self.line = line
-
-    def as_json(self) -> dict[str, Any]:
-        place = {} if self.line is None else {"line": self.line}
-        return {"result": "invalid", **place, "path": self.path, "message": self.message}
-
-
-@contextmanager
-def _report_invalid_file(*, as_json: bool) -> Iterator[None]:
-    """Print an ``InvalidFile``, with ``as_json`` also on standard output, and exit with status 2."""
-    try:
-        yield
-    except InvalidFile as error:
-        print_stderr(f"error: {error}")
-        if as_json:
-            print_json(error.as_json())
-        raise click.exceptions.Exit(INVALID) from None
+    print_result(outcome.as_json(), lines, as_json=as_json, ok=outcome.holds)
 
 
 @contextmanager
 def _invalid_evidence_of(name: str) -> Iterator[None]:
-    """Raise ``InvalidEvidence`` as ``InvalidFile`` with this name."""
-    from manglecp.harness import InvalidEvidence
-
+    """Convert an ``InvalidEvidence`` of the ``with`` block to an ``InvalidFile`` with this name."""
     try:
         yield
     except InvalidEvidence as error:
@@ -228,15 +177,11 @@ def _invalid_evidence_of(name: str) -> Iterator[None]:
 
 
 def _judge(document: Mapping[str, Any], name: str) -> Judgement:
-    from manglecp.harness import judge
-
     with _invalid_evidence_of(name):
         return judge(document)
 
 
 def _read_object(file: str) -> dict[str, Any]:
-    from manglecp.wire import Fault, decode
-
     try:
         value = decode(read(file, MAX_EVIDENCE_BYTES))
     except Fault as fault:
@@ -247,16 +192,15 @@ def _read_object(file: str) -> dict[str, Any]:
 
 
 def _read_turns(log: str, source: str, policy: str | None, strict: bool) -> Iterator[dict[str, Any]]:
-    """Yield the evidence of each turn of a log in the format ``source``. Raises ``InvalidFile``."""
-    from manglecp.adapters import LogError, LogLimits, ingest as ingest_log
+    """Yield the evidence of each turn in a log of the format ``source``. Raises ``InvalidFile``."""
+    from manglecp.adapters import MAX_LINE_BYTES, LogError, ingest as ingest_log
 
-    limits = LogLimits()
     turn_policy, pinned_digest = _load_policy(policy)
     try:
         with open_binary(log) as stream:
-            # Bounded: of a line that is too long, one byte more than the limit arrives, and is refused.
-            lines = iter(lambda: stream.readline(limits.line + 1), b"")
-            turns = ingest_log(lines, source, turn_policy, pinned=pinned_digest, strict=strict, limits=limits)
+            # Of a line that is too long, only one byte more than the limit is read; then the line is refused.
+            lines = iter(lambda: stream.readline(MAX_LINE_BYTES + 1), b"")
+            turns = ingest_log(lines, source, turn_policy, pinned=pinned_digest, strict=strict)
             turn = None
             for turn in turns:
                 yield turn
@@ -267,7 +211,7 @@ def _read_turns(log: str, source: str, policy: str | None, strict: bool) -> Iter
 
 
 def _load_policy(name: str | None) -> tuple[Any, str | None]:
-    """Return a policy package and its pinned digest, the object in a JSON file and None, or None twice."""
+    """Return a policy package and its pinned digest, or the object in a JSON file and None, or None twice."""
     if name is None:
         return None, None
     if name == TRANSCRIPT and not Path(name).exists():
@@ -292,3 +236,7 @@ def _load_policy(name: str | None) -> tuple[Any, str | None]:
         first = error.diagnostics[0]
         raise InvalidFile(first.file, first.pointer, first.message) from None
     return package, None if pin is None else pin.digest
+
+
+command.add_command(session.command)
+command.add_command(session.work)

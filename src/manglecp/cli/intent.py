@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from manglecp.cli import options
-from manglecp.cli.completion import intents
-from manglecp.cli.output import ProgressLine, print_stderr, refuse, write_lines
-from manglecp.cli.servers import ServerOptions, run_with_client, server_options, target_argument
+from manglecp.cli.completion import complete_intents
+from manglecp.cli.options import PACK_OPTIONS, IntentOptions, bold, intent_options
+from manglecp.cli.output import print_stderr, write_lines
+from manglecp.cli.target import TargetOptions, target_argument, target_options
 
 if TYPE_CHECKING:  # the command line is checked before these packages are loaded
-    from manglecp.intent import Identity
-    from manglecp.wire.messages import IntentResponse
+    from manglecp.wire.messages import IntentResponse, MacroTool
 
 
 @click.command("intent")
 @target_argument
-@click.argument("name", metavar="NAME", shell_complete=intents)
-@options.intent_options
+@click.argument("name", metavar="NAME", shell_complete=complete_intents)
+@intent_options
 @click.option("--budget", metavar="N", type=click.IntRange(min=0), help="The token budget of the tools.")
 @click.option("--max-tools", metavar="N", type=click.IntRange(min=0), help="Maximum of tools.")
 @click.option(
@@ -37,26 +35,18 @@ if TYPE_CHECKING:  # the command line is checked before these packages are loade
     "--why-not", metavar="TOOL", multiple=True, help="Print what blocks this tool, and which facts would unlock it."
 )
 @click.option("--coverage", is_flag=True, help="Also print for each rule whether it fired.")
-@options.caller_options
-@options.pack_options
-@server_options
-@options.as_message
-@click.pass_context
+@target_options(*PACK_OPTIONS)
 def command(
-    context: click.Context,
     target: Path | str,
     name: str,
-    inputs: options.IntentOptions,
+    inputs: IntentOptions,
     budget: int | None,
     max_tools: int | None,
     level: str,
     why: bool,
     why_not: tuple[str, ...],
     coverage: bool,
-    caller: options.CallerOptions,
-    runtime: options.RuntimeOptions,
-    server: ServerOptions,
-    as_json: bool,
+    options: TargetOptions,
 ) -> None:
     """Evaluate the intent NAME with the rules of PACK, and print the tools that are proven for it.
 
@@ -64,7 +54,9 @@ def command(
 
     The exit status is 0, also without a tool, and 1 if the pack or the request is refused.
     """
-    server.check_options(context, target)
+    from manglecp.cli.tool_text import result_lines, styled
+    from manglecp.wire import encode
+
     constraints = {"max_tokens_budget": budget, "max_tools_returned": max_tools}
     request_options: dict[str, Any] = {
         "include_proof_hints": why,
@@ -79,17 +71,30 @@ def command(
         "options": request_options,
     }
     if isinstance(target, str):
-        _evaluate_at_server(target, server, payload, as_json=as_json)
+        evaluation = _evaluate_at_server(target, options, payload)
     else:
-        _evaluate_locally(target, runtime, payload, caller.identity, as_json=as_json)
+        evaluation = _evaluate_locally(target, options, payload)
+    if options.as_json:
+        write_lines([encode(evaluation.response).decode()])
+    else:
+        print_stderr(*evaluation.warnings)
+        lines = result_lines(evaluation.response.payload, evaluation.full_tools, evaluation.invalid_count, why=why)
+        write_lines(styled(lines, bold()))
 
 
-def _evaluate_at_server(url: str, server: ServerOptions, payload: dict[str, Any], *, as_json: bool) -> None:
+class _Evaluation(NamedTuple):
+    """The response to an intent, and what only an evaluation on this machine adds: more than a server discloses."""
+
+    response: IntentResponse
+    warnings: Sequence[str] = ()
+    full_tools: Mapping[str, MacroTool] = {}  # by macro_id
+    invalid_count: int = 0  # of proven tools whose definition is invalid
+
+
+def _evaluate_at_server(url: str, options: TargetOptions, payload: dict[str, Any]) -> _Evaluation:
     import msgspec
 
     from manglecp.client import Client, EvaluationResult
-    from manglecp.intent import ANONYMOUS
-    from manglecp.wire import WireError
     from manglecp.wire.messages import Constraints, IntentResponse, Options
 
     async def evaluate(client: Client) -> EvaluationResult:
@@ -103,46 +108,16 @@ def _evaluate_at_server(url: str, server: ServerOptions, payload: dict[str, Any]
             options=msgspec.convert(payload["options"], Options),
         )
 
-    try:
-        with ProgressLine("waiting for the server"):
-            evaluation = run_with_client(url, server, evaluate)
-    except WireError as error:
-        options.refuse_request(error, ANONYMOUS, as_json=as_json)
-    warnings = (f"warning: {violation.predicate}: {violation.message}" for violation in evaluation.warnings)
-    why = payload["options"]["include_proof_hints"]
-    _print(IntentResponse(id="shell", payload=evaluation.result), warnings, as_json=as_json, why=why)
+    evaluation = options.request_server(url, evaluate)
+    warnings = [f"warning: {violation.predicate}: {violation.message}" for violation in evaluation.warnings]
+    return _Evaluation(IntentResponse(id="shell", payload=evaluation.result), warnings)
 
 
-def _evaluate_locally(
-    folder: Path, runtime: options.RuntimeOptions, payload: dict[str, Any], identity: Identity, *, as_json: bool
-) -> None:
+def _evaluate_locally(folder: Path, options: TargetOptions, payload: dict[str, Any]) -> _Evaluation:
     from manglecp.intent import describe_fully, request_message, respond
-    from manglecp.invoke import load_domain
-    from manglecp.pack import PackError
-    from manglecp.wire import WireError
 
-    try:
-        with ProgressLine("loading") as progress, ExitStack() as host_stack:
-            domain, _ = load_domain(runtime.for_pack(folder), host_stack)
-            progress.doing = "evaluating"
-            request = request_message("intent_request", payload, domain.pack, "shell")
-            answer = respond(domain, request, identity, clock=time.time_ns)
-    except PackError as error:
-        refuse(error)
-    except WireError as error:
-        options.refuse_request(error, identity, as_json=as_json)
+    with options.open_domain(folder) as domain:
+        request = request_message("intent_request", payload, domain.pack, "shell")
+        answer = respond(domain, request, options.caller.identity, clock=time.time_ns)
     full_tools = {definition.macro_id: describe_fully(definition) for definition in answer.definitions}
-    why = payload["options"]["include_proof_hints"]
-    _print(answer.response, (), as_json=as_json, by_id=full_tools, why=why, invalid_count=len(answer.flaws))
-
-
-def _print(response: IntentResponse, warnings: Iterable[str], *, as_json: bool, **details: Any) -> None:
-    """Print the response as a message, or as text after the warnings; ``details`` are passed to ``result_lines``."""
-    from manglecp.cli.tool_text import result_lines, styled
-    from manglecp.wire import encode
-
-    if as_json:
-        write_lines([encode(response).decode()])
-    else:
-        print_stderr(*warnings)
-        write_lines(styled(result_lines(response.payload, **details), options.bold()))
+    return _Evaluation(answer.response, full_tools=full_tools, invalid_count=len(answer.flaws))

@@ -76,7 +76,7 @@ def _read_time(value: Any) -> int:
 
 
 def _read_recorded(file: str) -> tuple[list[Any], Any]:
-    """Return the facts of a JSON array; of an ``intent_request`` the facts and the evaluation time."""
+    """Return the facts and the evaluation time in an ``intent_request``, or the facts in a JSON array and None."""
     document = read_json(file)
     payload = document.get("payload") if isinstance(document, dict) else None
     facts = payload.get("facts", []) if isinstance(payload, dict) else document

@@ -25,7 +25,7 @@ from manglecp.cli import INTERRUPTED, tool_text
 from manglecp.cli.intent_request import clock_starting_at, decode_value
 from manglecp.cli.options import LOCAL, RuntimeOptions, bold
 from manglecp.cli.output import ProgressLine, print_stderr, write_lines
-from manglecp.cli.servers import Approver, ServerOptions, approval_lines, prompt_for_approval, run_with_client
+from manglecp.cli.target import Approver, TargetOptions, approval_lines, prompt_for_approval, run_with_client
 from manglecp.client import Client, Tool
 from manglecp.intent import Identity, request_message
 from manglecp.invoke import Invoker, OpenPacks, OperatorApprovals, RunObserver, RunResponse, open_packs
@@ -50,19 +50,18 @@ class CallRequest:
     approval: str | None = None  # the id of an approval request that was approved
     wait_seconds: float = 0.0
     request_key: str | None = None
-    as_json: bool = False
 
 
-async def call_locally(folder: Path, request: CallRequest, identity: Identity, runtime: RuntimeOptions) -> int:
+async def call_locally(folder: Path, request: CallRequest, options: TargetOptions) -> int:
     """Invoke a tool of the pack in this process, print the result, and return the exit status."""
+    identity, runtime = options.caller.identity, options.runtime
     clock = clock_starting_at(request.payload["eval_time"])
     # Logs and failures of actions are only for the owner of the machine.
     with show_action_log(visible=identity.trust == LOCAL) as host_lines, ExitStack() as progress_stack:
         progress = progress_stack.enter_context(ProgressLine("loading"))
-        opening = open_packs([runtime.for_pack(folder)], runtime.open_store, clock=clock)
-        async with opening as opened:
+        async with open_packs([runtime.for_pack(folder)], runtime.open_store, clock=clock) as packs:
             progress.doing = "evaluating"
-            session = LocalSession(request, identity, opened)
+            session = LocalSession(request, identity, packs)
             try:
                 tool = await session.prove()
                 progress_stack.close()  # the progress line would overwrite a prompt
@@ -71,7 +70,7 @@ async def call_locally(folder: Path, request: CallRequest, identity: Identity, r
                 response = error
     print_response(
         response,
-        as_json=request.as_json,
+        as_json=options.as_json,
         host_lines=host_lines,
         has_workspace=bool(runtime.workspace),
         approval_options=local_approval_options(runtime, clock),
@@ -118,11 +117,11 @@ def exit_status(response: RunResponse) -> int:
 class LocalSession:
     """One invocation of a tool of an open pack, by the owner of this machine in the role of ``identity``."""
 
-    def __init__(self, request: CallRequest, identity: Identity, opened: OpenPacks) -> None:
+    def __init__(self, request: CallRequest, identity: Identity, packs: OpenPacks) -> None:
         self._request = request
         self._identity = identity
-        self._opened = opened
-        self._invoker: Invoker = opened.invokers[0]
+        self._packs = packs
+        self._invoker: Invoker = packs.invokers[0]
         self._approver = Approver(OperatorApprovals(self._invoker.approvals), self._approve)
 
     async def tools(self) -> tuple[messages.MacroTool, ...]:
@@ -165,10 +164,11 @@ class LocalSession:
 
     async def _send(self, payload: Mapping[str, Any]) -> messages.InvokeResult:
         request = request_message("invoke_request", payload, self._invoker.domain.pack, "shell")
-        with ProgressLine("running") as progress, cancel_on_interrupt() as cancel:
+        observer = RunObserver()
+        with ProgressLine("running") as progress, cancel_on_interrupt(observer.cancel):
+            observer.on_progress = progress_callback(progress)
             resume_task = asyncio.create_task(self._resume_earlier_run())
             try:
-                observer = RunObserver(cancelled=cancel, on_progress=progress_callback(progress))
                 return (await self._invoker.invoke(request, self._identity, observer)).payload
             finally:
                 resume_task.cancel()
@@ -179,8 +179,8 @@ class LocalSession:
         while key is not None:
             await asyncio.sleep(_POLL_SECONDS)
             with contextlib.suppress(StoreError):  # the next poll retries
-                with self._opened.store.read_transaction() as tx:
-                    run = self._opened.store.runs.by_key(tx, self._identity.name, key)
+                with self._packs.store.read_transaction() as tx:
+                    run = self._packs.store.runs.by_key(tx, self._identity.name, key)
                 if run is not None and run.state == RunState.RUNNING:
                     await self._invoker.take_over(run.run_id)
 
@@ -217,22 +217,23 @@ def progress_callback(line: ProgressLine) -> Callable[[messages.ProgressPayload]
 
 
 @contextlib.contextmanager
-def cancel_on_interrupt() -> Iterator[asyncio.Event]:
-    """Yield an event that Ctrl-C sets. A second Ctrl-C ends the process; the run can be resumed from its journal."""
-    cancel = asyncio.Event()
-    loop = asyncio.get_running_loop()
+def cancel_on_interrupt(cancel: Callable[[], None]) -> Iterator[None]:
+    """Call ``cancel`` on Ctrl-C. A second Ctrl-C ends the process; the run can be resumed from its journal."""
+    loop, is_cancelled = asyncio.get_running_loop(), False
 
     def interrupt() -> None:
-        if cancel.is_set():
+        nonlocal is_cancelled
+        if is_cancelled:
             print_stderr("\nended; `manglecp runs list` lists unfinished runs")
             os._exit(INTERRUPTED)
-        cancel.set()
+        is_cancelled = True
+        cancel()
         print_stderr("\ncancelling after the current step; press Ctrl-C again to exit immediately")
 
     with contextlib.suppress(ValueError, RuntimeError):  # not in the main thread, which gets the signals
         loop.add_signal_handler(signal.SIGINT, interrupt)
     try:
-        yield cancel
+        yield
     finally:
         loop.remove_signal_handler(signal.SIGINT)
 
@@ -275,7 +276,7 @@ def _missing_argument_lines(error: WireError) -> Iterator[str]:
             yield f"  add --arg {fault['path'].removeprefix('/')}=VALUE"
 
 
-def call_server(url: str, server: ServerOptions, request: CallRequest) -> int:
+def call_server(url: str, request: CallRequest, options: TargetOptions) -> int:
     """Invoke a tool at the server, print the result, and return the exit status."""
     eval_time, approval_options = request.payload["eval_time"], f" --server {shlex.quote(url)}"
 
@@ -307,10 +308,10 @@ def call_server(url: str, server: ServerOptions, request: CallRequest) -> int:
         return outcome.response
 
     try:
-        response: RunResponse = run_with_client(url, server, work)
+        response: RunResponse = run_with_client(url, options.token, work)
     except WireError as error:
         response = _explain_validity(error, eval_time)
-    print_response(response, as_json=request.as_json, approval_options=approval_options)
+    print_response(response, as_json=options.as_json, approval_options=approval_options)
     return exit_status(response)
 
 

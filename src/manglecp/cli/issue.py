@@ -10,12 +10,11 @@ from io import BytesIO
 from typing import Any
 
 import click
-import msgspec
 
-from manglecp.cli import files, issue_memory as options, issue_text as text
-from manglecp.cli.issue_memory import IssueOptions, actor_options, database, gated, issue_options
+from manglecp.cli import files, issue_memory as options
+from manglecp.cli.issue_memory import IssueOptions, actor_options, database, issue_options, requires_evidence
 from manglecp.cli.options import read_head
-from manglecp.cli.output import ProgressLine, count, print_stderr
+from manglecp.cli.output import ProgressLine, count, fail, print_result
 from manglecp.issues import EDGE_TYPES, Add, AddDependency, Close, Discover, RemoveDependency, Status, Update
 
 _lease_fence = click.option("--fence", metavar="N", type=int, required=True, help="The fencing token of the lease.")
@@ -38,7 +37,7 @@ def command() -> None:
 def list_(status: str | None, label: str | None, assignee: str | None, as_of: int | None, issues: IssueOptions) -> None:
     """Print issues in the order in which they were added."""
     with issues.view(as_of) as view:
-        issues.print_issues(view.list(None if status is None else Status(status), label, assignee))
+        issues.print_list(view.list(None if status is None else Status(status), label, assignee))
 
 
 @command.command("ready")
@@ -50,7 +49,7 @@ def ready(as_of: int | None, issues: IssueOptions) -> None:
     They are open, or their lease has expired, and they depend on no open issue.
     """
     with issues.view(as_of) as view:
-        issues.print_issues(view.ready())
+        issues.print_list(view.ready())
 
 
 @command.command("blocked")
@@ -59,10 +58,7 @@ def ready(as_of: int | None, issues: IssueOptions) -> None:
 def blocked(as_of: int | None, issues: IssueOptions) -> None:
     """Print the blocked issues, each with its blockers."""
     with issues.view(as_of) as view:
-        blocked_issues = view.blocked()
-    issues.print(
-        lambda: list(map(text.blocked_document, blocked_issues)), lambda: map(text.blocked_line, blocked_issues)
-    )
+        issues.print_list(view.blocked())
 
 
 @command.command("show")
@@ -72,8 +68,7 @@ def blocked(as_of: int | None, issues: IssueOptions) -> None:
 def show(issue: str, as_of: int | None, issues: IssueOptions) -> None:
     """Print one issue with its lease and dependencies."""
     with issues.view(as_of) as view:
-        detail = view.show(issue)
-    issues.print(lambda: text.detail_document(detail), lambda: text.detail_lines(detail))
+        issues.print(view.show(issue))
 
 
 @command.command("history")
@@ -82,8 +77,7 @@ def show(issue: str, as_of: int | None, issues: IssueOptions) -> None:
 def history(issue: str | None, issues: IssueOptions) -> None:
     """Print the events of one issue, or of all."""
     with issues.view() as view:
-        events = view.history(issue)
-        issues.print(lambda: list(map(msgspec.to_builtins, events)), lambda: map(text.event_line, events))
+        issues.print_list(view.history(issue))
 
 
 @command.command("add")
@@ -94,8 +88,7 @@ def history(issue: str | None, issues: IssueOptions) -> None:
 def add(title: str, issue: str | None, fields: dict[str, Any], issues: IssueOptions) -> None:
     """Add an issue. The first one creates the database."""
     with issues.memory(create=True) as memory:
-        added = memory.add(issues.actor, Add(title=title, **fields), issue)
-    issues.print_issue(added)
+        issues.print(memory.add(issues.actor, Add(title=title, **fields), issue))
 
 
 @command.command("claim")
@@ -113,9 +106,8 @@ def claim(issue: str | None, next_: bool, ttl: int, issues: IssueOptions) -> Non
     with issues.memory() as memory:
         lease = memory.claim_next(issues.actor, ttl) if issue is None else memory.claim(issues.actor, issue, ttl)
     if lease is None:
-        click.echo("no issue can be claimed", err=True)
-        raise click.exceptions.Exit(1)
-    issues.print_lease(lease)
+        fail("no issue can be claimed")
+    issues.print(lease)
 
 
 @command.command("renew")
@@ -126,8 +118,7 @@ def claim(issue: str | None, next_: bool, ttl: int, issues: IssueOptions) -> Non
 def renew(issue: str, fence: int, ttl: int, issues: IssueOptions) -> None:
     """Extend a lease; its new duration starts now."""
     with issues.memory() as memory:
-        lease = memory.renew(issues.actor, issue, fence, ttl)
-    issues.print_lease(lease)
+        issues.print(memory.renew(issues.actor, issue, fence, ttl))
 
 
 @command.command("release")
@@ -137,8 +128,7 @@ def renew(issue: str, fence: int, ttl: int, issues: IssueOptions) -> None:
 def release(issue: str, fence: int, issues: IssueOptions) -> None:
     """End the lease of an issue."""
     with issues.memory() as memory:
-        released = memory.release(issues.actor, issue, fence)
-    issues.print_issue(released)
+        issues.print(memory.release(issues.actor, issue, fence))
 
 
 @command.command("update")
@@ -151,7 +141,7 @@ def release(issue: str, fence: int, issues: IssueOptions) -> None:
 @click.option("--assignee", metavar="NAME", help="The new assignee; '' removes the assignee.")
 @options.note
 @options.fence
-@gated
+@requires_evidence
 def update(labels: tuple[str, ...], assignee: str | None, **values: Any) -> Update:
     """Change an issue, on the evidence of a turn."""
     fields = {name: value for name, value in values.items() if value is not None}  # the others stay as they are
@@ -167,7 +157,7 @@ def update(labels: tuple[str, ...], assignee: str | None, **values: Any) -> Upda
 @click.argument("title")
 @options.issue_id
 @options.new_issue_options
-@gated
+@requires_evidence
 def discover(parent: str, title: str, fields: dict[str, Any]) -> Discover:
     """Add an issue that was found while working on PARENT, on the evidence of that turn."""
     return Discover(parent=parent, title=title, **fields)
@@ -177,7 +167,7 @@ def discover(parent: str, title: str, fields: dict[str, Any]) -> Discover:
 @click.argument("issue", metavar="ID")
 @options.note
 @options.fence
-@gated
+@requires_evidence
 def close(note: str, fence: int | None) -> Close:
     """Close an issue, on the evidence of a turn."""
     return Close(note=note, fence=fence)
@@ -198,7 +188,7 @@ _dependency_options = files.combine(
 
 @dep.command("add")
 @_dependency_options
-@gated
+@requires_evidence
 def dep_add(depends_on: str, edge: str, fence: int | None) -> AddDependency:
     """Make ID depend on ON."""
     return AddDependency(edge=edge, depends_on=depends_on, fence=fence)
@@ -206,7 +196,7 @@ def dep_add(depends_on: str, edge: str, fence: int | None) -> AddDependency:
 
 @dep.command("remove")
 @_dependency_options
-@gated
+@requires_evidence
 def dep_remove(depends_on: str, edge: str, fence: int | None) -> RemoveDependency:
     """Remove the dependency of ID on ON."""
     return RemoveDependency(edge=edge, depends_on=depends_on, fence=fence)
@@ -238,12 +228,9 @@ def import_(file: str, issues: IssueOptions) -> None:
         try:
             head = import_log(store, lines)
         except InvalidLog as error:
-            print_stderr(*(f"{files.source_name(file)}:{line}: {problem}" for line, problem in error.problems))
-            raise click.exceptions.Exit(2) from None
-    issues.print(
-        lambda: {"events": head.seq, "head": head.row_hash},
-        lambda: [f"{count(head.seq, 'event')}, head {head.seq}:{head.row_hash}"],
-    )
+            fail(*(f"{files.source_name(file)}:{line}: {problem}" for line, problem in error.problems), status=2)
+    line = f"{count(head.seq, 'event')}, head {head.seq}:{head.row_hash}"
+    print_result({"events": head.seq, "head": head.row_hash}, [line], as_json=issues.as_json)
 
 
 @command.command("verify", short_help="Verify the hash chain and the stored state.")
@@ -258,13 +245,9 @@ def verify(head: str | None, issues: IssueOptions) -> None:
 
     with issues.store() as store, ProgressLine("verifying"):
         result = audit(store, None if head is None else read_head("--head", head))
-    last, differences = result.head, result.problems
+    seq, row_hash, differences = result.head.seq, result.head.row_hash, result.problems
     verdict = count(len(differences), "difference") if differences else "ok"
-    counts = f"{count(last.seq, 'event')}, {count(result.issue_count, 'issue')}"
-    summary = {"events": last.seq, "head": last.row_hash, "issues": result.issue_count}
-    issues.print(
-        lambda: {"ok": not differences, **summary, "findings": differences},
-        lambda: [*differences, f"{counts}, head {last.seq}:{last.row_hash}: {verdict}"],
-    )
-    if differences:
-        raise click.exceptions.Exit(1)
+    summary = f"{count(seq, 'event')}, {count(result.issue_count, 'issue')}, head {seq}:{row_hash}: {verdict}"
+    document = {"ok": not differences, "events": seq, "head": row_hash, "issues": result.issue_count}
+    document["findings"] = differences
+    print_result(document, [*differences, summary], as_json=issues.as_json, ok=not differences)

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
-import msgspec
 
-from manglecp.cli import issue_text as text
-from manglecp.cli.files import EXISTING_FILE, FILE, group, read_json, source_name
-from manglecp.cli.options import as_json, report_store_errors, user_name
-from manglecp.cli.output import json_text, print_stderr, write_lines
+from manglecp.cli.files import EXISTING_FILE, FILE, option_group, read_json, source_name
+from manglecp.cli.issue_text import IssueResult, to_document, to_lines
+from manglecp.cli.options import as_json, user_name
+from manglecp.cli.output import fail, print_result, print_stderr
 from manglecp.issues import DEFAULT_PRIORITY, DEFAULT_TTL, StoredIssues, open_issues, system_clock
 from manglecp.store import parse_location
 
 if TYPE_CHECKING:
     from manglecp.harness import MutationReady
-    from manglecp.issues import Issue, IssueView, Lease, SessionMemory
+    from manglecp.issues import IssueView, SessionMemory
 
 database = click.option(
     "--db",
@@ -43,7 +42,7 @@ ttl = click.option(
     "--ttl", metavar="SECONDS", type=int, default=DEFAULT_TTL, help="The duration of the lease; 3,600 by default."
 )
 issue_id = click.option("--id", "issue", metavar="ID", help="The id of the new issue; by default a random one.")
-new_issue_options = group(  # the fields of ``Add`` and ``Discover``
+new_issue_options = option_group(  # the fields of ``Add`` and ``Discover``
     "fields",
     lambda labels, **fields: {**fields, "labels": tuple(sorted(set(labels)))},
     click.option("--description", metavar="TEXT", default="", help="The description of the issue."),
@@ -65,19 +64,13 @@ class IssueOptions(NamedTuple):
     db: str | None
     actor: str = ""
 
-    @contextmanager
-    def store(self, *, create: bool = False) -> Iterator[StoredIssues]:
-        """Open the store. A store error ends the process with status 1 or 2."""
-        with report_store_errors():
-            store = open_issues(_locate(self.db, create=create))
-            try:
-                yield store
-            finally:
-                store.close()
+    def store(self, *, create: bool = False) -> AbstractContextManager[StoredIssues]:
+        """Open the store until the end of a ``with`` block."""
+        return closing(open_issues(_locate(self.db, create=create)))
 
     @contextmanager
     def memory(self, *, create: bool = False) -> Iterator[SessionMemory]:
-        """Open the memory, which must exist unless ``create``. A store error ends the process."""
+        """Open the memory, which must exist unless ``create``."""
         from manglecp.issues import SessionMemory
 
         with self.store(create=create) as store:
@@ -89,22 +82,17 @@ class IssueOptions(NamedTuple):
         with self.memory() as memory, memory.view(as_of) as view:
             yield view
 
-    def print(self, document: Callable[[], object], lines: Callable[[], Iterable[str]]) -> None:
-        """Print a result; only the requested form is built."""
-        write_lines([json_text(document())] if self.as_json else lines())
+    def print(self, result: IssueResult) -> None:
+        print_result(to_document(result), to_lines(result), as_json=self.as_json)
 
-    def print_issue(self, issue: Issue) -> None:
-        self.print(lambda: msgspec.to_builtins(issue), lambda: [text.issue_line(issue)])
-
-    def print_issues(self, issues: Iterable[Issue]) -> None:
-        self.print(lambda: list(map(msgspec.to_builtins, issues)), lambda: map(text.issue_line, issues))
-
-    def print_lease(self, lease: Lease) -> None:
-        self.print(lambda: text.lease_document(lease), lambda: [text.lease_line(lease)])
+    def print_list(self, results: Iterable[IssueResult]) -> None:
+        results = list(results)
+        lines = (line for result in results for line in to_lines(result))
+        print_result(list(map(to_document, results)), lines, as_json=self.as_json)
 
 
-issue_options: Final = group("issues", IssueOptions, as_json, database)
-actor_options: Final = group("issues", IssueOptions, actor, as_json, database)
+issue_options: Final = option_group("issues", IssueOptions, as_json, database)
+actor_options: Final = option_group("issues", IssueOptions, actor, as_json, database)
 
 
 def _locate(db: str | None, *, create: bool) -> str | Path:
@@ -158,7 +146,7 @@ _pin = click.option(
 )
 
 
-def gated(make_change: Callable[..., Any]) -> Callable[..., None]:
+def requires_evidence(make_change: Callable[..., Any]) -> Callable[..., None]:
     """Return a verb that judges the evidence of a turn, applies the change, and prints the changed issue.
 
     ``make_change`` returns the change from the other options of the verb, without ``issue``.
@@ -182,7 +170,7 @@ def gated(make_change: Callable[..., Any]) -> Callable[..., None]:
         with issues.memory() as memory:
             authorisation = _authorise(evidence_file, active_digest)
             changed = memory.mutate(authorisation, issues.actor, issue, make_change(**fields))
-        issues.print_issue(changed)
+        issues.print(changed)
 
     return verb
 
@@ -220,5 +208,4 @@ def _authorise(evidence_file: str, active_digest: str) -> MutationReady:
             place = f"{finding.failure.name} at {finding.where}"
             print_stderr(f"  {place}: {finding.message}; {finding.failure.remedy}")
         why = "the evidence does not prove the change" if blocked.findings else "the turn requests no mutation"
-        print_stderr(f"error[blocked]: {blocked.state.title} is not reached: {why}")
-        raise click.exceptions.Exit(1) from None
+        fail(f"error[blocked]: {blocked.state.title} is not reached: {why}")

@@ -3,14 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
 from manglecp.issues import BlockedIssue, Issue, IssueDetail, IssueEvent, Lease
 
+IssueResult: TypeAlias = Issue | BlockedIssue | IssueDetail | IssueEvent | Lease
 
-def issue_line(issue: Issue) -> str:
+
+def to_document(result: IssueResult) -> Any:
+    """Return the result for JSON."""
+    match result:
+        case Lease():
+            return {"lease_id": result.lease_id, **msgspec.structs.asdict(result)}
+        case BlockedIssue():
+            return msgspec.to_builtins(result.issue) | {"blockers": _blocker_documents(result)}
+        case IssueDetail():
+            return msgspec.to_builtins(result.issue) | {
+                "lease": None if result.lease is None else to_document(result.lease),
+                "depends_on": [{"type": edge.type, "issue": edge.depends_on} for edge in result.depends_on],
+                "dependents": [{"type": edge.type, "issue": edge.issue} for edge in result.dependents],
+                "blockers": _blocker_documents(result),
+                "snapshot": result.snapshot,
+            }
+        case _:
+            return msgspec.to_builtins(result)
+
+
+def to_lines(result: IssueResult) -> Iterator[str]:
+    """Yield the result as text."""
+    match result:
+        case Issue():
+            yield _issue_line(result)
+        case Lease():
+            yield f"{result.issue}  fence {result.fence}  {result.owner}  until {result.expires_at}"
+        case IssueEvent():
+            witness = "" if result.mutation is None else f"  by {result.mutation.witness_id}"
+            yield f"{result.seq}  {result.at}  {result.action} {result.issue}  {result.actor}{witness}"
+        case BlockedIssue():
+            yield _issue_line(result.issue)
+            reasons = [f"{edge.depends_on} ({edge.type}, {blocker.status})" for edge, blocker in result.blockers]
+            if result.issue.status == "blocked":
+                reasons.append("an update of its status")
+            if reasons:
+                yield f"    waits for {', '.join(reasons)}"
+        case IssueDetail():
+            yield from _detail_lines(result)
+
+
+def _issue_line(issue: Issue) -> str:
     parts = [f"{issue.id}  P{issue.priority} {issue.status:<11}  {issue.title}"]
     if issue.labels:
         parts.append(f"[{', '.join(issue.labels)}]")
@@ -19,37 +61,11 @@ def issue_line(issue: Issue) -> str:
     return "  ".join(parts)
 
 
-def lease_document(lease: Lease) -> dict[str, Any]:
-    return {"lease_id": lease.lease_id, **msgspec.structs.asdict(lease)}
-
-
-def blocked_document(blocked: BlockedIssue) -> Any:
-    return msgspec.to_builtins(blocked.issue) | {"blockers": _blocker_documents(blocked)}
-
-
-def blocked_line(blocked: BlockedIssue) -> str:
-    reasons = [f"{edge.depends_on} ({edge.type}, {blocker.status})" for edge, blocker in blocked.blockers]
-    if blocked.issue.status == "blocked":
-        reasons.append("an update of its status")
-    return issue_line(blocked.issue) + (f"\n    waits for {', '.join(reasons)}" if reasons else "")
-
-
-def detail_document(detail: IssueDetail) -> Any:
-    return msgspec.to_builtins(detail.issue) | {
-        "lease": None if detail.lease is None else lease_document(detail.lease),
-        "depends_on": [{"type": edge.type, "issue": edge.depends_on} for edge in detail.depends_on],
-        "dependents": [{"type": edge.type, "issue": edge.issue} for edge in detail.dependents],
-        "blockers": _blocker_documents(detail),
-        "snapshot": detail.snapshot,
-    }
-
-
-def detail_lines(detail: IssueDetail) -> Iterator[str]:
+def _detail_lines(detail: IssueDetail) -> Iterator[str]:
     issue = detail.issue
-    yield issue_line(issue)
-    yield f"  added {issue.created_at}, changed {issue.updated_at}" + (
-        "" if issue.closed_at is None else f", closed {issue.closed_at}"
-    )
+    yield _issue_line(issue)
+    closed = "" if issue.closed_at is None else f", closed {issue.closed_at}"
+    yield f"  added {issue.created_at}, changed {issue.updated_at}{closed}"
     if detail.lease is not None:
         yield f"  leased to {detail.lease.owner} until {detail.lease.expires_at}, fence {detail.lease.fence}"
     for edge in detail.depends_on:
@@ -63,15 +79,6 @@ def detail_lines(detail: IssueDetail) -> Iterator[str]:
         if text:
             yield f"  {name}:"
             yield from (f"    {line}" for line in text.split("\n"))
-
-
-def event_line(event: IssueEvent) -> str:
-    witness = "" if event.mutation is None else f"  by {event.mutation.witness_id}"
-    return f"{event.seq}  {event.at}  {event.action} {event.issue}  {event.actor}{witness}"
-
-
-def lease_line(lease: Lease) -> str:
-    return f"{lease.issue}  fence {lease.fence}  {lease.owner}  until {lease.expires_at}"
 
 
 def _blocker_documents(issue: BlockedIssue | IssueDetail) -> list[dict[str, str]]:

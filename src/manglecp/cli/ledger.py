@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
+import msgspec
 
 from manglecp.base.text import escape_invisible
 from manglecp.cli.files import FILE, export_argument, open_binary, write_export
 from manglecp.cli.options import as_json, open_existing_store, read_head, store_option
-from manglecp.cli.output import ProgressLine, count, print_result, print_stderr
-
-if TYPE_CHECKING:
-    from manglecp.store import LedgerEntry, Store, Transaction
+from manglecp.cli.output import ProgressLine, count, fail, print_result
+from manglecp.mangle import instant_text
+from manglecp.store import KINDS, LedgerEntry, Store, Transaction, verify_export
 
 _PAGE_ROWS: Final = 1_000
 
@@ -39,10 +40,6 @@ def list_(
     since: int | None, limit: int, kind: str | None, as_json: bool, location: str | None, **filters: str | None
 ) -> None:
     """List entries in their order: by default the newest, with --since the first after a number."""
-    import msgspec
-
-    from manglecp.store import KINDS
-
     if kind is not None and kind not in KINDS:
         raise click.BadParameter(f"choose one of {', '.join(sorted(KINDS))}.", param_hint="'--kind'")
     filters["kind"] = kind
@@ -68,16 +65,11 @@ def _read_matching(store: Store, tx: Transaction, limit: int, filters: dict[str,
 @store_option
 def show(number: int, as_json: bool, location: str | None) -> None:
     """Show all members of entry N."""
-    import json
-
-    import msgspec
-
     with open_existing_store(location) as store, store.read_transaction() as tx:
         entry = store.ledger.entry(tx, number)
         last_number = store.ledger.head(tx).seq
     if entry is None:
-        print_stderr(f"error[no_entry]: there is no entry {number}; the last one is {last_number}")
-        raise click.exceptions.Exit(1)
+        fail(f"error[no_entry]: there is no entry {number}; the last one is {last_number}")
     body = (f"  {line}" for line in json.dumps(entry.body, ensure_ascii=True, indent=2).splitlines())
     lines = [_line(entry), f"  before {entry.prev_hash}", f"  hash   {entry.row_hash}", *body]
     print_result(msgspec.to_builtins(entry), lines, as_json=as_json)
@@ -94,8 +86,6 @@ def verify(file: str | None, expect: str | None, as_json: bool, location: str | 
     A writer of the database can replace the whole chain. To detect that, store the printed head elsewhere, and pass
     it later with --expect. The exit status is 1 if there is a difference.
     """
-    from manglecp.store import verify_export
-
     head = None if expect is None else read_head("--expect", expect)
     if file is not None:
         with open_binary(file) as lines, ProgressLine("verifying"):
@@ -107,9 +97,8 @@ def verify(file: str | None, expect: str | None, as_json: bool, location: str | 
     document = {"ok": result.sound, "entries": result.entries, "head": head_text, "findings": result.findings}
     verdict = "ok" if result.sound else count(len(result.findings), "difference")
     entries = f"{result.entries:,} {'entry' if result.entries == 1 else 'entries'}"
-    print_result(document, [*result.findings, f"{entries}, head {head_text}: {verdict}"], as_json=as_json)
-    if not result.sound:
-        raise click.exceptions.Exit(1)
+    summary = f"{entries}, head {head_text}: {verdict}"
+    print_result(document, [*result.findings, summary], as_json=as_json, ok=result.sound)
 
 
 @command.command("export", short_help="Write the entries to a file, one JSON document per line.")
@@ -122,8 +111,6 @@ def export(file: str, location: str | None) -> None:
 
 
 def _line(entry: LedgerEntry) -> str:
-    from manglecp.mangle import instant_text
-
     about = "  ".join(part for part in (entry.run, entry.identity, _summary(entry.body)) if part)
     time = instant_text(entry.at_ms * 1_000_000)
     return escape_invisible(f"{entry.seq:>5}  {time:<24}  {entry.kind:<12}  {about}").rstrip()

@@ -5,16 +5,18 @@ from __future__ import annotations
 import getpass
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from manglecp.cli.files import EXISTING_FILE, FILE, group, read
-from manglecp.cli.output import GeneratorProgress, print_stderr, refuse, suggestion, write_lines
+from manglecp.cli import AS_JSON
+from manglecp.cli.completion import complete_intents
+from manglecp.cli.files import EXISTING_FILE, FILE, option_group, read
+from manglecp.cli.output import GeneratorProgress, suggestion
 
 if TYPE_CHECKING:
     from manglecp.base.hash_chain import Head
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from manglecp.invoke import PackOptions
     from manglecp.pack import SandboxPolicy
     from manglecp.store import Store
-    from manglecp.wire import WireError
 
 _KEY_BYTES: Final = 32
 
@@ -41,11 +42,24 @@ key_option: Final = click.option(
     callback=lambda _context, _parameter, file: _read_store_key(file),
     help="A file with the key that seals the values of runs: 32 bytes, or 64 hexadecimal digits.",
 )
-as_json: Final = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-as_message: Final = click.option("--json", "as_json", is_flag=True, help="Print the message of the protocol instead.")
+
+
+def json_option(help_text: str) -> Callable[[Any], Any]:
+    """Return the option --json, the argument ``as_json`` of a verb. Errors are printed as JSON, too."""
+    return click.option("--json", "as_json", is_flag=True, callback=_note_as_json, help=help_text)
+
+
+def _note_as_json(context: click.Context, _parameter: click.Parameter, is_set: bool) -> bool:
+    context.meta[AS_JSON] = is_set
+    return is_set
+
+
+as_json: Final = json_option("Print one JSON document.")
+as_message: Final = json_option("Print the message of the protocol instead.")
 
 
 def user_name() -> str:
+    """Return the name of the user of this process."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # an account without a name
@@ -69,48 +83,22 @@ def _read_store_key(file: Path | None) -> bytes | None:
     """Read the 32 bytes of the key, raw or as hexadecimal digits. Raises ``UsageError`` for other content."""
     if file is None:
         return None
-    key = read(str(file))
-    if len(key) == _KEY_BYTES:
-        return key
-    try:
-        key = bytes.fromhex(key.decode("ascii"))
-    except ValueError:
-        key = b""
-    if len(key) != _KEY_BYTES:
+    data = read(str(file))
+    with suppress(ValueError):
+        data = data if len(data) == _KEY_BYTES else bytes.fromhex(data.decode("ascii"))
+    if len(data) != _KEY_BYTES:
         raise click.UsageError(f"{click.format_filename(file)} is not a key: 32 bytes, or 64 hexadecimal digits")
-    return key
+    return data
 
 
-@contextmanager
-def report_store_errors() -> Iterator[None]:
-    """Print an error of the store, and exit with status 1, or 2 for an invalid value."""
-    from manglecp.store import ChangeRefused, Invalid, StoreError
-
-    try:
-        yield
-    except Invalid as error:
-        raise click.UsageError(str(error)) from None
-    except StoreError as error:
-        code = error.code if isinstance(error, ChangeRefused) else "store"
-        remedy = ["  `manglecp runs list` lists the runs"] if code == "no_run" else []
-        print_stderr(f"error[{code}]: {error}", *remedy)
-        raise click.exceptions.Exit(1) from None
-
-
-@contextmanager
-def open_existing_store(location: str | None, store_key: bytes | None = None) -> Iterator[Store]:
-    """Open the store at a location; None is the file of this user. A store error ends the process."""
+def open_existing_store(location: str | None, store_key: bytes | None = None) -> AbstractContextManager[Store]:
+    """Open the store at a location, until the end of a ``with`` block; None is the file of this user."""
     from manglecp.store import Unusable, open_store, parse_location
 
-    with report_store_errors():
-        path = parse_location(location)
-        if isinstance(path, Path) and not path.exists():
-            raise Unusable(f"there is no store {path}; `manglecp call` creates it, --store selects another")
-        store = open_store(location, key=store_key)
-        try:
-            yield store
-        finally:
-            store.close()
+    path = parse_location(location)
+    if isinstance(path, Path) and not path.exists():
+        raise Unusable(f"there is no store {path}; `manglecp call` creates it, --store selects another")
+    return closing(open_store(location, key=store_key))
 
 
 def read_head(option: str, text: str) -> Head:
@@ -143,24 +131,26 @@ class PackFolder(click.Path):
         return path
 
     def _error_text(self, text: str, path: Path) -> str:
-        shown = click.format_filename(path)
+        name = click.format_filename(path)
         if "://" in text:
-            server = f"the address of a server begins with {', '.join(URL_SCHEMES[:-1])} or {URL_SCHEMES[-1]}."
-            return server if self._or_url else "give a folder of this machine."
+            schemes = f"{', '.join(URL_SCHEMES[:-1])} or {URL_SCHEMES[-1]}"
+            return (
+                f"the address of a server begins with {schemes}." if self._or_url else "give a folder of this machine."
+            )
         if os.path.isfile(path):  # noqa: PTH113 - as above
             pack = next((folder for folder in path.absolute().parents if (folder / "rules").is_dir()), None)
             hint = "" if pack is None else f" Did you mean {click.format_filename(os.path.relpath(pack))!r}?"
-            return f"{shown!r} is a file, and a pack is a folder.{hint}"
+            return f"{name!r} is a file, and a pack is a folder.{hint}"
         similar = ""
         with suppress(OSError):
             similar = suggestion(path.name, [other.name for other in path.parent.iterdir() if other.is_dir()])
-        return f"there is no folder {shown!r}.{similar} `manglecp new {shown}` creates an example pack."
+        return f"there is no folder {name!r}.{similar} `manglecp new {name}` creates an example pack."
 
 
 PACK: Final = PackFolder()
-LOCAL: Final = "local"  # the name and the trust level of the owner of this machine
-_EXPLAIN_POLICY: Final = "explain_policy"
-_ALL_PROGRAMS: Final = "*"  # toolhost's wildcard for the programs that the pack names
+LOCAL: Final = "local"  # the name and the trust level of the operator of this machine
+_EXPLAIN_POLICY: Final = "explain_policy"  # the permission to see the policy in explanations
+_ALL_PROGRAMS: Final = "*"  # the wildcard of the toolhost package for the programs that the pack names
 
 
 def assignments(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
@@ -174,6 +164,11 @@ def assignments(context: click.Context, parameter: click.Parameter, texts: tuple
             raise click.BadParameter(f"{name} is given twice.", context, parameter)
         values[name] = value
     return values
+
+
+def intent_option(help_text: str, *, required: bool = False) -> Callable[[Any], Any]:
+    """Return the option --intent, with shell completion."""
+    return click.option("--intent", metavar="NAME", required=required, shell_complete=complete_intents, help=help_text)
 
 
 pack_argument: Final = click.argument("folder", metavar="PACK", type=PACK)
@@ -205,7 +200,7 @@ class IntentOptions:
         return {"intent": {"name": intent, "params": params}, "facts": facts, "eval_time": eval_time}
 
 
-intent_options: Final = group(
+intent_options: Final = option_group(
     "inputs",
     IntentOptions,
     click.option(
@@ -244,7 +239,7 @@ class CallerOptions:
 
     @property
     def identity(self) -> Identity:
-        """The caller: by default the owner of the machine, who may see all explanations."""
+        """The caller: by default the operator of this machine, with the permission to see all explanations."""
         from manglecp.intent import ANONYMOUS, Identity
 
         if self.caller_name is None:
@@ -256,9 +251,7 @@ class CallerOptions:
         return Identity(self.caller_name, frozenset(self.permissions), "user")
 
 
-caller_options: Final = group(
-    "caller",
-    CallerOptions,
+CALLER_OPTIONS: Final = (
     click.option(
         "--as",
         "caller_name",
@@ -267,6 +260,7 @@ caller_options: Final = group(
     ),
     click.option("--permission", "permissions", metavar="P", multiple=True, help="A permission of the caller."),
 )
+caller_options: Final = option_group("caller", CallerOptions, *CALLER_OPTIONS)
 degrade_option: Final = click.option(
     "--degrade", is_flag=True, help="Start although this machine lacks sandbox mechanisms, and report the missing ones."
 )
@@ -324,7 +318,7 @@ class RuntimeOptions:
         return open_store(self.location, key=self.store_key)
 
 
-_PACK_OPTIONS: Final = (
+PACK_OPTIONS: Final = (
     set_option,
     degrade_option,
     click.option(
@@ -335,10 +329,7 @@ _PACK_OPTIONS: Final = (
     program_option,
     cache_option,
 )
-pack_options: Final = group("runtime", RuntimeOptions, *_PACK_OPTIONS)
-runtime_options: Final = group(
-    "runtime",
-    RuntimeOptions,
+RUNTIME_OPTIONS: Final = (
     click.option(
         "--workspace",
         metavar="DIR",
@@ -348,8 +339,9 @@ runtime_options: Final = group(
     ),
     store_option,
     key_option,
-    *_PACK_OPTIONS,
+    *PACK_OPTIONS,
 )
+runtime_options: Final = option_group("runtime", RuntimeOptions, *RUNTIME_OPTIONS)
 
 
 def _parse_programs(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -361,7 +353,8 @@ def _parse_programs(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _parse_cache(folder: str | None) -> Path | bool:
-    return Path(folder) if folder not in (None, "none") else folder is None  # True: the user's cache folder
+    """Return the value of ``RuntimeOptions.cache``."""
+    return folder is None if folder in (None, "none") else Path(folder)
 
 
 def bold() -> Callable[[str], str]:
@@ -370,30 +363,3 @@ def bold() -> Callable[[str], str]:
     if sys.stdout is not None and sys.stdout.isatty() and is_styling_allowed:
         return lambda text: click.style(text, bold=True)
     return str
-
-
-@contextmanager
-def report_pack_errors() -> Iterator[None]:
-    """Print errors of the pack or the store, and exit with status 1 or 2."""
-    from manglecp.pack import PackError
-
-    with report_store_errors():
-        try:
-            yield
-        except PackError as error:
-            refuse(error)
-
-
-def refuse_request(error: WireError, identity: Identity, *, as_json: bool) -> NoReturn:
-    """Print the error of an evaluation for the caller ``identity``, and exit with status 1."""
-    from manglecp.cli.tool_text import missing_fact_lines, wire_error_lines
-    from manglecp.mangle import MangleError
-    from manglecp.wire import encode
-
-    if identity.trust == LOCAL and isinstance(error.__cause__, MangleError):
-        click.echo(error.__cause__.render(), err=True)  # only the owner of the machine may see the rule
-    if as_json:
-        write_lines([encode(error.to_message(error.id or "shell")).decode()])
-    else:
-        print_stderr(*wire_error_lines(error), *missing_fact_lines(error))
-    raise click.exceptions.Exit(1)

@@ -39,13 +39,22 @@ def print_stderr(*lines: str) -> None:
         click.echo(escape_invisible(line), err=True)
 
 
-def print_json(document: object) -> None:
-    write_lines([json_text(document)])
+def print_json(document: object, *, ok: bool = True) -> None:
+    """Print a document as one line of JSON. Exits with status 1 if not ``ok``."""
+    print_result(document, (), as_json=True, ok=ok)
 
 
-def print_result(document: object, lines: Iterable[str], *, as_json: bool) -> None:
-    """Print the result of a verb: ``document`` as one line of JSON, or the lines of text."""
+def print_result(document: object, lines: Iterable[str], *, as_json: bool, ok: bool = True) -> None:
+    """Print the result of a verb: a document as one line of JSON, or lines. Exits with status 1 if not ``ok``."""
     write_lines([json_text(document)] if as_json else lines)
+    if not ok:
+        raise click.exceptions.Exit(1)
+
+
+def fail(*lines: str, status: int = 1) -> NoReturn:
+    """Print lines on standard error, and exit."""
+    print_stderr(*lines)
+    raise click.exceptions.Exit(status)
 
 
 def _write(texts: Iterable[str]) -> None:
@@ -121,7 +130,9 @@ def columns(rows: Sequence[Sequence[str]], right: int | None = None) -> Iterator
     """Lay rows out in columns two spaces apart; column ``right`` is aligned to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        cells = (c.rjust(w) if n == right else c.ljust(w) for n, (c, w) in enumerate(zip(row, widths, strict=True)))
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        if right is not None:
+            cells[right] = row[right].rjust(widths[right])
         yield "  ".join(cells).rstrip()
 
 
@@ -140,13 +151,13 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 
 
 class ProgressLine:
-    """A context manager; after ``PROGRESS_DELAY`` it shows ``doing`` and the elapsed seconds on a terminal."""
+    """A context manager that shows ``doing`` and the elapsed seconds on a terminal, after ``PROGRESS_DELAY``."""
 
-    active: ClassVar[ProgressLine | None] = None  # the one on the terminal; GeneratorProgress sets its ``about``
+    active: ClassVar[ProgressLine | None] = None  # the one on the terminal
 
     def __init__(self, doing: str) -> None:
         self.doing = doing
-        self.about = ""  # shown instead of ``doing``, unless empty
+        self.about = ""  # shown instead of ``doing``, unless empty: the progress of a fact generator
         self._done = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -195,13 +206,12 @@ def generator_text(progress: PassProgress, *, bar: bool = True) -> str:
 
 
 class GeneratorProgress:
-    """Show the progress of fact generators, from any thread: a bar on a terminal, else a line every few seconds."""
+    """Shows the progress of fact generators: in the progress line, or else as a line every few seconds. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._last: PassProgress | None = None
         self._last_line_at = 0.0
-        self._bar_visible = False
 
     def __call__(self, progress: PassProgress) -> None:
         with self._lock:
@@ -209,16 +219,13 @@ class GeneratorProgress:
             if progress.done is None and last is not None and last.generator == progress.generator:
                 progress = progress._replace(done=last.done, total=last.total, what=last.what)  # only facts are new
             self._last = None if progress.over else progress
-            if progress.seconds >= PROGRESS_DELAY or self._bar_visible:
+            if progress.seconds >= PROGRESS_DELAY:
                 self._show(progress)
 
     def _show(self, progress: PassProgress) -> None:
         line = ProgressLine.active
         if line is not None:
             line.about = "" if progress.over else generator_text(progress)
-        elif sys.stderr.isatty():
-            self._bar_visible = not progress.over
-            _rewrite_line("" if progress.over else generator_text(progress))
         elif progress.over or time.monotonic() - self._last_line_at >= _LINE_INTERVAL:
             self._last_line_at = time.monotonic()
             summary = f"{progress.generator}: {progress.facts:,} facts in {progress.seconds:.1f} s"

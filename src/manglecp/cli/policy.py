@@ -5,26 +5,24 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
-from functools import wraps
 from pathlib import Path
-from typing import Final, NoReturn, ParamSpec
+from typing import NoReturn
 
 import click
 
 from manglecp.cli.files import FILE, OUTPUT_FILE, read, source_name, write_file
 from manglecp.cli.options import as_json
-from manglecp.cli.output import columns, count, json_text, print_json, print_result, print_stderr
+from manglecp.cli.output import columns, count, fail, json_text, print_json, print_result, write_lines
 from manglecp.harness import TurnBlocked
 from manglecp.harness.policy import (
     ENDINGS,
     DocumentDifference,
     PackageUnchanged,
     Pin,
-    PolicyError,
     PolicyPackage,
     compare_packages,
     inapplicable_reports,
@@ -72,7 +70,7 @@ def _load_existing_pin(path: Path) -> Pin:
 
 @contextmanager
 def _pin_lock(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on the folder of the pin; the file itself is replaced."""
+    """Lock the folder of the pin against other processes. The pin itself cannot be locked, because it is replaced."""
     try:
         folder_fd = os.open(path.absolute().parent, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
@@ -89,11 +87,6 @@ def write_pin(path: Path, pin: Pin) -> None:
     write_file(path, [text.encode()], mode=0o644)
 
 
-REFUSED: Final = 1  # exit status, also for a difference
-INVALID: Final = 2  # exit status
-P = ParamSpec("P")
-
-
 @click.group("policy")
 def command() -> None:
     """Show, pin, compare and promote policy packages.
@@ -103,7 +96,7 @@ def command() -> None:
     """
 
 
-_package = click.argument("package", metavar="PACKAGE")
+_package = click.argument("package_name", metavar="PACKAGE")
 _pin = click.option(
     "--pin",
     "pin_file",
@@ -113,39 +106,20 @@ _pin = click.option(
 )
 
 
-def report_invalid_files(verb: Callable[P, None]) -> Callable[P, None]:
-    """Return a verb that prints a ``PolicyError`` and ends with status 2."""
-
-    @wraps(verb)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        try:
-            verb(*args, **kwargs)
-        except PolicyError as error:
-            if kwargs.get("as_json"):
-                problems = [{"file": d.file, "pointer": d.pointer, "message": d.message} for d in error.diagnostics]
-                print_json({"result": "invalid", "problems": problems})
-            else:
-                click.echo(error.render(), err=True)
-            raise click.exceptions.Exit(INVALID) from None
-
-    return run
-
-
 @command.command("show")
 @_package
 @as_json
-@report_invalid_files
-def show(package: str, as_json: bool) -> None:
+def show(package_name: str, as_json: bool) -> None:
     """Print the digest of PACKAGE and of each of its documents."""
-    loaded = load_package(package)
+    package = load_package(package_name)
     document = {
         "result": "valid",
-        **_package_id(loaded),
-        "documents": loaded.digests,
-        "policyDocuments": loaded.documents(),
-        "constraints": loaded.constraints(),
+        **_package_id(package),
+        "documents": package.digests,
+        "policyDocuments": package.documents(),
+        "constraints": package.constraints(),
     }
-    rows = [(loaded.ref, loaded.digest), *((f"  {kind}", digest) for kind, digest in loaded.digests.items())]
+    rows = [(package.ref, package.digest), *((f"  {kind}", digest) for kind, digest in package.digests.items())]
     print_result(document, columns(rows), as_json=as_json)
 
 
@@ -154,15 +128,14 @@ def show(package: str, as_json: bool) -> None:
 @click.argument("other", metavar="[OTHER]", required=False)
 @_pin
 @as_json
-@report_invalid_files
-def diff(package: str, other: str | None, pin_file: Path | None, as_json: bool) -> None:
+def diff(package_name: str, other: str | None, pin_file: Path | None, as_json: bool) -> None:
     """Print each difference between the pinned package and PACKAGE, or between PACKAGE and OTHER."""
     if other is not None and pin_file is not None:
         raise click.UsageError("give either OTHER or --pin")
     if other is not None:
-        before, after = load_package(package), load_package(other)
+        before, after = load_package(package_name), load_package(other)
     else:
-        before, after = _load_existing_pin(pin_file or default_pin(package)).package, load_package(package)
+        before, after = _load_existing_pin(pin_file or default_pin(package_name)).package, load_package(package_name)
     differences = compare_packages(before, after)
     document = {
         "result": "differs" if differences else "same",
@@ -171,44 +144,41 @@ def diff(package: str, other: str | None, pin_file: Path | None, as_json: bool) 
         "differences": list(map(asdict, differences)),
     }
     lines = _difference_lines(differences) or [f"{after.ref} {after.digest}: nothing differs"]
-    print_result(document, lines, as_json=as_json)
-    if differences:
-        raise click.exceptions.Exit(REFUSED)
+    print_result(document, lines, as_json=as_json, ok=not differences)
 
 
 @command.command("pin")
 @_package
 @_pin
 @as_json
-@report_invalid_files
-def pin(package: str, pin_file: Path | None, as_json: bool) -> None:
+def pin_command(package_name: str, pin_file: Path | None, as_json: bool) -> None:
     """Record the digests of PACKAGE as those in force.
 
     If a pin exists, PACKAGE must equal the pinned package: promote a changed one with `policy promote`.
     """
-    path = pin_file or default_pin(package)
-    loaded = load_package(package)
+    path = pin_file or default_pin(package_name)
+    package = load_package(package_name)
     with _pin_lock(path):
-        pinned = load_pin(path)
-        if pinned is None:
-            pinned = Pin.first(loaded, at=_now())
-            write_pin(path, pinned)
+        pin = load_pin(path)
+        if pin is None:
+            pin = Pin.first(package, at=_now())
+            write_pin(path, pin)
             result = "pinned"
         else:
-            changed = pinned.verify(loaded)
-            if changed:
-                _refuse_changed(path, pinned, changed, as_json=as_json)
+            differences = pin.verify(package)
+            if differences:
+                _refuse_changed(path, pin, differences, as_json=as_json)
             result = "unchanged"
-    _print_pin(result, path, pinned, as_json=as_json)
+    _print_pin(result, path, pin, as_json=as_json)
 
 
-def _refuse_changed(path: Path, pinned: Pin, changed: Sequence[DocumentDifference], *, as_json: bool) -> NoReturn:
-    document = {"result": "refused", "pinned": _package_id(pinned.package), "differences": list(map(asdict, changed))}
-    print_result(document, _difference_lines(changed), as_json=as_json)
-    if not as_json:
-        documents = f"{count(len(changed), 'document')} not as in {click.format_filename(path)}"
-        print_stderr(f"refused: {documents}; a changed package needs `policy promote`")
-    raise click.exceptions.Exit(REFUSED)
+def _refuse_changed(path: Path, pin: Pin, differences: Sequence[DocumentDifference], *, as_json: bool) -> NoReturn:
+    document = {"result": "refused", "pinned": _package_id(pin.package), "differences": list(map(asdict, differences))}
+    if as_json:
+        print_json(document, ok=False)
+    write_lines(_difference_lines(differences))
+    documents = f"{count(len(differences), 'document')} not as in {click.format_filename(path)}"
+    fail(f"refused: {documents}; a changed package needs `policy promote`")
 
 
 @command.command("promote", short_help="Replace the pinned package, if its own rules admit that.")
@@ -224,40 +194,38 @@ def _refuse_changed(path: Path, pinned: Pin, changed: Sequence[DocumentDifferenc
 )
 @_pin
 @as_json
-@report_invalid_files
 def promote_command(
-    package: str, evaluation: str, red_team: str, evidence: tuple[str, ...], pin_file: Path | None, as_json: bool
+    package_name: str, evaluation: str, red_team: str, evidence: tuple[str, ...], pin_file: Path | None, as_json: bool
 ) -> None:
     """Replace the pinned package with PACKAGE, if the pinned package admits that.
 
     The promotion is judged as a turn under the pinned package: its floors, required attacks, risk tiers and mutation
     policy. The pin is written only if the turn reaches MutationReady.
     """
-    path = pin_file or default_pin(package)
-    candidate = load_package(package)
+    path = pin_file or default_pin(package_name)
+    candidate = load_package(package_name)
     reports = read_reports(_read_named(evaluation), _read_named(red_team), [_read_named(file) for file in evidence])
     with _pin_lock(path):
-        pinned = _load_existing_pin(path)
+        pin = _load_existing_pin(path)
         try:
-            promoted = promote(pinned, candidate, reports, at=_now())
+            new_pin = promote(pin, candidate, reports, at=_now())
         except PackageUnchanged:
-            _print_pin("unchanged", path, pinned, as_json=as_json)
+            _print_pin("unchanged", path, pin, as_json=as_json)
             return
         except TurnBlocked as blocked:
-            _refuse_promotion(blocked, [*inapplicable_reports(pinned, candidate, reports).values()], as_json=as_json)
-        write_pin(path, promoted)
-    _print_pin("promoted", path, promoted, as_json=as_json)
+            _refuse_promotion(blocked, [*inapplicable_reports(pin, candidate, reports).values()], as_json=as_json)
+        write_pin(path, new_pin)
+    _print_pin("promoted", path, new_pin, as_json=as_json)
 
 
 def _refuse_promotion(blocked: TurnBlocked, notes: Sequence[str], *, as_json: bool) -> NoReturn:
     if as_json:
         classes = sorted({finding.failure.name for finding in blocked.findings})
         findings = [finding.as_json() for finding in blocked.findings]
-        print_json({"result": "rejected", "failureClasses": classes, "findings": findings, "notes": notes})
-    else:
-        print_stderr(*(f"refused: {f.failure.name}: {f.message}; {f.failure.remedy}" for f in blocked.findings))
-        print_stderr(*(f"note: {note}" for note in notes))
-    raise click.exceptions.Exit(REFUSED)
+        document = {"result": "rejected", "failureClasses": classes, "findings": findings, "notes": notes}
+        print_json(document, ok=False)
+    refusals = (f"refused: {f.failure.name}: {f.message}; {f.failure.remedy}" for f in blocked.findings)
+    fail(*refusals, *(f"note: {note}" for note in notes))
 
 
 def _now() -> str:
@@ -284,7 +252,8 @@ def _difference_lines(differences: Sequence[DocumentDifference]) -> list[str]:
         change = "added" if difference.before is None else "removed" if difference.after is None else "changed"
         lines.append(f"{difference.document}: {change}")
         if change == "changed":
-            lines += [f"  {c.pointer}: {_value_text(c.before)} -> {_value_text(c.after)}" for c in difference.changes]
+            for member in difference.changes:
+                lines.append(f"  {member.pointer}: {_value_text(member.before)} -> {_value_text(member.after)}")
     return lines
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from manglecp.cli import VerbError, options
-from manglecp.cli.completion import intents
 from manglecp.cli.files import FILE, OUTPUT_FILE
 from manglecp.cli.run_log import key_option
 
@@ -27,7 +26,7 @@ from manglecp.cli.run_log import key_option
 @click.option("--policy-timeout", metavar="SECONDS", type=float, default=2.5, help="For one selection; 2.5 by default.")
 @click.option("--autopilot", metavar="N", type=click.IntRange(min=1), help="At most N steps, without asking you.")
 @click.option("--allow", metavar="AID", multiple=True, help="Approve an action with effects; AID* approves by prefix.")
-@click.option("--intent", metavar="NAME", shell_complete=intents, help="Also offer the tools that PACK proves for it.")
+@options.intent_option("Also offer the tools that PACK proves for it.")
 @options.intent_options
 @click.option("--confirm", is_flag=True, help="Approve the calls of these tools without a prompt.")
 @click.option("--log", "log_file", metavar="FILE", type=OUTPUT_FILE, help="The new log; by default run-ID.jsonl here.")
@@ -55,7 +54,6 @@ def command(**members: Any) -> None:
     from manglecp.runner import RunnerError
 
     try:
-        with options.report_pack_errors():
-            raise click.exceptions.Exit(asyncio.run(GoalRun(**members).run()))
+        raise click.exceptions.Exit(asyncio.run(GoalRun(**members).run()))
     except (RunnerError, ListingError) as error:
         raise VerbError(str(error)) from None

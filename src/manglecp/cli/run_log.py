@@ -5,6 +5,7 @@ No policy and no action is started. Exit status: 0 the log is sound, 1 it is not
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, Any, Final, NoReturn
@@ -13,7 +14,8 @@ import click
 
 from manglecp.cli import files
 from manglecp.cli.options import as_json
-from manglecp.cli.output import ProgressLine, count, json_text, print_json, print_result, print_stderr
+from manglecp.cli.output import ProgressLine, count, fail, json_text, print_json, print_result
+from manglecp.runner import MAX_LINE_BYTES, BrokenLog, replay as replay_log, verify as verify_log
 
 _MAX_KEY_BYTES: Final = 4_096
 _MAX_LOG_BYTES: Final = 1 << 30  # the records are held in memory
@@ -44,8 +46,6 @@ def verify(file: str, head: str | None, key_file: str | None, no_end: bool, as_j
     A writer of the file can replace the whole chain. Detect that with --key-file, or with --head and a hash that is
     stored elsewhere.
     """
-    from manglecp.runner import BrokenLog, verify as verify_log
-
     try:
         with _open_lines(file) as lines, ProgressLine("verifying"):
             log = verify_log(lines, key=read_key(key_file), head=head, end_required=not no_end)
@@ -66,18 +66,14 @@ def replay(file: str, head: str | None, key_file: str | None, no_end: bool, as_j
 
     Menus, selections, patches, states and the end must equal the recorded ones.
     """
-    import asyncio
-
-    from manglecp.runner import BrokenLog, replay as replay_log
-
     try:
         with _open_lines(file) as lines, ProgressLine("replaying"):
             outcome = asyncio.run(replay_log(lines, key=read_key(key_file), head=head, end_required=not no_end))
     except BrokenLog as error:
         _refuse(file, error.line, error.reason, as_json)
-    if (diverged := outcome.divergence) is not None:
-        details = {"step": diverged.step, "recorded": diverged.recorded, "replayed": diverged.replayed}
-        _refuse(file, diverged.line, "the replay differs from the record", as_json, **details)
+    if (divergence := outcome.divergence) is not None:
+        details = {"step": divergence.step, "recorded": divergence.recorded, "replayed": divergence.replayed}
+        _refuse(file, divergence.line, "the replay differs from the record", as_json, **details)
     if outcome.result is None:
         print_result({"ok": True, "reason": None}, ["ok: up to the last record; the log has no end"], as_json=as_json)
         return
@@ -88,7 +84,6 @@ def replay(file: str, head: str | None, key_file: str | None, no_end: bool, as_j
 @contextmanager
 def _open_lines(file: str) -> Iterator[Iterator[bytes]]:
     """Yield an iterator that reads the lines of a log. It raises ``UsageError`` after ``_MAX_LOG_BYTES``."""
-    from manglecp.runner import LONGEST as MAX_LINE_BYTES
 
     def read(stream: IO[bytes]) -> Iterator[bytes]:
         bytes_left = _MAX_LOG_BYTES
@@ -114,8 +109,6 @@ def read_key(file: str | None) -> bytes | None:
 def _refuse(file: str, line: int, reason: str, as_json: bool, **details: Any) -> NoReturn:
     """Print why the log is not sound, and exit with status 1."""
     if as_json:
-        print_json({"ok": False, "line": line, "error": reason, **details})
-    else:
-        print_stderr(f"{files.source_name(file)}:{line}: {reason}")
-        print_stderr(*(f"  {name}: {json_text(details[name])}" for name in ("recorded", "replayed") if name in details))
-    raise click.exceptions.Exit(1)
+        print_json({"ok": False, "line": line, "error": reason, **details}, ok=False)
+    values = (f"  {name}: {json_text(details[name])}" for name in ("recorded", "replayed") if name in details)
+    fail(f"{files.source_name(file)}:{line}: {reason}", *values)

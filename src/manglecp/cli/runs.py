@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from manglecp.base.text import escape_invisible
 from manglecp.cli import options
 from manglecp.cli.files import FILE, read_json
-from manglecp.cli.output import count, print_result, table
+from manglecp.cli.output import ProgressLine, count, print_result, table
+from manglecp.mangle import instant_text
+from manglecp.store import NoRun, NotOpen, RunState, Unusable
 
 if TYPE_CHECKING:
-    import asyncio
-
     from manglecp.server import AuthConfig
     from manglecp.store import RunView, StepRecord, Store, Verdict
-
-STATES = ("running", "needs_decision", "succeeded", "failed", "cancelled")
 
 
 @click.group("runs")
@@ -32,14 +33,12 @@ def command() -> None:
 
 
 @command.command("list")
-@click.option("--state", type=click.Choice(STATES), help="Only runs in this state.")
+@click.option("--state", type=click.Choice([state.value for state in RunState]), help="Only runs in this state.")
 @click.option("--limit", metavar="N", type=click.IntRange(min=1), default=20, help="Maximum of runs; 20 by default.")
 @options.as_json
 @options.store_option
 def list_(state: str | None, limit: int, as_json: bool, location: str | None) -> None:
     """List runs, the newest first."""
-    from manglecp.store import RunState
-
     with options.open_existing_store(location) as store, store.read_transaction() as tx:
         runs = store.runs.list(tx, None if state is None else RunState(state), limit)
         views = [view for run in runs if (view := store.runs.show(tx, run.run_id)) is not None]
@@ -58,8 +57,6 @@ def show(run: str, as_json: bool, location: str | None, store_key: bytes | None)
 
     Of a run without effects, only the failures are stored.
     """
-    from manglecp.store import NoRun, Unusable
-
     with options.open_existing_store(location, store_key) as store, store.read_transaction() as tx:
         view = store.runs.show(tx, run)
         try:
@@ -102,9 +99,7 @@ def decide(
     State whether the effect of the step in doubt happened, or end the run. The decision is recorded in the ledger
     under your name. Afterwards a worker resumes the run, or you do with `manglecp runs resume`.
     """
-    import msgspec
-
-    from manglecp.invoke import decide as decide_run
+    from manglecp.invoke import decide as decide_run  # slow to import
 
     if happened + did_not + abort != 1:
         raise click.UsageError("give one of --happened, --did-not and --abort")
@@ -142,43 +137,36 @@ def resume(
     your name. A run of a client with a token needs the server's --tokens. Ctrl-C cancels the run after the current
     step. The exit status is 0 if the run succeeded, 130 if it was cancelled, else 1.
     """
-    import asyncio
-
     from manglecp.cli.serve import AuthOptions
 
     auth = AuthOptions(tokens, jwt=None).load()
-    with options.report_pack_errors():
-        status = asyncio.run(_resume(run, folder, operator, runtime, auth, as_json=as_json))
-    raise click.exceptions.Exit(status)
+    raise click.exceptions.Exit(asyncio.run(_resume(run, folder, operator, runtime, auth, as_json=as_json)))
 
 
 async def _resume(
     run: str, folder: Path, operator: str, runtime: options.RuntimeOptions, auth: AuthConfig, *, as_json: bool
 ) -> int:
     """Execute the run, print its result, and return the exit status."""
-    import asyncio
-
     from manglecp.cli.invocation import cancel_on_interrupt, exit_status, print_response, show_action_log
-    from manglecp.cli.output import ProgressLine
     from manglecp.invoke import decode_response, open_packs
 
-    opening = open_packs([runtime.for_pack(folder)], runtime.open_store, current=auth.current)
     with show_action_log() as host_lines, ProgressLine("loading") as progress:
-        async with opening as opened:
-            (invoker,) = opened.invokers
-            identity = _prepare_takeover(opened.store, run, invoker.domain.digest, operator)
+        async with open_packs([runtime.for_pack(folder)], runtime.open_store, current=auth.current) as packs:
+            (invoker,) = packs.invokers
+            identity = _prepare_takeover(packs.store, run, invoker.domain.digest, operator)
             progress.doing = "running"
-            with cancel_on_interrupt() as cancel:
-                cancel_task = asyncio.create_task(_forward_cancel(cancel, opened.store, run, identity))
+            cancel = asyncio.Event()
+            with cancel_on_interrupt(cancel.set):
+                cancel_task = asyncio.create_task(_forward_cancel(cancel, packs.store, run, identity))
                 try:
                     outcome = await invoker.take_over(run)
                 finally:
                     cancel_task.cancel()
             if outcome is None:
-                _prepare_takeover(opened.store, run, invoker.domain.digest, operator)  # raises if the reason is known
+                _prepare_takeover(packs.store, run, invoker.domain.digest, operator)  # raises for most reasons
                 raise click.ClickException(f"another process has just resumed run {run}")
-            with opened.store.read_transaction() as tx:
-                stored_response = opened.store.runs.answer(tx, run)
+            with packs.store.read_transaction() as tx:
+                stored_response = packs.store.runs.answer(tx, run)
     if stored_response is None:
         raise click.ClickException(f"run {run} is over, and its result is no longer stored")
     response = decode_response(stored_response)
@@ -194,12 +182,11 @@ async def _forward_cancel(cancel: asyncio.Event, store: Store, run: str, identit
 
 
 def _prepare_takeover(store: Store, run: str, digest: str, operator: str) -> str:
-    """Return the identity whose run this process can take over; record the decision of a run that needs one.
+    """Return the identity of the run's client; if the run waits for a decision, record that it is resumed.
 
     Raises ``NoRun``, or ``NotOpen`` with what to do if the run is over, owned, in doubt, or not of the pack ``digest``.
     """
     from manglecp.invoke import decide, find_undecided_step
-    from manglecp.store import NoRun, NotOpen, RunState
 
     with store.read_transaction() as tx:
         view = store.runs.show(tx, run)
@@ -227,15 +214,11 @@ def _prepare_takeover(store: Store, run: str, digest: str, operator: str) -> str
 
 
 def _time_text(at_ms: int) -> str:
-    from manglecp.mangle import instant_text
-
     return instant_text(at_ms * 1_000_000)
 
 
 def _document(view: RunView, *, with_steps: bool = False) -> dict[str, Any]:
-    """Return a run as JSON."""
-    import msgspec
-
+    """Return a run for JSON."""
     document: dict[str, Any] = {"tool": _tool_name(view), **msgspec.to_builtins(view.run)}
     for name in ("created_ms", "touched_ms", "ended_ms"):
         at_ms = document.pop(name)
@@ -249,14 +232,13 @@ def _document(view: RunView, *, with_steps: bool = False) -> dict[str, Any]:
 
 def _row(view: RunView) -> tuple[str, ...]:
     run = view.run
-    reason = (run.code or "-") if run.step is None else f"step {run.step}: {run.code}"  # of its state
-    return (run.run_id, run.state.value, _tool_name(view), run.identity, _time_text(run.created_ms), reason)
+    state_reason = (run.code or "-") if run.step is None else f"step {run.step}: {run.code}"
+    return (run.run_id, run.state.value, _tool_name(view), run.identity, _time_text(run.created_ms), state_reason)
 
 
 def _detail_lines(view: RunView) -> Iterator[str]:
     from manglecp.cli.tool_text import decision_lines
     from manglecp.invoke import find_undecided_step
-    from manglecp.store import RunState
 
     run = view.run
     yield escape_invisible(f"run {run.run_id}: {run.state.value}{f', {run.code}' if run.code else ''}")
@@ -288,6 +270,4 @@ def _step_row(step: StepRecord) -> tuple[str, ...]:
 
 
 def _tool_name(view: RunView) -> str:
-    import json
-
     return str(json.loads(view.admission)["tool"])

@@ -7,16 +7,16 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from manglecp.base.extras import missing_extra
 from manglecp.cli import VerbError
-from manglecp.cli.files import EXISTING_FILE, combine, group
-from manglecp.cli.options import RuntimeOptions, pack_argument, report_pack_errors, runtime_options, tokens_option
-from manglecp.server import ListenOptions, ServeError, check_exposure
+from manglecp.cli.files import EXISTING_FILE, combine, option_group
+from manglecp.cli.options import RuntimeOptions, pack_argument, runtime_options, tokens_option
+from manglecp.server import ListenOptions, check_exposure
 
 if TYPE_CHECKING:
     import socket
@@ -76,38 +76,6 @@ def bind_socket(host: str, port: int) -> socket.socket:
         raise click.ClickException(f"cannot listen at {shown}: {error.strerror}{remedy}") from None
 
 
-class LogOptions(NamedTuple):
-    """The level and the format of the log on standard error."""
-
-    log_level: str
-    log_format: str
-
-    def configure(self) -> None:
-        from manglecp.server import configure_logging
-
-        configure_logging(self.log_level, as_json=self.log_format == "json")
-
-
-log_options: Final = group(
-    "log",
-    LogOptions,
-    click.option(
-        "--log-level",
-        type=click.Choice(["debug", "info", "warning", "error"]),
-        default="info",
-        envvar="MANGLECP_LOG_LEVEL",
-        help="The lowest level that is logged to standard error; info by default.",
-    ),
-    click.option(
-        "--log-format",
-        type=click.Choice(["json", "text"]),
-        default=lambda: "text" if sys.stderr is not None and sys.stderr.isatty() else "json",
-        envvar="MANGLECP_LOG_FORMAT",
-        help="One JSON object per line, or text, which is the default at a terminal.",
-    ),
-)
-
-
 class AuthOptions(NamedTuple):
     """The accepted credentials: a file of tokens, and access tokens; no authentication if both are None."""
 
@@ -137,7 +105,7 @@ def _make_auth_options(tokens: Path | None, algorithms: tuple[str, ...], **jwt: 
     return AuthOptions(tokens, {**jwt, **({"algorithms": algorithms} if algorithms else {})})
 
 
-auth_options: Final = group(
+auth_options: Final = option_group(
     "auth",
     _make_auth_options,
     tokens_option,
@@ -162,29 +130,39 @@ def _parse_networks(context: click.Context, parameter: click.Parameter, texts: t
         raise click.BadParameter(f"{error}.", context, parameter) from None
 
 
-class LimitOptions(NamedTuple):
-    """``--config``, and the options that override it."""
+@dataclass(frozen=True, slots=True)
+class ProcessOptions:
+    """The number of server processes, their limits and timeouts, and their log on standard error."""
 
+    workers: int
     config: Path | None
     proxies: tuple[Network, ...]
     drain_seconds: int | None
+    log_level: str
+    log_format: str
 
-    def settings(self, *, processes: int = 1) -> ServerSettings:
-        """Return the settings of one of several server processes, which share the rate limits."""
-        from dataclasses import replace
+    def configure_logging(self) -> None:
+        from manglecp.server import configure_logging
 
+        configure_logging(self.log_level, as_json=self.log_format == "json")
+
+    def settings(self) -> ServerSettings:
+        """Return the settings of each server process; the processes share the rate limits."""
         from manglecp.server import ServerSettings, load_server_settings
 
         settings = ServerSettings() if self.config is None else load_server_settings(self.config)
         if self.drain_seconds is not None:
             settings = replace(settings, grace=float(self.drain_seconds))
         trusted_proxies = (*settings.trusted_proxies, *self.proxies)
-        return replace(settings, trusted_proxies=trusted_proxies).divide_rates(processes)
+        return replace(settings, trusted_proxies=trusted_proxies).divide_rates(self.workers)
 
 
-limit_options: Final = group(
-    "limits",
-    LimitOptions,
+process_options: Final = option_group(
+    "processes",
+    ProcessOptions,
+    click.option(
+        "--workers", metavar="N", type=click.IntRange(1, 256), default=1, help="The number of server processes."
+    ),
     click.option(
         "--config", metavar="FILE", type=EXISTING_FILE, help="The limits and timeouts of the server: server.toml."
     ),
@@ -201,6 +179,20 @@ limit_options: Final = group(
         metavar="SECONDS",
         type=click.IntRange(1, 3_600),
         help="The time limit of the drain after SIGTERM; 30 by default.",
+    ),
+    click.option(
+        "--log-level",
+        type=click.Choice(["debug", "info", "warning", "error"]),
+        default="info",
+        envvar="MANGLECP_LOG_LEVEL",
+        help="The lowest level that is logged to standard error; info by default.",
+    ),
+    click.option(
+        "--log-format",
+        type=click.Choice(["json", "text"]),
+        default=lambda: "text" if sys.stderr is not None and sys.stderr.isatty() else "json",
+        envvar="MANGLECP_LOG_FORMAT",
+        help="One JSON object per line, or text, which is the default at a terminal.",
     ),
 )
 
@@ -223,28 +215,14 @@ def announce_callback(log_format: str) -> Callable[[str], None]:
     return log_address
 
 
-@contextlib.contextmanager
-def report_failures() -> Iterator[None]:
-    """Print an error of the pack, the store, the address or a missing package, and exit."""
-    with report_pack_errors():
-        try:
-            yield
-        except ServeError as error:
-            raise click.UsageError(str(error)) from None
-        except ModuleNotFoundError as error:
-            raise click.ClickException(missing_extra(error.name, "server")) from None
-
-
 def _run_in_child(work: Callable[[], None]) -> int:
     """Run ``work`` in a forked process: print an error, and return the exit status."""
+    from manglecp.cli.errors import report_error
+
     try:
-        with report_failures():
-            work()
-    except click.exceptions.Exit as end:
-        return end.exit_code
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
+        work()
+    except Exception as error:
+        return report_error(error, as_json=False)
     return 0
 
 
@@ -271,7 +249,6 @@ def _shared_metrics() -> Iterator[Callable[[int], None]]:
 @pack_argument
 @address_options
 @click.option("--stdio", is_flag=True, help="Serve the parent process on the standard streams instead.")
-@click.option("--workers", metavar="N", type=click.IntRange(1, 256), default=1, help="The number of server processes.")
 @click.option("--host-name", "hosts", metavar="NAME", multiple=True, help="A name of this server in Host headers.")
 @click.option("--origin", "origins", metavar="URL", multiple=True, help="An origin whose web pages may send requests.")
 @click.option("--tls-cert", "certificate", metavar="FILE", type=EXISTING_FILE, help="The certificate, with its chain.")
@@ -281,17 +258,14 @@ def _shared_metrics() -> Iterator[Callable[[int], None]]:
 @auth_options
 @click.option("--open-demo", is_flag=True, help="Accept all clients without authentication.")
 @click.option("--max-age", metavar="SECONDS", type=click.IntRange(0), help="The max-age of the manifest.")
-@limit_options
-@log_options
+@process_options
 @runtime_options
 def command(
     folder: Path,
     address: tuple[str, int] | None,
     stdio: bool,
-    workers: int,
     auth: AuthOptions,
-    limits: LimitOptions,
-    log: LogOptions,
+    processes: ProcessOptions,
     runtime: RuntimeOptions,
     **listen_fields: Any,
 ) -> None:
@@ -302,32 +276,25 @@ def command(
     SIGTERM and Ctrl-C drain the server: no new requests, current ones are finished; a second signal exits immediately.
     SIGHUP reloads the pack and the tokens; after an error the previous ones stay in service.
     """
-    if stdio and (address is not None or workers > 1):
+    if stdio and (address is not None or processes.workers > 1):
         raise click.UsageError("--stdio has one client and no address: leave --http and --workers out.")
-    if workers > 1 and runtime.location == ":memory:":
+    if processes.workers > 1 and runtime.location == ":memory:":
         raise click.UsageError("Several processes need a shared store; :memory: is not shared.")
     host, port = address or DEFAULT_ADDRESS
     # The other options have the names of the fields: hosts, origins, certificate, key, open_demo, max_age.
     listening = ListenOptions(host=host, port=port, **listen_fields)
     if listening.key is not None and listening.certificate is None:
         raise click.UsageError("--tls-key needs --tls-cert.")
-    with report_failures():
-        if stdio:
-            _serve_streams(folder, runtime, auth, limits, log)
-        else:
-            _serve_address(folder, runtime, listening, workers, auth, limits, log)
+    if stdio:
+        _serve_streams(folder, runtime, auth, processes)
+    else:
+        _serve_address(folder, runtime, listening, auth, processes)
 
 
 def _serve_address(
-    folder: Path,
-    runtime: RuntimeOptions,
-    listening: ListenOptions,
-    workers: int,
-    auth: AuthOptions,
-    limits: LimitOptions,
-    log: LogOptions,
+    folder: Path, runtime: RuntimeOptions, listening: ListenOptions, auth: AuthOptions, processes: ProcessOptions
 ) -> None:
-    log.configure()
+    processes.configure_logging()
     check_exposure(listening, auth_required=auth.tokens is not None or auth.jwt is not None)
     if listening.certificate is not None:
         from manglecp.server import Tls
@@ -341,24 +308,22 @@ def _serve_address(
 
         from manglecp.server import serve_http
 
-        pack, config, settings = runtime.for_pack(folder), auth.load(), limits.settings(processes=workers)
-        started = announce_callback(log.log_format)
+        pack, config, settings = runtime.for_pack(folder), auth.load(), processes.settings()
+        started = announce_callback(processes.log_format)
         uvloop.run(serve_http(pack, runtime.open_store, listening, config, bound, settings=settings, started=started))
 
     with bound:
-        if workers == 1:
+        if processes.workers == 1:
             serve()
             return
         from manglecp.server import run_workers
 
         with _shared_metrics() as remove_gauges:
-            status = run_workers(workers, lambda: _run_in_child(serve), remove_gauges)
+            status = run_workers(processes.workers, lambda: _run_in_child(serve), remove_gauges)
     raise click.exceptions.Exit(status)
 
 
-def _serve_streams(
-    folder: Path, runtime: RuntimeOptions, auth: AuthOptions, limits: LimitOptions, log: LogOptions
-) -> None:
+def _serve_streams(folder: Path, runtime: RuntimeOptions, auth: AuthOptions, processes: ProcessOptions) -> None:
     """Serve the standard streams. The manifest is written first: loading asyncio, the store and the rules is slow."""
     from manglecp.pack import outline_manifest, read_outline
     from manglecp.server import Streams, describe_auth
@@ -375,12 +340,12 @@ def _serve_streams(
         raise click.exceptions.Exit(1) from None  # the parent process is gone
     except OSError as error:
         raise VerbError(f"cannot write the manifest: {error.strerror}") from None
-    log.configure()
+    processes.configure_logging()
 
     import asyncio
 
     from manglecp.server import serve_streams
 
-    pack, store, settings = runtime.for_pack(folder), runtime.open_store, limits.settings()
+    pack, store, settings = runtime.for_pack(folder), runtime.open_store, processes.settings()
     serving = serve_streams(pack, store, config, streams, outline=outline, sent_manifest=manifest, settings=settings)
     asyncio.run(serving)

@@ -16,8 +16,8 @@ import click
 
 from manglecp.cli import files, issue_memory as options
 from manglecp.cli.issue_memory import IssueOptions
-from manglecp.cli.output import json_text, print_json, print_stderr, write_lines
-from manglecp.cli.policy import default_pin, load_package, load_pin, report_invalid_files
+from manglecp.cli.output import fail, json_text, print_json, write_lines
+from manglecp.cli.policy import default_pin, load_package, load_pin
 from manglecp.harness.policy import HarnessCall
 from manglecp.issues import FEATURE_STATUSES, Close, Session, SessionMemory
 from manglecp.store import ChangeRefused
@@ -29,17 +29,19 @@ _fence = click.option(
 _policy = click.option(
     "--policy", metavar="PACKAGE", help="A policy package; by default that of the last start, or the built-in `work`."
 )
-_where = files.group("issues", lambda **values: IssueOptions(True, **values), options.actor, options.database)
+_memory_options = files.option_group(
+    "issues", lambda **values: IssueOptions(True, **values), options.actor, options.database
+)
 
 
 def _start(memory: SessionMemory, issues: IssueOptions, issue: str | None, ttl: int, policy: str | None) -> Session:
+    """Start or resume the session of an issue, by default of the next one; exit with status 3 if there is none."""
     package = pin = None
     if policy is not None:
         package, pin = load_package(policy), load_pin(default_pin(policy))
     session = memory.start(issues.actor, issue, ttl, package, None if pin is None else pin.digest)
     if session is None:
-        print_stderr("no issue can be claimed")
-        raise click.exceptions.Exit(3)
+        fail("no issue can be claimed", status=3)
     return session
 
 
@@ -55,8 +57,7 @@ def command() -> None:
 @click.argument("issue", metavar="[ISSUE]", required=False)
 @_policy
 @options.ttl
-@_where
-@report_invalid_files
+@_memory_options
 def start(issue: str | None, policy: str | None, ttl: int, issues: IssueOptions) -> None:
     """Lease ISSUE, or the next one, and start its session or resume it from its handoff.
 
@@ -71,7 +72,7 @@ def start(issue: str | None, policy: str | None, ttl: int, issues: IssueOptions)
 @click.option("--input", "file", metavar="FILE", type=files.FILE, required=True, help="The evidence; - is stdin.")
 @click.option("--close", is_flag=True, help="Close the issue, if the accepted turn has that mutation.")
 @_fence
-@_where
+@_memory_options
 def turn(issue: str, file: str, close: bool, fence: int, issues: IssueOptions) -> None:
     """Judge a turn under the policy of the session, and record it.
 
@@ -87,9 +88,7 @@ def turn(issue: str, file: str, close: bool, fence: int, issues: IssueOptions) -
             step = memory.turn(issues.actor, issue, fence, document, Close(fence=fence) if close else None)
         except InvalidEvidence as error:
             raise click.UsageError(f"{files.source_name(file)}: {error}") from None
-    print_json(step)
-    if step["failureClasses"]:
-        raise click.exceptions.Exit(1)
+    print_json(step, ok=not step["failureClasses"])
 
 
 @command.command("stop")
@@ -98,17 +97,17 @@ def turn(issue: str, file: str, close: bool, fence: int, issues: IssueOptions) -
 @click.option("--next-step", "nextStep", metavar="TEXT", help="What the next worker does; by default the last one.")
 @click.option("--witness-ref", "witnessRefs", metavar="REF", multiple=True, help="May be given several times.")
 @_fence
-@_where
+@_memory_options
 def stop(issue: str, fence: int, issues: IssueOptions, **handoff: Any) -> None:
     """Record the handoff, and release the lease. Next: `start ISSUE` resumes the session."""
-    given = {name: value for name, value in handoff.items() if value is not None}
+    changes = {name: value for name, value in handoff.items() if value is not None}
     with issues.memory() as memory:
-        print_json(memory.stop(issues.actor, issue, fence, given).as_json())
+        print_json(memory.stop(issues.actor, issue, fence, changes).as_json())
 
 
 @command.command("show")
 @click.argument("issue", metavar="[ISSUE]", required=False)
-@_where
+@_memory_options
 def show(issue: str | None, issues: IssueOptions) -> None:
     """Print the session of ISSUE with its handoff and its next feature, or all sessions, one per line."""
     with issues.memory() as memory:
@@ -122,7 +121,7 @@ def show(issue: str | None, issues: IssueOptions) -> None:
 @click.option("--summary", metavar="TEXT", help="What the feature is.")
 @click.option("--verification-ref", "verificationRefs", metavar="REF", multiple=True, help="`completed` needs one.")
 @click.option("--require-closure", is_flag=True, help="Reject a ledger with a feature that is not completed.")
-@_where
+@_memory_options
 def feature(issue: str, feature: str | None, require_closure: bool, issues: IssueOptions, **changes: Any) -> None:
     """Add or change FEATURE, if given, and print the ledger of ISSUE with its verdict and its next feature."""
     with issues.memory() as memory:
@@ -133,15 +132,13 @@ def feature(issue: str, feature: str | None, require_closure: bool, issues: Issu
     if require_closure and not session.is_complete:
         findings.append("harness_feature_ledger.closure_incomplete")
     verdict = {"result": "rejected" if findings else "accepted", "failureClasses": findings}
-    print_json(session.ledger() | verdict | {"nextFeatureId": session.next_feature})
-    if findings:
-        raise click.exceptions.Exit(1)
+    print_json(session.ledger() | verdict | {"nextFeatureId": session.next_feature}, ok=not findings)
 
 
 @command.command("trajectory")
 @click.option("--mode", type=click.Choice(["latest", "failed", "retry-needed"]), default="latest", help="Which steps.")
 @click.option("--limit", metavar="N", type=click.IntRange(min=1), help="The number of steps; by default all.")
-@_where
+@_memory_options
 def trajectory(mode: str, limit: int | None, issues: IssueOptions) -> None:
     """Print the steps of all sessions, the newest first, one per line."""
     with issues.memory() as memory:
@@ -153,8 +150,7 @@ def trajectory(mode: str, limit: int | None, issues: IssueOptions) -> None:
 @click.option("--verify", "verification", metavar="TEXT", help="A command of the shell that checks the work.")
 @_policy
 @options.ttl
-@_where
-@report_invalid_files
+@_memory_options
 def work(
     work_command: tuple[str, ...], verification: str | None, policy: str | None, ttl: int, issues: IssueOptions
 ) -> None:
@@ -186,13 +182,11 @@ def work(
         if verification is not None and calls[0].error is None:
             calls.append(run("harness.verify", ["sh", "-c", verification], "verify_failed"))
         step = memory.finish_work(issues.actor, issue, fence, calls, feature)
-    print_json(step)
-    if step["failureClasses"]:
-        raise click.exceptions.Exit(1)
+    print_json(step, ok=not step["failureClasses"])
 
 
 def _run(argv: Sequence[str], environment: dict[str, str], interval: float, renew: Callable[[], object]) -> int:
-    """Run a command and return its exit status; renew the lease at each interval, and kill the command without it."""
+    """Run a command and return its exit status. Renew the lease at each interval; if that fails, kill the command."""
     with subprocess.Popen(argv, env=os.environ | environment, stdout=2) as process:
         while True:
             try:

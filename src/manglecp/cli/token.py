@@ -6,16 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
 from manglecp.cli.files import OUTPUT_FILE
 from manglecp.cli.options import as_json
 from manglecp.cli.output import count, print_result, table, write_lines
-
-if TYPE_CHECKING:
-    from manglecp.server import TokenEditor
+from manglecp.server import TokenEditor, TokensError
 
 _HASH_DIGITS: Final = 12  # shown of each hash
 _file: Final = click.option(
@@ -39,8 +37,6 @@ def command() -> None:
 @contextmanager
 def _open_editor(file: Path, *, create: bool = False) -> Iterator[TokenEditor]:
     """Yield an editor of the file, which must exist unless ``create``. A ``TokensError`` ends the process."""
-    from manglecp.server import TokenEditor, TokensError
-
     if not create and not file.exists():
         raise click.UsageError(f"there is no {click.format_filename(file)}; `manglecp token new` creates it")
     try:
@@ -49,7 +45,7 @@ def _open_editor(file: Path, *, create: bool = False) -> Iterator[TokenEditor]:
         raise click.ClickException(f"{error}; the file is unchanged") from None
 
 
-def _expiry(context: click.Context, parameter: click.Parameter, text: str | None) -> datetime | None:
+def _parse_expiry(context: click.Context, parameter: click.Parameter, text: str | None) -> datetime | None:
     if text is None:
         return None
     try:
@@ -67,7 +63,9 @@ def _expiry(context: click.Context, parameter: click.Parameter, text: str | None
 @click.argument("name", metavar="NAME")
 @click.option("--permission", "permissions", metavar="P", multiple=True, help="A permission of the identity.")
 @click.option("--approver", is_flag=True, help="Permit to approve calls: for a person, never for an agent.")
-@click.option("--expires", metavar="TIME", callback=_expiry, help="The end in RFC 3339; by default it does not expire.")
+@click.option(
+    "--expires", metavar="TIME", callback=_parse_expiry, help="The end in RFC 3339; by default it does not expire."
+)
 @_file
 def new(name: str, permissions: tuple[str, ...], approver: bool, expires: datetime | None, file: Path) -> None:
     """Make a token for the identity NAME, add its hash to the file, and print the token once.

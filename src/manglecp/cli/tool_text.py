@@ -1,6 +1,7 @@
 """Tools, results and errors as lines of text.
 
-The lines may contain any characters of clients and servers: pass results to :func:`styled`, errors to ``print_stderr``.
+The lines are not escaped, and may contain any text of clients and servers: print results with :func:`styled`, errors
+with ``print_stderr``.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from manglecp.base.text import escape_invisible
 from manglecp.cli.intent_request import decode_value
 from manglecp.cli.output import columns, count
 from manglecp.wire import Heading, WireError, coverage_lines, derivation_lines, error_lines, fact_text, why_not_lines
-from manglecp.wire.messages import UNSET, IntentResult, InvokeResult, MacroTool, ProofHints, SuggestedIntent, UnsetType
+from manglecp.wire.messages import UNSET, IntentResult, InvokeResult, MacroTool, ProofHints, UnsetType
 
 _UNKNOWN: Final = "-"
 _COLUMNS: Final = ("TOOL", "LEVEL", "SCORE", "PHASE", "EFFECTS", "EXPIRES")
@@ -30,112 +31,105 @@ def styled(lines: Iterable[str], bold: Callable[[str], str]) -> Iterator[str]:
 
 def argument_schemas(tool: MacroTool) -> dict[str, Mapping[str, Any]]:
     """Return the schema of each argument; an empty one if it is not an object, since JSON Schema also permits true."""
-    properties = None if tool.input_schema is UNSET else tool.input_schema.get("properties")
+    properties = (tool.input_schema or {}).get("properties")
     if not isinstance(properties, Mapping):
         return {}
     return {name: schema if isinstance(schema, Mapping) else {} for name, schema in properties.items()}
 
 
 def _score(tool: MacroTool) -> int | float | None:
-    metadata = tool.metadata
-    return None if metadata is UNSET or metadata.score is UNSET else metadata.score
-
-
-def _text(text: str | UnsetType, default: str = "") -> str:
-    return default if text is UNSET else text
+    return None if not tool.metadata or tool.metadata.score is UNSET else tool.metadata.score
 
 
 def result_lines(
-    result: IntentResult, by_id: Mapping[str, MacroTool] | None = None, *, why: bool = False, invalid_count: int = 0
+    result: IntentResult, full_tools: Mapping[str, MacroTool], invalid_count: int, *, why: bool
 ) -> Iterator[str]:
-    """Render a result message; ``by_id`` has the full definitions of tools, which the message may not disclose.
+    """Render the result of an intent. ``full_tools`` are full definitions by macro_id, which the result may not have.
 
     ``why`` adds derivations, exclusions and unused facts. ``invalid_count`` proven tools have an invalid definition.
     """
     tools = result.macro_tools
-    definitions = {**{tool.macro_id: tool for tool in tools}, **(by_id or {})}
+    definitions = {**{tool.macro_id: tool for tool in tools}, **full_tools}
     if tools:
         rows = (_row(tool, definitions[tool.macro_id]) for tool in tools)
         headings, *lines = columns([_COLUMNS, *rows], right=_COLUMNS.index("SCORE"))
         yield Heading(headings)
         yield from lines
-        best = max(tools, key=lambda tool: _score(definitions[tool.macro_id]) or 0)  # the first of equals
+        best = max(tools, key=lambda tool: _score(definitions[tool.macro_id]) or 0)  # of equal scores the first
         yield ""
         yield from tool_lines(definitions[best.macro_id])
     else:
         yield _no_tools_text(result, invalid_count)
-    if why and result.proof_hints is not UNSET:
+    if why and result.proof_hints:
         yield from _why_lines(result.proof_hints, definitions)
     yield from blocked_tool_lines(result.proof_hints)
     if result.diagnostics is UNSET:
         return
-    if result.diagnostics.rule_coverage is not UNSET:
+    if result.diagnostics.rule_coverage:
         yield ""
         yield from coverage_lines(result.diagnostics.rule_coverage)
-    tokens = result.diagnostics.tokens
-    cost = "" if tokens is UNSET else _cost_text(tokens)
+    tokens: Mapping[str, Any] = result.diagnostics.tokens or {}
+    number = tokens.get("count")
+    size = f", {number:,} tokens by {tokens.get('by')}" if isinstance(number, int) else ""
     yield ""
-    yield f"{count(len(tools), 'tool')} at {result.eval_time_used}{cost}"
-
-
-def _cost_text(tokens: Mapping[str, Any]) -> str:
-    number, tokenizer = tokens.get("count"), tokens.get("by")
-    return f", {number:,} tokens by {tokenizer}" if isinstance(number, int) else ""
+    yield f"{count(len(tools), 'tool')} at {result.eval_time_used}{size}"
 
 
 def _no_tools_text(result: IntentResult, invalid_count: int) -> str:
     diagnostics = result.diagnostics
     if diagnostics is UNSET or diagnostics.tools_proven is UNSET:
         return "No tool is proven for this intent."
-    proven = diagnostics.tools_proven
-    reason = "has a valid definition" if proven == invalid_count else "fits the budget, --max-tools or the score limit"
-    return f"{count(proven, 'tool')} proven for this intent, but none {reason}."
+    proven_count = diagnostics.tools_proven
+    has_only_invalid = proven_count == invalid_count
+    reason = "has a valid definition" if has_only_invalid else "fits the budget, --max-tools or the score limit"
+    return f"{count(proven_count, 'tool')} proven for this intent, but none {reason}."
 
 
 def blocked_tool_lines(hints: ProofHints | UnsetType) -> Iterator[str]:
     """Yield what blocks each tool of a why-not query, after an empty line."""
-    for blocked_tool in () if hints is UNSET or hints.why_not is UNSET else hints.why_not:
+    for blocked_tool in (hints.why_not or ()) if hints else ():
         yield ""
         yield from why_not_lines(blocked_tool)
 
 
 def _row(tool: MacroTool, definition: MacroTool) -> tuple[str, ...]:
     """Return the cells: name and level of the ``tool`` as it was sent, the others of its full ``definition``."""
-    metadata, safety, validity, score = definition.metadata, definition.safety, definition.validity, _score(definition)
+    score, validity = _score(definition), definition.validity
     return (
         tool.name,
         tool.disclosure_level,
         _UNKNOWN if score is None else str(score),
-        _UNKNOWN if metadata is UNSET else _text(metadata.selection_phase, _UNKNOWN),
-        _UNKNOWN if safety is UNSET else ",".join(safety.side_effects),
-        _UNKNOWN if validity is UNSET else _text(validity.expires_at, _UNKNOWN),
+        (definition.metadata and definition.metadata.selection_phase) or _UNKNOWN,
+        ",".join(definition.safety.side_effects) if definition.safety else _UNKNOWN,
+        (validity and validity.expires_at) or _UNKNOWN,
     )
 
 
 def _type_text(schema: Mapping[str, Any]) -> str:
-    declared = schema.get("type")
-    if declared is None and isinstance(alternatives := schema.get("anyOf"), list):
-        declared = [schema.get("type") for schema in alternatives if isinstance(schema, Mapping)]
-    types = declared if isinstance(declared, list) else [declared]
-    return " or ".join(dict.fromkeys(name for name in types if isinstance(name, str) and name != "null")) or "any"
+    """Return the types that a JSON Schema permits, except null, such as ``string or integer``."""
+    types = schema.get("type")
+    if types is None and isinstance(alternatives := schema.get("anyOf"), list):
+        types = [alternative.get("type") for alternative in alternatives if isinstance(alternative, Mapping)]
+    names = types if isinstance(types, list) else [types]
+    return " or ".join(dict.fromkeys(name for name in names if isinstance(name, str) and name != "null")) or "any"
 
 
 def tool_lines(tool: MacroTool) -> Iterator[str]:
     """Describe a tool: its instructions, arguments, skills, resources, and whether it needs approval."""
-    description, context = _text(tool.description), tool.context_injection
-    yield Heading(f"{tool.name}: {description}" if description else tool.name)
-    if context is not UNSET:
-        yield from (f"  {line}" for line in _text(context.instructions).splitlines() if line)
-    required = () if tool.input_schema is UNSET else tool.input_schema.get("required", ())
+    context = tool.context_injection
+    yield Heading(f"{tool.name}: {tool.description}" if tool.description else tool.name)
+    if context:
+        yield from (f"  {line}" for line in (context.instructions or "").splitlines() if line)
+    required = (tool.input_schema or {}).get("required", ())
     for name, schema in sorted(argument_schemas(tool).items()):
         optional = "" if name in required else ", optional"
         meaning = f": {schema['description']}" if "description" in schema else ""
         yield f"  {name} ({_type_text(schema)}{optional}){meaning}"
-    if context is not UNSET and context.skills is not UNSET:
+    if context and context.skills is not UNSET:
         yield f"  skills: {', '.join(skill.skill_id for skill in context.skills)}"
-    if context is not UNSET and context.context_resources is not UNSET:
-        yield from (f"  read {resource.uri}: {_text(resource.relevance)}" for resource in context.context_resources)
-    if tool.safety is not UNSET and tool.safety.requires_user_confirmation:
+    if context:
+        yield from (f"  read {item.uri}: {item.relevance or ''}" for item in context.context_resources or ())
+    if tool.safety and tool.safety.requires_user_confirmation:
         yield "  needs approval"
 
 
@@ -154,7 +148,7 @@ def _why_lines(hints: ProofHints, definitions: Mapping[str, MacroTool]) -> Itera
         yield from (f"  {fact.pred}: {fact.reason}" for fact in hints.unmatched_facts)
 
 
-def wire_error_lines(error: WireError) -> Iterable[str]:
+def wire_error_lines(error: WireError) -> Iterator[str]:
     return error_lines(error.code, error.message, error.details)
 
 
@@ -163,7 +157,7 @@ def missing_fact_lines(error: WireError) -> Iterator[str]:
     return (f"  add --fact '{name}(…)'" for name in (error.details or {}).get("missing_facts", ()))
 
 
-_MAX_WIDTH: Final = 100  # characters of JSON on one line
+_MAX_JSON_WIDTH: Final = 100  # longer JSON is printed on several lines
 _EFFECT_TEXT: Final = {"done": "it happened", "undone": "it happened and was undone", "unknown": "it may have happened"}
 
 
@@ -179,27 +173,22 @@ def answer_lines(answer: InvokeResult) -> Iterator[str]:
     if omitted := answer.observability.events_omitted:
         yield f"  {omitted} more steps without an event"
     yield from _delta_lines(answer.state_delta.asserts, answer.state_delta.retract)
-    following = answer.next
-    if following.suggested_intents or following.continuation_facts:
+    if answer.next.suggested_intents or answer.next.continuation_facts:
         yield ""
         yield Heading("next")
-    yield from (f"  {suggestion_text(intent, '--param ')}" for intent in following.suggested_intents)
-    yield from (f"  with {fact_text(fact)}" for fact in following.continuation_facts)
-
-
-def suggestion_text(intent: SuggestedIntent, option: str = "") -> str:
-    """Return the intent, its parameters as on a command line (each after ``option``), and its description."""
-    params = {} if intent.params is UNSET else intent.params
-    params_text = "".join(f" {option}{assignment(name, value)}" for name, value in params.items())
-    return f"{intent.name}{params_text}" + ("" if intent.description is UNSET else f": {intent.description}")
+    for intent in answer.next.suggested_intents:
+        params = "".join(f" --param {assignment(name, value)}" for name, value in (intent.params or {}).items())
+        yield f"  {intent.name}{params}{'' if intent.description is UNSET else f': {intent.description}'}"
+    yield from (f"  with {fact_text(fact)}" for fact in answer.next.continuation_facts)
 
 
 def failure_lines(error: WireError, host_lines: Iterable[str] = ()) -> Iterator[str]:
-    """Render the error of an invocation. ``host_lines`` are lines that hosts wrote about failed calls."""
+    """Render the error of an invocation. ``host_lines`` are what host processes wrote about failed calls."""
     yield from wire_error_lines(error)
     details: Mapping[str, Any] = error.details or {}
     effects = details.get("effects", ())
-    yield from (f"  {fault['path'] or '/'}: {fault['message']}" for fault in details.get("schema_errors", ()))
+    for schema_error in details.get("schema_errors", ()):
+        yield f"  {schema_error['path'] or '/'}: {schema_error['message']}"
     if details.get("failure_classes"):
         yield f"  {', '.join(details['failure_classes'])}"
     for effect in effects:
@@ -233,7 +222,7 @@ def decision_lines(run: str, step: int | None) -> Iterator[str]:
 
 def _value_lines(name: str, value: Any) -> Iterator[str]:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    if not isinstance(value, str) and len(text) > _MAX_WIDTH:
+    if not isinstance(value, str) and len(text) > _MAX_JSON_WIDTH:
         text = json.dumps(value, ensure_ascii=False, indent=2)
     if "\n" in text:
         yield f"  {name}:"

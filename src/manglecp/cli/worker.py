@@ -1,4 +1,4 @@
-"""``manglecp worker``: resume runs whose process is gone."""
+"""``manglecp worker``: resume runs whose process ended."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from manglecp.cli.options import PACK, RuntimeOptions, report_pack_errors, runtime_options, tokens_option
+from manglecp.cli.options import PACK, RuntimeOptions, runtime_options, tokens_option
 from manglecp.cli.output import ProgressLine, count, print_stderr
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def command(folders: tuple[Path, ...], at_once: int, once: bool, tokens: Path | 
     from manglecp.cli.serve import AuthOptions
 
     auth = AuthOptions(tokens, jwt=None).load()
-    with _log_to_stderr(), report_pack_errors():
+    with _log_to_stderr():
         asyncio.run(_work(folders, runtime, auth, at_once=at_once, once=once))
 
 
@@ -67,28 +67,28 @@ async def _work(
 
     async with contextlib.AsyncExitStack() as stack:
         with ProgressLine("loading"):
-            packs = list(map(runtime.for_pack, folders))
-            opening = open_packs(packs, runtime.open_store, current=auth.current)
-            opened = await stack.enter_async_context(opening)
-        worker = Worker(opened.invokers, at_once=at_once)
+            pack_options = list(map(runtime.for_pack, folders))
+            packs = await stack.enter_async_context(open_packs(pack_options, runtime.open_store, current=auth.current))
+        worker = Worker(packs.invokers, at_once=at_once)
         _stop_on_signals(worker.stop)
         if once:
-            drained = await asyncio.gather(*(worker.drain() for _ in range(at_once)))
-            taken = {run for runs in drained for run in runs}
-            undecided = await asyncio.to_thread(_find_undecided, opened.store, taken)
-            print_stderr(f"{count(len(taken - undecided), 'run')} resumed")
-            if undecided:
-                print_stderr(f"{count(len(undecided), 'run')} in needs_decision: {', '.join(sorted(undecided))}")
-            elif not taken and (owned_count := await asyncio.to_thread(_count_owned, opened)):
+            run_lists = await asyncio.gather(*(worker.drain() for _ in range(at_once)))
+            executed_runs = {run for runs in run_lists for run in runs}
+            undecided_runs = await asyncio.to_thread(_find_undecided, packs.store, executed_runs)
+            print_stderr(f"{count(len(executed_runs - undecided_runs), 'run')} resumed")
+            if undecided_runs:
+                names = ", ".join(sorted(undecided_runs))
+                print_stderr(f"{count(len(undecided_runs), 'run')} in needs_decision: {names}")
+            elif not executed_runs and (owned_count := await asyncio.to_thread(_count_owned, packs)):
                 print_stderr(f"{count(owned_count, 'run')} still owned, until 15 s without a heartbeat")
             return
-        domains = [invoker.domain for invoker in opened.invokers]
+        domains = [invoker.domain for invoker in packs.invokers]
         print_stderr(f"waiting for runs of {', '.join(f'{domain.pack.name} {domain.digest}' for domain in domains)}")
         await worker.run()
 
 
 def _find_undecided(store: Store, runs: Collection[str]) -> set[str]:
-    """Return those of the runs that wait for a decision."""
+    """Return the runs that wait for a decision, of these runs."""
     from manglecp.store import RunState
 
     with store.read_transaction() as tx:
@@ -96,13 +96,13 @@ def _find_undecided(store: Store, runs: Collection[str]) -> set[str]:
     return {view.run.run_id for view in views if view is not None and view.run.state == RunState.NEEDS_DECISION}
 
 
-def _count_owned(opened: OpenPacks) -> int:
-    """Count the runs of these packs that no process has ended yet; an owner may be dead. The count is limited."""
+def _count_owned(packs: OpenPacks) -> int:
+    """Count the unfinished runs of these packs, up to a limit; the process that owns a run may have ended."""
     from manglecp.store import RunState
 
-    digests = {invoker.domain.digest for invoker in opened.invokers}
-    with opened.store.read_transaction() as tx:
-        runs = opened.store.runs.list(tx, RunState.RUNNING, _MAX_COUNTED_RUNS)
+    digests = {invoker.domain.digest for invoker in packs.invokers}
+    with packs.store.read_transaction() as tx:
+        runs = packs.store.runs.list(tx, RunState.RUNNING, _MAX_COUNTED_RUNS)
     return sum(run.pack_digest in digests for run in runs)
 
 

@@ -7,4 +7,4 @@ from .results import (
     Refused as Refused,
     Run as Run,
 )
-from .stage import ActionCall as ActionCall
+from .sync_invoker import ActionCall as ActionCall

@@ -1,7 +1,7 @@
 """Rule coverage: which rules of a pack fired during a test session, and which never did.
 
-The base of a domain (its compiled program) is wrapped, so that every evaluation is recorded. Facts and the rules of
-the kernel are not recorded.
+A copy of the domain, whose base (the compiled program) records every evaluation, takes the place of the domain. Facts
+and the rules of the kernel are not recorded.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from manglecp.mangle.explain import rule_ref
 
 @dataclass(slots=True)
 class RuleRecord:
-    """Whether a rule ever fired; ``missing`` are the predicates without a match, in the evaluation with the fewest."""
+    """Whether a rule ever fired. ``missing`` are the unmatched premises of the evaluation with the fewest."""
 
     place: str  # file and line
     text: str
@@ -51,10 +51,10 @@ class PackCoverage:
 
     def record(self, result: Result) -> None:
         """Record which rules of the pack fired in an evaluation, and what the others lacked."""
-        for covered in result.explainer.coverage().rules:
-            if trust_of(covered.rule.clause) is not Trust.KERNEL:
-                key = (covered.rule.place, covered.rule.text)
-                self.rules[key].record(fired=covered.status == "fired", missing=covered.missing)
+        for entry in result.explainer.coverage().rules:
+            if trust_of(entry.rule.clause) is not Trust.KERNEL:
+                key = (entry.rule.place, entry.rule.text)
+                self.rules[key].record(fired=entry.status == "fired", missing=entry.missing)
 
     def as_json(self) -> list[dict[str, Any]]:
         """Return the records, for :meth:`merge` in another process."""
@@ -83,10 +83,10 @@ def with_coverage(domain: Domain, coverage: PackCoverage) -> Domain:
         if trust_of(rule.clause) is not Trust.KERNEL:
             ref = rule_ref(rule.clause)
             coverage.rules.setdefault((ref.place, ref.text), RuleRecord(ref.place, ref.text))
-    return replace(domain, base=_CoveredBase(domain.base, coverage))
+    return replace(domain, base=_RecordingBase(domain.base, coverage))
 
 
-class _CoveredBase(Base):
+class _RecordingBase(Base):
     def __init__(self, base: Base, coverage: PackCoverage) -> None:
         super().__init__(base.compiled, base.layer, base.externals)
         self._coverage = coverage
@@ -97,4 +97,4 @@ class _CoveredBase(Base):
         return result
 
     def with_facts(self, *args: Any, **options: Any) -> Base:
-        return _CoveredBase(super().with_facts(*args, **options), self._coverage)
+        return _RecordingBase(super().with_facts(*args, **options), self._coverage)

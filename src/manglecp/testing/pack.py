@@ -1,4 +1,4 @@
-"""A pack under test. Its methods return variants of it, which share the loaded rules."""
+"""A pack under test. Methods such as ``as_caller`` return variants of the pack, which share the loaded rules."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from manglecp.mangle.syntax import Apply, Variable
 from manglecp.pack import SandboxPolicy
 from manglecp.testing.coverage import PackCoverage, with_coverage
 from manglecp.testing.results import Answer, Fact, Now, Refused, instant
-from manglecp.testing.stage import Function, Stage, check_functions
+from manglecp.testing.sync_invoker import Function, SyncInvoker, check_functions
 from manglecp.toolhost import FactGenerators
 from manglecp.wire import WireError, decode as decode_json, parse_fact_argument, parse_fact_objects
 from manglecp.wire.messages import DecideRequest, IntentRequest, IntentResult
@@ -39,10 +39,10 @@ def load_pack(
 ) -> Pack:
     """Load the pack in a folder. Raises :class:`manglecp.pack.diagnostics.PackError`.
 
-    ``params`` are its settings; ``programs`` those that its hosts may start; ``cache`` is the folder in which its fact
-    generators keep facts, False for none, True for the user's; ``degrade`` accepts a machine that cannot fully sandbox
-    the pack's Python files; ``coverage`` records which rules fire. Close the pack, or use it in a ``with`` block; it is
-    otherwise closed when Python exits.
+    ``params`` are the parameters of the pack, ``programs`` the programs that its hosts may start. ``cache`` is the
+    folder for generated facts; True is that of the user, False none. ``degrade`` accepts a machine that cannot fully
+    sandbox the pack's Python files. ``coverage`` records which rules fire. Close the pack, or use it in a ``with``
+    block; otherwise it is closed when Python exits.
     """
     sandbox = SandboxPolicy(degrade=degrade)
     options = PackOptions(folder, params or {}, programs=tuple(programs), sandbox=sandbox, cache=cache)
@@ -77,7 +77,7 @@ class GeneratedFacts:
 
 @dataclass(frozen=True)
 class Pack(AbstractContextManager["Pack"]):
-    """A loaded pack. Its caller is ``local``, who may see all of policy, unless :meth:`asking` sets another.
+    """A loaded pack. Its caller is ``local``, with the permission to see all policy, unless :meth:`as_caller` sets one.
 
     ``hosts`` closes the host processes with the pack; variants share it, except those of :meth:`fresh`. ``functions``
     replace actions by name; ``source`` has the fact generators, if there are any.
@@ -98,13 +98,13 @@ class Pack(AbstractContextManager["Pack"]):
     def folder(self) -> Path:
         return Path(self.domain.pack.folder)
 
-    def asking(self, who: str, *permissions: str, trust: str = "user") -> Pack:
+    def as_caller(self, name: str, *permissions: str, trust: str = "user") -> Pack:
         """Return the pack with another caller: name, permissions and trust level. ``anonymous`` has no permissions."""
-        if who == ANONYMOUS.name:
+        if name == ANONYMOUS.name:
             if permissions:
                 raise ValueError("an anonymous caller has no permissions")
             return replace(self, identity=ANONYMOUS)
-        return replace(self, identity=Identity(who, frozenset(permissions), trust))
+        return replace(self, identity=Identity(name, frozenset(permissions), trust))
 
     def with_actions(self, **functions: Function) -> Pack:
         """Return the pack with these functions in place of the actions with the same names.
@@ -115,10 +115,13 @@ class Pack(AbstractContextManager["Pack"]):
         return replace(self, functions={**self.functions, **check_functions(self.domain.pack, functions)})
 
     def with_workspace(self, *folders: Path | str, programs: Iterable[str] = ()) -> Pack:
-        """Return the pack with folders that actions may write (the first is their working directory) and programs."""
+        """Return the pack with folders that actions may write, and programs that they may start.
+
+        The first folder is the working directory of actions.
+        """
         return replace(self, options=replace(self.options, workspace=folders, programs=tuple(programs)))
 
-    def look_again(self) -> Pack:
+    def refresh_facts(self) -> Pack:
         """Run the fact generators again, and return the pack with their facts."""
         return self if self.source is None else replace(self, domain=self.source.update())
 
@@ -199,7 +202,7 @@ class Pack(AbstractContextManager["Pack"]):
         return [dict(fact) for fact in facts]
 
     def explain(self, answer: Answer, **options: Any) -> IntentResult:
-        """Repeat the evaluation with these request options, and with the permission to see policy."""
+        """Evaluate the intent of an answer again, with these request options and the permission to see policy."""
         payload = answer.request.payload
         payload = replace_members(payload, options=replace_members(payload.options, **options))
         permissions = self.identity.permissions | {EXPLAIN_POLICY}
@@ -218,10 +221,10 @@ class Pack(AbstractContextManager["Pack"]):
         return frozenset(str(head.args[0]) for head in heads)
 
     @cached_property
-    def stage(self) -> Stage:
-        stage = Stage(self.domain, self.functions, self.options)
-        self.hosts.callback(stage.close)
-        return stage
+    def invoker(self) -> SyncInvoker:
+        invoker = SyncInvoker(self.domain, self.functions, self.options)
+        self.hosts.callback(invoker.close)
+        return invoker
 
     def close(self) -> None:
         self.hosts.close()

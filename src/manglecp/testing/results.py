@@ -1,8 +1,8 @@
 """Results of intents and invocations, with assertions that explain their failures.
 
-An assertion is a method, such as ``answer.offers("x")``. It raises ``AssertionError`` with the reasons for or against a
-tool, also those that need the permission ``explain_policy``; otherwise it returns the object that it found.
-Times that are ``int`` are nanoseconds since 1970.
+An assertion is a method, such as ``answer.offers("x")``. If it fails, it raises ``AssertionError`` with the reasons for
+or against a tool, also those that need the permission ``explain_policy``; otherwise it returns the object in question.
+Times of the type ``int`` are nanoseconds since 1970.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from manglecp.base.suggestions import did_you_mean
 from manglecp.base.text import escape_invisible
 from manglecp.intent import Definition, Flaw, Resource
 from manglecp.mangle import instant_text
-from manglecp.testing.stage import ActionCall
+from manglecp.testing.sync_invoker import ActionCall
 from manglecp.wire import WireError, derivation_lines, error_lines, fact_text, messages, read_instant, why_not_lines
 
 if TYPE_CHECKING:
@@ -91,12 +91,12 @@ class Delta:
         """Assert that the run adds and removes no facts."""
         __tracebackhide__ = True
         if self.asserted or self.retracted:
-            raise AssertionError(join_lines(["the run changes something", *self._lines()]))
+            raise AssertionError(join_lines(["the run has a delta", *self._lines()]))
         return True
 
     def _lines(self) -> list[str]:
         lines = [f"  + {fact_text(fact)}" for fact in self.asserted]
-        return [*lines, *(f"  - {fact_text(fact)}" for fact in self.retracted)] or ["  it changes nothing"]
+        return [*lines, *(f"  - {fact_text(fact)}" for fact in self.retracted)] or ["  its delta is empty"]
 
     def __str__(self) -> str:
         return join_lines(self._lines())
@@ -136,14 +136,14 @@ class Run:
     def suggests(self, intent: str, **params: Any) -> messages.SuggestedIntent:
         """Return the suggestion of this intent whose parameters include these."""
         __tracebackhide__ = True
-        others = []
+        other_lines = []
         for suggested in self.answer.next.suggested_intents:
             suggested_params = {} if suggested.params is messages.UNSET else suggested.params
             if suggested.name == intent and {**suggested_params, **params} == suggested_params:
                 return suggested
-            others.append(f"  {suggested.name} {suggested_params or ''}")
+            other_lines.append(f"  {suggested.name} {suggested_params or ''}")
         expected = f"{intent} with {params}" if params else intent
-        lines = [f"{self.tool} suggests no {expected}", *(others or ["  it suggests nothing"])]
+        lines = [f"{self.tool} suggests no {expected}", *(other_lines or ["  it suggests no intent"])]
         raise AssertionError(join_lines(lines))
 
     def follow(self, intent: str, *, facts: Iterable[Fact] = (), now: Now = None) -> Answer:
@@ -163,10 +163,10 @@ def _match(patterns: tuple[Any, ...], args: Sequence[Any]) -> bool:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class OfferedTool:
-    """A proven tool with all of its definition, even if the client is shown less."""
+    """A proven tool with its full definition, whatever its detail level for the client."""
 
     definition: Definition
-    level: messages.Level  # how much of the tool the client is shown
+    level: messages.Level  # the detail level for the client
     name: str
     description: str
     score: int  # from 0 to 100
@@ -285,10 +285,10 @@ class Answer:
         """Assert that exactly these tools are offered, in any order."""
         __tracebackhide__ = True
         tools = self.offers(*names)
-        extra = [name for name in self.names if name not in names]
-        if extra:
-            reason = f"the intent {self.intent} also offers {', '.join(extra)}"
-            raise AssertionError(join_lines([reason, str(self.proof(extra[0]))]))
+        extra_names = [name for name in self.names if name not in names]
+        if extra_names:
+            reason = f"the intent {self.intent} also offers {', '.join(extra_names)}"
+            raise AssertionError(join_lines([reason, str(self.proof(extra_names[0]))]))
         return tools
 
     def tool(self, name: str) -> OfferedTool:
@@ -297,8 +297,8 @@ class Answer:
         for tool in self.tools:
             if tool.name == name:
                 return tool
-        offered = ", ".join(self.names) or "nothing"
-        reason = f"the intent {self.intent} does not offer {name}, but {offered}"
+        offers = ", ".join(self.names) or "nothing"
+        reason = f"the intent {self.intent} does not offer {name}, but {offers}"
         raise AssertionError(join_lines([reason, *self._why_not_lines(name)]))
 
     def lacks(self, name: str, because: str | None = None) -> messages.WhyNot:
@@ -306,9 +306,9 @@ class Answer:
         __tracebackhide__ = True
         if name in self:
             raise AssertionError(f"the intent {self.intent} offers {name}\n{self.proof(name)}")
-        defined = self.pack.tool_names
-        if defined is not None and name not in defined:
-            raise AssertionError(f"no rule of the pack defines a tool {name}; {did_you_mean(name, defined)}")
+        tool_names = self.pack.tool_names
+        if tool_names is not None and name not in tool_names:
+            raise AssertionError(f"no rule of the pack defines a tool {name}; {did_you_mean(name, tool_names)}")
         why_not = self.why_not(name)
         reasons = [*why_not.blocked_by, *self._flaw_messages(name)]
         if because is not None and not any(because in reason for reason in reasons):
@@ -358,7 +358,7 @@ class Answer:
         __tracebackhide__ = True
         tool = self.tool(name)
         invoked_at = self.now if now is None else instant(now)
-        answer, calls, approval_text = self.pack.stage.invoke(
+        answer, calls, approval_text = self.pack.invoker.invoke(
             self.request,
             self.pack.identity,
             tool.definition.macro_id,

@@ -1,34 +1,39 @@
-"""Verbs against a server: its address, the credential of the client, and approvals."""
+"""The target of a verb, a pack on this machine or a server: its options, requests and approvals."""
 
 from __future__ import annotations
 
-import inspect
 import json
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from manglecp.cli.completion import pack_folders
-from manglecp.cli.files import group
-from manglecp.cli.options import URL_SCHEMES, PackFolder
-from manglecp.cli.output import print_stderr
+from manglecp.cli.completion import complete_pack_folders
+from manglecp.cli.files import F, option_group
+from manglecp.cli.options import (
+    CALLER_OPTIONS,
+    LOCAL,
+    URL_SCHEMES,
+    CallerOptions,
+    PackFolder,
+    RuntimeOptions,
+    as_message,
+)
+from manglecp.cli.output import ProgressLine, fail, print_stderr, write_lines
 
 if TYPE_CHECKING:
     from manglecp.client import ApprovalRequest, Client
+    from manglecp.intent import Domain, Identity
     from manglecp.invoke import OperatorApprovals
     from manglecp.wire import WireError
 
 T = TypeVar("T")
 _PACK: Final = PackFolder(or_url=True)
-_PACK_OPTIONS: Final = (  # parameters of caller_options and runtime_options
-    *("caller_name", "permissions", "workspace", "programs", "location", "store_key"),
-    *("pack_params", "degrade", "cache", "allow_weaker"),
-)
 _CREDENTIAL_REMEDIES: Final = {
     "auth_required": ": set MANGLECP_TOKEN, or give --token",
     "auth_invalid": "; get a token from the operator of the server, and pass it in MANGLECP_TOKEN or --token",
@@ -42,21 +47,9 @@ def _to_target(context: click.Context, parameter: click.Parameter, text: str) ->
     return _PACK.convert(text, parameter, context)
 
 
-target_argument: Final = click.argument("target", metavar="PACK|URL", callback=_to_target, shell_complete=pack_folders)
-
-
-@dataclass(frozen=True, slots=True)
-class ServerOptions:
-    """The credential for a server."""
-
-    token: str | None = field(default=None, repr=False)
-
-    def check_options(self, context: click.Context, target: Path | str) -> None:
-        """Refuse the options of packs if the target is a server, and the token if it is a pack."""
-        if isinstance(target, str):
-            refuse_options(context, "The server decides this itself", *_PACK_OPTIONS)
-        else:
-            refuse_options(context, "A pack on this machine needs no credential", "token")
+target_argument: Final = click.argument(
+    "target", metavar="PACK|URL", callback=_to_target, shell_complete=complete_pack_folders
+)
 
 
 def refuse_options(context: click.Context, reason: str, *names: str) -> None:
@@ -70,7 +63,67 @@ def refuse_options(context: click.Context, reason: str, *names: str) -> None:
 token_option: Final = click.option(
     "--token", metavar="TOKEN", envvar="MANGLECP_TOKEN", help="Your token at a server; $MANGLECP_TOKEN is safer."
 )
-server_options: Final = group("server", ServerOptions, token_option)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetOptions:
+    """The options for a target: a pack on this machine, or a server."""
+
+    caller: CallerOptions
+    runtime: RuntimeOptions
+    token: str | None = field(repr=False)
+    as_json: bool
+
+    @contextmanager
+    def open_domain(self, folder: Path) -> Iterator[Domain]:
+        """Yield the loaded pack for an evaluation; print a ``WireError``, and exit with status 1."""
+        from manglecp.invoke import load_domain
+
+        with ExitStack() as host_stack, self._report_wire_errors(self.caller.identity):
+            progress = host_stack.enter_context(ProgressLine("loading"))
+            domain, _ = load_domain(self.runtime.for_pack(folder), host_stack)
+            progress.doing = "evaluating"
+            yield domain
+
+    def request_server(self, url: str, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
+        """Return the result of ``work`` with a connected client; print a ``WireError``, and exit with status 1."""
+        with self._report_wire_errors(None), ProgressLine("waiting for the server"):
+            return run_with_client(url, self.token, work)
+
+    @contextmanager
+    def _report_wire_errors(self, identity: Identity | None) -> Iterator[None]:
+        """Print a ``WireError`` for the caller ``identity``, None at a server, and exit with status 1."""
+        from manglecp.cli.tool_text import missing_fact_lines, wire_error_lines
+        from manglecp.mangle import MangleError
+        from manglecp.wire import WireError, encode
+
+        try:
+            yield
+        except WireError as error:
+            is_operator = identity is not None and identity.trust == LOCAL
+            if is_operator and isinstance(error.__cause__, MangleError):
+                click.echo(error.__cause__.render(), err=True)  # it has the text of a rule
+            if not self.as_json:
+                fail(*wire_error_lines(error), *missing_fact_lines(error))
+            write_lines([encode(error.to_message(error.id or "shell")).decode()])
+            raise click.exceptions.Exit(1) from None
+
+
+def _make_target_options(
+    *, caller_name: str | None, permissions: tuple[str, ...], token: str | None, as_json: bool, **runtime: Any
+) -> TargetOptions:
+    """Return the options. Refuses the options of packs if the target is a server, and the token if it is a pack."""
+    context = click.get_current_context()
+    if isinstance(context.params["target"], str):
+        refuse_options(context, "The server decides this itself", "caller_name", "permissions", *runtime)
+    else:
+        refuse_options(context, "A pack on this machine needs no credential", "token")
+    return TargetOptions(CallerOptions(caller_name, permissions), RuntimeOptions(**runtime), token, as_json)
+
+
+def target_options(*pack_options: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Return a decorator that adds the options for a target to a verb, as the argument ``options``."""
+    return option_group("options", _make_target_options, *CALLER_OPTIONS, *pack_options, token_option, as_message)
 
 
 def is_at_terminal() -> bool:
@@ -102,7 +155,7 @@ class Approver:
     """
 
     approvals: Client | OperatorApprovals
-    decide: Callable[[str], bool | Awaitable[bool | None] | None]
+    decide: Callable[[str], bool | None]
     on_pending: Callable[[str], object] = lambda _: None
 
     async def on_confirm(self, call: ApprovalRequest) -> str | bool | None:
@@ -111,7 +164,7 @@ class Approver:
             raise call.refusal
         if call.approval is None:  # a server without approval requests
             args = json.dumps(dict(call.args), ensure_ascii=False)
-            return await self._get_decision(f"{call.tool.name} {args}\nEffects: {', '.join(call.effects)}")
+            return self.decide(f"{call.tool.name} {args}\nEffects: {', '.join(call.effects)}")
         return await self.settle(call.approval)
 
     async def settle(self, approval: str) -> str | None:
@@ -132,25 +185,18 @@ class Approver:
         if request is None or (request.four_eyes and not isinstance(self.approvals, Client)):
             approved = None
         else:
-            approved = await self._get_decision(request.text or "")
+            approved = self.decide(request.text or "")
         if approved is None:
             self.on_pending(approval)
         else:
             await (self.approvals.approve if approved else self.approvals.deny)(approval)
         return None if approved is False else approval
 
-    async def _get_decision(self, text: str) -> bool | None:
-        decision = self.decide(text)
-        return await decision if inspect.isawaitable(decision) else decision
 
-
-def approval_lines(
-    error: WireError, options: str | None, *, again: str = "repeat the call with --approval {}"
-) -> Iterator[str]:
+def approval_lines(error: WireError, options: str | None) -> Iterator[str]:
     """Yield how to get the approval that an invocation needs; nothing for other errors.
 
     ``options`` are those of ``manglecp approvals`` for the server or the store; None if no other process can approve.
-    ``again`` is how to repeat the call, with ``{}`` for the id of the approval request.
     """
     challenge = (error.details or {}).get("challenge")
     if error.code != "confirmation_required" or not isinstance(challenge, dict):
@@ -161,19 +207,19 @@ def approval_lines(
         yield "  four eyes: the approver must not be the requester, so --confirm cannot approve this call"
     if options is not None:
         yield f"  approve it with: manglecp approvals approve {challenge.get('approval')}{options}"
-        yield f"  then {again.format(challenge.get('approval'))}"
+        yield f"  then repeat the call with --approval {challenge.get('approval')}"
     if not challenge.get("four_eyes") and "--server" not in (options or ""):
         yield "  add --confirm to approve this call" if options is None else "  or add --confirm to approve it now"
 
 
-def run_with_client(url: str, server: ServerOptions, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
+def run_with_client(url: str, token: str | None, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
     """Return the result of ``work`` with a connected client. Raises ``WireError``, also if the connection fails."""
     import asyncio  # slow to import
 
     from manglecp.client import Client, ClientError
 
     async def work_connected() -> T:
-        async with Client(url, token=server.token) as client:
+        async with Client(url, token=token) as client:
             return await work(client)
 
     try:

@@ -1,8 +1,8 @@
 """The invoker of a pack under test, with a store in memory and functions in place of actions.
 
 Before a function is called, its arguments are validated, and its lease is checked and spent, as before the call of a
-host. Actions without a function run in hosts, which are started at the first call. The invoker runs on an event loop in
-a thread, so that tests are synchronous. Times are nanoseconds since 1970, set by the test.
+host. Actions without a function are executed by hosts, which are started at the first call. The invoker runs on an
+event loop in a thread, so that tests are synchronous. Times are nanoseconds since 1970, set by the test.
 """
 
 from __future__ import annotations
@@ -46,8 +46,7 @@ from manglecp.toolhost import (
 from manglecp.wire import WireError
 from manglecp.wire.messages import IntentRequest, InvokeRequest, InvokeResult
 
-_APPROVER: Final = OPERATOR._replace(name="approver")
-"""Approves in every role, and is not the caller (``four_eyes``)."""
+_APPROVER: Final = OPERATOR._replace(name="approver")  # with every role, and not the caller (four eyes)
 Function: TypeAlias = Callable[..., Any]
 
 
@@ -62,7 +61,7 @@ class ActionCall:
 
 
 def check_functions(pack: Pack, functions: Mapping[str, Function]) -> Mapping[str, Function]:
-    """Return the functions, by action. Raises ``ValueError`` or ``TypeError`` if one cannot replace its action."""
+    """Return the functions by action name. Raises ``ValueError`` or ``TypeError`` if one cannot replace its action."""
     for name, function in functions.items():
         action = pack.actions.get(name)
         if action is None:
@@ -78,7 +77,7 @@ def check_functions(pack: Pack, functions: Mapping[str, Function]) -> Mapping[st
     return dict(functions)
 
 
-class Actions:
+class FunctionDispatcher:
     """Takes the place of a :class:`Dispatcher`: calls functions, and hosts for actions without a function."""
 
     def __init__(self, pack: Pack, functions: Mapping[str, Function], start_hosts: Callable[[], Awaitable[Dispatcher]]):
@@ -86,7 +85,7 @@ class Actions:
         self._functions = functions  # by action name
         self._start_hosts = start_hosts  # returns the same dispatcher at each call
         self._hosts: Dispatcher | None = None
-        self.calls: list[ActionCall] = []  # of runs, and failed ones of previews, in the order in which they ended
+        self.calls: list[ActionCall] = []  # all of runs, and the failed ones of previews, in the order of their ends
 
     async def call(self, aid: str, **options: Any) -> ActionResult | DispatchError:
         """Call the function of an action, or a host if it has none; ``aid`` is the id of the action."""
@@ -96,9 +95,9 @@ class Actions:
         else:
             self._hosts = await self._start_hosts()
             result = await self._hosts.call(aid, **options)
-        arguments = msgspec.json.decode(options["input_json"])  # again: the function may have changed its arguments
+        arguments = msgspec.json.decode(options["input_json"])  # a fresh copy: the function may have changed the first
         if isinstance(result, ActionResult):
-            if not options["call_id"].startswith(PREVIEW_CALL):  # it shows the approver what the run would do
+            if not options["call_id"].startswith(PREVIEW_CALL):  # a preview is for the approver, before the run
                 self.calls.append(ActionCall(action.name, arguments, msgspec.json.decode(result.output_json)))
         else:
             self.calls.append(ActionCall(action.name, arguments, error=result["detail"]))
@@ -118,7 +117,7 @@ class Actions:
         timeouts = [seconds for seconds in (options.get("timeout"), action.timeout) if seconds is not None]
         try:
             async with asyncio.timeout(min(timeouts, default=None)):
-                # In a thread: a function may be slow, and may itself invoke tools of the pack.
+                # In a thread: a function may block, and may itself invoke tools of the pack.
                 output = await asyncio.to_thread(function, **msgspec.json.decode(options["input_json"]))
                 output = await output if inspect.isawaitable(output) else output
             return ActionResult(action.aid, msgspec.json.encode(output).decode(), dict(options["slots"]))
@@ -136,17 +135,17 @@ class Actions:
 T = TypeVar("T")
 
 
-class Stage:
-    """Runs invocations on an event loop in a thread, until ``close``."""
+class SyncInvoker:
+    """Executes invocations on an event loop in a thread, until ``close``. Its methods block."""
 
     def __init__(self, domain: Domain, functions: Mapping[str, Function], options: PackOptions) -> None:
         self._domain = domain
         self._options = options
-        self._now: int | None = None  # what the clock returns; None for the current time
+        self._now: int | None = None  # the time that the invoker's clock returns; None for the current time
         self._stack = AsyncExitStack()  # closed on the event loop, before the loop ends
         self._hosts: Dispatcher | None = None
         self._start_lock = asyncio.Lock()
-        self._actions = Actions(domain.pack, functions, self._start_hosts)
+        self._dispatcher = FunctionDispatcher(domain.pack, functions, self._start_hosts)
         self._loop_stack = ExitStack()
         self._loop = self._loop_stack.enter_context(background_loop("manglecp-testing"))
         try:
@@ -175,7 +174,7 @@ class Stage:
     ) -> tuple[InvokeResult | WireError, tuple[ActionCall, ...], str]:
         """Evaluate the intent, so that the tool is offered, and invoke the tool; ``confirm`` approves the invocation.
 
-        Return the result or error, the action calls, and the text of the approval request ("" if there was none).
+        Returns the result or the error, the calls of actions, and the text of the approval request, or "" without one.
         """
         approval_text = ""
 
@@ -184,7 +183,7 @@ class Stage:
             approval_text = approval.text
             return True if confirm else None  # None leaves the request undecided
 
-        earlier_call_count = len(self._actions.calls)
+        earlier_call_count = len(self._dispatcher.calls)
         self._now = evaluated_at
         self._wait(self._invoker.offers.evaluate(request, identity))
         self._now = invoked_at
@@ -198,7 +197,7 @@ class Stage:
             )
         except WireError as error:
             answer = error
-        return answer, tuple(self._actions.calls[earlier_call_count:]), approval_text
+        return answer, tuple(self._dispatcher.calls[earlier_call_count:]), approval_text
 
     async def _invoke(self, identity: Identity, payload: dict[str, Any]) -> InvokeResult:
         request: InvokeRequest = request_message("invoke_request", payload, self._domain.pack, "test")
@@ -208,8 +207,8 @@ class Stage:
         store = await asyncio.to_thread(open_store, ":memory:")
         self._stack.callback(store.close)
         clock = lambda: time.time_ns() if self._now is None else self._now  # noqa: E731
-        actions = cast(Dispatcher, self._actions)
-        runtime = PackRuntime.from_domain(self._domain, actions, self._options, store, clock=clock)
+        dispatcher = cast(Dispatcher, self._dispatcher)
+        runtime = PackRuntime.from_domain(self._domain, dispatcher, self._options, store, clock=clock)
         return await self._stack.enter_async_context(runtime.invoker)
 
     async def _start_hosts(self) -> Dispatcher:
