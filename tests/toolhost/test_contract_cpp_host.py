@@ -12,7 +12,8 @@ import pytest
 from msgspec.structs import replace
 
 from manglecp.toolhost.dispatch import ActionResult, Catalogue, DispatchError, HostCall, HostCommand, Pool
-from manglecp.toolhost.dispatch.catalogue import prepare_call, read_catalogue
+from manglecp.toolhost.dispatch.catalogue import read_catalogue
+from manglecp.toolhost.dispatch.dispatcher import prepare_call
 from manglecp.toolhost.dispatch.messages import interpret_answer
 from manglecp.toolhost.leases import Audit
 from manglecp.toolhost.state import Artifact

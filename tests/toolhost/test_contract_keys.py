@@ -64,17 +64,6 @@ def test_a_success_is_answered_again_for_a_minute() -> None:
     asyncio.run(work())
 
 
-def test_without_a_key_everything_is_run() -> None:
-    async def work() -> None:
-        pool = Counting()
-        for key in (None, ""):
-            for _ in range(2):
-                assert not hit(await pool.call(replace(CALL, idempotency_key=key)))
-        assert pool.runs == 4
-
-    asyncio.run(work())
-
-
 def test_a_key_belongs_to_an_identity_and_an_action_and_an_input() -> None:
     async def work() -> None:
         pool = Counting()

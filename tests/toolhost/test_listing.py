@@ -16,7 +16,8 @@ import pytest
 from manglecp.pack import SandboxPolicy
 from manglecp.toolhost.actions import action
 from manglecp.toolhost.dispatch import ActionResult, Catalogue, DispatchError, HostCall, HostCommand, Pool, is_failure
-from manglecp.toolhost.dispatch.catalogue import Listing, list_plugin, prepare_call
+from manglecp.toolhost.dispatch.catalogue import Listing, list_plugin
+from manglecp.toolhost.dispatch.dispatcher import prepare_call
 from manglecp.toolhost.dispatch.launch import launch
 from tests.toolhost.dispatch.hosts import nothing_left
 from tests.toolhost.rights import authorised

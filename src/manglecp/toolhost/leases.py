@@ -29,6 +29,7 @@ Audit: TypeAlias = Callable[[str, Mapping[str, object]], None]
 """Called with the name and the details of every grant, use and refusal; never with the token."""
 
 _PREFIX: Final = "lease_"
+_encode: Final = json.JSONEncoder(separators=(",", ":")).encode
 _TO_URL: Final = bytes.maketrans(b"+/", b"-_")
 _FROM_URL: Final = bytes.maketrans(b"-_", b"+/")
 
@@ -67,7 +68,7 @@ def mint(
     lease, expires = random_id(), clock() + min(ttl, MAX_TTL)
     if audit is not None:
         audit("lease_granted", {"lease": lease, "aid": aid, "call_id": call_id, "tier": tier, "expires": expires})
-    payload = json.dumps(_Claims(lease, expires, aid, input_digest, call_id, tier), separators=(",", ":"))
+    payload = _encode(_Claims(lease, expires, aid, input_digest, call_id, tier))
     claims = _base64url(payload.encode("ascii"))
     return f"{_PREFIX}{claims.decode('ascii')}.{_mac(key, claims)}"
 

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from manglecp.pack import ListingError
-from manglecp.toolhost.dispatch.catalogue import Catalogue, prepare_call, read_catalogue
+from manglecp.toolhost.dispatch.catalogue import Catalogue, read_catalogue
+from manglecp.toolhost.dispatch.dispatcher import prepare_call
 from manglecp.toolhost.dispatch.messages import HostCall
 from manglecp.toolhost.state import Artifact
 

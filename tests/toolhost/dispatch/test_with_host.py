@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from manglecp.toolhost.dispatch import ActionResult, Catalogue, DispatchError, HostCall, HostCommand, Pool
-from manglecp.toolhost.dispatch.catalogue import prepare_call, read_catalogue
+from manglecp.toolhost.dispatch.catalogue import read_catalogue
+from manglecp.toolhost.dispatch.dispatcher import prepare_call
 from tests.toolhost.dispatch.hosts import QUICK, error, nothing_left
 from tests.toolhost.rights import authorised
 

@@ -5,31 +5,25 @@ hashed before it runs, and each of its hosts is started with that hash. The list
 hash, nor the prefix of the action ids, nor the sandbox, and programs are started only if the caller allows them.
 
 The tier of an action is computed from its effects; the tier that a host lists can only raise it. Missing or unreadable
-members get the safest value: not idempotent, dangerous. Input is validated against the schema of its action by the
-caller and by the host, not here.
+members get the safest value: not idempotent, dangerous.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
 from manglecp.pack import ListingError, SandboxPolicy, run_listing
 from manglecp.toolhost.actions import DANGEROUS, lease_tier, starts_programs
-from manglecp.toolhost.dispatch.launch import DEFAULT_TIMEOUT, MAX_TIMEOUT, HostCommand, ProgramFinder, library_paths
-from manglecp.toolhost.dispatch.messages import DispatchError, HostCall, failure
+from manglecp.toolhost.dispatch.launch import DEFAULT_TIMEOUT, HostCommand, ProgramFinder, library_paths
+from manglecp.toolhost.dispatch.messages import MAX_TIMEOUT, DispatchError, failure
 from manglecp.toolhost.dispatch.responses import MAX_OUTPUT
-from manglecp.toolhost.idempotency import unique
 from manglecp.toolhost.plugin import PluginError, action_id, find, plugin_name
 from manglecp.toolhost.sandbox import Profile
-from manglecp.toolhost.state import Artifact
-
-_decode_strictly: Final = json.JSONDecoder(object_pairs_hook=unique).decode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,49 +63,6 @@ def read_catalogue(listing: bytes) -> Catalogue:
             raise ListingError("parse_error", f"{aid} is listed twice")
         profiles[aid] = _profile(aid, tool)
     return profiles
-
-
-def prepare_call(
-    catalogue: Catalogue,
-    aid: str,
-    *,
-    inputs: Mapping[str, Any] | None = None,
-    input_json: str | None = None,
-    slots: Mapping[int, Artifact] | None = None,
-    timeout: float | None = None,
-    **members: Any,
-) -> HostCall | DispatchError:
-    """Return the call of an action, or an error.
-
-    Input is an object (``inputs``) or its JSON text (``input_json``), not both. ``timeout`` is how many seconds the
-    caller waits, which may be less than the timeout in the profile. ``members`` are other members of the call.
-    """
-    profile = catalogue.get(aid)
-    if profile is None:
-        return failure(aid, "not_found", f"tool not found: {aid}", status="INVALID_PICK")
-    if inputs is not None and input_json is not None:
-        return failure(aid, "exception", "inputs and input_json are both given")
-    try:
-        text = input_json
-        if text is None:
-            text = "{}" if inputs is None else msgspec.json.encode(inputs).decode()
-        value = msgspec.json.decode(text)
-        if input_json is not None and msgspec.json.encode(value) != text.encode():
-            _decode_strictly(text)  # raises for a repeated member name, which msgspec accepts and a host refuses
-    except (TypeError, ValueError, RecursionError) as error:
-        return failure(aid, "tool_error", f"the input is not JSON: {error}", status="INVALID_PICK")
-    if not isinstance(value, dict):
-        return failure(aid, "tool_error", "the input is not a JSON object", status="INVALID_PICK")
-    return HostCall(
-        aid=aid,
-        input_json=text,
-        tier=profile.tier,
-        idempotent=profile.idempotent,
-        slots={} if slots is None else slots,
-        timeout=profile.timeout,
-        patience=timeout,
-        **members,
-    )
 
 
 def _profile(aid: str, tool: Mapping[str, Any]) -> ActionProfile:

@@ -12,17 +12,21 @@ The checks of a call, in this order:
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, Unpack
 
+import msgspec
+
 from manglecp.toolhost.dispatch.breakers import Breakers
-from manglecp.toolhost.dispatch.catalogue import ActionProfile, Catalogue, prepare_call
+from manglecp.toolhost.dispatch.catalogue import ActionProfile, Catalogue
 from manglecp.toolhost.dispatch.hosts import OnOutage
 from manglecp.toolhost.dispatch.launch import HostCommand, PoolLimits, check_settings
 from manglecp.toolhost.dispatch.messages import ActionResult, DispatchError, HostCall, OnReport, failure
 from manglecp.toolhost.dispatch.pool import Pool
+from manglecp.toolhost.idempotency import unique
 from manglecp.toolhost.leases import Audit
 from manglecp.toolhost.state import Artifact
 
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
     from manglecp.harness import MutationReady, ToolRequests
     from manglecp.toolhost.dispatch.rights import PlanPermit
 
+_decode_strictly: Final = json.JSONDecoder(object_pairs_hook=unique).decode
 _MAX_INLINE: Final = 1 << 19  # characters; a longer input is parsed in a thread, to keep the event loop responsive
 
 
@@ -144,3 +149,47 @@ class Dispatcher:
     def cancel(self, call_id: str) -> bool:
         """Cancel a call: its caller gets an error. Returns whether there was such a call."""
         return any(pool.cancel(call_id) for pool in self._pools)
+
+
+def prepare_call(
+    catalogue: Catalogue,
+    aid: str,
+    *,
+    inputs: Mapping[str, Any] | None = None,
+    input_json: str | None = None,
+    slots: Mapping[int, Artifact] | None = None,
+    timeout: float | None = None,
+    **members: Any,
+) -> HostCall | DispatchError:
+    """Return the call of an action, or an error.
+
+    Input is an object (``inputs``) or its JSON text (``input_json``), not both. ``timeout`` is how many seconds the
+    caller waits, which may be less than the timeout in the profile. ``members`` are other members of the call. The
+    caller and the host validate the input against the schema of the action.
+    """
+    profile = catalogue.get(aid)
+    if profile is None:
+        return failure(aid, "not_found", f"tool not found: {aid}", status="INVALID_PICK")
+    if inputs is not None and input_json is not None:
+        return failure(aid, "exception", "inputs and input_json are both given")
+    try:
+        text = input_json
+        if text is None:
+            text = "{}" if inputs is None else msgspec.json.encode(inputs).decode()
+        value = msgspec.json.decode(text)
+        if input_json is not None and msgspec.json.encode(value) != text.encode():
+            _decode_strictly(text)  # raises for a repeated member name, which msgspec accepts and a host refuses
+    except (TypeError, ValueError, RecursionError) as error:
+        return failure(aid, "tool_error", f"the input is not JSON: {error}", status="INVALID_PICK")
+    if not isinstance(value, dict):
+        return failure(aid, "tool_error", "the input is not a JSON object", status="INVALID_PICK")
+    return HostCall(
+        aid=aid,
+        input_json=text,
+        tier=profile.tier,
+        idempotent=profile.idempotent,
+        slots={} if slots is None else slots,
+        timeout=profile.timeout,
+        patience=timeout,
+        **members,
+    )

@@ -52,12 +52,11 @@ class IdempotencyTable:
         deadline: float,
         outcome_unknown: Callable[[], bool],
     ) -> ActionResult | DispatchError:
-        """Return the known result of the key of the call; else call ``run`` and return its result.
+        """Return the known result of the key of the call, which has one; else call ``run`` and return its result.
 
         ``outcome_unknown`` is called if ``run`` is cancelled or raises; it returns whether an effect may have happened.
         """
-        if not call.idempotency_key:
-            return await run()
+        assert call.idempotency_key
         key = (call.identity, call.aid, call.idempotency_key)
         digest = canonical_digest(call.input_json)
         while earlier := self._unknown_outcomes.find(key) or self._answers.find(key) or self._running.get(key):

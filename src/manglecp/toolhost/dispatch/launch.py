@@ -29,22 +29,17 @@ from typing import Final, NamedTuple
 
 from manglecp.pack import SandboxPolicy
 from manglecp.toolhost.context import SETTINGS
+from manglecp.toolhost.dispatch.messages import MAX_TIMEOUT, is_timeout
 from manglecp.toolhost.sandbox import CONTAINED, Profile
 
 TIMEOUT_VARIABLE: Final = "MACHINA_TOOLHOST_TIMEOUT"
 DEFAULT_TIMEOUT: Final = 30.0
 DEFAULT_POOL_SIZE: Final = 2
-MAX_TIMEOUT: Final = 86_400.0
 MAX_POOL_SIZE: Final = 64
 
 
 class SettingError(ValueError):
     """An environment variable holds an invalid value; the text names it and the valid range."""
-
-
-def is_timeout(value: object) -> bool:
-    """Return whether this is a valid timeout in seconds; 0 is valid, and means that the deadline has passed."""
-    return type(value) in (int, float) and 0 <= value <= MAX_TIMEOUT  # type: ignore[operator]
 
 
 def check_settings(size: object, timeout: object) -> None:

@@ -20,8 +20,7 @@ import msgspec
 from manglecp.base.ids import random_id
 from manglecp.toolhost.actions import DANGEROUS, SAFE
 from manglecp.toolhost.context import ACTION_CODE, MAX_ERROR_DATA, MAX_ERROR_MESSAGE, describe, failure_members
-from manglecp.toolhost.dispatch.launch import MAX_TIMEOUT, is_timeout
-from manglecp.toolhost.state import Artifact, Slots, StateError, apply_state, full_state
+from manglecp.toolhost.state import Artifact, Slots, StateError, apply_state, full_state, state_delta
 
 if TYPE_CHECKING:
     from manglecp.harness import MutationReady, ToolRequests
@@ -105,8 +104,11 @@ class CallRefused(Exception):
 
 
 MAX_REQUEST: Final = 10_485_760  # bytes that a host accepts in one line
+MAX_TIMEOUT: Final = 86_400.0
 
 _STATUSES: Final = frozenset(get_args(Status))
+_NO_STATE: Final = full_state({})
+_NO_CHANGE: Final = state_delta({}, {})
 _encoder: Final = msgspec.json.Encoder()
 _decoder: Final = msgspec.json.Decoder()
 
@@ -148,6 +150,11 @@ class ActionResult(msgspec.Struct, frozen=True):
     idempotent_hit: bool = False
 
 
+def is_timeout(value: object) -> bool:
+    """Return whether this is a valid timeout in seconds; 0 is valid, and means that the deadline has passed."""
+    return type(value) in (int, float) and 0 <= value <= MAX_TIMEOUT  # type: ignore[operator]
+
+
 def call_problem(call: HostCall) -> str | None:
     """Return the first invalid member of a call as a message, or None. Encoding checks the rest."""
     for name in ("aid", "call_id", "input_json", "identity"):
@@ -168,7 +175,7 @@ def encode(call: HostCall, lease_token: str | None = None) -> bytes:
             "aid": call.aid,
             "call_id": call.call_id,
             "input_json": call.input_json,
-            "ds_state": full_state(call.slots),
+            "ds_state": full_state(call.slots) if call.slots else _NO_STATE,
         }
         if call.idempotency_key:
             request["idempotency_key"] = _scoped_key(call.identity, call.aid, call.idempotency_key)
@@ -221,7 +228,8 @@ def interpret_answer(call: HostCall, document: Mapping[str, Any]) -> ActionResul
     answered_state = document.get("ds_state")
     try:
         # A hit changes no state, and an empty object is no change although it is no delta.
-        slots = dict(call.slots) if hit or answered_state == {} else apply_state(answered_state, call.slots)
+        is_same = hit or answered_state in ({}, _NO_CHANGE)
+        slots = dict(call.slots) if is_same else apply_state(answered_state, call.slots)
     except StateError as error:
         return _unreadable(call, f"ds_state: {error}")
     return ActionResult(call.aid, output, slots, hit)

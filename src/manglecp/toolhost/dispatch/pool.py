@@ -143,6 +143,8 @@ class Pool:
         try:
             if wait_seconds == 0:
                 return failure(call.aid, "timeout", "the deadline is over; nothing was sent")
+            if not call.idempotency_key:
+                return await self._run_attempts(running, deadline)
             return await self._idempotency.once(
                 call,
                 lambda: self._run_attempts(running, deadline),

@@ -68,7 +68,6 @@ class HostProcess:
         self._chunk_size = _CHUNK
         self._matcher = ResponseMatcher(on_late_answer, on_orphan=self._limit_orphan)
         self._reports = LineBuffer(MAX_REPORT_BYTES)
-        self._report_timer: asyncio.TimerHandle | None = None
         self._stderr_tail = b""
         self._unsent: deque[Request] = deque()  # of which some bytes are not written yet
         self._write_blocked = False  # the pipe is full, and the loop waits until it is writable
@@ -136,8 +135,6 @@ class HostProcess:
         answer: asyncio.Future[dict[str, Any]] = self._loop.create_future()
         request = Request(line, answer, call_id, shared=shared, impatient=impatient, work_seconds=work_seconds)
         request.on_report = on_report
-        if self._progress is not None and self._report_timer is None:
-            self._report_timer = self._loop.call_later(_REPORT_SECONDS, self._poll_reports)
         if self._matcher.idle and self.alive:
             self._read_stdout()  # a line that the host wrote before the request is not its answer, and ends the host
         if not self.alive:
@@ -262,12 +259,6 @@ class HostProcess:
         elif data is not None:
             self._stderr_tail = (self._stderr_tail + data)[-STDERR_BYTES:]
 
-    def _poll_reports(self) -> None:
-        # Not a reader of the loop: a host that floods the pipe would keep the loop busy. So it loses reports instead.
-        self._read_reports()
-        idle = self._matcher.idle
-        self._report_timer = None if idle else self._loop.call_later(_REPORT_SECONDS, self._poll_reports)
-
     def _read_reports(self) -> None:
         data = None if self._progress is None else _read_some(self._progress)
         for line in self._reports.feed(data or b""):
@@ -325,7 +316,25 @@ class HostProcess:
 
     def _set_deadline(self, request: Request, when: float) -> None:
         request.cancel_timer()
-        request.timer = self._loop.call_at(when, self._deadline_passed, request)
+        request.deadline = when
+        self._wait(request)
+
+    def _wait(self, request: Request) -> None:
+        """Wait for the deadline of a request; until then, read reports regularly.
+
+        Reports have no reader of the loop: a host that floods the pipe would keep the loop busy. So it loses reports.
+        """
+        wake_time = request.deadline
+        if self._progress is not None:
+            wake_time = min(wake_time, self._loop.time() + _REPORT_SECONDS)
+        request.timer = self._loop.call_at(wake_time, self._wake, request)
+
+    def _wake(self, request: Request) -> None:
+        if self._loop.time() >= request.deadline:
+            self._deadline_passed(request)
+        else:
+            self._read_reports()
+            self._wait(request)
 
     def _withdraw(self, request: Request) -> None:
         self._matcher.withdraw(request)
@@ -370,8 +379,6 @@ class HostProcess:
             assert stream is not None
             self._loop.remove_reader(stream.fileno())
             stream.close()
-        if self._report_timer is not None:
-            self._report_timer.cancel()
         if self._progress is not None:
             os.close(self._progress)
             self._progress = None

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
@@ -78,7 +79,8 @@ class Request:
     sent: bool = False  # at least one byte was written
     excused: bool = False  # lost because of an impatient caller, so never a suspect
     loss: tuple[Loss, str] | None = None  # kind and detail, if it is known before the host has ended
-    timer: asyncio.TimerHandle | None = None  # of its deadline
+    deadline: float = math.inf  # in the time of the event loop
+    timer: asyncio.TimerHandle | None = None  # of its deadline, or of the next read of reports before that
     orphaned: bool = False  # the host works on it, and its caller has left
     on_report: Callable[[dict[str, Any]], None] | None = None
 

@@ -10,8 +10,9 @@ spent when its lease is issued.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import final
+
+import msgspec
 
 from manglecp.harness import ForgedState, MutationReady, ToolRequests, WrongMutation, redeem_call
 from manglecp.toolhost.dispatch.messages import CallRefused, HostCall
@@ -19,24 +20,21 @@ from manglecp.toolhost.leases import input_digest
 
 
 @final
-class PlanPermit:
+class PlanPermit(msgspec.Struct):
     """The right to the tier 0 calls of an admitted plan, each once. It permits no call above tier 0."""
 
-    __slots__ = ("_unspent",)
-
-    def __init__(self, calls: Mapping[str, str]) -> None:
-        """Permit ``calls``: action ids by call id, which names run, step and attempt."""
-        self._unspent = dict(calls)
+    unspent: dict[str, str]
+    """The action ids by call id, which names run, step and attempt. The permit changes it."""
 
     def permits(self, call_id: str, tool_name: str, _input_digest: str) -> bool:
         """Return whether the plan has this unspent call. A plan does not fix input bytes when it is admitted."""
-        return self._unspent.get(call_id) == tool_name
+        return self.unspent.get(call_id) == tool_name
 
     def spend(self, call_id: str, tool_name: str) -> bool:
         """Spend the right to a call; return False if there is none."""
-        if self._unspent.get(call_id) != tool_name:
+        if self.unspent.get(call_id) != tool_name:
             return False
-        return self._unspent.pop(call_id, None) is not None  # atomic: only one of several threads gets the right
+        return self.unspent.pop(call_id, None) is not None  # atomic: only one of several threads gets the right
 
 
 class Right:
