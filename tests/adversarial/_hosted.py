@@ -16,7 +16,8 @@ from msgspec.structs import replace
 from manglecp.toolhost import ActionResult, DispatchError, HostCall
 from manglecp.toolhost.dispatch import Catalogue, HostCommand, Pool
 from manglecp.toolhost.dispatch.breakers import Breakers
-from manglecp.toolhost.dispatch.catalogue import prepare_call, read_catalogue
+from manglecp.toolhost.dispatch.catalogue import read_catalogue
+from manglecp.toolhost.dispatch.dispatcher import prepare_call
 from tests.toolhost.dispatch.hosts import QUICK, nothing_left
 from tests.toolhost.rights import authorised
 

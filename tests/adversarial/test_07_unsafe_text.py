@@ -66,8 +66,7 @@ def sources(base: Base) -> list[str]:
     """The source of every function that was made; equal constants may share a number or not."""
     found = []
     for component in base.compiled.components:
-        for functions in component.variants.values():
-            found += [function.compiled.source for function in functions]
+        found += [function.compiled.source for function in component.functions()]
         for rule in component.rules:
             found += [function.source for function in rule.functions.values() if function is not None]
     return [re.sub(r"\bK\d+\b", "K", source) for source in found]

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from tests.adversarial._invoked import invoked
 from tests.effort import examples
 from tests.invoke.chains import chain, steps
-from tests.invoke.workshop import Fails, shop
+from tests.invoke.workshop import Fails, Stop, shop
 
 Handling = Literal["stop", "continue", "undo"]
 DELTA = 'asserts("done", [N], "server") :- step_status(N, "write", "success").'
@@ -82,7 +82,7 @@ def test_what_is_reported_is_what_stands(case: Case) -> None:
 
 async def _check(case: Case) -> None:
     world: set[int] = set()
-    cancel = asyncio.Event()
+    cancel = Stop()
     rules = [
         steps(*case.actions),
         DELTA,

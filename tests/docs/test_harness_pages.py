@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from manglecp.adapters import LogLimits, ingest
+from manglecp.adapters import ingest, records
 from manglecp.adapters.conversation import RETRYABLE
 from manglecp.cli import cli
 from manglecp.harness import judge
@@ -59,8 +59,7 @@ def test_the_table_of_codes_is_current() -> None:
 
 def test_the_limits_are_those_of_the_code() -> None:
     text = (ROOT / "docs" / "reference" / "harness-logs.md").read_text(encoding="utf-8")
-    limits = LogLimits()
-    assert f"a log {limits.total >> 30} GiB" in text
-    assert f"at most {limits.line >> 20} MiB" in text
-    assert f"at most {limits.nesting} deep" in text
-    assert f"{limits.horizon} turns may be open" in text
+    assert f"a log {records.MAX_LOG_BYTES >> 30} GiB" in text
+    assert f"at most {records.MAX_LINE_BYTES >> 20} MiB" in text
+    assert f"at most {records.MAX_NESTING} deep" in text
+    assert f"{records.MAX_OPEN_TURNS} turns may be open" in text

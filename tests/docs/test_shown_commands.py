@@ -175,8 +175,8 @@ def test_the_policy_of_the_page_gives_names_a_meaning(tmp_path: Path) -> None:
     with load_pack(tmp_path / "pack") as pack:
         with pytest.raises(Refused, match="only the desk may ask for refunds"):
             pack.intent("refund")
-        pack.asking("ann", "desk").intent("refund").offers_only("delete_all", "tell")
-        pack.asking("nightly-job", "desk").intent("refund").offers_only("delete_all")
+        pack.as_caller("ann", "desk").intent("refund").offers_only("delete_all", "tell")
+        pack.as_caller("nightly-job", "desk").intent("refund").offers_only("delete_all")
 
 
 # --- examples/incident/README.md -------------------------------------------------------------------------------------

@@ -80,7 +80,7 @@ def test_a_change_that_ends_whoever_tests_it_is_taken_back(pack: Pack, repositor
 
 def test_tests_that_failed_before_are_no_reason_to_take_it_back(pack: Pack, repository: Repository) -> None:
     (repository.root / TAX).write_text((repository.root / TAX).read_text().replace('"books": 7', '"book": 7'))
-    run = change(pack.look_again(), HARMLESS)
+    run = change(pack.refresh_facts(), HARMLESS)
     tests = run.result["tests"]
     assert (tests["worse"], tests["broken"], tests["failing"], tests["outcome"]) == (False, [], [BROKEN], "failed")
     assert "takes away" in (repository.root / TAX).read_text()
@@ -99,7 +99,7 @@ def test_tests_have_as_long_as_the_settings_say(repository: Repository) -> None:
 
 def test_an_edit_that_mends_says_so(pack: Pack, repository: Repository) -> None:
     (repository.root / TAX).write_text((repository.root / TAX).read_text().replace('"books": 7', '"book": 7'))
-    run = change(pack.look_again(), edit(TAX, '"book": 7', '"books": 7'))
+    run = change(pack.refresh_facts(), edit(TAX, '"book": 7', '"books": 7'))
     assert run.result["tests"]["mended"] == [BROKEN]
 
 
@@ -149,14 +149,16 @@ def test_changes_are_committed_to_a_branch_of_their_own(pack: Pack, repository: 
     change(pack, HARMLESS)
     secret = {"of-mine.conf": "DB_PASSWORD=" + "h7Kq29xWpLz\n"}
     repository.write({"new\nline.py": "NEW = 1\n", "other.py": "OTHER = 1\n", **secret})
-    pack.look_again().intent("review", facts=['commit_to("all")']).lacks("commit_changes", because="file with secrets")
+    pack.refresh_facts().intent("review", facts=['commit_to("all")']).lacks(
+        "commit_changes", because="file with secrets"
+    )
     (repository.root / "of-mine.conf").unlink()
-    answer = pack.look_again().intent("review", facts=['commit_to("all")'])
+    answer = pack.refresh_facts().intent("review", facts=['commit_to("all")'])
     answer.invoke("commit_changes", {"message": "Whatever can be named"}, confirm=True)
     assert repository.git("show", "--name-only", "--format=", "all").split("\n") == ["other.py", TAX]
     repository.write(secret)  # what is not named does not matter
     named = [f'to_commit("{TAX}")', 'to_commit("README.md")']
-    answer = pack.look_again().intent("review", facts=['commit_to("tax-words")', *named])
+    answer = pack.refresh_facts().intent("review", facts=['commit_to("tax-words")', *named])
     run = answer.invoke("commit_changes", {"message": "Say it in full"}, confirm=True)
     assert repository.git("log", "-1", "--format=%s", "tax-words") == "Say it in full"
     assert repository.git("rev-parse", "--abbrev-ref", "HEAD") == "main"

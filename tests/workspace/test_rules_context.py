@@ -227,7 +227,7 @@ def test_a_scan_goes_on_while_it_is_asked(tmp_path: Path) -> None:
     with governed(repository.root) as pack:
         assert "tests/test_more.py" not in read_first(pack.intent("explore", facts=['topic("more")']), "find_text")
         repository.write({"tests/test_more.py": "def test_more() -> None:\n    assert True\n"})
-        answer = pack.look_again().intent("explore", facts=['topic("more")'])
+        answer = pack.refresh_facts().intent("explore", facts=['topic("more")'])
         assert read_first(answer, "find_text")[0] == "tests/test_more.py"
 
 
@@ -257,5 +257,5 @@ def test_this_project_is_one_more(tmp_path: Path) -> None:
         seals = copy / "src/manglecp/store/seals.py"
         seals.write_text(seals.read_text().replace("return sealed[1:]", "return sealed"))
         failing = ['failing_test("tests/store/test_seals.py")']
-        answer = pack.look_again().intent("diagnose_failure", facts=failing)
+        answer = pack.refresh_facts().intent("diagnose_failure", facts=failing)
         assert "src/manglecp/store/seals.py" in read_first(answer, "run_failing_tests")[:3]

@@ -205,7 +205,7 @@ def test_tests_that_call_out_do_not_get_through(tmp_path: Path) -> None:
 
 
 def test_nobody_in_particular_changes_nothing(pack: Pack) -> None:
-    nobody = pack.asking("anonymous")
+    nobody = pack.as_caller("anonymous")
     for intent, fact in (("change", 'to_change("pricing/tax.py")'), ("undo", 'applied("r-1", "pricing/tax.py")')):
         with pytest.raises(Refused, match="anonymous clients"):
             nobody.intent(intent, facts=[fact])

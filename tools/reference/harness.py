@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 from manglecp.harness import TurnState
@@ -12,6 +14,9 @@ from tools.reference.tables import table
 __all__ = ["blocks"]
 
 _RETRIES: Final = {RetryKind.EVIDENCE: "evidence", RetryKind.TURN: "turn", RetryKind.NEVER: "never"}
+
+_TRIGGERS: Final = tomllib.loads(Path(__file__).with_name("failure_triggers.toml").read_text("utf-8"))
+"""What raises each class."""
 
 
 def blocks() -> dict[str, Callable[[], str]]:
@@ -33,7 +38,7 @@ def _classes() -> str:
     parts = []
     for state in TurnState:
         rows = [
-            (f"`{one.name}`", one.trigger, one.remedy, _RETRIES[one.retry])
+            (f"`{one.name}`", _TRIGGERS[one.name], one.remedy, _RETRIES[one.retry])
             for one in CLASSES.values()
             if one.blocks is state
         ]
