@@ -342,10 +342,12 @@ class HostProcess:
             self._unsent.remove(request)
 
     def _kill(self) -> None:
-        if not self._contained:
-            self._signal(signal.SIGKILL)
-        elif not self._ended.done():
+        if self._ended.done():  # the process is reaped, and its id may be reused
+            return
+        if self._contained:
             os.kill(self.pid, signal.SIGHUP)  # the supervisor kills the host
+        else:
+            self._signal(signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:
         """Send a signal to the process group."""
