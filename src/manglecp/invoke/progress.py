@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from textwrap import indent
@@ -91,7 +90,7 @@ class RunReports:
         """Whether the last report was sent less than ``_PROGRESS_SECONDS`` ago."""
         self._latest: tuple[ActionCall, str] | None = None
         """The call and the text of the latest report of the pause, which is sent when that ends."""
-        self._log_lines: Counter[str] = Counter()
+        self._log_lines: dict[str, int] = {}
         """By call id."""
 
     def begin(self, call: ActionCall, settled: int) -> OnReport:
@@ -138,8 +137,8 @@ class RunReports:
         message, done, total = report.get("message"), report.get("done"), report.get("total")
         text = message if isinstance(message, str) else ""  # cleaned when it is used: many reports are not
         if report.get("event") == "log":
-            self._log_lines[call.call_id] += 1
-            if self._log_lines[call.call_id] <= _MAX_LOG_LINES:
+            lines = self._log_lines[call.call_id] = self._log_lines.get(call.call_id, 0) + 1
+            if lines <= _MAX_LOG_LINES:
                 self._log(call, _LEVELS.get(str(report.get("level")).lower(), logging.INFO), text)
             return
         if isinstance(done, int | float) and isinstance(total, int | float) and abs(done) < _MAX_COUNT > total > 0:
