@@ -12,11 +12,11 @@ Facts = list[tuple[Any, ...]]
 ZONE = "-05:00"  # the database has times of day in EST
 
 _versions: dict[Path, tuple[int, int]] = {}
-_parts: dict[str, Facts] = {}
+_rows: dict[str, Row] = {}  # by part
 
 
 @facts(
-    *("flight", "flight_status", "fare", "user", "payment_method", "balance"),
+    *("flight", "schedule", "flight_status", "fare", "user", "payment_method", "balance"),
     *("reservation", "trip", "booked_at", "insured", "bags", "segment", "replaced_segment", "cancelled"),
     every=1.0,
     changes=True,
@@ -30,20 +30,23 @@ def tables(database: Path) -> Iterator[Part]:
         if _versions.get(path) == version:
             continue
         rows: dict[str, Row] = json.loads(path.read_bytes())
-        current = {f"{table}/{key}": row_facts(key, row) for key, row in rows.items()}
-        gone = [part for part in _parts if part.startswith(f"{table}/") and part not in current]
-        for part, content in current.items():
-            if _parts.get(part) != content:
-                _parts[part] = content
-                yield Part(part, content)
+        for key, row in rows.items():
+            if _rows.get(part := f"{table}/{key}") != row:
+                _rows[part] = row
+                yield Part(part, row_facts(key, row))
+        gone = [part for part in _rows if part.startswith(f"{table}/") and part[len(table) + 1 :] not in rows]
         for part in gone:
-            del _parts[part]
+            del _rows[part]
             yield Part(part)
         _versions[path] = version
 
 
 def flight(number: str, row: Row) -> Facts:
-    found: Facts = [("flight", number, row["origin"], row["destination"])]
+    departure = row["scheduled_departure_time_est"]
+    found: Facts = [
+        ("flight", number, row["origin"], row["destination"]),
+        ("schedule", number, departure + ZONE, minutes(row["scheduled_arrival_time_est"]) - minutes(departure)),
+    ]
     for date, day in row["dates"].items():
         if day["status"] != "available":
             found.append(("flight_status", number, date, day["status"]))
@@ -51,6 +54,13 @@ def flight(number: str, row: Row) -> Facts:
         for cabin, price in day["prices"].items():
             found.append(("fare", number, date, cabin, price, day["available_seats"][cabin]))
     return found
+
+
+def minutes(time: str) -> int:
+    """Return the minutes since midnight of a time such as 23:15:00, or 01:15:00+1 for one on the next day."""
+    time, _, days = time.partition("+")
+    hour, minute, _ = time.split(":")
+    return (int(days or 0) * 24 + int(hour)) * 60 + int(minute)
 
 
 def user(key: str, row: Row) -> Facts:

@@ -2,24 +2,29 @@
 
 DATA has the database (``flights.json``, ``users.json``, ``reservations.json``), recorded runs of tau-bench
 (``runs*.json``), and the actions that tau2-bench expects for its tasks (``tau2-gold*.json``). Each run and each task
-starts with the original database, and every write changes it, also a denied one: a recorded write has the effect that
-it had in the recording, an expected one is a call of the tool of this pack.
+starts with the original database, and every executed write changes it, also a denied one: a recorded write has the
+effect that is recorded, and sets the cabin that it asks for; an expected one is a call of the tool of this pack.
 """
 
 import argparse
+import copy
 import json
 import statistics
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from manglecp.intent import Decision
 from manglecp.testing import Pack, Refused, load_pack
 
 PACK = Path(__file__).parent
+Table = dict[str, dict[str, Any]]
 TABLES = ("flights", "users", "reservations")
 WRITES = {
     *("book_reservation", "cancel_reservation", "send_certificate"),
@@ -57,72 +62,86 @@ class JudgedRun:
 
 
 class Desk:
-    """The pack over a copy of the database in ``folder``."""
+    """The pack over a copy of the database in ``folder``, which is written when the next decision needs it."""
 
     def __init__(self, data: Path, folder: Path) -> None:
         self._folder = folder
-        self._originals = {name: (data / f"{name}.json").read_bytes() for name in TABLES}
-        for name, content in self._originals.items():
-            (folder / f"{name}.json").write_bytes(content)
-        self._is_changed = False
-        self.pack: Pack = load_pack(PACK, {"database": str(folder)}).as_caller("desk", "conversation")
+        self._originals: dict[str, Table] = {
+            name: msgspec.json.decode((data / f"{name}.json").read_bytes()) for name in TABLES
+        }
+        self._tables = dict(self._originals)
+        self._in_files: dict[str, Table | None] = dict.fromkeys(TABLES)
+        self._write_files()
+        self._pack: Pack = load_pack(PACK, {"database": str(folder)}).as_caller("desk", "conversation")
+        self._is_stale = False  # whether the pack has the facts of earlier tables
         self.seconds: list[float] = []
         """The duration of each decision by the database."""
         self.tool_errors: list[str] = []
         """Of expected writes that policy does not deny."""
 
+    def close(self) -> None:
+        self._pack.close()
+
     def reset(self) -> None:
         """Restore the original database."""
-        if self._is_changed:
-            for name, content in self._originals.items():
-                (self._folder / f"{name}.json").write_bytes(content)
-            self._read_again()
-            self._is_changed = False
+        self._tables = dict(self._originals)
 
     def judge(self, write: Write) -> JudgedWrite:
+        pack = self._current_pack()
         started = time.perf_counter()
-        by_database = self.pack.decide(write.tool, write.args)
+        by_database = pack.decide(write.tool, write.args)
         self.seconds.append(time.perf_counter() - started)
         facts = [{"pred": "customer_message", "args": [text]} for text in dict.fromkeys(write.messages)]
-        return JudgedWrite(write, by_database, self.pack.decide(write.tool, write.args, facts=facts))
+        return JudgedWrite(write, by_database, pack.decide(write.tool, write.args, facts=facts))
 
     def call(self, write: Write) -> None:
         """Call the tool of this pack."""
         try:
-            self.pack.intent("serve_customer").invoke(write.tool, write.args, confirm=True)
+            self._current_pack().intent("serve_customer").invoke(write.tool, write.args, confirm=True)
         except Refused as error:
             self.tool_errors.append(f"{write.tool} {json.dumps(write.args)}: {error}")
-        self._read_again()
+        self._tables = {name: msgspec.json.decode((self._folder / f"{name}.json").read_bytes()) for name in TABLES}
+        self._in_files, self._is_stale = dict(self._tables), True
 
     def repeat(self, write: Write) -> None:
         """Give the database the effect of a recorded write: the reservation that it returned, and the payments."""
-        users, reservations = self._table("users"), self._table("reservations")
+        users, reservations = self._changed_table("users"), self._changed_table("reservations")
         if write.tool == "send_certificate":
             payment = write.result.split()[1]
-            certificate = {"source": "certificate", "amount": write.args["amount"], "id": payment}
-            users[write.args["user_id"]]["payment_methods"][payment] = certificate
-        else:
-            after: dict[str, Any] = json.loads(write.result)
-            key, user = after["reservation_id"], users[after["user_id"]]
-            before = reservations.get(key, {"payment_history": [], "flights": []})
-            if key not in user["reservations"]:
-                user["reservations"].append(key)
-            if write.tool != "cancel_reservation":  # refunds of a cancellation take some days
-                pay(user["payment_methods"], after["payment_history"][len(before["payment_history"]) :])
-            kept = {(each["flight_number"], each["date"]) for each in after["flights"]}
-            gone = [each for each in before["flights"] if (each["flight_number"], each["date"]) not in kept]
-            reservations[key] = {**after, "replaced_flights": [*before.get("replaced_flights", []), *gone]}
-        for name, table in (("users", users), ("reservations", reservations)):
-            (self._folder / f"{name}.json").write_text(json.dumps(table), "utf-8")
-        self._read_again()
+            user = users[write.args["user_id"]] = copy.deepcopy(users[write.args["user_id"]])
+            user["payment_methods"][payment] = {"source": "certificate", "amount": write.args["amount"], "id": payment}
+            return
+        after: dict[str, Any] = json.loads(write.result)
+        key = after["reservation_id"]
+        user = users[after["user_id"]] = copy.deepcopy(users[after["user_id"]])
+        before = reservations.get(key, {"payment_history": [], "flights": []})
+        if "cabin" in before:  # the tools of tau-bench do not record the new cabin of a change
+            after["cabin"] = write.args.get("cabin", before["cabin"])
+        if key not in user["reservations"]:
+            user["reservations"].append(key)
+        if write.tool != "cancel_reservation":  # refunds of a cancellation take some days
+            pay(user["payment_methods"], after["payment_history"][len(before["payment_history"]) :])
+        kept = {(each["flight_number"], each["date"]) for each in after["flights"]}
+        gone = [each for each in before["flights"] if (each["flight_number"], each["date"]) not in kept]
+        reservations[key] = {**after, "replaced_flights": [*before.get("replaced_flights", []), *gone]}
 
-    def _table(self, name: str) -> dict[str, Any]:
-        table: dict[str, Any] = json.loads((self._folder / f"{name}.json").read_bytes())
-        return table
+    def _changed_table(self, name: str) -> Table:
+        """Return a copy of the table, which is now the current one; its rows are shared."""
+        self._tables = {**self._tables, name: dict(self._tables[name])}
+        return self._tables[name]
 
-    def _read_again(self) -> None:
-        self._is_changed = True
-        self.pack = self.pack.refresh_facts()
+    def _write_files(self) -> None:
+        for name in TABLES:
+            if self._tables[name] is not self._in_files[name]:
+                (self._folder / f"{name}.json").write_bytes(msgspec.json.encode(self._tables[name]))
+                self._in_files[name], self._is_stale = self._tables[name], True
+
+    def _current_pack(self) -> Pack:
+        """Return the pack with the facts of the current tables."""
+        self._write_files()
+        if self._is_stale:
+            self._pack, self._is_stale = self._pack.refresh_facts(), False
+        return self._pack
 
 
 def pay(methods: dict[str, Any], payments: list[dict[str, Any]]) -> None:
@@ -185,12 +204,8 @@ class Judgement:
 def judge(data: Path) -> Judgement:
     runs = [run for file in sorted(data.glob("runs*.json")) for run in json.loads(file.read_bytes())]
     tasks = [task for file in sorted(data.glob("tau2-gold*.json")) for task in json.loads(file.read_bytes())]
-    with tempfile.TemporaryDirectory(prefix="airline-") as folder:
-        desk = Desk(data, Path(folder))
-        with desk.pack:
-            return Judgement(
-                list(judge_runs(desk, runs)), list(judge_tasks(desk, tasks)), desk.seconds, desk.tool_errors
-            )
+    with tempfile.TemporaryDirectory(prefix="airline-") as folder, closing(Desk(data, Path(folder))) as desk:
+        return Judgement(list(judge_runs(desk, runs)), list(judge_tasks(desk, tasks)), desk.seconds, desk.tool_errors)
 
 
 def report(name: str, writes: list[JudgedWrite]) -> None:

@@ -17,13 +17,13 @@ FREE = {"basic_economy": 9, "economy": 2, "business": 9}
 PRICES = {"basic_economy": 50, "economy": 100, "business": 300}
 
 
-def flight(number: str, origin: str, destination: str, **others: str) -> dict[str, Any]:
+def flight(number: str, origin: str, destination: str, departs: str, arrives: str, **others: str) -> dict[str, Any]:
     """Return a flight that can be booked on May 20 to 22, with other states on the dates of ``others``."""
     free = {"status": "available", "available_seats": FREE, "prices": PRICES}
     dates = {f"2024-05-{day}": free for day in (20, 21, 22)} | {
         f"2024-05-{day[1:]}": {"status": status} for day, status in others.items()
     }
-    times = {"scheduled_departure_time_est": "08:00:00", "scheduled_arrival_time_est": "08:00:00"}
+    times = {"scheduled_departure_time_est": f"{departs}:00", "scheduled_arrival_time_est": arrives}
     return {"flight_number": number, "origin": origin, "destination": destination, **times, "dates": dates}
 
 
@@ -78,15 +78,19 @@ def passenger(number: int) -> dict[str, str]:
 
 def database() -> dict[str, dict[str, Any]]:
     flights = [
-        flight("OUT", "JFK", "SFO", _10="landed", _14="cancelled", _15="delayed", _16="flying"),
-        flight("BACK", "SFO", "JFK"),
-        flight("HALF", "JFK", "ATL"),
-        flight("REST", "ATL", "SFO"),
+        flight("OUT", "JFK", "SFO", "08:00", "14:00:00", _10="landed", _14="cancelled", _15="delayed", _16="flying"),
+        flight("BACK", "SFO", "JFK", "18:00", "02:00:00+1"),
+        flight("HALF", "JFK", "ATL", "08:00", "10:30:00"),
+        flight("REST", "ATL", "SFO", "10:30", "15:00:00"),
+        flight("EARLY", "ATL", "SFO", "10:29", "15:00:00"),
     ]
     reservations = [
         reservation("BASIC", "rita", "basic_economy", ("OUT", 20)),
         reservation("ECO", "rita", "economy", ("OUT", 20), passengers=2, bags=1),
         reservation("ROUND", "sam", "economy", ("OUT", 20), ("BACK", 22), flight_type="round_trip"),
+        reservation("TIGHT", "sam", "economy", ("OUT", 22), ("BACK", 21), flight_type="round_trip"),
+        reservation("GROUP", "sam", "economy", ("OUT", 20), ("BACK", 22), flight_type="round_trip", passengers=3),
+        reservation("STUCK", "rita", "economy", ("OUT", 14), ("BACK", 22), flight_type="round_trip"),
         reservation("NEW", "rita", "economy", ("OUT", 20), created="2024-05-14T15:00:00"),
         reservation("OLD", "rita", "economy", ("OUT", 20), created="2024-05-14T14:59:59"),
         reservation("INSURED", "rita", "economy", ("OUT", 20), insurance="yes"),
@@ -98,7 +102,7 @@ def database() -> dict[str, dict[str, Any]]:
         reservation("LATE", "sam", "business", ("OUT", 15), passengers=2),
         reservation("POOR", "rita", "economy", ("OUT", 14)),
         reservation("TARDY", "rita", "economy", ("OUT", 15), status="cancelled"),
-        reservation("ENDED", "sam", "economy", ("OUT", 20), status="cancelled"),
+        reservation("ENDED", "sam", "business", ("OUT", 20), status="cancelled"),
     ]
     users = [user("rita", "regular", gift_card=10), user("sam", "silver"), user("gil", "gold")]
     for row in users:
@@ -197,11 +201,14 @@ DENIED = [
     (booking(flights=flights(("OUT", 25))), "flight OUT on 2024-05-25 cannot be booked"),
     (booking(flights=flights(("OUT", 14))), "flight OUT on 2024-05-14 cannot be booked"),
     (booking(flights=flights(("HALF", 20), ("REST", 25))), "flight REST on 2024-05-25 cannot be booked"),
+    (booking(flights=flights(("HALF", 20), ("EARLY", 20))), "flight EARLY on 2024-05-20 leaves before flight HALF has"),
+    (booking(flights=flights(("HALF", 21), ("REST", 20))), "flight REST on 2024-05-20 leaves before flight HALF has"),
+    (change("ECO", "economy", ("HALF", 20), ("EARLY", 20)), "leaves before flight HALF has landed"),
     (change("HIT", "business", ("OUT", 14)), "flight OUT on 2024-05-14 cannot be booked"),
     (change("TRIO", "economy", ("OUT", 21)), "flight OUT on 2024-05-21 has 2 seats in economy for 3 passengers"),
     (booking(flights=flights(("REST", 20)), payment_methods=paying(credit_card_1=100)), "starts in JFK"),
     (booking(flights=flights(("HALF", 20)), payment_methods=paying(credit_card_1=100)), "ends in SFO"),
-    (booking(flights=flights(("HALF", 20), ("OUT", 20))), "a one_way from JFK to SFO starts in JFK, reaches SFO"),
+    (booking(flights=flights(("HALF", 20), ("OUT", 21))), "a one_way from JFK to SFO starts in JFK, reaches SFO"),
     (booking(flights=[]), "list all its flights in order"),
     (booking(flight_type="round_trip"), "a round_trip from JFK to SFO starts in JFK, reaches SFO and ends in JFK"),
     (
@@ -213,7 +220,11 @@ DENIED = [
     # changes
     (change("BASIC", "basic_economy", ("OUT", 21)), "reservation BASIC is basic economy"),
     (change("BASIC", "economy", ("OUT", 21)), "only its cabin can, with the same flights"),
-    (bags("ECO", 0, 0), "bags cannot be removed: reservation ECO has 1"),
+    (change("ECO", "economy", ("OUT", 20)), "reservation ECO has these flights in economy already"),
+    (change("ENDED", "economy", ("OUT", 20)), "reservation ENDED is cancelled"),
+    (cancel("ENDED"), "reservation ENDED is cancelled"),
+    (bags("ECO", 0, 0), "bags can only be added: reservation ECO has 1, so total_baggages is at least 2 and not 0"),
+    (bags("ECO", 1, 0), "total_baggages is at least 2 and not 1"),
     # passengers
     (in_business(6), "at most 5 passengers and not 6"),
     (booking(passengers=[{**passenger(0), "first_name": ""}]), "/passengers/0/first_name is empty"),
@@ -255,12 +266,12 @@ PERMITTED = [
     booking(payment_methods=paying(certificate_1=50, gift_card_1=120, credit_card_1=30)),
     booking(passengers=[passenger(0), passenger(1)], payment_methods=paying(credit_card_1=400)),
     in_business(5),
-    change("TRIO", "economy", ("OUT", 20)),  # a flight that stays needs no free seat
+    change("TIGHT", "business", ("OUT", 22), ("BACK", 21)),  # its flights are not compared
     change("ECO", "economy", ("HALF", 20), ("REST", 20)),
     change("ECO", "business", ("OUT", 20)),
     change("ROUND", "economy", ("OUT", 20), ("BACK", 21)),
     change("BASIC", "economy", ("OUT", 20)),
-    change("HIT", "economy", ("OUT", 14)),
+    change("STUCK", "economy", ("OUT", 14), ("BACK", 21)),  # a flight that stays may be cancelled
     bags("ECO", 2, 0),
     bags("ECO", 3, 1),
     people("ECO", 2),

@@ -27,8 +27,8 @@ def test_wrong_writes_are_denied_with_reasons_and_expected_ones_are_not() -> Non
 
     failed = [judged for run in judgement.runs if not run.passed for judged in run.writes]
     executed = [judged for judged in failed if judged.write.executed]
+    assert denied_share(executed, with_conversation=False) >= 0.38
     assert denied_share(failed, with_conversation=False) >= 0.38
-    assert denied_share(executed, with_conversation=True) >= 0.38
     passed = [judged for run in judgement.runs if run.passed for judged in run.writes if judged.write.executed]
     assert denied_share(passed, with_conversation=True) < denied_share(executed, with_conversation=False)
 

@@ -122,8 +122,17 @@ class Pack(AbstractContextManager["Pack"]):
         return replace(self, options=replace(self.options, workspace=folders, programs=tuple(programs)))
 
     def refresh_facts(self) -> Pack:
-        """Run the fact generators again, and return the pack with their facts."""
-        return self if self.source is None else replace(self, domain=self.source.update())
+        """Run the fact generators again, and return the pack with their facts.
+
+        The new pack shares the store and the hosts of this one, whose invocations use the new facts as well.
+        """
+        if self.source is None:
+            return self
+        refreshed = replace(self, domain=self.source.update())
+        if "invoker" in vars(self):
+            self.invoker.renew(refreshed.domain)
+            vars(refreshed)["invoker"] = self.invoker
+        return refreshed
 
     def fresh(self) -> Pack:
         """Return the pack with a store and hosts of its own; close it separately."""

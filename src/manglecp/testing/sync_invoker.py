@@ -160,6 +160,10 @@ class SyncInvoker:
         with self._loop_stack:
             self._wait(self._stack.aclose())
 
+    def renew(self, domain: Domain) -> None:
+        """Use a domain with other generated facts."""
+        self._invoker.offers.renew(domain)
+
     def invoke(
         self,
         request: IntentRequest,

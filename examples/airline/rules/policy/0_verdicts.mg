@@ -14,9 +14,9 @@ permitted("update_reservation_passengers").
 permitted("cancel_reservation").
 permitted("send_certificate").
 
-# "Before taking any actions that update the booking database, you must list the action details and obtain explicit
-# user confirmation (yes) to proceed." The approver is the customer, or acts on the customer's yes.
-needs_confirmation(Tool) :- macro_step(Tool, _, Action), action_tier(Action, Tier), Tier > 0.
+# The customer agrees to each write before it happens. The approver is the customer, or acts on the customer's yes.
+write(Tool) :- macro_step(Tool, _, Action), action_tier(Action, Tier), Tier > 0.
+needs_confirmation(Tool) :- write(Tool).
 public_reason(Tool, "the customer has to confirm: list the details of this action, and wait for an explicit yes") :-
   needs_confirmation(Tool),
   !prohibited(Tool, _).

@@ -1,13 +1,13 @@
 # The passengers of a reservation.
 
-# "Each reservation can have at most five passengers."
+# Five passengers are the most for a reservation.
 prohibited("book_reservation", Text) :-
   call("book_reservation"),
   travellers(N),
   N > 5
   |> let Text = fn:string:concat("a reservation has at most 5 passengers and not ", N).
 
-# "The user can modify passengers but cannot modify the number of passengers."
+# Who travels can change, how many cannot.
 prohibited("update_reservation_passengers", Text) :-
   call("update_reservation_passengers"),
   changed(R),
@@ -18,8 +18,8 @@ prohibited("update_reservation_passengers", Text) :-
   New != Old
   |> let Text = fn:string:concat("the number of passengers cannot change: reservation ", R, " has ", Old, " and not ", New, "; a human agent cannot change it either").
 
-# "The agent needs to collect the first name, last name, and date of birth for each passenger." call_value has each value
-# of an argument with its place, such as /passengers/0/dob.
+# Each passenger has a first name, a last name and a date of birth. call_value has each value of an argument with its
+# place, such as /passengers/0/dob.
 prohibited(Tool, Text) :-
   call(Tool),
   call_value(Place, Value),

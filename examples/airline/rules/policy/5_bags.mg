@@ -1,4 +1,4 @@
-# "Checked bag allowance": the free bags of each passenger, by the membership of the customer and the cabin.
+# The free bags of each passenger, by the membership of the customer and the cabin.
 
 free_bags_each("regular", "basic_economy", 0).
 free_bags_each("regular", "economy", 1).
@@ -21,7 +21,7 @@ asked_bags(Total) :- call(_), call_arg("total_baggages", Total), :is_number(Tota
 bags_to_pay(Free, fn:minus(Total, Free)) :- free_bags(Free), asked_bags(Total), Total > Free.
 bags_to_pay(Free, 0) :- free_bags(Free), asked_bags(Total), Total <= Free.
 
-# "Each extra baggage is 50 dollars": neither a free bag is charged, nor an extra bag free.
+# A bag that is not free costs 50 dollars: neither is a free bag charged, nor another bag free.
 prohibited(Tool, Text) :-
   call(Tool),
   call_arg("nonfree_baggages", Asked),

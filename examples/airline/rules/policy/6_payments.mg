@@ -7,7 +7,7 @@ payment(Position, Id, Amount) :-
   :match_entry(Payment, "payment_id", Id),
   :match_entry(Payment, "amount", Amount).
 
-# "All payment methods must already be in user profile for safety reasons."
+# A customer pays only with payment methods of the own profile.
 pays(Id) :- payment(_, Id, _).
 pays(Id) :- call(_), call_arg("payment_id", Id).
 pays_with(Id, Kind) :- pays(Id), customer(User), payment_method(User, Id, Kind).
@@ -18,7 +18,7 @@ prohibited(Tool, Text) :-
   !pays_with(Id, _)
   |> let Text = fn:string:concat(Id, " is not in the profile of ", User, ": ask for a payment method that is").
 
-# "Each reservation can use at most one travel certificate, at most one credit card, and at most three gift cards."
+# How many payment methods of a kind a booking can combine.
 at_most("certificate", 1). at_most("credit_card", 1). at_most("gift_card", 3).
 uses(Kind, N) :- pays_with(Id, Kind) |> do fn:group_by(Kind), let N = fn:count().
 prohibited("book_reservation", Text) :-
@@ -28,7 +28,7 @@ prohibited("book_reservation", Text) :-
   N > Most
   |> let Text = fn:string:concat("a reservation can use at most ", Most, " ", Kind, " and not ", N, ": ask which to use, and how to pay the rest").
 
-# "If the flights are changed, the user needs to provide one gift card or credit card."
+# A change is paid, or refunded, with one gift card or credit card.
 prohibited(Tool, Text) :-
   call(Tool),
   call_arg("payment_id", Id),

@@ -1,6 +1,5 @@
-# "All reservations can be cancelled within 24 hours of booking, or if the airline cancelled the flight. Otherwise, basic
-# economy or economy flights can be cancelled only if travel insurance is bought and the condition is met, and business
-# flights can always be cancelled."
+# A reservation can be cancelled on the first day after its booking, when the airline cancelled one of its flights, or in
+# business. In the other cabins, the insurance has to cover the reason.
 
 # The flights of the database are those of May 2024, so the time is a setting. With the clock: current_time(fn:time:now()).
 current_time(Now) :- setting("current_time", Text) |> let Now = fn:time:parse_rfc3339(Text).
@@ -21,8 +20,8 @@ prohibited("cancel_reservation", Text) :-
   reservation(R, _, Cabin, _)
   |> let Text = fn:string:concat("reservation ", R, " (", Cabin, ", no insurance) cannot be cancelled: it was booked more than 24 hours ago, and the airline cancelled none of its flights; deny the request").
 
-# "… if travel insurance is bought and the condition is met", which is "health or weather reasons". The database does not
-# have the reason. The application can state the messages of the customer; otherwise the approver compares the reason.
+# The insurance covers health and weather. The database does not have the reason of a cancellation. The application can
+# state the messages of the customer; otherwise the approver compares the reason.
 needs_insurance(R) :- call("cancel_reservation"), changed(R), insured(R), !cancellable(R).
 covered_reason() :-
   needs_insurance(_),
@@ -49,8 +48,7 @@ covered_word("flood").
 fact_denied("customer_message", "only an application with the permission conversation states messages of the customer") :-
   !client_permission("conversation").
 
-# "The agent can only cancel the whole trip that is not flown. If any of the segments are already used, the agent cannot
-# help and transfer is needed."
+# A trip that has begun cannot be cancelled by an agent: a human agent decides.
 taken_off("landed"). taken_off("flying").
 used_flight(R, Number, Date, Status) :-
   segment(R, Number, Date),

@@ -1,5 +1,5 @@
-# "If the user is silver/gold member or has travel insurance or flies business, and complains about …": the reservations
-# for which a certificate can be a compensation, and its amount.
+# For which reservations a certificate is a compensation, and its amount. Entitled are silver and gold members, insured
+# customers, and passengers in business.
 
 entitled(R) :- reservation(R, User, _, _), user(User, "silver").
 entitled(R) :- reservation(R, User, _, _), user(User, "gold").
@@ -9,14 +9,14 @@ entitled(R) :- reservation(R, _, "business", _).
 had_flight(R, Status) :- segment(R, Number, Date), flight_status(Number, Date, Status).
 had_flight(R, Status) :- replaced_segment(R, Number, Date), flight_status(Number, Date, Status).
 
-# "… cancelled flights in a reservation: $100 times the number of passengers."
+# A cancelled flight: 100 dollars for each passenger.
 compensation(R, User, Amount) :-
   had_flight(R, "cancelled"),
   entitled(R),
   reservation(R, User, _, N),
   Amount = fn:mult(100, N).
 
-# "… delayed flights in a reservation …, after changing or cancelling the reservation: $50 times the number of passengers."
+# A delayed flight, once the reservation was changed or cancelled: 50 dollars for each passenger.
 compensation(R, User, Amount) :-
   had_flight(R, "delayed"),
   entitled(R),

@@ -3,6 +3,11 @@
 Decl flight(Number, Origin, Destination)
   descr [doc("A flight number, and its airports.")]
   bound [/string, /string, /string].
+Decl schedule(Number, Departure, Minutes)
+  descr [
+    doc("When a flight leaves on each of its dates, as 08:00:00-05:00, and how long it takes."),
+  ]
+  bound [/string, /string, /number].
 Decl flight_status(Number, Date, Status)
   descr [
     doc("The status of a flight that cannot be booked: on time, delayed, flying, landed or cancelled."),
