@@ -128,7 +128,7 @@ class Desk:
     ) -> tuple[dict[str, Any], Reply]:
         session = self.core.session("http", peer=peer)
         if token is not None:
-            session.present("bearer", token)
+            session.set_credential("bearer", token)
         reply = await session.handle(message if isinstance(message, bytes) else encoded(message))
         assert reply is not None
         return json.loads(reply.data), reply

@@ -78,7 +78,7 @@ async def test_two_requests_with_one_id_at_the_same_moment_are_told_apart(monkey
 
     async with desk(auth=Slow({"good": ANONYMOUS})) as d:
         session = d.core.session("http")
-        session.present("bearer", "good")
+        session.set_credential("bearer", "good")
         with slow_evaluations(monkeypatch) as gate:
             tasks = [asyncio.create_task(session.handle(encoded(intent("a", "slow")))) for _ in range(2)]
             await asyncio.wait(tasks, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)

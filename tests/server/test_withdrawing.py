@@ -130,7 +130,7 @@ async def test_a_session_has_the_permissions_that_the_file_gives_now(tmp_path: P
     path = written(tmp_path, entry("t-1"))
     file = TokensFile(path)
     async with watched(file, file) as h, h.desk.client() as client:
-        client.session.present("bearer", "t-1")
+        client.session.set_credential("bearer", "t-1")
         assert (await client.session.identify()).permissions == frozenset()
         path.write_text(entry("t-1", permissions='["look"]'))
         async with asyncio.timeout(PATIENCE):

@@ -1,4 +1,4 @@
-"""A pack on the network: one message core for all transports.
+"""A server for a pack (rules, actions and settings in a folder): one message core for all transports.
 
 app         HTTP and WebSocket as an ASGI application; stdio is the third transport
 core        sessions, requests from their admission to their reply, draining

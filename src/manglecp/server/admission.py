@@ -1,6 +1,6 @@
 """Rate limits, and the limit of concurrent invocations.
 
-A refusal is immediate and contains the time after which the client may retry (``rate_limited``, ERR-30).
+A refusal (``rate_limited``) is immediate, and has the time after which the client may retry (requirement ERR-30).
 :mod:`manglecp.server.evaluation` limits concurrent evaluations.
 """
 
@@ -89,7 +89,7 @@ class Admission:
 
 @lru_cache(maxsize=1_024)
 def _source(peer: str) -> str:
-    """Return the address, or for IPv6 its /64 network, because a client may have all addresses of one."""
+    """Return the address, or for IPv6 its /64 network: one client may own all addresses of such a network."""
     try:
         address = ipaddress.ip_address(peer)
     except ValueError:

@@ -1,8 +1,8 @@
 """The ASGI application: HTTP and WebSocket on one message core.
 
 Each HTTP request has a session of its own, and is handled in the task that uvicorn starts for it. Every refusal is an
-error message (TRANS-14). The checks run in this order: upgrade, host and origin, path, method, media types, size, then
-the checks of the message core. A client cancels its request by closing the connection (TRANS-40).
+error message (requirement TRANS-14). The checks run in this order: upgrade, host and origin, path, method, media types,
+size, then the checks of the message core. A client cancels its request by closing the connection (TRANS-40).
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class App:
         if not CREDENTIAL_HEADERS.isdisjoint(request.headers):
             credential = credential_of(request.headers, self.core.auth)
             if credential is not None:
-                session.present(*credential)
+                session.set_credential(*credential)
         return session
 
     async def _authorize(self, request: _Request, permission: str | None = None) -> Identity:
@@ -317,7 +317,7 @@ async def read_body(receive: Receive, headers: Mapping[bytes, bytes], limit: int
     if content_length.isdigit() and int(content_length) > _READ_FACTOR * limit:
         raise too_large(int(content_length), limit)
     body, length, more = bytearray(), 0, True
-    # This is asyncio.timeout in a fifth of its time: most bodies have arrived already.
+    # asyncio.timeout would take five times as long as this timer, which most bodies do not need: they have arrived.
     task, is_late = asyncio.current_task(), False
 
     def expire() -> None:

@@ -29,7 +29,7 @@ class ResourceMetadata(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AuthConfig:
-    """How clients authenticate, and what depends on it; without ``auth`` they do not authenticate."""
+    """The method by which clients authenticate, and its data; without ``auth`` they do not authenticate."""
 
     auth: Auth | None = None
     metadata: ResourceMetadata | None = None
@@ -66,8 +66,8 @@ class AuthConfig:
             return identity.revoke()
         if identity.credential and self.tokens is not None:
             return self.tokens.current(identity)
-        has_end = identity.credential or identity.expires_at is not None
-        return identity.current_without_tokens() if has_end else identity
+        can_become_invalid = identity.credential or identity.expires_at is not None
+        return identity.current_without_tokens() if can_become_invalid else identity
 
 
 def describe_auth(auth: Auth | None) -> AuthDescription:

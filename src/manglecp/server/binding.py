@@ -1,6 +1,6 @@
 """The address of a server, and the checks before it listens. The module imports little, so that it loads fast.
 
-A server that other machines can reach requires authentication, unless the operator waives it explicitly (OPEN-03).
+A server that other machines can reach requires authentication, unless the operator waives it (decision OPEN-03).
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _MAX_FILE_BYTES: Final = 65_536
 _HOUR_MS: Final = 3_600_000
 _MIN_CLAIM_MS: Final = 1_000
-"""Three heartbeats renew the ownership of a run within a claim: on a busy machine, a shorter claim could lose runs."""
+"""Three heartbeats within this time renew the ownership of a run: a busy machine could miss them in a shorter time."""
 _WORD: Final = re.compile(r"\S{1,64}")
 _PATH_PREFIX: Final = re.compile(r"(?:/[A-Za-z0-9._~-]+)*")
 

@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 class ManifestDocument(NamedTuple):
-    """An encoded manifest, and the status of the server in it. ``etag`` includes the quotation marks."""
+    """An encoded manifest, which describes the server, and the status in it. ``etag`` includes the quotation marks."""
 
     data: bytes
     etag: str
@@ -107,7 +107,7 @@ class Core:
         return Session(self, transport, peer, send, f"{transport}-{next(self._session_numbers)}")
 
     def manifest(self, *, http: bool = False) -> ManifestDocument:
-        """Return the current manifest; for HTTP it has the endpoints (MANI-11).
+        """Return the current manifest; for HTTP it has the endpoints (requirement MANI-11).
 
         Before the pack is loaded, it has the pack's name, intents and limits, and the status ``booting``.
         """
@@ -164,7 +164,7 @@ class Core:
                 return True
         for pending in tuple(self.pending):
             pending.abandon(self.revisions.not_ready())
-        self.revisions.leave()
+        self.revisions.end_grace_period()
         if replies := [pending.reply for pending in self.pending]:
             await asyncio.wait(replies, timeout=_LAST_REPLIES_SECONDS)
         return False

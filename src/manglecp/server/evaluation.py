@@ -1,7 +1,7 @@
-"""Evaluations run in a small thread pool, behind a bounded FIFO queue.
+"""Evaluations of a pack's rules run in a small thread pool, behind a bounded FIFO queue.
 
-Under overload, an evaluation that cannot start soon is refused with a delay before the next attempt (``rate_limited``,
-ERR-30), so that the others are not delayed.
+Under overload, an evaluation that cannot start soon is refused, so that the others are not delayed. The refusal
+(``rate_limited``) has the delay before the next attempt (requirement ERR-30).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from manglecp.wire import WireError
 __all__ = ["EvaluationScheduler"]
 
 T = TypeVar("T")
-_NEWEST_WEIGHT: Final = 0.1  # of the last evaluation in the average duration
+_NEWEST_WEIGHT: Final = 0.1  # of the newest duration in the moving average
 
 
 class EvaluationScheduler:

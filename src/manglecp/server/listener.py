@@ -18,7 +18,7 @@ from manglecp.server.tls import Tls
 __all__ = ["Listener"]
 
 PING_SECONDS: Final = 20.0
-"""Idle connections need a ping at least every 30 seconds (TRANS-09)."""
+"""Idle connections need a ping at least every 30 seconds (requirement TRANS-09)."""
 _KEEP_ALIVE_SECONDS: Final = 75
 """The time until an idle connection is closed: longer than proxies wait, so that none uses a closing connection."""
 _MAX_HEADER_BYTES: Final = 64 << 10  # buffered of an incomplete header section, trailer or chunk extension
@@ -102,9 +102,8 @@ class Listener:
             await asyncio.sleep(_WATCH_SECONDS)
             for connection in tuple(self._server.server_state.connections):
                 transport: asyncio.WriteTransport = connection.transport
-                handshake = getattr(
-                    connection, "conn", None
-                )  # of a WebSocket; uvicorn refuses one with a body or long headers
+                # None unless this is a WebSocket. uvicorn gives no response to a handshake with a body or long headers.
+                handshake = getattr(connection, "conn", None)
                 if transport.get_write_buffer_size() > _MAX_BUFFER_BYTES:
                     transport.abort()
                 elif isinstance(handshake, ServerProtocol) and handshake.handshake_exc and not transport.is_closing():

@@ -1,9 +1,9 @@
-"""Host, origin and framing checks, before all others.
+"""Host, origin and framing checks of HTTP requests, before all other checks.
 
 They protect a local server from web pages of other sites, and a server behind a proxy from smuggled requests. A page
 that uses DNS rebinding sends a foreign Host header, and a cross-origin page sends a foreign Origin header. Programs
 send no Origin, and an IP address cannot be rebound. Starlette's TrustedHostMiddleware does not parse IPv6 hosts, cannot
-accept all IP addresses, and refuses without an error message (TRANS-14).
+accept all IP addresses, and refuses without an error message (requirement TRANS-14).
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ async def refuse_websocket(receive: Receive, send: Send, error: WireError) -> No
     headers = [JSON, (b"content-length", b"%d" % len(reply.data))]
     await send({"type": "websocket.http.response.start", "status": reply.status, "headers": headers})
     await send({"type": "websocket.http.response.body", "body": reply.data})
-    # uvicorn logs an error if the application returns before it has received the end of the connection, two events.
+    # uvicorn logs an error if the application returns before it has received the two events that end the connection.
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_CLOSE_SECONDS):
             await receive()

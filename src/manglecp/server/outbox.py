@@ -1,8 +1,8 @@
 """The bounded queue of a session's unsent messages.
 
 Replies are never dropped: while too many bytes are unsent, the session reads no further requests. Progress may be
-dropped (PROG-01), and a new manifest replaces an unsent one (MANI-34). A client that does not read a message within the
-time limit loses its session.
+dropped (requirement PROG-01), and a new manifest replaces an unsent one (MANI-34). A client that does not read a
+message within the time limit loses its session.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pending requests, their handling, and their replies. A request has one reply (TRANS-38).
+"""Pending requests, their handling, and their replies. A request has one reply (requirement TRANS-38).
 
 Every failure becomes an error message. Details of internal failures are logged, and not sent to clients.
 """
@@ -29,10 +29,11 @@ from manglecp.wire.messages import (
 if TYPE_CHECKING:
     from manglecp.server.core import Core
 
-__all__ = ["Handled", "PendingRequest", "Reply", "failure", "handle_approval", "internal_error"]
+__all__ = ["PendingMessage", "PendingRequest", "Reply", "failure", "handle_approval", "internal_error"]
 
 _log = logging.getLogger(__name__)
-Handled: TypeAlias = IntentRequest | InvokeRequest | DecideRequest
+PendingMessage: TypeAlias = IntentRequest | InvokeRequest | DecideRequest
+"""The messages that become pending requests. Replies to all others need no evaluation and no run."""
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -49,16 +50,17 @@ class Reply(msgspec.Struct, frozen=True):
 def failure(error: WireError, request_id: str | None = None) -> Reply:
     """Return the error message for a request; ``request_id`` is None if its id is not known."""
     error.__traceback__ = error.__context__ = None  # its frames would keep the message alive
-    retry_after_ms = error.retry_after_ms if error.row.recoverable else None
-    return Reply(encode(error.to_message(request_id)), error.row.status, error.code, retry_after_ms)
+    row = error.row  # of the error code, in the table of all codes
+    retry_after_ms = error.retry_after_ms if row.recoverable else None
+    return Reply(encode(error.to_message(request_id)), row.status, error.code, retry_after_ms)
 
 
 class PendingRequest:
-    """A request from its admission to its reply. ``reply`` is a future that drain waits for."""
+    """A request from its admission to its reply. ``reply`` is a future that the server awaits before it shuts down."""
 
     __slots__ = ("began_ns", "evaluating", "id", "identity", "message", "observer", "refusal", "reply", "task")
 
-    def __init__(self, message: Handled, identity: Identity, began_ns: int) -> None:
+    def __init__(self, message: PendingMessage, identity: Identity, began_ns: int) -> None:
         assert message.id is not None  # requests have one (WIRE-03)
         self.id = message.id
         self.message = message
@@ -85,14 +87,14 @@ class PendingRequest:
         return None if self.observer is None else self.observer.tool
 
     def cancel(self) -> None:
-        """Abandon an evaluation at once; stop a run before its next step, so that it may still succeed (TRANS-39)."""
+        """Abandon an evaluation at once, or stop a run before its next step: in its last, it may succeed (TRANS-39)."""
         if self.observer is not None:
             self.observer.cancel()
         else:
             self.abandon(WireError("cancelled", "The request was cancelled"))
 
     def disconnect(self) -> None:
-        """Cancel a request that a lost client cannot repeat with a key. A run that had an effect continues."""
+        """Cancel the request if it has no idempotency key, except a run that had an effect: the client is gone."""
         if self.observer is None:
             self.cancel()
         elif not self.has_idempotency_key:
@@ -110,7 +112,7 @@ class PendingRequest:
         return None if self.reply.done() else encode(ProgressMessage(id=self.id, payload=payload))
 
     async def handle(self, core: Core, session: str, progress: OnProgress | None) -> Reply:
-        """Evaluate, decide or invoke, and return the reply; ``session`` is its name, for logs.
+        """Evaluate, decide or invoke, and return the reply; ``session`` is the name of the session, for logs.
 
         Raises only CancelledError.
         """

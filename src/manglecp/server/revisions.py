@@ -25,7 +25,7 @@ from manglecp.wire.messages import Status
 __all__ = ["STORE", "ReloadResult", "RevisionHandle", "RevisionManager"]
 
 ReloadResult = Literal["swapped", "same", "broken"]
-"""A different revision is current; the pack has not changed; the pack cannot be loaded."""
+"""swapped: a different revision is current; same: the pack has not changed; broken: the pack cannot be loaded."""
 # Parts of the server that may degrade it.
 _PACK: Final = "pack"
 STORE: Final = "store"
@@ -133,7 +133,7 @@ class RevisionManager:
         self._probe = probe
         self._is_shared = is_shared
         self.current: PackRuntime | None = None
-        """The current revision; None while booting. Its invoker may be closed unless you :meth:`acquire` it."""
+        """The current revision; None while booting. Only :meth:`acquire` guarantees that its invoker stays open."""
         self._current: RevisionHandle | None = None
         self._handles: dict[asyncio.Task[None], RevisionHandle] = {}  # all that are not closed, by their tasks
         self._draining = False
@@ -167,7 +167,7 @@ class RevisionManager:
             self._notify()
 
     def store_failed(self, error: StoreError, log_fields: Mapping[str, str]) -> None:
-        """Log that a request failed in the store. The server is degraded unless the error is about that request."""
+        """Log that a request failed in the store; degrade the server unless the error concerns that request only."""
         _log.error("the store failed: %s", error, extra=log_fields)
         if not isinstance(error, Busy | Invalid | ChangeRefused):
             self.degrade(STORE, _STORE_FAILS)
@@ -232,7 +232,7 @@ class RevisionManager:
         except asyncio.CancelledError:
             handle.retire()
             raise
-        if self._draining:  # it began during the opening, and the server needs no new revision
+        if self._draining:  # the drain began during the opening, and the server needs no new revision
             handle.retire()
             return
         before, self._current = self._current, handle
@@ -294,8 +294,8 @@ class RevisionManager:
                     handle.invoker.hand_over(awaited=self._is_shared())
             self._notify()
 
-    def leave(self) -> None:
-        """End the grace period: runs stay as they are in the store, and clients that wait for one receive an error."""
+    def end_grace_period(self) -> None:
+        """Leave runs as they are in the store; clients that wait for one receive an error."""
         for handle in self._handles.values():
             if handle.invoker is not None:
                 handle.invoker.leave()
@@ -315,6 +315,6 @@ class RevisionManager:
             await asyncio.wait(
                 self._handles, timeout=max(0.0, self._drain_deadline - asyncio.get_running_loop().time())
             )
-        self.leave()
+        self.end_grace_period()
         while self._handles:
             await asyncio.wait(self._handles)

@@ -84,10 +84,10 @@ async def open_core(
                     revisions.degrade("sandbox", message)
                 yield revision
 
-        failures: Counter[str] = Counter()  # the number of open revisions in which a generator, or a pool, fails
+        failures: Counter[str] = Counter()  # the number of open revisions in which a fact generator, or a pool, fails
 
         def on_stale_facts(generator: str, error: str | None) -> None:
-            # Called in each revision with the first error of a generator, and with None when that is over.
+            # Each revision calls this with the first error of a generator, and with None once it succeeds again.
             failures[generator] += -1 if error is None else 1
             if failures[generator]:
                 message = f"The facts of {generator} are not up to date; older facts are used"
@@ -264,8 +264,8 @@ async def reload_on_change(
     pause: float = 0.3,
     on_reload: Callable[[ReloadResult], None] = lambda _: None,
 ) -> None:
-    """Reload the pack after every completed edit, until cancelled. ``pause``: seconds between looks at the folder."""
-    # An edit is complete after one more look at the same files, or five if one is missing.
+    """Reload the pack after every completed edit, until cancelled. ``pause``: seconds between polls of the folder."""
+    # An edit is complete if the files are the same in the next poll, or in the next five polls if one is missing.
     watcher = await asyncio.to_thread(FolderWatcher, folder, steady=1, gone=5)
     with contextlib.suppress(PackError):  # an edit may repair the pack
         await revisions.ready()

@@ -21,7 +21,7 @@ from manglecp.intent import ANONYMOUS, Identity
 from manglecp.server.auth import LOCAL, Credential
 from manglecp.server.outbox import Outbox, Send
 from manglecp.server.pending import (
-    Handled,
+    PendingMessage,
     PendingRequest,
     Reply,
     failure,
@@ -41,8 +41,8 @@ _REQUEST_TYPES: Final = frozenset(
     {"intent_request", "invoke_request", "x-approval_request", "x-decide_request", "x-skill_request"}
 )
 _ALL_TYPES: Final = _REQUEST_TYPES | {"cancel", "authenticate"}
-_LONG_BYTES: Final = 65_536
-"""Longer messages are decoded in a thread, and only for an identified client."""
+_MAX_INLINE_BYTES: Final = 65_536
+"""Longer messages are decoded in a thread, not on the event loop, and only for an identified client."""
 _log = logging.getLogger(__name__)
 
 
@@ -66,12 +66,12 @@ class Session:
         self._disconnected = False
         """Whether the client is gone, which also cancels requests that are not registered yet."""
         self._credential: Credential | None = None
-        self._recheck_at = 0.0  # by the core's clock; 0.0: with the next request
+        self._recheck_at = 0.0  # the core's time of the next check of the credential; 0.0: with the next request
         if not core.auth.required:
             self.identity = LOCAL if transport == "stdio" else ANONYMOUS
 
     async def __aenter__(self) -> Self:
-        """Send the manifest before any other message (TRANS-02, TRANS-25)."""
+        """Send the manifest before any other message (requirements TRANS-02, TRANS-25)."""
         assert self._send is not None, "a persistent session needs send"
         settings = self._core.settings
         self.revoked = asyncio.Event()
@@ -116,7 +116,7 @@ class Session:
         for pending in tuple(self._pending.values()):
             pending.disconnect()
 
-    def present(self, scheme: str, token: str) -> None:
+    def set_credential(self, scheme: str, token: str) -> None:
         """Set the credential of the connection. It is checked with the first request."""
         self._credential = Credential(scheme, token)
         self.identity, self._recheck_at = None, 0.0
@@ -240,7 +240,7 @@ class Session:
         core, settings = self._core, self._core.pack_settings
         limit, structured_facts = settings.limits.max_message_bytes, settings.structured_facts
         try:
-            if len(data) <= _LONG_BYTES or len(data) > limit:  # above the limit it is refused without decoding
+            if len(data) <= _MAX_INLINE_BYTES or len(data) > limit:  # above the limit it is refused without decoding
                 return receive(data, limit, structured_facts=structured_facts)
             await self.identify()
             decode = partial(receive, data, limit, structured_facts=structured_facts)
@@ -271,7 +271,7 @@ class Session:
             raise malformed("The id is that of a pending request", "$.id", "Use a different id for every request.")
 
     async def _cancel(self, message: messages.Cancel) -> None:
-        """Cancel a pending request or, by its key, a run; ignore an id or key that is unknown or has ended (OPEN-59).
+        """Cancel a pending request or, by its key, a run, if there is one with this id or key (decision OPEN-59).
 
         Every replica can find a run by its key, so that a client can cancel after it has lost its connection.
         """
@@ -299,6 +299,7 @@ class Session:
         return identity
 
     async def _handle_extension(self, message: messages.ApprovalMessage | messages.SkillMessage) -> Reply:
+        """Return the reply to a message of an extension of the protocol: approvals or skills."""
         identity = await self._charge_identity()
         try:
             with self._core.revisions.use() as revision:
@@ -313,7 +314,7 @@ class Session:
             raise internal_error() from None
         return Reply(encode(messages.ApprovalResponse(id=message.id, payload=result)))
 
-    async def _register(self, message: Handled, began_ns: int) -> PendingRequest:
+    async def _register(self, message: PendingMessage, began_ns: int) -> PendingRequest:
         core, identity = self._core, await self._charge_identity()
         if len(self._pending) >= core.settings.pending:
             text = f"More than {core.settings.pending} requests of this session are pending"

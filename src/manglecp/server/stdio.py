@@ -1,4 +1,4 @@
-"""Standard streams: one message per line (TRANS-23), for the parent process.
+"""Standard streams: one message per line (requirement TRANS-23), for the parent process.
 
 The manifest is written before any input is read (TRANS-25). Until the pack is loaded, requests are refused with
 ``server_not_ready``; a manifest with another status follows. After the end of the input, replies to pending requests
@@ -76,7 +76,7 @@ async def serve_stdio(
 
 
 async def _receive_all(core: Core, session: Session, source: int) -> None:
-    """Pass the messages of the input to the session, until the input ends. Raises PackError from the loading."""
+    """Pass the messages of the input to the session, until it ends. Raises PackError if the pack cannot be loaded."""
 
     async def read() -> None:
         with contextlib.suppress(ConnectionResetError):
@@ -99,7 +99,7 @@ async def _drain(session: Session, sink: int) -> None:
     """Wait for the replies to pending requests, which the client may still read (TRANS-27) unless it is gone."""
     draining = asyncio.create_task(session.drain())
     poll = select.poll()
-    poll.register(sink, 0)  # the reader's end is closed: POLLERR or POLLHUP
+    poll.register(sink, 0)  # only for POLLERR and POLLHUP, which are always reported: the reader has closed its end
     while not draining.done():
         if poll.poll(0):
             session.disconnect()
@@ -138,7 +138,7 @@ class _Input:
             self._room.release()
 
     def _read(self) -> None:
-        data = b"\n"  # any but the end
+        data = b"\n"  # any value but b"", which means the end
         while data:
             self._room.acquire()
             try:

@@ -1,7 +1,7 @@
 """The standard streams of this process, reserved for the protocol.
 
-All other output goes to standard error (TRANS-24). The module imports little, so that the manifest can be written
-before the rest of the server is imported.
+All other output goes to standard error (requirement TRANS-24). The module imports little, so that the manifest can be
+written before the rest of the server is imported.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Tls:
         return None if certificate is None else cls(certificate, listening.key or certificate)
 
     def context(self) -> ssl.SSLContext:
-        """Return the context, which accepts TLS 1.2 or newer (SEC-34). Raises ServeError for an invalid file."""
+        """Return the context, for TLS 1.2 or newer (requirement SEC-34). Raises ServeError for an invalid file."""
         if self._context is None:
             self._context = self._load()
         return self._context

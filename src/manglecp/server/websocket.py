@@ -1,4 +1,4 @@
-"""WebSocket: a session for as long as the connection lasts; one message is one text frame (TRANS-04).
+"""WebSocket: a session for as long as the connection lasts; one message is one text frame (requirement TRANS-04).
 
 The manifest is sent first. While too many bytes are unsent, no messages are read, so that a slow client delays only
 itself. The session of a client that stops reading is closed, and the kernel ends its connection (``TCP_USER_TIMEOUT``).
@@ -76,7 +76,7 @@ class WebSocketEndpoint:
         session = self._core.session("websocket", peer=peer, send=send_text)
         credential = credential_of(scope[HEADERS], self._core.auth)
         if credential is not None:
-            session.present(*credential)
+            session.set_credential(*credential)
         async with session:
             reading = asyncio.create_task(_read(session, receive))
             lost = asyncio.create_task(session.lost.wait())

@@ -33,7 +33,8 @@ _log = logging.getLogger(__name__)
 def run_workers(count: int, serve: Callable[[], int], ended: Callable[[int], None]) -> int:
     """Run ``serve``, which returns an exit status, in ``count`` processes until a signal ends them.
 
-    Return 0 if all of them return 0 then. ``ended`` is called with the id of each process that has ended.
+    Return 0 if all of them return 0 after it, else the first other status. ``ended`` is called with the id of each
+    process that has ended.
     """
     return _Workers(count, serve, ended).run()
 

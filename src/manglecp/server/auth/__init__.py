@@ -1,7 +1,7 @@
 """Authentication: from credentials in the headers of a request to identities.
 
-The operator decides whether clients without a credential are served. Policy decides what they may do: it sees
-``client_trust("anonymous")``. The client on the server's standard streams is the local user.
+The operator decides whether clients without a credential are served. The pack's policy rules decide what they may do:
+they see the fact ``client_trust("anonymous")``. The client on the server's standard streams is the local user.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CREDENTIAL_HEADERS: Final = frozenset({b"authorization", _API_KEY})
 _MAX_CREDENTIAL_BYTES: Final = 8_192
 
 LOCAL: Final = Identity("local", frozenset({"explain_policy"}), "local")
-"""The local user, who owns the process (TRANS-28)."""
+"""The local user, who owns the process (requirement TRANS-28)."""
 
 
 class Credential(NamedTuple):

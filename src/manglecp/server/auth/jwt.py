@@ -59,7 +59,7 @@ class JwtSettings:
     keys: str
     """The URL of the issuer's keys."""
     token_url: str
-    """The URL at which clients get tokens, for the manifest (SEC-11)."""
+    """The URL at which clients get tokens, for the manifest (requirement SEC-11)."""
     algorithms: Collection[str] = ("RS256", "ES256")
     permissions: str = "scope"
     """The name of the claim with the permissions: a list, or a text separated by spaces."""
@@ -108,8 +108,8 @@ class JwtAuth:
         self._clock = clock
         self._fetch = fetch or _download
         self._keys: Keys = {}
-        self._fetched_at = float("-inf")  # last success
-        self._tried_at = float("-inf")
+        self._fetched_at = float("-inf")  # the time of the last successful fetch of the keys
+        self._tried_at = float("-inf")  # the time of the last attempt to fetch them
         self._fetching: asyncio.Task[None] | None = None
 
     @property

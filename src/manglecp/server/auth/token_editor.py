@@ -63,7 +63,7 @@ class TokenEditor:
         return token
 
     def revoke(self, name: str) -> list[dict[str, Any]]:
-        """Remove and return the entries of the identity ``name``, or else the one whose hash begins with ``name``."""
+        """Remove and return the entries of the identity ``name``; if it has none, the entry whose hash begins so."""
         with self._locked():
             text, entries = self._read()
             indices = [index for index, entry in enumerate(entries) if entry["identity"] == name]
@@ -125,8 +125,8 @@ class TokenEditor:
 def _remove_entries(text: str, indices: list[int]) -> str:
     """Remove the entries with these indices. Comments after an entry stay, because they belong to the next one."""
     starts = [header.start() for header in _ENTRY_HEADER.finditer(text)]
-    # From the last to the first, so that the starts before stay right. Entries of an inline array have no header: they
-    # are not removed, and _replace then reports the layout.
+    # From the last to the first, so that the starts of earlier entries stay valid. Entries of an inline array have no
+    # header: they are not removed, and _replace then reports the layout.
     for index in reversed([index for index in indices if index < len(starts)]):
         start, end = starts[index], starts[index + 1] if index + 1 < len(starts) else len(text)
         entry = _FINAL_COMMENTS.sub("", text[start:end])

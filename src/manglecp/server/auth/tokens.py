@@ -83,7 +83,7 @@ class TokensFile:
 
     @property
     def schemes(self) -> tuple[str, ...]:
-        """The accepted schemes. All tokens are accepted as bearer tokens, API keys also as such (SEC-12)."""
+        """The accepted schemes. API keys are accepted as bearer tokens, too (requirement SEC-12)."""
         has_api_keys = any(token.scheme == "api_key" for token in self._tokens)
         return ("bearer", "api_key") if has_api_keys else ("bearer",)
 
