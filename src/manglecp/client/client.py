@@ -1,4 +1,4 @@
-"""A client: declare an intent, get the tools that are proven for it, invoke one, and follow a suggestion.
+"""A client: declare an intent, get the tools that the server's rules prove for it, invoke one, follow a suggestion.
 
     async with Client("https://desk.example", token=token, on_confirm=approve) as client:
         tools = await client.evaluate("investigate_build", facts=[{"pred": "build_result", "args": ["pay", 7, "red"]}])
@@ -33,7 +33,7 @@ from manglecp.wire import UPGRADE, messages
 FromState = Literal["needed", "all", "none"]
 """The working facts to send: those that the intent lists, all that the server lists, or none."""
 _MAX_CACHED_TOOLS: Final = 1_000
-_MAX_APPROVALS: Final = 3  # of one invocation, each for another approval request
+_MAX_APPROVALS: Final = 3  # of one invocation, each for another approval request; the first is counted even if missing
 _POLL_SECONDS: Final = 2.0  # between two attempts while an approver has not decided
 
 
@@ -330,11 +330,11 @@ class Client(Connection):
         return result
 
     async def skills(self) -> tuple[messages.Skill, ...]:
-        """Return the skills that the tools refer to which are offered to this client now, without their texts."""
+        """Return the skills (instructions) of the tools that are offered to this client now, without their texts."""
         return await self._read_skills(None)
 
     async def skill(self, skill_id: str) -> messages.Skill:
-        """Return a skill with its complete text, while a tool that is offered to this client refers to it."""
+        """Return a skill with its complete text; a tool that is offered to this client now must refer to it."""
         return (await self._read_skills(skill_id))[0]
 
     async def _read_skills(self, skill_id: str | None) -> tuple[messages.Skill, ...]:

@@ -1,10 +1,10 @@
 """The connection of a client: manifest, readiness, authentication, requests and retries.
 
-The client uses the newest manifest that it received. It sends no request while the status in the manifest is
-``booting`` or ``draining``. A session is authenticated after its first manifest; without a session every request
-carries the credential. A request is retried unchanged only if the error is transient, or if the connection was lost and
-a repetition is safe: with exponential back-off, not before ``retry_after_ms``, and at most five times. All other errors
-are raised.
+The client uses the newest manifest (the server's description) that it received. It sends no request while the status in
+the manifest is ``booting`` or ``draining``. A session is authenticated after its first manifest; without a session
+every request carries the credential. A request is retried unchanged only if the error is transient, or if the
+connection was lost and a repetition is safe: with exponential back-off, not before ``retry_after_ms``, and at most five
+times. All other errors are raised.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from manglecp.wire import API_KEY_HEADER, CODES, SCHEMES, encode, messages
 
 MAX_RETRIES: Final = 5
 _TRANSIENT: Final = frozenset({"server_not_ready", "rate_limited"})
-# Standard codes that are recoverable only with another request.
+# Standard codes that are marked as recoverable, but only with a changed request.
 _NEEDS_CHANGE: Final = {code for code, row in CODES.items() if row.recoverable and code[:2] != "x-"} - _TRANSIENT
 
 
 def is_retryable(error: ServerError) -> bool:
-    """Return whether the unchanged request may succeed later. A custom code needs ``retry_after_ms`` for that."""
+    """Return whether the unchanged request may succeed later: of custom codes, only those with ``retry_after_ms``."""
     if not error.recoverable or error.code in _NEEDS_CHANGE:
         return False
     return error.code in _TRANSIENT or error.retry_after_ms is not None

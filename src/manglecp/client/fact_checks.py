@@ -1,9 +1,9 @@
 """Validation of facts, limits and arguments before a request is sent.
 
 The types in a manifest are coarser than those of the server's declarations: ``string`` covers strings, names, times
-and others. Each type becomes a shape that accepts all of them, and the fact checker that servers use validates the
-facts, so that a client rejects nothing that the server would accept. A predicate that the manifest does not list is a
-warning; every other violation is an error, with the server's codes.
+and others. Each type becomes a shape (a set of values) that accepts all of them, and the fact checker that servers use
+validates the facts, so that a client rejects nothing that the server would accept. A predicate that the manifest does
+not list is a warning; every other violation is an error, with the server's codes.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ class FactChecks:
 
     def check(self, facts: Iterable[Mapping[str, Any]]) -> FactCheckResult:
         """Validate each fact on its own, up to ``MAX_VIOLATIONS`` violations."""
-        checker = FactChecker(self._vocabulary, lambda _key, _args: True, now=time.time_ns())
+        # The bounds of predicates, which ``accepts`` would check, are not in the manifest.
+        checker = FactChecker(self._vocabulary, accepts=lambda _key, _args: True, now=time.time_ns())
         valid_facts: list[FactObject] = []
         errors: list[Violation] = []
         warnings: list[Violation] = []

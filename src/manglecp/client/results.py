@@ -13,7 +13,7 @@ from manglecp.wire import Violation, messages
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A macro-tool, and the request that the server offered it for."""
+    """A macro-tool, which executes one or more actions in order, and the request that the server offered it for."""
 
     definition: messages.MacroTool
     request: messages.IntentPayload = field(repr=False)

@@ -50,7 +50,7 @@ class RoutedEvaluation:
 
 
 class Router:
-    """Connected clients, named by the id of their domain; of two with one id, the second is ``id#2``."""
+    """Connected clients, named by the id of the server's domain; of two with one id, the second is ``id#2``."""
 
     def __init__(self, clients: Sequence[Client]) -> None:
         self.clients: dict[str, Client] = {}

@@ -50,7 +50,7 @@ MAX_FACTS: Final = 100_000  # servers must not fill a client's memory
 
 _ANY_TEMPORAL: Final = Schema("", (), temporal=True)  # stands for the schema of any temporal predicate
 _ALWAYS: Final = "always"  # the time of a fact without ``t``
-_Time: TypeAlias = Interval | str | None
+_Time: TypeAlias = Interval | str | None  # str: see _read_time; None in a pattern: any time
 _Signature: TypeAlias = tuple[str, int | tuple[str, ...]]  # predicate, and arity or argument names
 
 
@@ -194,7 +194,7 @@ def _read_time(t: Any) -> _Time:
 
 
 def _encode_value(value: Any) -> bytes:
-    """Return the same bytes for equal values: in any order of members, and with integers wrapped or not."""
+    """Return the same bytes for equal values: members in any order, integers as ``7`` or as an ``int64`` object."""
     return msgspec.json.encode(_unwrap_integers(copy_json(value)), order="sorted")
 
 

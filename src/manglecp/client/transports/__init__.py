@@ -34,7 +34,7 @@ class SessionFactory(Protocol):
 
 
 class MemoryTransport(SessionTransport):
-    """A transport to a server in this process. ``like`` is the transport that the session has for the server."""
+    """A transport to a server in this process, which treats the session like one of the transport ``like``."""
 
     def __init__(
         self,

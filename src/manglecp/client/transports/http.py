@@ -1,8 +1,8 @@
 """The HTTP transport: the manifest is fetched from its well-known address, and each request is one POST.
 
 The size of a response is limited while it arrives, and a compressed response is refused. Closing the connection cancels
-a request. A run with an idempotency key survives a lost connection: it needs a cancel message, if the server supports
-that.
+a request. But a run with an idempotency key continues without the connection: a cancel message cancels it, if the
+server supports that.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class HttpTransport:
     """A transport to a server. ``url`` is any URL of the server, or that of its manifest.
 
     Endpoints and redirects may lead to the host of ``url`` and to those in ``hosts``. ``insecure`` permits connections
-    without TLS to other machines. Tests replace the ``network``.
+    without TLS to other machines. ``network`` sends the requests; tests replace it.
     """
 
     has_session: Final = False
