@@ -38,7 +38,7 @@ class ChangeRefused(StoreError):
 
 
 class Fenced(ChangeRefused):
-    """The run was taken over, or is over. The caller must not act on it again."""
+    """The run was taken over, or has ended. The caller must not act on it again."""
 
     def __init__(self, run_id: str, fence: int) -> None:
         super().__init__("fenced", f"run {run_id} is no longer held under fence {fence}")

@@ -1,10 +1,10 @@
-"""The registry of offers: an entry is a macro-tool with the identity that it was offered to.
+"""The registry of offers: an entry is a macro-tool (a chain of actions) with the identity that it was offered to.
 
-An entry is visible to its identity only (OPEN-31). A later offer replaces the validity and definition of an earlier one
-(OPEN-32). An entry is deleted a retention time after its offer, the start of its validity or the end of its validity,
-whichever is latest (INVK-11, INVK-12), so that a late call gets "expired", not "unknown". If the registry is above its
-limit, a sweep evicts the oldest entries that have expired or never expire, then, with a warning, the oldest of the
-others (INVK-13, OPEN-30). Ids such as OPEN-31 are those of docs/reference/requirements.md.
+An entry is visible to its identity only (decision OPEN-31). A later offer replaces the validity and definition of an
+earlier one (OPEN-32). An entry is deleted a retention time after its offer, the start of its validity or the end of its
+validity, whichever is latest (requirements INVK-11, INVK-12), so that a late call gets "expired", not "unknown". If the
+registry is above its limit, a sweep evicts the oldest entries that have expired or never expire, then, with a warning,
+the oldest of the others (INVK-13, OPEN-30).
 
 Documents (definitions of tools, shared by all identities, and inputs of proofs, one per identity) are stored by digest.
 A document is deleted with the last entry that refers to it, or by a sweep after that entry was replaced.
@@ -135,7 +135,7 @@ class StoredOffer(NamedTuple):
     not_before_ms: int | None
     expires_at_ms: int | None
     skills: tuple[str, ...] = ()
-    """The ids of the skills of the definition; only read when an offer is stored."""
+    """The ids of the skills (instructions) of the definition; only read when an offer is stored."""
 
 
 class EntrySummary(NamedTuple):
@@ -166,22 +166,22 @@ class Registry:
         self,
         tx: Transaction,
         identity: str,
-        tools: Iterable[StoredOffer],
+        offers: Iterable[StoredOffer],
         *,
         now_ms: int,
         retention_ms: int = RETENTION_MS,
     ) -> None:
-        """Store offers to this identity, each in place of an earlier one with the same macro id and chain digest."""
+        """Store offers to this identity; each replaces an earlier one with the same macro id and chain digest."""
         documents: dict[str, bytes] = {}
         skills: set[tuple[str, str]] = set()
         entries: dict[str, tuple[object, ...]] = {}
-        for tool in tools:
-            digest = digest_bytes(tool.document)
-            drop_ms = max(now_ms, tool.not_before_ms or 0, tool.expires_at_ms or 0) + retention_ms
-            documents |= {digest: tool.document, tool.inputs_digest: tool.inputs}
-            skills |= {(digest, skill) for skill in tool.skills}
-            ids = (identity, tool.macro_id, tool.chain_digest, digest, tool.inputs_digest)
-            entries[tool.macro_id] = (*ids, tool.not_before_ms, tool.expires_at_ms, now_ms, drop_ms)
+        for offer in offers:
+            digest = digest_bytes(offer.document)
+            drop_ms = max(now_ms, offer.not_before_ms or 0, offer.expires_at_ms or 0) + retention_ms
+            documents |= {digest: offer.document, offer.inputs_digest: offer.inputs}
+            skills |= {(digest, skill) for skill in offer.skills}
+            ids = (identity, offer.macro_id, offer.chain_digest, digest, offer.inputs_digest)
+            entries[offer.macro_id] = (*ids, offer.not_before_ms, offer.expires_at_ms, now_ms, drop_ms)
         # Sorted: one lock order for all writers prevents deadlocks.
         tx.executemany(_PUT_DOCUMENT, [(key, now_ms + CHECK_MS, documents[key]) for key in sorted(documents)])
         tx.executemany(

@@ -103,11 +103,11 @@ class StepStart(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int = 1
     call_id: str
     action: str
-    tier: int
+    tier: int  # the risk of the action; 0: it has no effects
     repeatable: bool  # whether the action is idempotent: an unknown outcome then allows another attempt
     input: bytes | None  # None if the input holds a secret
     input_digest: str
-    witness: str | None = None  # the id of the turn that allowed the call
+    witness: str | None = None  # the id of the model turn whose evidence allowed the call
 
 
 class StepEnd(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""The journal of runs with effects: records before and after each step, and ownership.
+"""The journal of runs (executions of a tool's steps) with effects: records before and after each step, and ownership.
 
 * The row of a step is inserted before its call is sent, and updated when the call ends. Recovery continues at the first
   step without a row.
@@ -199,7 +199,7 @@ _SELECT_KEPT_VALUE: Final = """
     SELECT k.value FROM run_kept k JOIN runs r ON r.run_id = k.run_id
     WHERE k.run_id = ? AND k.name = ? AND r.identity = ?
 """
-# _read_run and _steps rely on it that columns have the names of the struct fields.
+# _read_run and _steps require that the columns have the names of the struct fields.
 _RUN_COLUMNS: Final = Run.__struct_fields__
 _SEALED_COLUMNS: Final = ("input", "output", "note")
 _PLAIN_COLUMNS: Final = tuple(name for name in StepRecord.__struct_fields__ if name not in _SEALED_COLUMNS)
@@ -210,7 +210,7 @@ _OLD_ANSWERS: Final = """
     SELECT run_id FROM runs WHERE answer_until_ms IS NOT NULL AND answer_until_ms <= ? ORDER BY answer_until_ms LIMIT ?
 """
 _OLD_RUNS: Final = "SELECT run_id FROM runs WHERE ended_ms IS NOT NULL AND ended_ms <= ? ORDER BY ended_ms LIMIT ?"
-# Returns the run and its number of takeovers after the next one, which counts unless the owner has released the run.
+# Returns a run and its number of takeovers, with the one that follows, unless the owner has released the run.
 _SELECT_LAPSED: Final = """
     SELECT run_id, takeovers + CASE WHEN owner IS NULL THEN 0 ELSE 1 END FROM runs
     WHERE state = 'running' AND claim_until_ms <= ? AND pack_digest IN ({digests}) {condition}
@@ -392,8 +392,8 @@ class RunStore:
     ) -> bool:
         """Record ``settled``, then calls that are about to be sent; return whether a client requested a cancellation.
 
-        ``slots`` replaces the stored value unless it is None. Raises :class:`.Fenced`, and :class:`.NotOpen` if an
-        earlier attempt at one of the steps forbids another.
+        ``slots``, the state that each call passes to the next, replaces the stored value unless it is None. Raises
+        :class:`.Fenced`, and :class:`.NotOpen` if an earlier attempt at one of the steps forbids another.
         """
         ownership = self._confirm_ownership(tx, run_id, fence, changes=len(settled) + len(starts), slots=slots)
         self._insert_steps(tx, run_id, (*settled, *starts), ownership)
@@ -434,7 +434,7 @@ class RunStore:
         tx.execute(_PUT_FAILURES, (run_id, tx.now_ms(), self._seals.seal(failures, "run_failures", run_id)))
 
     def failures(self, tx: Transaction, run_id: str) -> bytes | None:
-        """Return what was recorded, also of a run that :meth:`show` does not know."""
+        """Return what :meth:`record_failures` stored, or None. :meth:`show` does not know runs without effects."""
         row = tx.execute("SELECT failures FROM run_failures WHERE run_id = ?", (run_id,)).fetchone()
         return None if row is None else self._seals.unseal(row[0], "run_failures", run_id)
 
@@ -458,7 +458,7 @@ class RunStore:
     ) -> None:
         """Set the state ``needs_decision``, with the reason (``code``) and the step (``step``, ``kind``) to decide on.
 
-        ``answer`` is sent to clients until then. Raises :class:`.Fenced`.
+        Until the decision, clients get ``answer``. Raises :class:`.Fenced`.
         """
         ownership = self._confirm_ownership(tx, run_id, fence, changes=1)
         tx.execute(_MARK_UNKNOWN, (ownership.now_ms, run_id))
@@ -501,8 +501,8 @@ class RunStore:
             elif step.state == StepState.DONE and step.tier > 0:
                 raise Invalid("state", "an effect is done only after it was started")
             else:
-                is_read = step.tier == 0
-                row |= {"state": step.state.value, "repeatable": int(is_read), "ended_ms": ownership.now_ms}
+                has_no_effect = step.tier == 0
+                row |= {"state": step.state.value, "repeatable": int(has_no_effect), "ended_ms": ownership.now_ms}
             for name in _SEALED_COLUMNS:
                 row[name] = self._seal(row.get(name), *_step_place(*attempt), name)
             if tx.execute(_INSERT_STEP, [row.get(name) for name in _STEP_COLUMNS]).rowcount != 1:
@@ -512,7 +512,7 @@ class RunStore:
     def _end(
         self, tx: Transaction, run_id: str, state: RunState, code: str | None, answer: bytes | None, now_ms: int
     ) -> None:
-        # _END_RUN selects the first for a run without a request key, the second for one with it.
+        # _END_RUN uses the first of the two for a run without a request key, the second for a run with one.
         answer_until: tuple[int | None, int | None] = (None, None)
         if answer is not None:
             answer_until = (now_ms + self._retention.other_answers_ms, now_ms + self._retention.keyed_answers_ms)
