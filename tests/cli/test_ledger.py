@@ -48,17 +48,17 @@ def test_an_entry_is_shown_whole(run: Run, store: Path) -> None:
     assert entry["row_hash"] in shown
     assert f'"macro_id": "{entry["body"]["macro_id"]}"' in shown
     missing = run("ledger", "show", "999")
-    assert (missing.exit_code, "there is no entry 999; the last one is 5" in missing.stderr) == (1, True)
+    assert (missing.exit_code, "there is no entry 999; the last one is 7" in missing.stderr) == (1, True)
 
 
 def test_a_ledger_that_is_sound(run: Run, store: Path) -> None:
     journal(store, "done")
     shown = run("ledger", "verify")
     assert shown.exit_code == 0
-    assert shown.stdout == f"5 entries, head {head(run)}: ok\n"
+    assert shown.stdout == f"7 entries, head {head(run)}: ok\n"
     assert run("ledger", "verify", "--expect", head(run)).exit_code == 0
-    other = run("ledger", "verify", "--expect", "5:sha256:00")
-    assert (other.exit_code, other.stdout.startswith("entry 5: the ledger does not have")) == (1, True)
+    other = run("ledger", "verify", "--expect", "7:sha256:00")
+    assert (other.exit_code, other.stdout.startswith("entry 7: the ledger does not have")) == (1, True)
     assert run("ledger", "verify", "--expect", "five").exit_code == 2
 
 
@@ -67,7 +67,7 @@ def test_a_ledger_that_is_sound(run: Run, store: Path) -> None:
     [
         ("UPDATE ledger SET identity = 'you' WHERE seq = 3", "entry 3: its content does not match its hash"),
         ("DELETE FROM ledger WHERE seq = 2", "entry 3: it follows entry 1"),
-        ("DELETE FROM ledger WHERE seq = 5", "entry 5: the head of the ledger is not its last entry, number 4"),
+        ("DELETE FROM ledger WHERE seq = 7", "entry 7: the head of the ledger is not its last entry, number 6"),
     ],
 )
 def test_whatever_was_done_to_it_is_named(run: Run, store: Path, change: str, first: str) -> None:
@@ -103,7 +103,7 @@ def test_an_export_can_be_verified_anywhere(run: Run, store: Path) -> None:
 def test_runs_without_effects_are_stored_in_little(run: Run, store: Path) -> None:
     reads(store, 3)
     entries = json.loads(run("ledger", "list", "--json").stdout)
-    assert [entry["kind"] for entry in entries] == ["run"] * 3
+    assert [entry["kind"] for entry in entries] == ["run", "decisions"] * 3
     assert max(len(json.dumps(entry["body"])) for entry in entries) < 1_500
     assert run("ledger", "verify").exit_code == 0
 

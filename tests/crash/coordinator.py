@@ -89,7 +89,7 @@ class Site:
     @asynccontextmanager
     async def opened(self, at: At, hosts: int = 2) -> AsyncIterator[tuple[Invoker, Store]]:
         ledger, store = _Watched(at), open_store(self.store, patience=60.0)
-        store = replace(store, ledger=ledger, writer=Writer(store.database, ledger))
+        store = replace(store, ledger=ledger, writer=Writer(store.database, ledger, store.decisions))
         settings = InvokeSettings(claim_ms=CLAIM_MS)
 
         def audit(event: str, details: Mapping[str, object]) -> None:

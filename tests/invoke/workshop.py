@@ -167,10 +167,11 @@ class Shop:
         raise AssertionError("it was not refused")
 
     def ledger(self) -> list[tuple[str, dict[str, Any]]]:
-        """Kinds and bodies, after the chain was verified."""
+        """Kinds and bodies, after the chain was verified; without the entries of the decision log."""
         with self.store.read_transaction() as tx:
             assert not self.store.ledger.verify(tx).findings
-            return [(entry.kind, entry.body) for entry in self.store.ledger.rows(tx)]
+            assert not self.store.decisions.verify(tx)
+            return [(entry.kind, entry.body) for entry in self.store.ledger.rows(tx) if entry.kind != "decisions"]
 
 
 def invocation(macro_id: str, args: Mapping[str, Any], **payload: Any) -> InvokeRequest:

@@ -200,7 +200,7 @@ async def test_draining_waits_for_what_was_submitted(store: Store) -> None:
 
 
 async def test_a_writer_that_is_closed_refuses(store: Store) -> None:
-    writer = Writer(store.database, store.ledger)
+    writer = Writer(store.database, store.ledger, store.decisions)
     await writer.append([note(1)])
     writer.close()
     with pytest.raises(RuntimeError, match="shutdown"):

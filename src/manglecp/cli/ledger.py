@@ -81,7 +81,9 @@ def show(number: int, as_json: bool, location: str | None) -> None:
 @as_json
 @store_option
 def verify(file: str | None, expect: str | None, as_json: bool, location: str | None) -> None:
-    """Verify the hash chain of the ledger, or of an export in FILE, and print each difference.
+    """Verify the hash chain of the ledger and the decisions that it covers, or an export in FILE.
+
+    Each difference is printed. An export has no decisions, only their digests.
 
     A writer of the database can replace the whole chain. To detect that, store the printed head elsewhere, and pass
     it later with --expect. The exit status is 1 if there is a difference.
@@ -93,6 +95,7 @@ def verify(file: str | None, expect: str | None, as_json: bool, location: str | 
     else:
         with open_existing_store(location) as store, store.read_transaction() as tx, ProgressLine("verifying"):
             result = store.ledger.verify(tx, expect=head)
+            result = result._replace(findings=[*result.findings, *store.decisions.verify(tx)])
     head_text = f"{result.head.seq}:{result.head.row_hash}"
     document = {"ok": result.sound, "entries": result.entries, "head": head_text, "findings": result.findings}
     verdict = "ok" if result.sound else count(len(result.findings), "difference")

@@ -3,11 +3,14 @@ from .decision import (
     Decision as Decision,
     Judgement as Judgement,
     ProofInputs as ProofInputs,
+    Scope as Scope,
     Verdict as Verdict,
     approval_waiver as approval_waiver,
     decide as decide,
     judge as judge,
+    judged as judged,
     policy_rows as policy_rows,
+    refused_intent as refused_intent,
 )
 from .definition import (
     Argument as Argument,
@@ -20,7 +23,7 @@ from .definition import (
     default_arguments as default_arguments,
 )
 from .domain import Domain as Domain, engine_limits as engine_limits
-from .evaluation import request_facts as request_facts
+from .evaluation import PolicyRefusal as PolicyRefusal, request_facts as request_facts
 from .identity import ANONYMOUS as ANONYMOUS, REVOKED as REVOKED, Identity as Identity
 from .manifest_builder import manifest as manifest, survey as survey
 from .offers import (

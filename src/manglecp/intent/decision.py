@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -24,6 +24,7 @@ from manglecp.intent.domain import Domain
 from manglecp.intent.evaluation import (
     CLOCK_TOLERANCE_NS,
     IntentEvaluation,
+    PolicyRefusal,
     check_policy,
     derive,
     read_facts,
@@ -132,14 +133,15 @@ class Judgement:
 def judge(tool: str, rows: Rows, session: Iterable[Fact] = ()) -> Judgement:
     """Return what policy derives about a call of the tool. ``session`` are the client's facts.
 
-    ``rows`` are those of :func:`policy_rows`, and may have more predicates.
+    ``rows`` are those of :func:`policy_rows`, and may have more predicates. Without a tool, only the intent and the
+    facts are judged.
     """
     denials = [Fact("intent_denied", row) for row in rows.get("intent_denied", ())]
     if "fact_denied" in rows:
         stated = {fact.predicate for fact in session}
         denials += [Fact("fact_denied", row) for row in rows["fact_denied"] if row[0] in stated]
     denials += [Fact("prohibited", row) for row in rows.get("prohibited", ())]
-    if "permitted_only" in rows and "permitted" not in rows:
+    if tool and "permitted_only" in rows and "permitted" not in rows:
         denials.append(Fact("prohibited", (tool, NOT_PERMITTED)))
     if "effect_denied" in rows:
         actions = {action for _, action in rows.get("kernel.may_run", ())}
@@ -172,6 +174,11 @@ class Call(NamedTuple):
             raise refused_arguments([SchemaError(path=path, message=message, keyword="x-fact")]) from None
 
 
+Scope: TypeAlias = Literal["proof", "policy", "undo"]
+"""What is decided: ``proof``: whether the tool is proven, for a call with an intent, and policy permits the call;
+``policy``: only the latter, for a run under way and for an intent; ``undo``: whether policy denies an action."""
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
     """The decision about a call at ``at_ns`` (since 1970)."""
@@ -190,6 +197,11 @@ class Decision:
     """Of the tool, if it is proven for the intent of the call."""
     error: WireError | None = None
     """What the client of a denied call receives."""
+    facts: tuple[Fact, ...] = ()
+    """The facts about the call and its run."""
+    offered: str | None = None
+    """The chain digest of the offer that the call uses."""
+    scope: Scope = "proof"
 
     @property
     def verdict(self) -> Verdict:
@@ -231,11 +243,12 @@ def decide(
     now_ns: int,
     facts: Sequence[Fact],
     *,
-    offered: Definition | None = None,
+    offered: str | None = None,
+    scope: Scope = "proof",
 ) -> Decision:
     """Decide about a call. ``facts`` are those about the call and its run; see :meth:`Call.facts`.
 
-    With an intent the tool must be proven for it, and with the same chain as ``offered``. Raises :class:`WireError` for
+    With an intent the tool must be proven for it, and with the chain digest ``offered``. Raises :class:`WireError` for
     facts that do not fit the domain, an exceeded limit, and arguments that do not fit the schema of the tool.
     """
     tool, args, inputs = call
@@ -250,6 +263,8 @@ def decide(
     changed = result.changed(COMPOSED)
     rows = result.select(tool, _ABOUT_TOOL + SELECTION + changed, _GENERAL)
     judgement = judge(tool, rows, session)
+    if scope != "proof":
+        return judged(domain, call, identity, now_ns, result, judgement, facts, scope)
     reasons = judgement.reasons
     error: WireError | None = None
     definition: Definition | None = None
@@ -261,12 +276,44 @@ def decide(
     else:
         if "final_selected" in rows:
             definition = _compose(Composer(domain, result, changed), tool, rows)
-        if definition is None or (offered is not None and definition.chain_digest != offered.chain_digest):
+        if definition is None or (offered is not None and definition.chain_digest != offered):
             reasons, error, definition = tuple(_absences(result, tool)), _not_proven(), None
         elif offered is None and (errors := schema_errors(args, definition.input_schema)):
             raise refused_arguments(errors)
     inputs_digest = _digest(domain, inputs, identity, now_ns)
-    return Decision(domain, call, identity, now_ns, result, judgement, reasons, inputs_digest, definition, error)
+    proven = (judgement, reasons, inputs_digest, definition, error)
+    return Decision(domain, call, identity, now_ns, result, *proven, tuple(facts), offered)
+
+
+def judged(
+    domain: Domain,
+    call: Call,
+    identity: Identity,
+    now_ns: int,
+    result: Result,
+    judgement: Judgement,
+    facts: Iterable[Fact],
+    scope: Scope,
+) -> Decision:
+    """Return the decision of a judgement by policy alone."""
+    if scope == "undo":
+        denials = tuple(fact for fact in judgement.denials if fact.predicate == "effect_denied")
+        rows = {name: judgement.rows[name] for name in ("kernel.may_run",) if name in judgement.rows}
+        judgement = Judgement(judgement.tool, denials, rows)  # an undo needs no approval
+    inputs_digest, given = _digest(domain, call.inputs, identity, now_ns), tuple(facts)
+    reasons = judgement.reasons
+    return Decision(domain, call, identity, now_ns, result, judgement, reasons, inputs_digest, facts=given, scope=scope)
+
+
+def refused_intent(refusal: PolicyRefusal) -> Decision:
+    """Return the decision with which policy refused an intent or its facts; its call has no tool."""
+    evaluation = refusal.evaluation
+    inputs = ProofInputs.of(evaluation, evaluation.now)
+    result, judgement = evaluation.result, judge("", policy_rows(evaluation.result, ""), evaluation.session)
+    decision = judged(
+        evaluation.domain, Call("", {}, inputs), evaluation.identity, evaluation.now, result, judgement, (), "policy"
+    )
+    return replace(decision, error=refusal)
 
 
 def _digest(domain: Domain, inputs: ProofInputs, identity: Identity, now_ns: int) -> str:

@@ -63,10 +63,21 @@ class IntentEvaluation:
         )
 
 
+class PolicyRefusal(wire.WireError):
+    """Policy refuses the intent or a fact of a request."""
+
+    def __init__(self, error: wire.WireError, evaluation: IntentEvaluation) -> None:
+        super().__init__(error.code, error.message, error.details)
+        self.evaluation = evaluation
+
+
 def evaluate(
     domain: Domain, request: IntentRequest, identity: Identity, *, clock: Callable[[], int] = time.time_ns
 ) -> IntentEvaluation:
-    """Evaluate a request at its own evaluation time, else at that of the clock. Raises WireError."""
+    """Evaluate a request at its own evaluation time, else at that of the clock. Raises WireError.
+
+    A denial by policy raises :class:`PolicyRefusal`.
+    """
     payload = request.payload
     if (count := len(set(payload.options.why_not))) > MAX_WHY_NOT_NAMES:
         message = f"x-why_not names {count} tools, and at most {MAX_WHY_NOT_NAMES} are answered"
@@ -90,7 +101,10 @@ def evaluate(
         upgrades=frozenset(str(fact.args[0]) for fact in client_facts if fact.predicate == wire.UPGRADE),
         duration_ns=time.perf_counter_ns() - started,
     )
-    check_policy(result, identity, payload.facts)
+    try:
+        check_policy(result, identity, payload.facts)
+    except wire.WireError as error:
+        raise PolicyRefusal(error, evaluation) from None
     return evaluation
 
 

@@ -14,7 +14,7 @@ import asyncio
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -152,7 +152,7 @@ class OfferService:
         """Prove an offered tool again, now and for a call with these arguments, and return the decision.
 
         Large arguments are checked in a thread. Raises WireError if this identity has no such offer, its validity is
-        over, the arguments do not fit, or the call is denied; and as :func:`.decision.decide` does.
+        over, or the arguments do not fit; and as :func:`.decision.decide` does.
         """
         offer = await self.find(identity.name, macro_id)
         if offer is None:
@@ -171,12 +171,16 @@ class OfferService:
         facts = call.facts(domain)
         started = time.thread_time()  # CPU time: other threads must not make a proof look slow
         try:
-            decision = decide(domain, call, identity, self._clock(), facts, offered=offered)
+            decision = decide(domain, call, identity, self._clock(), facts, offered=offered.chain_digest)
         finally:
             offer.is_cheap = time.thread_time() - started < _SLOW_SECONDS
-        if decision.error is not None and decision.error.code == "macro_expired":
-            _check_begin(offered, self._clock())
-        _check_end(decision.proven(), decision.at_ns)
+        try:
+            if decision.error is not None and decision.error.code == "macro_expired":
+                _check_begin(offered, self._clock())
+            if decision.definition is not None:
+                _check_end(decision.definition, decision.at_ns)
+        except WireError as error:
+            return replace(decision, error=error)
         return decision
 
     def _store_offers(self, evaluation: IntentEvaluation, definitions: Sequence[Definition], now_ns: int) -> None:

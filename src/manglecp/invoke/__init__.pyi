@@ -6,6 +6,12 @@ from .approval import (
     invoke_with_approval as invoke_with_approval,
 )
 from .calls import ActionCall as ActionCall, StepOutcome as StepOutcome
+from .decision_log import (
+    DecisionContent as DecisionContent,
+    DecisionDetails as DecisionDetails,
+    DecisionInputs as DecisionInputs,
+    DecisionLog as DecisionLog,
+)
 from .decisions import DecisionService as DecisionService, decide_call as decide_call
 from .evidence import (
     BASE_CLAIM as BASE_CLAIM,

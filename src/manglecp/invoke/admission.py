@@ -10,7 +10,7 @@ entry.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -23,13 +23,24 @@ from manglecp.base.json import Uncanonical
 from manglecp.intent import Decision, Definition, Identity, OfferService, ProofInputs, approval_waiver, macro_not_found
 from manglecp.invoke.approval import ApprovalService, Approvers, invalid_approval
 from manglecp.invoke.calls import ActionCall, StepOutcome
+from manglecp.invoke.decision_log import DecisionLog, add_decision_id
 from manglecp.invoke.gate import Resumption
 from manglecp.invoke.journal import Admission, Journal, ReadJournal
 from manglecp.invoke.ownership import OwnershipRegistry
 from manglecp.invoke.plan import Plan, Unplannable
 from manglecp.invoke.preview import ApprovalSubject, PreviewRunner
 from manglecp.pack import Pack
-from manglecp.store import Approval, ApprovalBinding, EntryKind, NewRun, Note, Store, Transaction, Values
+from manglecp.store import (
+    Approval,
+    ApprovalBinding,
+    DecisionRecord,
+    EntryKind,
+    NewRun,
+    Note,
+    Store,
+    Transaction,
+    Values,
+)
 from manglecp.toolhost import Slots
 from manglecp.wire import WireError, malformed
 from manglecp.wire.messages import InvokePayload
@@ -147,6 +158,7 @@ class AdmissionService:
     previews: PreviewRunner
     clock: Callable[[], int]
     """Returns the time in nanoseconds since 1970."""
+    log: DecisionLog
     server_digest: str = ""
     """Of what the hosts can reach: an approval is valid at servers with the same digest."""
     _plans: LruCache[str, Plan] = field(default_factory=lambda: LruCache(_MAX_PLANS))
@@ -161,9 +173,12 @@ class AdmissionService:
     ) -> CheckedInvocation:
         """Return the checked invocation; ``is_large`` describes its arguments. Raises :class:`WireError`."""
         decision = await self.offers.prove(invocation.identity, payload.macro_id, payload.args, is_large=is_large)
-        plan = self._plan(decision.proven())
-        checked = CheckedInvocation(decision=decision, plan=plan, args=payload.args)
-        return await self._check_approval(checked, payload.confirmation_token, invocation)
+        try:
+            plan = self._plan(decision.proven())
+            checked = CheckedInvocation(decision=decision, plan=plan, args=payload.args)
+            return await self._check_approval(checked, payload.confirmation_token, invocation)
+        except WireError as error:
+            raise add_decision_id(error, await self.log.record(decision, "admission")) from None
 
     def _plan(self, definition: Definition) -> Plan:
         plan = self._plans.get(definition.chain_digest)
@@ -242,14 +257,17 @@ class AdmissionService:
         has_row = is_durable or invocation.key is not None
         new_run = self._new_run(admission, checked, invocation) if has_row else None
         before_write = time.monotonic()
+        decisions = [self.log.build(checked.decision, "admission", run)]
         if is_durable or checked.approval is not None:
-            await self._write(admission, checked, new_run if is_durable else None)
+            await self._write(admission, checked, new_run if is_durable else None, decisions)
+            decisions = []
         journal: Journal
         if is_durable:
             self.ownership.add(run, _FIRST_FENCE, before_write)
             journal = Journal(self.store, run, invocation.identity.name, _FIRST_FENCE)
         else:  # the row is stored at the end, with the response
             journal = ReadJournal(self.store, admission, new_run)
+            journal.decisions = decisions
         return AdmittedRun(
             admission=admission,
             plan=checked.plan,
@@ -287,8 +305,14 @@ class AdmissionService:
             claim_ms=self.ownership.claim_ms,
         )
 
-    async def _write(self, admission: Admission, checked: CheckedInvocation, durable_run: NewRun | None) -> None:
-        """Write the durable run, the used approval and the ledger entry in one transaction."""
+    async def _write(
+        self,
+        admission: Admission,
+        checked: CheckedInvocation,
+        durable_run: NewRun | None,
+        decisions: Sequence[DecisionRecord],
+    ) -> None:
+        """Write the durable run, the used approval, the decision and the ledger entry in one transaction."""
 
         def write(tx: Transaction) -> None:
             if durable_run is not None:
@@ -298,7 +322,7 @@ class AdmissionService:
 
         kind: EntryKind = "admission" if durable_run is not None else "approval"
         note = Note(kind, admission.record(), admission.run, admission.identity)
-        await self.store.writer.write(write, [note])
+        await self.store.writer.write(write, [note], decisions)
 
 
 def credential_not_valid() -> WireError:

@@ -24,6 +24,7 @@ from manglecp.invoke.admission import (
 )
 from manglecp.invoke.approval import ApprovalService
 from manglecp.invoke.calls import is_large
+from manglecp.invoke.decision_log import DecisionContent, DecisionLog
 from manglecp.invoke.decisions import DecisionService
 from manglecp.invoke.errors import server_failure_error, shutdown_error
 from manglecp.invoke.executor import Released
@@ -53,6 +54,10 @@ class InvokeSettings:
     """After more takeovers without progress, a run waits for an operator's decision."""
     handover_ms: int = 3_000
     """How long this process waits for another to take over a run that it released; then it continues the run itself."""
+    decision_content: DecisionContent = "full"
+    """Whether the decision log has the inputs of decisions, or only their digests."""
+    emit_decisions: bool = False
+    """Whether decisions are also written to the log of the process, without their inputs and reasons."""
 
 
 class _KeyedInvocation(NamedTuple):
@@ -153,7 +158,9 @@ class Invoker:
         self._point = point
         self._ownership = OwnershipRegistry(store, self._settings.claim_ms)
         self.approvals = ApprovalService(store, clock, current)
-        self.decisions = DecisionService(lambda: offers.domain, clock)
+        settings = self._settings
+        self.decision_log = DecisionLog(store, clock, settings.decision_content, emit=settings.emit_decisions)
+        self.decisions = DecisionService(lambda: offers.domain, clock, self.decision_log)
         previews = PreviewRunner(lambda: offers.domain.pack, dispatcher, store)
         self._admission = AdmissionService(
             offers=offers,
@@ -162,6 +169,7 @@ class Invoker:
             approvals=self.approvals,
             previews=previews,
             clock=clock,
+            log=self.decision_log,
             server_digest=server_digest,
         )
         self._driver = RunDriver(
@@ -171,6 +179,7 @@ class Invoker:
             previews=previews,
             current=current,
             request_approval=self._admission.request_approval,
+            log=self.decision_log,
             clock=clock,
             sandbox=sandbox,
             point=point,
@@ -191,6 +200,7 @@ class Invoker:
         """Wait for the invocations under way."""
         await self._invocations.drain()
         await self._ownership.stop()
+        await self.decision_log.drain()
         await self._store.writer.drain()
 
     @property

@@ -23,6 +23,7 @@ from manglecp.intent import Argument
 from manglecp.invoke.calls import ActionCall, StepOutcome
 from manglecp.store import (
     Body,
+    DecisionRecord,
     EntryKind,
     KeyTaken,
     NewRun,
@@ -96,6 +97,10 @@ class Journal:
         self._fence = fence
         self.cancel_requested = False
         """Whether a client had cancelled the run, at any server, when the journal was last written."""
+        self.decisions: list[DecisionRecord] = []
+        """Decisions about the run that the next write stores, in the same transaction."""
+        self.denial: str | None = None
+        """The id of the last decision that denied a later effect of the run."""
         self.earlier_run: KeyTaken | None = None
         """A run with the same request key at another server, whose response was stored first and takes precedence."""
 
@@ -175,7 +180,8 @@ class Journal:
     async def _write(self, work: Callable[[Transaction], T], entries: Sequence[tuple[EntryKind, Body]] = ()) -> T:
         """Do the work and append the ledger entries, in one transaction."""
         notes = [Note(kind, body, self._run, self._identity) for kind, body in entries]
-        return await self._store.writer.write(work, notes)
+        decisions, self.decisions = self.decisions, []
+        return await self._store.writer.write(work, notes, decisions)
 
 
 class ReadJournal(Journal):
@@ -206,7 +212,7 @@ class ReadJournal(Journal):
             body["witness"] = witness.raw_json
         new_run = self._new_run if lasting else None
         if new_run is None and all(outcome.trace is None for outcome in outcomes):
-            await self._store.writer.append([Note("run", body, self._run, self._identity)])
+            await self._write(lambda _: None, [("run", body)])
             return
 
         def write(tx: Transaction) -> None:

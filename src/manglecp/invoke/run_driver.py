@@ -17,6 +17,7 @@ from manglecp.harness import Witness
 from manglecp.intent import Definition, Identity, OfferService, secret_values
 from manglecp.invoke.admission import AdmittedRun
 from manglecp.invoke.calls import StepOutcome
+from manglecp.invoke.decision_log import DecisionLog, add_decision_id
 from manglecp.invoke.errors import FailureContext, gate_error
 from manglecp.invoke.evidence import ChainTerms, Reads, RunTerms
 from manglecp.invoke.executor import ChainResult, RunExecutor, step_states
@@ -51,11 +52,12 @@ class RunDriver:
         previews: PreviewRunner,
         current: Callable[[Identity], Identity],
         request_approval: Callable[[AdmittedRun, Definition], Awaitable[WireError]],
+        log: DecisionLog,
         clock: Callable[[], int],
         sandbox: Profile,
         point: Callable[[str], object],
     ) -> None:
-        """``sandbox`` is the profile of the hosts; ``clock`` returns nanoseconds since 1970.
+        """``sandbox`` is the profile of the hosts; ``clock`` returns nanoseconds since 1970; ``log`` records decisions.
 
         ``current`` returns an identity with the rights that its credential has now; ``request_approval`` stores a
         request for an approval of a run, and returns the error for its requester. ``point`` is for tests, which crash
@@ -65,6 +67,7 @@ class RunDriver:
         self._previews = previews
         self._current = current
         self._request_approval = request_approval
+        self._log = log
         self._clock = clock
         self._dispatcher = dispatcher
         self._ownership = ownership
@@ -115,7 +118,7 @@ class RunDriver:
         return builder.build(chain_result, builder.events(chain_result), 0)
 
     def _rules(self, run: AdmittedRun) -> RunRules:
-        return RunRules(self._offers, run, self._clock, self._current, self._request_approval)
+        return RunRules(self._offers, run, self._clock, self._current, self._request_approval, self._log)
 
     def _redactor(self, run: AdmittedRun) -> Callable[[Any], Any]:
         return run_redactor(run.plan, run.args, self._secret_settings)
@@ -178,6 +181,8 @@ class RunDriver:
     ) -> RunResponse:
         """Close the last turn and record the response; return it, or the one for a turn that cannot be closed."""
         undecided = chain_result.reason == "needs_decision"
+        if undecided and journal.denial is not None and isinstance(response, WireError):
+            add_decision_id(response, journal.denial)
         try:
             witness = None
             if chain_result.turn is not None:

@@ -24,16 +24,19 @@ from manglecp.intent import (
     Identity,
     OfferService,
     SafetyData,
+    Scope,
     approval_waiver,
     decide,
     engine_limits,
     find_values,
     judge,
+    judged,
     policy_rows,
     request_facts,
 )
 from manglecp.invoke.admission import AdmittedRun, credential_not_valid
 from manglecp.invoke.calls import EVENT_STATUS, StepOutcome, is_large
+from manglecp.invoke.decision_log import DecisionLog, add_decision_id
 from manglecp.mangle import EvalError, Fact, Result, Value
 from manglecp.wire import Fault, WireError
 
@@ -55,8 +58,9 @@ class RunRules:
         clock: Callable[[], int],
         current: Callable[[Identity], Identity],
         request_approval: Callable[[AdmittedRun, Definition], Awaitable[WireError]],
+        log: DecisionLog,
     ) -> None:
-        """``offers`` are those of the revision; ``clock`` returns nanoseconds since 1970.
+        """``offers`` are those of the revision; ``clock`` returns nanoseconds since 1970; ``log`` records decisions.
 
         ``current`` returns an identity with the rights that its credential has now; ``request_approval`` stores a
         request for an approval of the run, and returns the error for its requester.
@@ -67,6 +71,7 @@ class RunRules:
         self._clock = clock
         self._current = current
         self._request_approval = request_approval
+        self._log = log
 
     async def prepare(self) -> None:
         """Convert large arguments to facts in a thread: the evaluations run on the event loop."""
@@ -97,7 +102,7 @@ class RunRules:
         if not self._index.has_skip_rules:
             return {}
         skips: dict[int, str] = {}
-        for number, reason in self._evaluate(outcomes).rows(("skip_step", 2)):
+        for number, reason in self._evaluate(self._facts(outcomes), self._clock()).rows(("skip_step", 2)):
             skips.setdefault(cast(int, number), str(reason))
         return skips
 
@@ -108,13 +113,17 @@ class RunRules:
         """
         if (identity := self._identity).revoked:
             raise credential_not_valid()
-        run, facts = self._run, [*self._run_facts, *self._step_facts(outcomes)]
+        run, facts = self._run, self._facts(outcomes)
         call = Call(run.plan.definition.tool, run.args, run.inputs)
         domain, offered = self._offers.domain, run.plan.definition
-        decision = await asyncio.to_thread(decide, domain, call, identity, self._clock(), facts, offered=offered)
+        decision = await asyncio.to_thread(
+            decide, domain, call, identity, self._clock(), facts, offered=offered.chain_digest
+        )
+        record = self._log.build(decision, "effect", run.admission.run)
+        run.journal.decisions.append(record)
         definition = decision.proven()
         if not self._is_approved(definition.safety):
-            raise await self._request_approval(run, definition)
+            raise add_decision_id(await self._request_approval(run, definition), record.id)
 
     def denied(self, outcomes: Sequence[StepOutcome], *, undo: bool = False) -> Collection[str]:
         """Return the names of the actions that policy denies now, after the first effect.
@@ -128,14 +137,22 @@ class RunRules:
         every_action = set(self._run.plan.actions)
         if self._identity.revoked and not undo:
             return every_action
+        run, facts, now_ns = self._run, self._facts(outcomes), self._clock()
         try:
-            result = self._evaluate(outcomes)
+            result = self._evaluate(facts, now_ns)
         except WireError:  # session facts that fit the revision that admitted the run do not fit this one
             return every_action
+        tool = run.plan.definition.tool
+        judgement = judge(tool, policy_rows(result, tool), self._session_facts)
+        call = Call(tool, run.args, run.inputs)
+        scope: Scope = "undo" if undo else "policy"
+        decision = judged(self._offers.domain, call, self._identity, now_ns, result, judgement, facts, scope)
+        record = self._log.build(decision, "undo" if undo else "effect", run.admission.run)
+        run.journal.decisions.append(record)
+        if decision.verdict == "deny":
+            run.journal.denial = record.id
         if undo:
             return {str(action) for action, _ in result.rows(("effect_denied", 2))}
-        tool = self._run.plan.definition.tool
-        judgement = judge(tool, policy_rows(result, tool))
         is_denied = any(denial.predicate != "effect_denied" for denial in judgement.denials)
         if is_denied or not self._is_approved(judgement.safety):
             return every_action
@@ -169,19 +186,25 @@ class RunRules:
         steps = [
             msgspec.structs.replace(step, status="done", output=None) if step.happened else step for step in standing
         ]
-        result = self._evaluate(steps, [Fact("ran", (self._run.plan.definition.tool,))])
+        ran = Fact("ran", (self._run.plan.definition.tool,))
+        result = self._evaluate([ran, *self._facts(steps)], self._clock())
         return {name: result.rows((name, arity)) for name, arity in AFTER_RUN_ARITIES.items()}
 
     @property
     def _identity(self) -> Identity:
         return self._current(self._run.identity)
 
-    def _evaluate(self, outcomes: Sequence[StepOutcome], more_facts: Iterable[Fact] = ()) -> Result:
+    def _evaluate(self, facts: Iterable[Fact], now_ns: int) -> Result:
+        """Evaluate the rules with these facts about the call and its run."""
         domain = self._offers.domain
         caller_facts = request_facts(domain, self._run.inputs.intent, self._identity)
-        facts = [*self._session_facts, *caller_facts, *self._run_facts, *more_facts, *self._step_facts(outcomes)]
         limits = engine_limits(domain.base.derived, domain.limits)
-        return domain.base.evaluate(facts, now=self._clock(), check=False, limits=limits)
+        given = [*self._session_facts, *caller_facts, *facts]
+        return domain.base.evaluate(given, now=now_ns, check=False, limits=limits)
+
+    def _facts(self, outcomes: Sequence[StepOutcome]) -> list[Fact]:
+        """Return the facts about the call and its run."""
+        return [*self._run_facts, *self._step_facts(outcomes)]
 
     @cached_property
     def _session_facts(self) -> list[Fact]:

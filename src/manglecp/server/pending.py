@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
-from manglecp.intent import Identity
+from manglecp.intent import Identity, PolicyRefusal
 from manglecp.invoke import ApprovalService, OnProgress, RunObserver
 from manglecp.store import Busy, StoreError
 from manglecp.wire import WireError, encode, malformed
@@ -141,7 +141,14 @@ class PendingRequest:
         task = self.evaluating = asyncio.current_task()
         try:
             # The thread may outlive this task; the revision is released when the thread is done.
-            return await core.evaluations.run(evaluate, message, self.identity, done=handle.release)
+            result: Any = await core.evaluations.run(evaluate, message, self.identity, done=handle.release)
+            if isinstance(result, Message):
+                return result
+            assert isinstance(message, DecideRequest)
+            return await revision.invoker.decisions.respond(message, result)
+        except PolicyRefusal as refusal:
+            await revision.invoker.decision_log.record_refusal(refusal)
+            raise
         except asyncio.CancelledError:
             if self.refusal is None or task is None:
                 raise

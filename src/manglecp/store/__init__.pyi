@@ -1,5 +1,6 @@
 from .approvals import Approval as Approval, ApprovalBinding as ApprovalBinding, TooManyPending as TooManyPending
 from .database import PATIENCE as PATIENCE, Database as Database, Transaction as Transaction
+from .decisions import DecisionRecord as DecisionRecord, StoredDecision as StoredDecision
 from .errors import (
     Busy as Busy,
     ChangeRefused as ChangeRefused,

@@ -23,7 +23,9 @@ from manglecp.store.database import NOW, Transaction
 from manglecp.store.errors import Invalid, Unusable
 from manglecp.store.schema import SchemaPart, append_only
 
-EntryKind: TypeAlias = Literal["admission", "run", "turn", "step", "end", "decision", "approval", "policy", "audit"]
+EntryKind: TypeAlias = Literal[
+    "admission", "run", "turn", "step", "end", "decision", "decisions", "approval", "policy", "audit"
+]
 
 KINDS: Final[frozenset[str]] = frozenset(get_args(EntryKind))
 

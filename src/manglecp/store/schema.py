@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from manglecp.store.database import Dialect, Transaction
 from manglecp.store.errors import Unusable
 
-REVISION: Final = 7  # increment it with every change of a table
+REVISION: Final = 8  # increment it with every change of a table
 
 
 class ByDialect(NamedTuple):

@@ -16,6 +16,7 @@ from urllib.parse import unquote
 
 from manglecp.store.approvals import APPROVALS, Approvals
 from manglecp.store.database import PATIENCE, Database, Synchronous, Transaction
+from manglecp.store.decisions import DECISIONS, Decisions
 from manglecp.store.errors import Unusable
 from manglecp.store.ledger import LEDGER, Ledger
 from manglecp.store.postgresql import PostgresDatabase, PostgresUrl, is_postgres
@@ -26,7 +27,7 @@ from manglecp.store.seals import Seals
 from manglecp.store.sqlite import SqliteDatabase
 from manglecp.store.writer import Writer
 
-PARTS: Final[Sequence[SchemaPart]] = (LEDGER, REGISTRY, APPROVALS, RUNS)
+PARTS: Final[Sequence[SchemaPart]] = (LEDGER, REGISTRY, APPROVALS, RUNS, DECISIONS)
 
 FILE_NAME: Final = "store.sqlite3"
 
@@ -40,6 +41,7 @@ class Store:
     registry: Registry
     approvals: Approvals
     runs: RunStore
+    decisions: Decisions
     seals: Seals
     writer: Writer
 
@@ -65,8 +67,9 @@ def open_store(
     seals = Seals(key)
     database = open_database(where, synchronous=synchronous, patience=patience)
     ledger, runs = Ledger(), RunStore(database, seals)
-    writer = Writer(database, ledger)
-    return Store(database, ledger, Registry(), Approvals(seals), runs, seals, writer)
+    decisions = Decisions(ledger, seals)
+    writer = Writer(database, ledger, decisions)
+    return Store(database, ledger, Registry(), Approvals(seals), runs, decisions, seals, writer)
 
 
 def open_database(

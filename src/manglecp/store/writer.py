@@ -5,7 +5,8 @@ a few event-loop iterations, so that concurrent requests share one thread switch
 fails, each job runs again in a transaction of its own, so that an error reaches only the caller that caused it: jobs
 must be repeatable. Results are delivered after the commit.
 
-All jobs of a batch run before their ledger entries are appended: the head of the ledger is locked last.
+All jobs of a batch run before their ledger entries are appended: the head of the ledger is locked last. The decisions
+of a batch are one batch of the decision log.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple, TypeVar
 
 from manglecp.store.database import Database, Transaction
+from manglecp.store.decisions import DecisionRecord, Decisions
 from manglecp.store.errors import Busy, CommitUnknown
 from manglecp.store.ledger import Ledger, Note
 
@@ -29,25 +31,30 @@ _LINGER_ITERATIONS: Final = 3  # of the event loop, in which further jobs may jo
 class Writer:
     """The access of an event loop to the store; one loop at a time may use it. Threads start with the first use."""
 
-    def __init__(self, database: Database, ledger: Ledger) -> None:
-        self._writes = _Batches(database.write_transaction, ledger, "manglecp-store-writer")
-        self._reads = _Batches(database.read_transaction, ledger, "manglecp-store-reader")
+    def __init__(self, database: Database, ledger: Ledger, decisions: Decisions) -> None:
+        self._writes = _Batches(database.write_transaction, ledger, decisions, "manglecp-store-writer")
+        self._reads = _Batches(database.read_transaction, ledger, decisions, "manglecp-store-reader")
 
-    async def write(self, work: Callable[[Transaction], T], notes: Sequence[Note] = ()) -> T:
-        """Run ``work`` and append ``notes`` to the ledger in one transaction; return the result of ``work``.
+    async def write(
+        self,
+        work: Callable[[Transaction], T],
+        notes: Sequence[Note] = (),
+        decisions: Sequence[DecisionRecord] = (),
+    ) -> T:
+        """Run ``work``, append ``notes`` to the ledger, and store decisions, in one transaction.
 
-        A job that is cancelled before its batch starts does not run.
+        Returns the result of ``work``. A job that is cancelled before its batch starts does not run.
         """
-        result: T = await self._writes.submit(work, notes)
+        result: T = await self._writes.submit(work, notes, decisions)
         return result
 
-    async def append(self, notes: Sequence[Note]) -> None:
-        """Append entries to the ledger."""
-        await self._writes.submit(lambda _: None, notes)
+    async def append(self, notes: Sequence[Note], decisions: Sequence[DecisionRecord] = ()) -> None:
+        """Append entries to the ledger, and store decisions."""
+        await self._writes.submit(lambda _: None, notes, decisions)
 
     async def read(self, work: Callable[[Transaction], T]) -> T:
         """Run ``work`` in a transaction that sees every commit before this call."""
-        result: T = await self._reads.submit(work, ())
+        result: T = await self._reads.submit(work)
         return result
 
     async def drain(self) -> None:
@@ -64,6 +71,7 @@ class Writer:
 class _Job(NamedTuple):
     work: Callable[[Transaction], Any]
     notes: Sequence[Note]
+    decisions: Sequence[DecisionRecord]
     future: asyncio.Future[Any]
 
 
@@ -71,10 +79,15 @@ class _Batches:
     """The jobs of one thread; ``begin`` begins a transaction. On the thread run only :meth:`_run` and its callees."""
 
     def __init__(
-        self, begin: Callable[[], AbstractContextManager[Transaction]], ledger: Ledger, thread_name: str
+        self,
+        begin: Callable[[], AbstractContextManager[Transaction]],
+        ledger: Ledger,
+        decisions: Decisions,
+        thread_name: str,
     ) -> None:
         self._begin = begin
         self._ledger = ledger
+        self._decisions = decisions
         self._thread_name = thread_name
         self._executor = ThreadPoolExecutor(1, thread_name)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -83,12 +96,17 @@ class _Batches:
         self._active = False  # a batch is lingering or under way
         self._drain_waiters: list[asyncio.Future[None]] = []
 
-    def submit(self, work: Callable[[Transaction], Any], notes: Sequence[Note]) -> asyncio.Future[Any]:
+    def submit(
+        self,
+        work: Callable[[Transaction], Any],
+        notes: Sequence[Note] = (),
+        decisions: Sequence[DecisionRecord] = (),
+    ) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             self._bind(loop)
         future: asyncio.Future[Any] = loop.create_future()
-        self._pending.append(_Job(work, notes, future))
+        self._pending.append(_Job(work, notes, decisions, future))
         if not self._active:
             self._active = True
             loop.call_soon(self._linger, loop, _LINGER_ITERATIONS)
@@ -161,6 +179,8 @@ class _Batches:
                 results = [job.work(tx) for job in batch]
                 if notes := [note for job in batch for note in job.notes]:
                     self._ledger.append_all(tx, notes)
+                if decisions := [decision for job in batch for decision in job.decisions]:
+                    self._decisions.append_all(tx, decisions)
             return results
         except BaseException as error:
             # CommitUnknown: the batch may have been committed. Busy: each job would wait for the lock again.

@@ -688,13 +688,15 @@ class DecideRequest(Message, frozen=True, kw_only=True, tag="x-decide_request"):
     payload: DecidePayload
 
 
-class DecideResult(Part, frozen=True, kw_only=True):
+class DecideResult(Part, frozen=True, kw_only=True, rename={"decision": "x-decision"}):
     """The verdict: `ask` if an approver has to approve the call."""
 
     verdict: Literal["allow", "ask", "deny"]
     reasons: tuple[str, ...] = ()
     """Why it is `ask` or `deny`, as far as policy makes reasons public."""
     decided_at: str
+    decision: str | UnsetType = UNSET
+    """The id of the decision in the decision log of the server."""
 
 
 class DecideResponse(Message, frozen=True, kw_only=True, tag="x-decide_response"):

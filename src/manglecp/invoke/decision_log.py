@@ -1,0 +1,243 @@
+"""The decision log: a record of every verdict, from which it can be explained later.
+
+A record has the inputs of a decision (intent, arguments, facts, the caller's rights, the time), digests of them, the
+verdict, its reasons, and the places of the rules that decided. With the content ``digests`` the inputs are left out.
+The values of secret arguments are never recorded, nor are inputs of more than :data:`MAX_INPUT_BYTES`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+
+from manglecp.base.cache import LruCache
+from manglecp.base.digest import digest, digest_bytes
+from manglecp.base.ids import random_id
+from manglecp.base.json import Uncanonical
+from manglecp.intent import Decision, PolicyRefusal, ProofInputs, Scope, refused_intent
+from manglecp.invoke.calls import secret_names
+from manglecp.mangle import instant_text
+from manglecp.store import DecisionRecord, Store, StoreError
+from manglecp.wire import WireError
+
+DecisionContent: TypeAlias = Literal["full", "digests"]
+MAX_INPUT_BYTES: Final = 262_144
+_MAX_QUEUED: Final = 1_024
+_MAX_BATCH: Final = 256
+_MAX_REVISIONS: Final = 16
+_log = logging.getLogger(__name__)
+
+
+class DecisionInputs(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The inputs of a decision, from which it is made again."""
+
+    args: dict[str, Any]
+    """With the defaults of the tool, as far as they were known."""
+    proof: ProofInputs
+    permissions: tuple[str, ...] = ()
+    auto_confirm: tuple[str, ...] = ()
+    facts: tuple[str, ...] = ()
+    """The facts about the call and its run."""
+
+
+class DecisionDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The sealed content of a record."""
+
+    at_ns: int
+    """The evaluation time."""
+    intent: str | None = None
+    trust: str
+    facts_version: str = ""
+    inputs_digest: str
+    """Of the pack, the caller's rights, the intent, the session facts and the evaluation time."""
+    facts_digest: str
+    """Of the facts about the call and its run."""
+    offered: str | None = None
+    scope: Scope = "proof"
+    reasons: tuple[str, ...] = ()
+    """For operators."""
+    public_reasons: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
+    """The places, as ``file:line``, of the policy clauses that decided."""
+    code: str | None = None
+    """The error code that the client received."""
+    inputs: DecisionInputs | None = None
+    """None if they are not recorded; ``left_out`` is the reason."""
+    left_out: str | None = None
+
+
+class DecisionLog:
+    """Records decisions in the store. Used from one event loop; :meth:`build` from any thread.
+
+    For a decision that precedes an effect, pass the result of :meth:`build` to the transaction that records the effect
+    (:meth:`.Writer.write`). For any other decision, await :meth:`record`::
+
+        decision = decide(domain, Call(tool, args), identity, now_ns, call.facts(domain))
+        decision_id = await log.record(decision, "guard")
+
+    ``operation`` is a short word for what the decision was made for. Both methods add the id of the record to
+    ``decision.error`` as the member ``x-decision`` of its details.
+    """
+
+    def __init__(
+        self, store: Store, clock: Callable[[], int], content: DecisionContent = "full", *, emit: bool = False
+    ) -> None:
+        """``clock`` returns nanoseconds since 1970. ``emit`` also logs each record, without inputs and reasons."""
+        self._store = store
+        self._clock = clock
+        self._content = content
+        self._emit = emit
+        self._secret_actions: LruCache[str, frozenset[str]] = LruCache(_MAX_REVISIONS)
+        """The names of the actions with secret arguments, by digest of the pack."""
+        self._queue: deque[DecisionRecord] = deque()
+        self._flushing: asyncio.Task[None] | None = None
+        self._batch: list[DecisionRecord] = []
+        """Records that were sent to the store."""
+        self._has_failed = False
+        """Whether sending ``_batch`` has raised: it may have been committed nevertheless."""
+
+    def build(self, decision: Decision, operation: str, run: str | None = None) -> DecisionRecord:
+        """Return the record of a decision, with a new id."""
+        call, domain = decision.call, decision.domain
+        details, args_digest = self._details(decision)
+        record = DecisionRecord(
+            id=f"d-{random_id()}",
+            at_ms=self._clock() // 1_000_000,
+            operation=operation,
+            principal=decision.identity.name.replace("\0", "�"),  # PostgreSQL cannot store the character NUL
+            tool=call.tool.replace("\0", "�"),
+            verdict=decision.verdict,
+            run=run,
+            revision=domain.digest,
+            args_digest=args_digest,
+            content=msgspec.json.encode(details),
+        )
+        if decision.error is not None:
+            add_decision_id(decision.error, record.id)
+        if self._emit:
+            _log.info("decision", extra={"decision": describe_publicly(record, details)})
+        return record
+
+    async def record(self, decision: Decision, operation: str, run: str | None = None) -> str:
+        """Queue a decision for the next group commit, and return the id of its record.
+
+        Waits while the queue is full. Raises :class:`.StoreError` if the store does not accept records.
+        """
+        record = self.build(decision, operation, run)
+        while len(self._queue) >= _MAX_QUEUED:
+            await asyncio.shield(self._flush_soon())
+        self._queue.append(record)
+        _ = self._flush_soon()
+        return record.id
+
+    async def record_refusal(self, refusal: PolicyRefusal) -> str:
+        """Record that policy refused an intent or its facts; return the id of the record."""
+        return await self.record(refused_intent(refusal), "evaluate")
+
+    async def drain(self) -> None:
+        """Commit all queued records."""
+        while self._batch or self._queue:
+            try:
+                await asyncio.shield(self._flush_soon())
+            except StoreError as error:
+                _log.error("%d decisions were not recorded: %s", len(self._batch) + len(self._queue), error)
+                return
+
+    def _flush_soon(self) -> asyncio.Task[None]:
+        """Return the task that commits the queue; it raises the error of a failed commit, which keeps the queue."""
+        task = self._flushing
+        if task is None or task.done() or task.get_loop() is not asyncio.get_running_loop():
+            task = self._flushing = asyncio.create_task(self._flush())
+            task.add_done_callback(_log_failure)
+        return task
+
+    async def _flush(self) -> None:
+        decisions, writer = self._store.decisions, self._store.writer
+        while self._batch or self._queue:
+            if not self._batch:
+                self._batch = [self._queue.popleft() for _ in range(min(_MAX_BATCH, len(self._queue)))]
+            is_stored = partial(decisions.exists, decision_id=self._batch[0].id)
+            if not (self._has_failed and await writer.read(is_stored)):
+                self._has_failed = True
+                await writer.append((), self._batch)
+            self._has_failed = False
+            self._batch = []
+
+    def _details(self, decision: Decision) -> tuple[DecisionDetails, str]:
+        """Return the content of a record, and the digest of the arguments."""
+        call, domain, identity = decision.call, decision.domain, decision.identity
+        args, facts = dict(call.args), tuple([fact.text for fact in decision.facts])
+        inputs = left_out = None
+        if self._content == "digests":
+            left_out = "the server is configured to record digests only"
+        elif self._takes_secrets(decision):
+            left_out = "the tool takes secret arguments"
+        else:
+            permissions = tuple(sorted(identity.permissions))
+            inputs = DecisionInputs(
+                args=args,
+                proof=call.inputs,
+                permissions=permissions,
+                auto_confirm=identity.auto_confirm_effects,
+                facts=facts,
+            )
+            if len(msgspec.json.encode(inputs)) > MAX_INPUT_BYTES:
+                inputs, left_out = None, f"they have more than {MAX_INPUT_BYTES:,} bytes"
+        details = DecisionDetails(
+            at_ns=decision.at_ns,
+            intent=None if call.inputs.intent is None else call.inputs.intent.name,
+            trust=identity.trust,
+            facts_version=domain.facts_version,
+            inputs_digest=decision.digest,
+            facts_digest=digest_bytes("\n".join(facts).encode()),
+            offered=decision.offered,
+            scope=decision.scope,
+            reasons=decision.reasons,
+            public_reasons=decision.public_reasons,
+            rules=decision.rules,
+            code=None if decision.error is None else decision.error.code,
+            inputs=inputs,
+            left_out=left_out,
+        )
+        return details, _digest(args)
+
+    def _takes_secrets(self, decision: Decision) -> bool:
+        domain = decision.domain
+        secret_actions = self._secret_actions.get(domain.digest)
+        if secret_actions is None:
+            actions = domain.pack.actions.values()
+            secret_actions = frozenset(action.name for action in actions if secret_names(action.input_schema))
+            self._secret_actions.put(domain.digest, secret_actions)
+        may_run = decision.judgement.rows.get("kernel.may_run", ())
+        return bool(secret_actions) and any(action in secret_actions for _, action in may_run)
+
+
+def add_decision_id(error: WireError, decision_id: str) -> WireError:
+    """Add the id of the decision to the details of its error, and return the error."""
+    error.details = {**(error.details or {}), "x-decision": decision_id}
+    return error
+
+
+def describe_publicly(record: DecisionRecord, details: DecisionDetails) -> dict[str, Any]:
+    """Return the members of a record that have no values of arguments and facts; reasons may quote them."""
+    described = {name: getattr(record, name) for name in record.__struct_fields__ if name not in ("at_ms", "content")}
+    described |= {name: getattr(details, name) for name in ("intent", "code", "facts_digest", "inputs_digest", "rules")}
+    return {"at": instant_text(record.at_ms * 1_000_000), **described}
+
+
+def _digest(args: Mapping[str, Any]) -> str:
+    try:
+        return digest(args)
+    except Uncanonical:
+        return digest_bytes(msgspec.json.encode(args, order="sorted"))
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.error("decisions could not be recorded, and are retried with the next one: %s", error)
