@@ -87,7 +87,7 @@ def test_an_approved_commit_is_not_spent_on_other_content(repository: Repository
             assert BACKDOOR in (repository.root / TAX).read_text(), "the change itself needs no approval"
             with pytest.raises(ServerError) as refused:
                 await agent.invoke(commit, MESSAGE, approval=approval)
-            assert (refused.value.code, refused.value.details) == ("confirmation_invalid", {"reason": "subject"})
+            assert (refused.value.code, refused.value.details["reason"]) == ("confirmation_invalid", "subject")
             assert repository.git("for-each-ref", "--format=%(refname)") == "refs/heads/main"
             assert await requested(agent, commit) != approval, "another content is another request"
             repository.write({TAX: approved})

@@ -72,9 +72,10 @@ def test_what_may_be_repeated_is_with_a_right_of_its_own(tmp_path: Path) -> None
                 with suppress(ProcessLookupError):  # killed before, and not yet missed
                     os.kill(pid, signal.SIGKILL)
             result = await call
-            if isinstance(result, dict):  # it was sent, and that right is spent
-                assert error(result) == ("crash", None)
-                result = await hosted.call("store", path=str(file), text=str(number))
+            for _ in range(2):  # either host may be dead without the pool having noticed it yet
+                if isinstance(result, dict):  # it was sent, and that right is spent
+                    assert error(result) == ("crash", None)
+                    result = await hosted.call("store", path=str(file), text=str(number))
             assert value(result) == str(number)
 
     hosting(work, tmp_path, size=2)

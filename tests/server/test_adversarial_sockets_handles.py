@@ -134,7 +134,7 @@ async def approved(m: Meeting, tool: str) -> str:
 async def refused(asking: Line, tool: str, token: str, reason: str, args: dict[str, Any] | None = None) -> None:
     answer = await asking.ask(invoke("x", tool, ARGS if args is None else args, confirmation_token=token))
     assert answer["payload"]["code"] == "confirmation_invalid"
-    assert answer["payload"]["details"] == {"reason": reason}
+    assert answer["payload"]["details"]["reason"] == reason
 
 
 @pytest.mark.req("INVK-10", "ERR-27", "SEC-22", "SEC-37")

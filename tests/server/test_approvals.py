@@ -215,7 +215,7 @@ async def test_from_the_request_to_the_effect(place: Place, server: str, way: Wa
         done = await people.ann.ask(invoke("i", tool, {"case": case}, confirmation_token=approval))
         assert done["type"] == "invoke_response"
         again = await people.ann.ask(invoke("i", tool, {"case": case}, confirmation_token=approval))
-        assert again["payload"]["details"] == {"reason": "used"}
+        assert again["payload"]["details"]["reason"] == "used"
         (view,) = (await people.eve.ask(approvals("s", "show", approval)))["payload"]["approvals"]
         assert (view["state"], view["approver"], view["run"][:2]) == ("used", "eve", "r-")
     assert place.effects().count(case) == 1
@@ -233,7 +233,7 @@ async def test_an_agents_credential_sees_and_decides_nothing(place: Place, serve
                 assert (code(answer), case in json.dumps(answer)) == ("auth_insufficient", False)
         foreign = (await people.bob.tools())["asked"]
         stolen = await people.bob.ask(invoke("i", foreign, {"case": case}, confirmation_token=approval))
-        assert stolen["payload"]["details"] == {"reason": "other_call"}
+        assert stolen["payload"]["details"]["reason"] == "other_call"
         for wrong in (approvals("y", "show", "ap-none"), approvals("y", "approve", "ap-none")):
             assert code(await people.eve.ask(wrong)) == "x-approval_not_found"
         assert code(await people.eve.ask(approvals("y", "approve"))) == "malformed_message"
@@ -426,7 +426,7 @@ async def test_other_code_needs_another_approval(tmp_path: Path) -> None:
             p.popen.send_signal(signal.SIGHUP)
             p.until(lambda: revision(url) != before)
             late = await people.ann.ask(invoke("i", tool, {"case": "edited"}, confirmation_token=approval))
-            assert late["payload"]["details"] == {"reason": "revision"}, "the offer survives, the approval does not"
+            assert late["payload"]["details"]["reason"] == "revision", "the offer survives, the approval does not"
             assert place.effects() == []
             other = await requested(people.ann, tool, "edited")
             assert other != approval

@@ -71,7 +71,7 @@ def test_the_approver_reads_the_diff_and_only_that_is_committed(repository: Repo
     assert f"Changed {TAX}." in manglecp("call", *asked).stdout
     refused = manglecp("call", *COMMIT, "--approval", approval, "--json")
     error = json.loads(refused.stdout)["payload"]
-    assert (error["code"], error["details"]) == ("confirmation_invalid", {"reason": "subject"})
+    assert (error["code"], error["details"]["reason"]) == ("confirmation_invalid", "subject")
     assert repository.git("for-each-ref", "--format=%(refname)") == "refs/heads/main"
 
     repository.write({TAX: approved})
