@@ -18,8 +18,6 @@ from manglecp.intent import Identity
 from manglecp.server.config import Rate, ServerSettings
 from manglecp.wire import WireError
 
-__all__ = ["Admission", "Buckets", "rate_limited"]
-
 _MIN_RETRY_MS: Final = 50
 _MAX_RETRY_MS: Final = 10_000
 

@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from manglecp.server.auth_config import ResourceMetadata
     from manglecp.server.metrics import Metrics
 
-__all__ = ["App", "Disconnected", "read_body", "trusted_hosts"]
-
 _METRICS_PERMISSION: Final = "read_metrics"
 _BODY_SECONDS: Final = 30.0  # time limit for reading a body
 _WATCH_AFTER_SECONDS: Final = 0.02  # most requests end earlier, and need no task that waits for a disconnect

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from manglecp.server.auth import Auth
     from manglecp.server.auth.tokens import TokensFile
 
-__all__ = ["AuthConfig", "ResourceMetadata", "describe_auth"]
-
 
 class ResourceMetadata(NamedTuple):
     """The document that names the issuer of access tokens for this server (RFC 9728), and its URL."""

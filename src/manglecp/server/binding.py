@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     import socket
 
-__all__ = ["ListenOptions", "ServeError", "bind", "check_exposure", "is_loopback"]
-
 _BACKLOG: Final = 2_048  # connections that wait to be accepted
 _UNREAD_MS: Final = 40_000
 """The kernel ends a connection whose client does not acknowledge data for this long."""

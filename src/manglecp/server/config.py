@@ -14,8 +14,6 @@ from typing import Final
 
 from manglecp.pack import PackError, Problems, TomlTable, read_toml
 
-__all__ = ["Network", "Rate", "ServerSettings", "load_server_settings", "parse_network", "parse_server_settings"]
-
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _MAX_FILE_BYTES: Final = 65_536
 _HOUR_MS: Final = 3_600_000

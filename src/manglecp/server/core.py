@@ -25,8 +25,6 @@ from manglecp.server.sessions import Session, Transport
 from manglecp.wire import encode
 from manglecp.wire.messages import ClientMessage, Endpoints, IntentRequest, Status
 
-__all__ = ["Core", "HandledRequest", "strong_etag"]
-
 _LOGGED_FIELDS: Final = ("session", "peer", "identity", "intent", "tool", "code")
 _MAX_LOGGED_ID: Final = 128  # characters
 _LAST_REPLIES_SECONDS: Final = 5.0

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from manglecp.server.app import App
     from manglecp.server.sessions import Session
 
-__all__ = ["Server"]
-
 
 class Server:
     """A server for the duration of an ``async with`` block, on the event loop of the block."""

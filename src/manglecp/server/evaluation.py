@@ -16,8 +16,6 @@ from manglecp.server.admission import rate_limited
 from manglecp.server.config import ServerSettings
 from manglecp.wire import WireError
 
-__all__ = ["EvaluationScheduler"]
-
 T = TypeVar("T")
 _NEWEST_WEIGHT: Final = 0.1  # of the newest duration in the moving average
 

@@ -15,8 +15,6 @@ from websockets.server import ServerProtocol
 from manglecp.server.app import App
 from manglecp.server.tls import Tls
 
-__all__ = ["Listener"]
-
 PING_SECONDS: Final = 20.0
 """Idle connections need a ping at least every 30 seconds (requirement TRANS-09)."""
 _KEEP_ALIVE_SECONDS: Final = 75

@@ -11,8 +11,6 @@ import sys
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
 
-__all__ = ["JsonLines", "configure_logging"]
-
 _FIELDS: Final = (
     *("session", "peer", "request_id", "identity", "intent", "tool", "code", "milliseconds"),
     *("run_id", "action", "url"),

@@ -17,8 +17,6 @@ from manglecp.wire import CODES
 if TYPE_CHECKING:
     from manglecp.server.core import Core, HandledRequest
 
-__all__ = ["FOLDER_VARIABLE", "Metrics"]
-
 FOLDER_VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
 _STATUSES: Final = ("booting", "ready", "degraded", "draining")
 _OTHER: Final = "other"

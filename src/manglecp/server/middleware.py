@@ -22,8 +22,6 @@ from manglecp.server.binding import is_loopback
 from manglecp.server.pending import failure
 from manglecp.wire import CodeRow, WireError, malformed
 
-__all__ = ["HEADERS", "JSON", "NOT_CACHED", "GuardMiddleware", "Guards", "refuse_websocket", "send_response"]
-
 Header = tuple[bytes, bytes]
 HEADERS: Final = "manglecp.headers"
 """The key in the ASGI scope under which the middleware puts the headers by name."""

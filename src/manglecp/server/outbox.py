@@ -14,8 +14,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Outbox", "Send"]
-
 Send = Callable[[bytes], Awaitable[None]]
 Kind = Literal["reply", "progress", "manifest"]
 _log = logging.getLogger(__name__)

@@ -29,8 +29,6 @@ from manglecp.wire.messages import (
 if TYPE_CHECKING:
     from manglecp.server.core import Core
 
-__all__ = ["PendingMessage", "PendingRequest", "Reply", "failure", "handle_approval", "internal_error"]
-
 _log = logging.getLogger(__name__)
 PendingMessage: TypeAlias = IntentRequest | InvokeRequest | DecideRequest
 """The messages that become pending requests. Replies to all others need no evaluation and no run."""

@@ -22,8 +22,6 @@ from manglecp.store import Busy, ChangeRefused, Invalid, StoreError
 from manglecp.wire import WireError
 from manglecp.wire.messages import Status
 
-__all__ = ["STORE", "ReloadResult", "RevisionHandle", "RevisionManager"]
-
 ReloadResult = Literal["swapped", "same", "broken"]
 """swapped: a different revision is current; same: the pack has not changed; broken: the pack cannot be loaded."""
 # Parts of the server that may degrade it.

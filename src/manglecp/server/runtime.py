@@ -37,8 +37,6 @@ from manglecp.toolhost import containment_problem, profile_of
 if TYPE_CHECKING:
     from manglecp.server.tls import Tls
 
-__all__ = ["open_core", "reload_on_change", "serve_http", "serve_streams", "watch_credentials"]
-
 _log = logging.getLogger(__name__)
 _HOSTS = "hosts"  # the part of the server that is degraded while no host can be started
 

@@ -34,8 +34,6 @@ from manglecp.wire import WireError, encode, invalid_type, malformed, messages, 
 if TYPE_CHECKING:
     from manglecp.server.core import Core
 
-__all__ = ["Session", "Transport"]
-
 Transport = Literal["http", "websocket", "stdio"]
 _REQUEST_TYPES: Final = frozenset(
     {"intent_request", "invoke_request", "x-approval_request", "x-decide_request", "x-skill_request"}

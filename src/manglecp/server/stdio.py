@@ -23,8 +23,6 @@ from manglecp.server.core import Core
 from manglecp.server.sessions import Session
 from manglecp.server.streams import Streams
 
-__all__ = ["serve_stdio"]
-
 _CHUNK_BYTES: Final = 65_536
 _MAX_CHUNKS: Final = 16
 """The number of chunks that are read ahead."""

@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 import select
 
-__all__ = ["Streams"]
-
 
 class Streams:
     """The file descriptors of the protocol's input and output."""

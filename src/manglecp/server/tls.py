@@ -11,8 +11,6 @@ from typing import Final
 
 from manglecp.server.binding import ListenOptions, ServeError
 
-__all__ = ["Tls"]
-
 _NO_PASSWORD: Final = ""  # with None, OpenSSL would ask for the password of an encrypted key on the terminal
 
 

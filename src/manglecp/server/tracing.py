@@ -17,8 +17,6 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 if TYPE_CHECKING:
     from manglecp.server.core import HandledRequest
 
-__all__ = ["ATTRIBUTES", "Tracing", "tracing_observers", "use_trace_context"]
-
 _PROVIDERS_WITHOUT_SDK: Final = (trace.ProxyTracerProvider, trace.NoOpTracerProvider)
 ATTRIBUTES: Final = {
     "type": "manglecp.message.type",

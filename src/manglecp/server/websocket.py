@@ -19,8 +19,6 @@ from manglecp.server.sessions import Session
 from manglecp.server.tracing import use_trace_context
 from manglecp.wire import WireError
 
-__all__ = ["WebSocketEndpoint"]
-
 _GOING_AWAY: Final = 1001  # this and the next two are close codes of RFC 6455
 _UNSUPPORTED_DATA: Final = 1003
 _POLICY_VIOLATION: Final = 1008

@@ -17,8 +17,6 @@ import traceback
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["run_workers"]
-
 _FORWARDED: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _EARLY_SECONDS: Final = 5.0
 """A process that lived for less probably did not serve at all."""

@@ -12,17 +12,6 @@ from typing import Final, NamedTuple, Protocol
 from manglecp.intent import Identity
 from manglecp.wire import API_KEY_HEADER
 
-__all__ = [
-    "CREDENTIAL_HEADERS",
-    "LOCAL",
-    "Auth",
-    "CombinedAuth",
-    "Credential",
-    "OpenAuth",
-    "challenge",
-    "credential_of",
-]
-
 _API_KEY: Final = API_KEY_HEADER.lower().encode()
 CREDENTIAL_HEADERS: Final = frozenset({b"authorization", _API_KEY})
 _MAX_CREDENTIAL_BYTES: Final = 8_192

@@ -27,8 +27,6 @@ from manglecp.intent import Identity
 from manglecp.server.auth_config import ResourceMetadata
 from manglecp.server.binding import is_loopback
 
-__all__ = ["JwtAuth", "JwtSettings"]
-
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 """Asymmetric algorithms: the key that validates a token cannot sign one."""
 _WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"

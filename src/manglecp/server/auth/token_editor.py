@@ -22,8 +22,6 @@ from typing import Any, Final, NamedTuple
 
 from manglecp.server.auth.tokens import TokensError, TokensFile
 
-__all__ = ["TokenEditor"]
-
 _MIN_PREFIX: Final = 6  # hexadecimal digits by which a token can be named
 _ENTRY_HEADER: Final = re.compile(r"^[ \t]*\[\[[ \t]*token[ \t]*\]\]", re.MULTILINE)
 _FINAL_COMMENTS: Final = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\n)*\Z")

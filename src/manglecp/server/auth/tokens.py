@@ -25,8 +25,6 @@ import msgspec
 from manglecp.intent import Identity
 from manglecp.wire.messages import SIDE_EFFECTS
 
-__all__ = ["TokensError", "TokensFile"]
-
 _MAX_TOKENS: Final = 1_000
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
 _NAME: Final = re.compile(r"[^\s\x00-\x1f\x7f](?:[^\x00-\x1f\x7f]{0,126}[^\s\x00-\x1f\x7f])?")
