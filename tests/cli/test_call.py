@@ -54,7 +54,7 @@ def kinds(state: Path) -> list[str]:
     try:
         with store.read_transaction() as tx:
             assert store.ledger.verify(tx).sound
-            return [entry.kind for entry in store.ledger.rows(tx) if entry.kind != "decisions"]
+            return [entry.kind for entry in store.ledger.rows(tx) if entry.kind != "decision_log"]
     finally:
         store.close()
 

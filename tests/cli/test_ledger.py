@@ -103,7 +103,7 @@ def test_an_export_can_be_verified_anywhere(run: Run, store: Path) -> None:
 def test_runs_without_effects_are_stored_in_little(run: Run, store: Path) -> None:
     reads(store, 3)
     entries = json.loads(run("ledger", "list", "--json").stdout)
-    assert [entry["kind"] for entry in entries] == ["run", "decisions"] * 3
+    assert [entry["kind"] for entry in entries] == ["run", "decision_log"] * 3
     assert max(len(json.dumps(entry["body"])) for entry in entries) < 1_500
     assert run("ledger", "verify").exit_code == 0
 

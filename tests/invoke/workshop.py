@@ -171,7 +171,7 @@ class Shop:
         with self.store.read_transaction() as tx:
             assert not self.store.ledger.verify(tx).findings
             assert not self.store.decisions.verify(tx)
-            return [(entry.kind, entry.body) for entry in self.store.ledger.rows(tx) if entry.kind != "decisions"]
+            return [(entry.kind, entry.body) for entry in self.store.ledger.rows(tx) if entry.kind != "decision_log"]
 
 
 def invocation(macro_id: str, args: Mapping[str, Any], **payload: Any) -> InvokeRequest:

@@ -1,6 +1,6 @@
 """The decision log: records of decisions, stored in batches that the ledger covers.
 
-A batch has one ledger entry of the kind ``decisions``, with the number of its records and the digest of its rows. The
+A batch has one ledger entry of the kind ``decision_log``, with the number of its records and the digest of its rows. The
 rows are keyed by the number of that entry and their position in the batch, so that an altered, deleted, added or
 reordered row contradicts the chain. Contents are sealed if the store has a key; the digest covers the sealed bytes, so
 that a verification needs no key.
@@ -79,7 +79,7 @@ class StoredDecision(DecisionRecord, frozen=True, kw_only=True):
 _COLUMNS: Final = ("entry", "position", *DecisionRecord.__struct_fields__)
 _SELECT: Final = f"SELECT {', '.join(_COLUMNS)} FROM decision"
 _INSERT: Final = f"INSERT INTO decision ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
-_KIND: Final = "decisions"
+_KIND: Final = "decision_log"
 _PAGE_ENTRIES: Final = 200  # batches that are verified at once
 _MAX_PRUNED_RECORDS: Final = 10_000  # in one transaction
 _MAX_FINDINGS: Final = 100
@@ -164,7 +164,7 @@ class Decisions:
             for entry, group in groupby(rows, key=lambda row: row[0]):
                 body = batches.pop(entry, None)
                 if body is None:
-                    yield f"entry {entry}: decisions are stored for it, and it is no entry of decisions"
+                    yield f"entry {entry}: decisions are stored for it, and it is no entry of the decision log"
                 elif body["digest"] != _batch_digest([row[1:] for row in group]):
                     yield f"entry {entry}: its decisions were altered, deleted or reordered"
             yield from (f"entry {entry}: its decisions are missing" for entry in batches if entry > pruned_through)

@@ -24,7 +24,7 @@ from manglecp.store.errors import Invalid, Unusable
 from manglecp.store.schema import SchemaPart, append_only
 
 EntryKind: TypeAlias = Literal[
-    "admission", "run", "turn", "step", "end", "decision", "decisions", "approval", "policy", "audit"
+    "admission", "run", "turn", "step", "end", "decision", "decision_log", "approval", "policy", "audit"
 ]
 
 KINDS: Final[frozenset[str]] = frozenset(get_args(EntryKind))
