@@ -101,9 +101,7 @@ def test_the_settings_of_whoever_runs_it_have_the_defaults_that_are_shown() -> N
     }
     default = InvokeSettings()
     defaults = {name: getattr(default, name) for name in InvokeSettings.__dataclass_fields__}
-    assert shown == {
-        name: f"{value:,}" if type(value) is int else f"`{value}`" for name, value in defaults.items()
-    }
+    assert shown == {name: f"{value:,}" if type(value) is int else f"`{value}`" for name, value in defaults.items()}
 
 
 def test_every_reason_is_there() -> None:

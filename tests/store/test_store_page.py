@@ -38,7 +38,7 @@ def test_every_table_is_there(store: Store) -> None:
 
 def test_every_kind_of_entry_is_there() -> None:
     (sentence,) = re.findall(r"Kinds: (.*)\.$", PAGE, re.MULTILINE)
-    assert set(re.findall(r"`([a-z]+)`", sentence)) == KINDS
+    assert set(re.findall(r"`([a-z_]+)`", sentence)) == KINDS
 
 
 def test_every_error_is_there() -> None:

@@ -178,7 +178,9 @@ class AdmissionService:
             checked = CheckedInvocation(decision=decision, plan=plan, args=payload.args)
             return await self._check_approval(checked, payload.confirmation_token, invocation)
         except WireError as error:
-            raise add_decision_id(error, await self.log.record(decision, "admission")) from None
+            if "x-decision" not in (error.details or {}):  # else it was recorded with a request for approval
+                add_decision_id(error, await self.log.record(decision, "admission"))
+            raise
 
     def _plan(self, definition: Definition) -> Plan:
         plan = self._plans.get(definition.chain_digest)
@@ -203,7 +205,9 @@ class AdmissionService:
             checked.plan, {**checked.plan.defaults, **checked.args}, identity.name, invocation.args_digest
         )
         if token is None:
-            raise await self._request_approval(call)
+            record = self.log.build(checked.decision, "admission")
+            error = await self._request_approval(call, [record])
+            raise add_decision_id(error, record.id) if error.code == "confirmation_required" else error
         approval = await self.approvals.check(token, self._binding(call, ApprovalSubject()), definition.safety)
         # Last, because it calls actions: not for an approval that does not exist, is pending, or was used.
         subject = await self.previews.subject(call.plan, call.args, call.identity)
@@ -220,10 +224,10 @@ class AdmissionService:
         call = _ApprovalCall(self._plan(definition), run.args, run.identity.name, run.admission.args_digest)
         return await self._request_approval(call)
 
-    async def _request_approval(self, call: _ApprovalCall) -> WireError:
+    async def _request_approval(self, call: _ApprovalCall, decisions: Sequence[DecisionRecord] = ()) -> WireError:
         subject = await self.previews.subject(call.plan, call.args, call.identity)
         text = self.previews.render(call.plan, call.args, subject, call.identity)
-        return await self.approvals.request(self._binding(call, subject), call.plan.definition, text)
+        return await self.approvals.request(self._binding(call, subject), call.plan.definition, text, decisions)
 
     def _binding(self, call: _ApprovalCall, subject: ApprovalSubject) -> ApprovalBinding:
         return ApprovalBinding(

@@ -10,7 +10,7 @@ programs and sandbox: a call that differs in any of them needs another approval.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Literal
 
@@ -19,7 +19,7 @@ import msgspec
 from manglecp.base.digest import digest
 from manglecp.intent import Definition, Identity, SafetyData
 from manglecp.mangle import instant_text
-from manglecp.store import Approval, ApprovalBinding, Note, Store, TooManyPending, Transaction
+from manglecp.store import Approval, ApprovalBinding, DecisionRecord, Note, Store, TooManyPending, Transaction
 from manglecp.wire import WireError
 from manglecp.wire.messages import UNSET, ApprovalView, InvokeResult
 
@@ -65,8 +65,10 @@ class ApprovalService:
         self._clock = clock
         self._current = current
 
-    async def request(self, binding: ApprovalBinding, definition: Definition, text: str) -> WireError:
-        """Store a request, and return ``confirmation_required`` with its id."""
+    async def request(
+        self, binding: ApprovalBinding, definition: Definition, text: str, decisions: Sequence[DecisionRecord] = ()
+    ) -> WireError:
+        """Store a request and the decisions that it follows from, and return ``confirmation_required`` with its id."""
         if len(text) > MAX_TEXT:
             message = (
                 f"The approval request has {len(text):,} characters, and an approver is shown at most {MAX_TEXT:,}"
@@ -92,7 +94,7 @@ class ApprovalService:
             return approval
 
         try:
-            approval = await self._store.writer.write(write, notes)
+            approval = await self._store.writer.write(write, notes, decisions)
         except TooManyPending:
             return WireError("rate_limited", "You have too many approval requests that wait for a decision")
         return confirmation_required(approval)

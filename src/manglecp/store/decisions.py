@@ -1,7 +1,7 @@
 """The decision log: records of decisions, stored in batches that the ledger covers.
 
-A batch has one ledger entry of the kind ``decision_log``, with the number of its records and the digest of its rows. The
-rows are keyed by the number of that entry and their position in the batch, so that an altered, deleted, added or
+A batch has one ledger entry of the kind ``decision_log``, with the number of its records and the digest of its rows.
+The rows are keyed by the number of that entry and their position in the batch, so that an altered, deleted, added or
 reordered row contradicts the chain. Contents are sealed if the store has a key; the digest covers the sealed bytes, so
 that a verification needs no key.
 
