@@ -98,7 +98,7 @@ _GENERAL: Final[tuple[Key, ...]] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Judgement:
     """What policy derives about a call of ``tool``."""
 
@@ -117,7 +117,7 @@ class Judgement:
     def public_reasons(self) -> tuple[str, ...]:
         return tuple(str(text) for _, text in self.rows.get("public_reason", ()))
 
-    @property
+    @cached_property
     def safety(self) -> SafetyData:
         """The effects of the tool, and the approval that it needs; ``reversible`` and ``idempotent`` are not set."""
         rows = self.rows
@@ -179,7 +179,7 @@ Scope: TypeAlias = Literal["proof", "policy", "undo"]
 ``policy``: only the latter, for a run under way and for an intent; ``undo``: whether policy denies an action."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Decision:
     """The decision about a call at ``at_ns`` (since 1970)."""
 
@@ -203,7 +203,7 @@ class Decision:
     """The chain digest of the offer that the call uses."""
     scope: Scope = "proof"
 
-    @property
+    @cached_property
     def verdict(self) -> Verdict:
         if self.reasons:
             return "deny"

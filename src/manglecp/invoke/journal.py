@@ -180,8 +180,12 @@ class Journal:
     async def _write(self, work: Callable[[Transaction], T], entries: Sequence[tuple[EntryKind, Body]] = ()) -> T:
         """Do the work and append the ledger entries, in one transaction."""
         notes = [Note(kind, body, self._run, self._identity) for kind, body in entries]
+        return await self._store.writer.write(work, notes, self._take_decisions())
+
+    def _take_decisions(self) -> list[DecisionRecord]:
+        """Return the decisions that were not stored yet, for the next transaction."""
         decisions, self.decisions = self.decisions, []
-        return await self._store.writer.write(work, notes, decisions)
+        return decisions
 
 
 class ReadJournal(Journal):
@@ -212,7 +216,7 @@ class ReadJournal(Journal):
             body["witness"] = witness.raw_json
         new_run = self._new_run if lasting else None
         if new_run is None and all(outcome.trace is None for outcome in outcomes):
-            await self._write(lambda _: None, [("run", body)])
+            await self._store.writer.append([Note("run", body, self._run, self._identity)], self._take_decisions())
             return
 
         def write(tx: Transaction) -> None:
