@@ -18,7 +18,7 @@ import msgspec
 
 from manglecp.base.cache import LruCache
 from manglecp.base.digest import digest, digest_text
-from manglecp.base.ids import random_id
+from manglecp.base.ids import ordered_id
 from manglecp.base.json import Uncanonical
 from manglecp.intent import Decision, Definition, Identity, OfferService, ProofInputs, approval_waiver, macro_not_found
 from manglecp.invoke.approval import ApprovalService, Approvers, invalid_approval
@@ -241,7 +241,7 @@ class AdmissionService:
 
     async def accept(self, checked: CheckedInvocation, invocation: InvocationKey) -> AdmittedRun:
         """Store and return the run. Raises :class:`KeyTaken` if the request key has a run already."""
-        run = f"r-{random_id()}"
+        run = f"r-{ordered_id()}"
         admission = Admission(
             run=run,
             identity=invocation.identity.name,

@@ -18,7 +18,7 @@ import msgspec
 
 from manglecp.base.cache import LruCache
 from manglecp.base.digest import digest, digest_bytes
-from manglecp.base.ids import random_id
+from manglecp.base.ids import ordered_id
 from manglecp.base.json import Uncanonical
 from manglecp.intent import Decision, PolicyRefusal, ProofInputs, Scope, refused_intent
 from manglecp.invoke.calls import secret_names
@@ -107,7 +107,7 @@ class DecisionLog:
         call, domain = decision.call, decision.domain
         details, args_digest = self._details(decision)
         record = DecisionRecord(
-            id=f"d-{random_id()}",
+            id=f"d-{ordered_id()}",
             at_ms=self._clock() // 1_000_000,
             operation=operation,
             principal=decision.identity.name.replace("\0", "�"),  # PostgreSQL cannot store the character NUL

@@ -20,7 +20,7 @@ import msgspec
 from manglecp.base.digest import digest, digest_bytes
 from manglecp.store.database import Transaction
 from manglecp.store.errors import ChangeRefused
-from manglecp.store.ledger import Ledger
+from manglecp.store.ledger import Ledger, Note
 from manglecp.store.schema import SchemaPart
 from manglecp.store.seals import Seals
 
@@ -94,14 +94,17 @@ class Decisions:
         self._ledger = ledger
         self._seals = seals
 
-    def append_all(self, tx: Transaction, records: Sequence[DecisionRecord]) -> None:
-        """Store a batch and its ledger entry, which locks the head of the ledger: call it last in a transaction."""
+    def append_all(self, tx: Transaction, records: Sequence[DecisionRecord], notes: Sequence[Note] = ()) -> None:
+        """Append ``notes`` and the entry of a batch to the ledger, and store the batch.
+
+        This locks the head of the ledger: call it last in a transaction.
+        """
         rows = []
         for position, record in enumerate(records):
             *columns, content = msgspec.structs.astuple(record)
             rows.append([position, *columns, self._seals.seal(content, "decision", record.id)])
         body = {"count": len(rows), "digest": _batch_digest(rows)}
-        entry = self._ledger.append(tx, _KIND, body).seq
+        entry = self._ledger.append_all(tx, [*notes, Note(_KIND, body)]).seq
         tx.executemany(_INSERT, [(entry, *row) for row in rows])
 
     def find(self, tx: Transaction, decision_id: str) -> StoredDecision:

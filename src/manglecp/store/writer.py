@@ -177,10 +177,11 @@ class _Batches:
             with self._begin() as tx:
                 begun = True
                 results = [job.work(tx) for job in batch]
-                if notes := [note for job in batch for note in job.notes]:
-                    self._ledger.append_all(tx, notes)
+                notes = [note for job in batch for note in job.notes]
                 if decisions := [decision for job in batch for decision in job.decisions]:
-                    self._decisions.append_all(tx, decisions)
+                    self._decisions.append_all(tx, decisions, notes)
+                elif notes:
+                    self._ledger.append_all(tx, notes)
             return results
         except BaseException as error:
             # CommitUnknown: the batch may have been committed. Busy: each job would wait for the lock again.
