@@ -119,7 +119,9 @@ class Traffic:
                     assert answer.json()["type"] == "intent_response"
                 elif answer.headers["content-type"] == "application/json":
                     payload = answer.json()["payload"]
-                    assert (payload["code"], payload["recoverable"]) == ("server_not_ready", True)
+                    assert payload["recoverable"]
+                    # A refusal takes so little time that the next requests may exceed the rate of one client.
+                    assert payload["code"] in ("server_not_ready", "rate_limited")
                     self.refusals.append(payload["code"])
                 else:
                     assert answer.status_code in (502, 503, 504)
