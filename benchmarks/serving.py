@@ -1,10 +1,10 @@
 """``manglecp serve`` in one process: intent evaluations, and invocations beside a server of the MCP SDK.
 
-The comparison is fair: both servers are one process with uvicorn and uvloop; both parse HTTP with h11, which ``pip
-install mcp`` and this project install; the same load generator, in its own process, uses eight persistent connections
-with one pending request each; the rounds alternate, so that other load on the machine affects both; and the tool is the
-same function. The work differs, and that is compared: the MCP server calls the function, manglecp proves, isolates and
-records the call. Servers with httptools, a faster parser that this server cannot use safely, have rows of their own.
+Both servers are one process; the same load generator, in its own process, uses eight persistent connections with one
+pending request each; the rounds alternate, so that other load on the machine affects both; and the tool is the same
+function. The work differs, and that is compared: the MCP server calls the function, manglecp proves, isolates and
+records the call. The first MCP server runs as ``pip install mcp`` leaves it: uvicorn with h11 on asyncio's event loop.
+The others also have uvloop, which this project installs, and httptools, a faster parser that it cannot use safely.
 
     evaluate same    the recorded request of the incident example, repeated: its offers are already in the store
     evaluate other   the same with a fact that no other request has: its offers are written to the store each time
@@ -12,8 +12,8 @@ records the call. Servers with httptools, a faster parser that this server canno
                      proven by the rules, executed in its host under a lease, entered in the ledger
     MCP              the same function in a server of the MCP SDK (extra ``mcp``), executed in the server process, with
                      the defaults of the SDK: each client has a session, responses are event streams
-    MCP, httptools   the same where httptools is installed
-    MCP, JSON        the same with the options for speed: no sessions, responses are JSON
+    MCP, uvloop      the same with uvloop and httptools
+    MCP, JSON        with uvloop and httptools, and the options for speed: no sessions, responses are JSON
     MCP, modern      the same with these options and a request of its protocol of 2026-07-28
     … on stdio       the same on standard streams: one client with eight pending requests
 
@@ -100,8 +100,8 @@ if sys.argv[1] == "stdio":
     sys.exit()
 options = {"json_response": True, "stateless_http": True} if sys.argv[1] == "fast" else {}
 app = server.streamable_http_app(**options)
-parser = "h11" if sys.argv[1] == "default" else "httptools"
-uvicorn.run(app, port=int(sys.argv[2]), loop="uvloop", http=parser, log_level="error", access_log=False)
+loop, parser = ("asyncio", "h11") if sys.argv[1] == "default" else ("uvloop", "httptools")
+uvicorn.run(app, port=int(sys.argv[2]), loop=loop, http=parser, log_level="error", access_log=False)
 '''
 SESSIONS = "2025-06-18"
 MODERN = "2026-07-28"
@@ -298,10 +298,10 @@ def main() -> None:
         if importlib.util.find_spec("mcp") is not None:
             default, plain, fast = (
                 stack.enter_context(running([str(folder / "server.py"), how, str(free_port())], "/"))
-                for how in ("default", "httptools", "fast")
+                for how in ("default", "uvloop", "fast")
             )
             targets["MCP"] = mcp_session(default)
-            targets["MCP, httptools"] = mcp_session(plain)
+            targets["MCP, uvloop"] = mcp_session(plain)
             targets["MCP, JSON"] = mcp_call(fast)
             targets["MCP, modern"] = mcp_modern(fast)
         loads: dict[str, Callable[[int], LoadResult]] = {
