@@ -85,7 +85,8 @@ def _section(section: PageSection) -> Iterator[str]:
 
 
 def _node(node: ProofNode) -> Iterator[str]:
-    label = node.place or ("rule of manglecp" if node.origin == "rule" else node.origin)
+    of_kernel = "more" if node.fact == CUT else "rule of manglecp"
+    label = node.place or (of_kernel if node.origin == "rule" else node.origin)
     yield f'<div class="node"><div class="card {node.origin}"><small>{_text(label)}</small>'
     yield f"<code>{_text(node.fact)}</code>"
     if node.note:

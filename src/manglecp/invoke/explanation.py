@@ -147,7 +147,7 @@ def _differences(stored: StoredDecision, details: DecisionDetails, decision: Dec
     for name, recorded, repeated in pairs:
         if sorted(recorded) != sorted(repeated):
             texts = ["; ".join(values) or "none" for values in (recorded, repeated)]
-            yield f"The {name} differs: recorded {texts[0]}, made again {texts[1]}."
+            yield f"Different {name}: recorded {texts[0]}, made again {texts[1]}."
 
 
 class _ProofBuilder:
@@ -180,7 +180,7 @@ class _ProofBuilder:
             if proof is not None:
                 yield self._node(proof.root, 1)
             else:  # the tool is not permitted, which has no rule of its own
-                absent = ProofNode(Fact("permitted", goal.args[:1]).text, "absent")
+                absent = ProofNode(f"!{Fact('permitted', goal.args[:1]).text}", "absent")
                 yield ProofNode(goal.text, "rule", premises=(ProofNode("permitted_only()", "server"), absent))
 
     def _goals(self) -> Iterator[Fact]:
