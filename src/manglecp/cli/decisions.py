@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from manglecp.invoke import DecisionDetails, Explanation
     from manglecp.store import Store, StoredDecision
 
+LAST: Final = "last"
 _COLUMNS: Final = ("DECISION", "VERDICT", "FOR", "TOOL", "PRINCIPAL", "TIME", "REASON")
 
 
@@ -64,7 +65,7 @@ def list_(limit: int, as_json: bool, location: str | None, store_key: bytes | No
 @options.store_option
 @options.key_option
 def show(decision: str, as_json: bool, location: str | None, store_key: bytes | None) -> None:
-    """Show one decision: its inputs, its reasons, and the rules that decided."""
+    """Show one decision: its inputs, its reasons, and the rules that decided. The ID `last` is the newest one."""
     from manglecp.invoke import Explanation, record_document
 
     stored, details = _find(location, store_key, decision)
@@ -87,8 +88,8 @@ explain_options: Final = combine(
 def explain(decision: str, **arguments: Any) -> None:
     """Make a decision again from its recorded inputs, and print the proof of its verdict.
 
-    PACK is the folder of the pack. Its revision and its generated facts must be those of the decision. Otherwise the
-    differences are printed, with the recorded rules and reasons.
+    The ID `last` is the newest decision. PACK is the folder of the pack. Its revision and its generated facts must be
+    those of the decision. Otherwise the differences are printed, with the recorded rules and reasons.
 
     The exit status is 0 if the second decision is equal, else 1; without PACK it is 0.
     """
@@ -138,8 +139,9 @@ def explain_records(
         html = render_page(title, [explanation.section() for explanation in explanations])
         write_file(page, [html.encode(errors="backslashreplace")])
     documents = [explanation.document() for explanation in explanations]
-    lines = (escape_invisible(line) for explanation in explanations for line in _lines(explanation))
+    texts = ("\n".join(map(escape_invisible, _lines(explanation))) for explanation in explanations)
     is_confirmed = folder is None or not any(explanation.differences for explanation in explanations)
+    lines = "\n\n".join(texts).splitlines()
     print_result(documents[0] if len(documents) == 1 else documents, lines, as_json=as_json, ok=is_confirmed)
 
 
@@ -159,8 +161,10 @@ def _load(folder: Path, runtime: options.RuntimeOptions, hosts: ExitStack) -> Do
 
 
 def _find(location: str | None, key: bytes | None, decision: str) -> tuple[StoredDecision, DecisionDetails]:
+    """Return a record; ``last`` is the newest one."""
     with options.open_existing_store(location, key) as store, store.read_transaction() as tx:
-        return next(read_records(store, [store.decisions.find(tx, decision)]))
+        newest = store.decisions.newest(tx, 1) if decision == LAST else []
+        return next(read_records(store, newest or [store.decisions.find(tx, decision)]))
 
 
 def _details(store: Store, stored: StoredDecision) -> DecisionDetails | str:
@@ -197,4 +201,3 @@ def _lines(explanation: Explanation) -> Iterator[str]:
         yield "rules that derived nothing"
     for rule in explanation.silent:
         yield from rule.lines("  ")
-    yield ""
