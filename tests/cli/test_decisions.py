@@ -163,9 +163,9 @@ def test_a_tool_that_is_not_permitted_or_not_offered(run: Run, record: Records, 
     assert '    !permitted("pay_back")  [absent]' in explained
     assert 'stops at client_permission("refund")' in explained
     (unoffered,) = record(20, intent="other")
-    explained = run("decisions", "explain", unoffered, str(desk), "--degrade")
-    assert explained.exit_code == 0
-    assert 'stops at intent("help")' in explained.stdout
+    result = run("decisions", "explain", unoffered, str(desk), "--degrade")
+    assert result.exit_code == 0
+    assert 'stops at intent("help")' in result.stdout
 
 
 def test_without_the_same_pack_facts_or_inputs_the_record_is_printed(run: Run, record: Records, desk: Path) -> None:
