@@ -24,6 +24,7 @@ from tests.invoke.workshop import Fails, Shop, shop
 
 LEAD = Identity("leo", frozenset({APPROVE, "lead"}), "user")
 HEADS = (
+    *('prohibited("t", "no")', 'prohibited("t", "never")', 'effect_denied("write", "closed")'),
     *('prohibited("t", "no")', 'prohibited("t", "never")', 'permitted("t")', 'effect_denied("write", "closed")'),
     *('intent_denied("not now")', 'fact_denied("asked", "not that")', 'needs_confirmation("t")'),
     *('needs_approval("t", "lead")', 'four_eyes("t")', 'public_reason("t", "ask the lead")'),
@@ -38,6 +39,8 @@ CALLED = ("N > 1", "N <= 2", "N = 3")
 
 def drawn_pack(random: Random) -> Pack:
     rules = ['effect_denied("erase", "keep it") :- client("eve"), asked(2).']
+    if random.random() < 0.4:
+        rules.append(f'permitted("t") :- {random.choice(OFFERED)}.')
     for _ in range(random.randint(1, 5)):
         head = random.choice(HEADS)
         body = random.sample(OFFERED, random.randint(1, 2))
