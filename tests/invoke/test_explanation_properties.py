@@ -26,13 +26,18 @@ LEAD = Identity("leo", frozenset({APPROVE, "lead"}), "user")
 HEADS = (
     *('prohibited("t", "no")', 'prohibited("t", "never")', 'effect_denied("write", "closed")'),
     *('prohibited("t", "no")', 'prohibited("t", "never")', 'permitted("t")', 'effect_denied("write", "closed")'),
-    *('intent_denied("not now")', 'fact_denied("asked", "not that")', 'needs_confirmation("t")'),
+    *(
+        'intent_denied("not now")',
+        'intent_denied("never")',
+        'fact_denied("asked", "not that")',
+        'needs_confirmation("t")',
+    ),
     *('needs_approval("t", "lead")', 'four_eyes("t")', 'public_reason("t", "ask the lead")'),
     *('public_reason("t", "less is fine")', 'prohibited("v", "other tool")'),
 )
 OFFERED = (
     *('client_permission("a")', '!client_permission("a")', "asked(1)", "!asked(2)", "inner(1)", "!inner(1)"),
-    *('intent("go")', '!client("eve")', "lasted(1)@[now]"),
+    *('!client("eve")', "lasted(1)@[now]"),
 )
 CALLED = ("N > 1", "N <= 2", "N = 3")
 
@@ -46,6 +51,8 @@ def drawn_pack(random: Random) -> Pack:
         body = random.sample(OFFERED, random.randint(1, 2))
         if random.random() < 0.5 and not head.startswith("permitted"):
             body += ['call("t")', 'call_arg("n", N)', random.choice(CALLED)]
+        if random.random() < 0.1:
+            body.append('intent("go")')
         rules.append(f"{head} :- {', '.join(body)}.")
     facts = random.choice(("", "inner(1)."))
     when = random.choice(('mandatory("t") :- intent("go").', 'relevant("t", 50) :- intent("go"), !asked(3).'))
