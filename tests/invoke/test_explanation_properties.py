@@ -172,7 +172,7 @@ async def check_gate(s: Shop, caller: Identity, number: int, facts: list[Any], s
 
 async def test_explanations_offers_decisions_and_the_gate_agree() -> None:
     seen: Counter[str] = Counter()
-    for seed in range(36):
+    for seed in range(48):
         await check_pack(Random(seed), seen)
     expected = {
         "effect allow",

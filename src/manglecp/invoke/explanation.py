@@ -14,16 +14,7 @@ import msgspec
 
 from manglecp.base.proof_page import CUT, FactOrigin, PageSection, ProofNode
 from manglecp.base.source import Trust
-from manglecp.intent import (
-    Call,
-    Decision,
-    Domain,
-    Identity,
-    decide,
-    make_redactor,
-    secret_values,
-    trust_of,
-)
+from manglecp.intent import Call, Decision, Domain, Identity, decide, make_redactor, secret_values, trust_of
 from manglecp.invoke.decision_log import DecisionDetails
 from manglecp.mangle import Fact, MangleError, instant_text, value_text
 from manglecp.mangle.explain import BlockedRule, Node, read_fact
@@ -82,8 +73,8 @@ class Explanation:
 
     def document(self) -> dict[str, Any]:
         """Return the explanation for JSON."""
-        names = ("differences", "notes", "proofs", "silent")
-        return {**record_document(self.stored, self.details), **{name: _plain(getattr(self, name)) for name in names}}
+        members = {name: getattr(self, name) for name in ("differences", "notes", "proofs", "silent")}
+        return record_document(self.stored, self.details) | msgspec.to_builtins(members)
 
     def section(self) -> PageSection:
         stored, notes = self.stored, [*self.differences, *self.notes]
@@ -96,7 +87,7 @@ def record_document(stored: StoredDecision, details: DecisionDetails | None) -> 
     """Return a record for JSON; without ``details`` only its columns."""
     columns: dict[str, Any] = {name: getattr(stored, name) for name in stored.__struct_fields__ if name != "content"}
     columns["at"] = instant_text(columns.pop("at_ms") * 1_000_000)
-    return columns | ({} if details is None else _plain(details))
+    return columns | ({} if details is None else msgspec.to_builtins(details))
 
 
 def explain_decision(stored: StoredDecision, details: DecisionDetails, domain: Domain | None = None) -> Explanation:
@@ -264,10 +255,6 @@ class _ProofBuilder:
 
 def _is_kernel(node: Node) -> bool:
     return node.rule is not None and trust_of(node.rule.clause) is Trust.KERNEL
-
-
-def _plain(value: Any) -> Any:
-    return msgspec.to_builtins(value)
 
 
 def _json(value: Any) -> str:
