@@ -118,7 +118,7 @@ _PAGE: Final = """<!DOCTYPE html>
 *{box-sizing:border-box}
 body{margin:0;padding:2rem clamp(1rem,4vw,3rem);background:var(--bg);color:var(--ink);
 font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif}
-h1{font-size:1.35rem;margin:0 0 .75rem}h2{font-size:1.1rem;margin:0 0 .75rem;overflow-wrap:anywhere}
+h1{font-size:1.35rem;margin:0 0 .75rem}h2{font-size:1.1rem;margin:0 0 .75rem}h1,h2{overflow-wrap:anywhere}
 code,pre,dd{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;font-size:13px;overflow-wrap:anywhere}
 ul{list-style:none;padding:0;margin:0 0 1.5rem;display:flex;flex-wrap:wrap;gap:.25rem 1.25rem;color:var(--soft);
 font-size:13px}ul b{color:var(--ink)}.dot{display:inline-block;width:.7em;height:.7em;border-radius:50%;
@@ -147,6 +147,9 @@ border:0 solid var(--line)}
 .premises>.node::after{left:-1.5rem;top:0;bottom:0;border-left-width:2px}
 .premises>.node:first-child::after{top:50%}.premises>.node:last-child::after{bottom:calc(50% - 2px)}
 summary{cursor:pointer;color:var(--soft);font-size:12px}
+@media(max-width:640px){.node{display:block}.premises{padding-left:1.25rem}.premises::before{display:none}
+.premises>.node::before,.premises>.node::after{left:-.75rem}.premises>.node::before{width:.75rem;top:1.5rem}
+.premises>.node:first-child::after{top:0}.premises>.node:last-child::after{bottom:auto;height:1.5rem}}
 @media print{body{background:none}section{break-inside:avoid}}
 </style></head><body><h1>@TITLE@</h1><ul>@LEGEND@</ul>@BODY@</body></html>
 """

@@ -95,7 +95,7 @@ def explain(decision: str, **arguments: Any) -> None:
     """
     runtime: options.RuntimeOptions = arguments["runtime"]
     record = _find(runtime.location, runtime.store_key, decision)
-    explain_records(f"Decision {decision}", [record], **arguments)
+    explain_records(f"Decision {record[0].id}", [record], **arguments)
 
 
 @command.command("prune")

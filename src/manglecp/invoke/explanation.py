@@ -79,7 +79,7 @@ class Explanation:
     def section(self) -> PageSection:
         stored, notes = self.stored, [*self.differences, *self.notes]
         lead = "; ".join(self.details.public_reasons or self.details.reasons)
-        title = stored.tool or f"intent {self.details.intent}"
+        title = f"{stored.tool or self.details.intent}, {stored.operation}"
         return PageSection(title, stored.verdict, lead, notes, self.proofs, self.silent, [*self.rows()])
 
 
