@@ -19,7 +19,6 @@ from manglecp.mangle import instant_text, parse_rfc3339
 from manglecp.store import Unusable
 
 if TYPE_CHECKING:
-    from manglecp.intent import Domain
     from manglecp.invoke import DecisionDetails, Explanation
     from manglecp.store import Store, StoredDecision
 
@@ -128,10 +127,10 @@ def explain_records(
     as_json: bool,
 ) -> None:
     """Print the explanations of records, and write them as a page. Exits with status 1 if one is not confirmed."""
-    from manglecp.invoke import explain_decision
+    from manglecp.invoke import explain_decision, load_domain
 
-    with ExitStack() as hosts:
-        domain = None if folder is None else _load(folder, runtime, hosts)
+    with ExitStack() as hosts, ProgressLine("explaining"):
+        domain = None if folder is None else load_domain(runtime.for_pack(folder), hosts)[0]
         explanations = [explain_decision(stored, details, domain) for stored, details in records]
     if page is not None:
         from manglecp.base.proof_page import render_page
@@ -151,13 +150,6 @@ def read_records(store: Store, records: Sequence[StoredDecision]) -> Iterator[tu
 
     for stored in records:
         yield stored, msgspec.json.decode(store.decisions.content(stored), type=DecisionDetails)
-
-
-def _load(folder: Path, runtime: options.RuntimeOptions, hosts: ExitStack) -> Domain:
-    from manglecp.invoke import load_domain
-
-    hosts.enter_context(ProgressLine("loading"))
-    return load_domain(runtime.for_pack(folder), hosts)[0]
 
 
 def _find(location: str | None, key: bytes | None, decision: str) -> tuple[StoredDecision, DecisionDetails]:

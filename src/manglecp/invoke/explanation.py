@@ -6,7 +6,7 @@ and reasons, and what differs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,8 +16,9 @@ from manglecp.base.proof_page import CUT, FactOrigin, PageSection, ProofNode
 from manglecp.base.source import Trust
 from manglecp.intent import Call, Decision, Domain, Identity, decide, make_redactor, secret_values, trust_of
 from manglecp.invoke.decision_log import DecisionDetails
-from manglecp.mangle import Fact, MangleError, instant_text, value_text
-from manglecp.mangle.explain import BlockedRule, Node, read_fact
+from manglecp.mangle import Fact, MangleError, Value, instant_text, value_text
+from manglecp.mangle.explain import BlockedRule, Node, RuleRef, read_fact
+from manglecp.mangle.syntax import term_variables
 from manglecp.store import StoredDecision
 from manglecp.wire import WireError
 
@@ -74,7 +75,7 @@ class Explanation:
     def document(self) -> dict[str, Any]:
         """Return the explanation for JSON."""
         members = {name: getattr(self, name) for name in ("differences", "notes", "proofs", "silent")}
-        return record_document(self.stored, self.details) | msgspec.to_builtins(members)
+        return {**record_document(self.stored, self.details), **msgspec.to_builtins(members)}
 
     def section(self) -> PageSection:
         stored, notes = self.stored, [*self.differences, *self.notes]
@@ -203,7 +204,7 @@ class _ProofBuilder:
             yield ("permitted", 1), tool
 
     def _silent(self, rule: BlockedRule) -> ProofNode:
-        values = ", ".join(f"{name} = {value_text(value)}" for name, value in rule.bindings.items())
+        values = _values(rule.rule, rule.bindings)
         note = f"stops at {rule.premise}{f' with {values}' if values else ''}"
         clause = self._redact(rule.rule.text)
         return ProofNode(clause.partition(" :- ")[0], "silent", rule.rule.place, clause, self._redact(note))
@@ -221,8 +222,7 @@ class _ProofBuilder:
         if node.rule is not None:
             is_of_kernel = trust_of(node.rule.clause) is Trust.KERNEL
             place, rule = "" if is_of_kernel else node.rule.place, self._redact(node.rule.text)
-            bindings = () if is_of_kernel else node.bindings.items()
-            values = self._redact(", ".join(f"{name} = {value_text(value)}" for name, value in bindings))
+            values = "" if is_of_kernel else self._redact(_values(node.rule, node.bindings))
         elif node.origin == "given" and node.ground is not None:
             place = next(self._domain.fact_places(node.ground), "")
         return ProofNode(fact, origin, place, rule, f"with {values}" if values else "", tuple(premises))
@@ -255,6 +255,12 @@ class _ProofBuilder:
 
 def _is_kernel(node: Node) -> bool:
     return node.rule is not None and trust_of(node.rule.clause) is Trust.KERNEL
+
+
+def _values(rule: RuleRef, bindings: Mapping[str, Value]) -> str:
+    """Return the values of the variables that are not in the head of a rule, which has theirs."""
+    shown = {variable.name for variable in term_variables(*rule.clause.head.args)}
+    return ", ".join(f"{name} = {value_text(value)}" for name, value in bindings.items() if name not in shown)
 
 
 def _json(value: Any) -> str:
