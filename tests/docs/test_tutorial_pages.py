@@ -13,6 +13,7 @@ from types import ModuleType
 import pytest
 
 from manglecp.pack import read_pack
+from manglecp.server import load_server_settings
 from manglecp.testing import load_pack
 from tests.docs.snippets import PAGES, ROOT, blocks, commands
 from tests.docs.walking import Pasting, comparable, follow
@@ -75,6 +76,15 @@ def test_running_a_goal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def test_finding_out_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     assert follow("docs/how-to/debug-rules.md") == 4
+
+
+def test_explaining_a_decision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MANGLECP_STATE_DIR", str(tmp_path / "state"))
+    assert follow("docs/how-to/explain-a-decision.md") == 5
+    assert 'class="card absent"' in Path("refused.html").read_text("utf-8")
+    settings = load_server_settings(Path("server.toml"))
+    assert (settings.keep_decisions_ns, settings.decision_content) == (90 * 86_400 * 10**9, "digests")
 
 
 def test_an_agent_gets_its_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

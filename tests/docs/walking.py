@@ -37,9 +37,11 @@ def comparable(shown: str) -> str:
     """Without what differs from one machine and moment to the next."""
     for pattern, word in (
         (r"\bap-[0-9a-f]{32}", "APPROVAL"),
+        (r"\bd-[0-9a-f]{32}", "DECISION"),
         (r"r-[0-9a-f]{32}", "RUN"),
         (r"\d{4}-\d\d-\d\d[T ][\d:.,]+Z?", "TIME"),
         (r"(?:jw1_|sha256:|--head )[0-9a-f…]+", "DIGEST"),
+        (r"\b[0-9a-f]{64}\b", "REVISION"),
         (r"\d+ tokens by \w+", "N tokens"),
         (r"\d+ ms", "N ms"),
         (r"in \d+\.\d+s", "in N s"),

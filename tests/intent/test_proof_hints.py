@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from manglecp.intent.domain import Domain
 from manglecp.intent.identity import Identity
 from manglecp.intent.proof_hints import MAX_DEPTH, MAX_NODES, hints_wanted
+from manglecp.wire import derivation_lines
 from manglecp.wire.messages import Derivation, Options, ProofTree
 from tests.intent.answering import asked
 from tests.intent.hinting import AUDITOR, USER, domain, evaluated, hints, hints_of, nodes, text_of, tools
@@ -236,6 +237,17 @@ def test_what_policy_excludes_is_not_mentioned() -> None:
         ("needy", "needs ghost, which is excluded"),
         ("weak", "needs a tool that is not available"),
     ]
+
+
+def test_the_policy_that_permitted_a_tool_is_shown_to_whoever_may_know() -> None:
+    source = domain(tools("fetch") + 'mandatory("fetch").', 'permitted("fetch") :- client_permission("read").')
+    for name, shown in (("auditor", True), ("user", False)):
+        permissions = {"read", *(AUDITOR.permissions if shown else ())}
+        caller = Identity(name, frozenset(permissions), "user")
+        derivation = about("fetch", source, identity=caller)
+        texts = list(derivation_lines("fetch", derivation))
+        assert ('  permitted("fetch")' in texts, '    client_permission("read")' in texts) == (shown, shown), texts
+        assert ("permitted" in derivation.rule_chain) is shown
 
 
 def test_policy_is_explained_to_whoever_may_know() -> None:

@@ -32,11 +32,11 @@ def test_old_tools_and_approvals_go() -> None:
         store.approvals.request(
             tx, call, tool="t", roles=(), four_eyes=False, text="Go on", now_ms=0, lifetime_ms=DAY_MS
         )
-    assert sweep_store(store, 400) == (0, 0, 0, 0)
-    assert sweep_store(store, DAY_MS) == (3, 0, 0, 0)
-    assert sweep_store(store, 8 * DAY_MS - 1) == (0, 0, 0, 0), "late uses get the reason for seven days"
-    assert sweep_store(store, 8 * DAY_MS) == (0, 1, 0, 0)
-    assert sweep_store(store, 8 * DAY_MS) == (0, 0, 0, 0)
+    assert sweep_store(store, 400) == (0, 0, 0, 0, 0)
+    assert sweep_store(store, DAY_MS) == (3, 0, 0, 0, 0)
+    assert sweep_store(store, 8 * DAY_MS - 1) == (0, 0, 0, 0, 0), "late uses get the reason for seven days"
+    assert sweep_store(store, 8 * DAY_MS) == (0, 1, 0, 0, 0)
+    assert sweep_store(store, 8 * DAY_MS) == (0, 0, 0, 0, 0)
 
 
 @pytest.mark.req("INVK-13")

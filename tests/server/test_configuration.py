@@ -28,6 +28,7 @@ def test_what_is_said_counts(tmp_path: Path) -> None:
         sessions.pending = 7
         states.grace_ms = 1500
         worker = { enabled = false, claim_ms = 2500 }
+        decisions = { keep = "90d", content = "digests", log = true }
         http.base = "/api/v1"
         http.trusted_proxies = ["10.0.0.0/8", "::1"]
     """
@@ -38,6 +39,8 @@ def test_what_is_said_counts(tmp_path: Path) -> None:
     assert (settings.evaluations, settings.waiting, settings.longest_wait) == (3, 0, 0.25)
     assert (settings.pending, settings.grace, settings.worker, settings.base) == (7, 1.5, False, "/api/v1")
     assert settings.claim == 2.5
+    assert settings.keep_decisions_ns == 90 * 86_400 * 10**9
+    assert (settings.decision_content, settings.log_decisions) == ("digests", True)
     assert [str(one) for one in settings.trusted_proxies] == ["10.0.0.0/8", "::1/128"]
 
 
@@ -58,6 +61,8 @@ def test_a_rate_is_of_all_processes_together() -> None:
         ("sessions.pending = 0", "sessions.pending: has to be from 1"),
         ("worker.claim_ms = 10", "worker.claim_ms: has to be from 1"),
         ("worker.enabled = 1", "worker.enabled: takes true or false"),
+        ('decisions.keep = "0d"', "decisions.keep: takes a number of days, hours or minutes, such as 90d"),
+        ('decisions.content = "none"', "decisions.content: takes one of full, digests"),
         ('http.base = "/api/"', "http.base: not a path"),
         ('http.trusted_proxies = ["proxy.example"]', "trusted_proxies: 'proxy.example' is not an address"),
         ('http.trusted_proxies = ["0.0.0.0/0"]', "all addresses"),

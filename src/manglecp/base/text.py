@@ -31,6 +31,8 @@ _ASCII_LOWER: Final = {ord(upper): upper.lower() for upper in "ABCDEFGHIJKLMNOPQ
 _MAX_QUOTED: Final = 40
 """Characters of a client's text that a message repeats."""
 _MAX_KEY: Final = 80  # characters of a wrong key that a path shows
+_AGE: Final = re.compile(r"([1-9][0-9]{0,5})([dhm])")
+_AGE_SECONDS: Final = {"d": 86_400, "h": 3_600, "m": 60}
 _JOINERS: Final = "\u200c\u200d"  # zero width non-joiner, zero width joiner
 _EMOJI_SELECTORS: Final = "\ufe0e\ufe0f"  # variation selectors of the text form and of the emoji form
 _KEYCAP: Final = re.compile("[#*0-9]\ufe0f\u20e3")
@@ -160,3 +162,9 @@ def trim(text: str) -> str:
 def normalize_word(text: str) -> str:
     """Return a word of a vocabulary: trimmed, ASCII letters in lower case."""
     return text.strip(_SPACES).translate(_ASCII_LOWER)
+
+
+def parse_age(text: str) -> int | None:
+    """Return the nanoseconds of a positive number of days, hours or minutes, such as ``90d``; None for other texts."""
+    match = _AGE.fullmatch(text)
+    return None if match is None else int(match[1]) * _AGE_SECONDS[match[2]] * 10**9

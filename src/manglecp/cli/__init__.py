@@ -32,6 +32,7 @@ VERBS: Final = {
     "approvals": "List, show, approve and deny approval requests.",
     "token": "Make, list and revoke the tokens of a server.",
     "runs": "List, show and resume runs, and decide those in doubt.",
+    "decisions": "List, show and explain recorded decisions.",
     "worker": "Resume runs whose process ended.",
     "ledger": "Show, verify and export the audit ledger.",
     "harness": "Extract evidence from logs, and judge the turns of an agent.",
@@ -46,9 +47,9 @@ VERBS: Final = {
 }
 # The verbs that --help describes; the others are only named there, so that it fits a screen.
 GROUPS: Final = {
-    "Write rules and packs": ("new", "check", "fmt", "eval", "query"),
+    "Write rules and packs": ("new", "check", "eval", "query"),
     "Evaluate and invoke": ("intent", "decide", "call", "approvals"),
-    "Serve, execute and audit": ("serve", "dev", "runs", "worker", "ledger", "harness"),
+    "Serve, execute and audit": ("serve", "dev", "runs", "decisions", "worker", "ledger", "harness"),
 }
 INTERRUPTED: Final = 130  # exit status
 AS_JSON: Final = "manglecp.as_json"  # the key of the option --json in the meta data of a click context

@@ -7,13 +7,14 @@ import json
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
 
 from manglecp.base.text import escape_invisible
 from manglecp.cli import options
+from manglecp.cli.decisions import explain_options, explain_records, read_records
 from manglecp.cli.files import FILE, read_json
 from manglecp.cli.output import ProgressLine, count, print_result, table
 from manglecp.mangle import instant_text
@@ -22,6 +23,8 @@ from manglecp.store import NoRun, NotOpen, RunState, Unusable
 if TYPE_CHECKING:
     from manglecp.server import AuthConfig
     from manglecp.store import RunView, StepRecord, Store, Verdict
+
+_MAX_DECISIONS: Final = 1_000  # about one run
 
 
 @click.group("runs")
@@ -69,6 +72,23 @@ def show(run: str, as_json: bool, location: str | None, store_key: bytes | None)
     lines = [f"run {run}: without effects, so only its failures are stored"] if view is None else _detail_lines(view)
     failure_lines = map(escape_invisible, ["", *failures.splitlines()] if failures else ())
     print_result({**document, "failures": failures}, chain(lines, failure_lines), as_json=as_json)
+
+
+@command.command("explain", short_help="Explain every decision about a run.")
+@click.argument("run", metavar="RUN")
+@explain_options
+def explain(run: str, **arguments: Any) -> None:
+    """Make every decision about RUN again from its recorded inputs, and print the proofs, the oldest first.
+
+    PACK is the folder of the pack; see `manglecp decisions explain`. The exit status is 1 if a decision differs.
+    """
+    runtime: options.RuntimeOptions = arguments["runtime"]
+    with options.open_existing_store(runtime.location, runtime.store_key) as store, store.read_transaction() as tx:
+        newest = store.decisions.newest(tx, _MAX_DECISIONS, run=run)
+        records = list(read_records(store, newest[::-1]))
+    if not records:
+        raise click.ClickException(f"no decision about a run {run} is recorded; see `manglecp decisions list`")
+    explain_records(f"Run {run}", records, **arguments)
 
 
 @command.command("decide")

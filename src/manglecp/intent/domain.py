@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -110,23 +111,36 @@ class Domain:
         return None if mandatory is None or relevant is None else mandatory | relevant
 
     @cached_property
-    def _deciding_clauses(self) -> Mapping[mangle.Key, Sequence[tuple[Atom, mangle.Rule | None]]]:
-        """The heads of the pack's clauses for predicates that decide about calls, each with its rule unless a fact."""
-        clauses: dict[mangle.Key, list[tuple[Atom, mangle.Rule | None]]] = {}
-        for rule in self.program.rules:
-            clauses.setdefault(rule.head.key, []).append((rule.head, rule))
-        for fact in self.program.facts:
-            clauses.setdefault(fact.key, []).append((fact.clause.head, None))
-        return {key: heads for key, heads in clauses.items() if key[0] in DECIDING}
+    def _deciding_clauses(self) -> Mapping[tuple[str, object], Sequence[tuple[Atom, mangle.Rule | None]]]:
+        """The heads of the pack's clauses for predicates that decide about calls, each with its rule unless a fact.
+
+        Keys are the predicate and the last argument, which is the reason of a denial; None if that is no constant.
+        """
+        clauses: dict[tuple[str, object], list[tuple[Atom, mangle.Rule | None]]] = {}
+        heads = [(rule.head, rule) for rule in self.program.rules]
+        for head, rule in (*heads, *((fact.clause.head, None) for fact in self.program.facts)):
+            if head.predicate in DECIDING:
+                last = None if isinstance(head.args[-1], Variable | Apply) else head.args[-1]
+                clauses.setdefault((head.predicate, last), []).append((head, rule))
+        return clauses
 
     def clause_places(self, fact: mangle.Fact, result: mangle.Result) -> Iterator[str]:
         """Yield ``file:line`` of each clause that derived a deciding fact, as far as the engine recorded that."""
-        heads = self._deciding_clauses.get((fact.predicate, len(fact.args)), ())
-        matching = [(head, rule) for head, rule in heads if _matches(head, fact)]
-        fired = [(head, rule) for head, rule in matching if rule is None or result.has_fired(rule)]
+        heads = (self._deciding_clauses.get((fact.predicate, last), ()) for last in (fact.args[-1], None))
+        matching = [(head, rule) for head, rule in chain.from_iterable(heads) if _matches(head, fact)]
+        fired = matching[:1]
+        if len(matching) > 1:
+            fired = [(head, rule) for head, rule in matching if rule is None or result.has_fired(rule)]
         of_pack = [(head, rule) for head, rule in matching if head.span and head.span.source.trust != Trust.KERNEL]
         for head, _ in fired or of_pack or matching:
             if head.span is not None:
+                yield f"{head.span.source.name}:{head.span.line}"
+
+    def fact_places(self, fact: mangle.Fact) -> Iterator[str]:
+        """Yield ``file:line`` of each clause of the program that states a fact."""
+        for stated in self.program.facts:
+            head = stated.clause.head
+            if head.key == fact.key and head.span is not None and _matches(head, fact):
                 yield f"{head.span.source.name}:{head.span.line}"
 
     @cached_property

@@ -130,7 +130,10 @@ class Hints:
         goal = Fact("final_selected", (selected.tool, selected.score, selected.phase))
         proof = self.result.explainer.explain(goal)
         assert proof is not None  # it was selected
-        nodes = self._preorder(proof.root)
+        root = proof.root
+        if (permitted := self.result.explainer.explain(Fact("permitted", (selected.tool,)))) is not None:
+            root = replace(root, premises=(*root.premises, permitted.root))  # policy allowed it; hidden from others
+        nodes = self._preorder(root)
         rules = (self.visibility.text(_predicate(node)) for node in nodes if node.origin == "derived")
         return messages.Derivation(
             macro_id=macro_id,
@@ -138,7 +141,7 @@ class Hints:
             score=selected.score,
             supporting_facts=tuple(self._supporting(nodes)),
             rule_chain=tuple(dict.fromkeys(rules)),
-            tree=self._tree(proof.root),
+            tree=self._tree(root),
         )
 
     def _supporting(self, nodes: Iterable[Node]) -> list[dict[str, object]]:

@@ -38,6 +38,7 @@ SELECTION: Final = frozenset(
 )
 """Predicates about selection, shown with arguments."""
 
+_ABOUT_CALLER: Final = frozenset({"permitted", "client", "client_permission", "client_trust"})
 POLICY_PREDICATES: Final = frozenset({"prohibited", "permitted", "intent_denied", "fact_denied", "effect_denied"})
 
 _VALUE: Final = r"""(?:\\?"[^"\\]*\\?"|\\?'[^'\\]*\\?'|[^\s"',;&(){}\[\]\\]+)"""
@@ -145,7 +146,8 @@ class Visibility:
         return key in self._policy or (clause is not None and trust_of(clause) is Trust.POLICY)
 
     def shows_arguments(self, predicate: str) -> bool:
-        return predicate in self._published or predicate in SELECTION
+        is_about_caller = self.explains_policy and predicate in _ABOUT_CALLER
+        return predicate in self._published or predicate in SELECTION or is_about_caller
 
     def text(self, text: str) -> str:
         """Return a text without secret settings, paths and what looks like a credential."""

@@ -19,6 +19,12 @@ from .evidence import (
     RunTerms as RunTerms,
     claim_of as claim_of,
 )
+from .explanation import (
+    Explanation as Explanation,
+    explain_decision as explain_decision,
+    record_document as record_document,
+    repeat_decision as repeat_decision,
+)
 from .gate import (
     Turns as Turns,
     check_policy_package as check_policy_package,
@@ -34,5 +40,6 @@ from .runtime import (
     PackRuntime as PackRuntime,
     open_packs as open_packs,
     open_store_with_retention as open_store_with_retention,
+    prune_decisions as prune_decisions,
     serve_pack_actions as serve_pack_actions,
 )

@@ -106,6 +106,10 @@ class DecisionLog:
         """Return the record of a decision, with a new id."""
         call, domain = decision.call, decision.domain
         details, args_digest = self._details(decision)
+        content = msgspec.json.encode(details)
+        if details.inputs is not None and len(content) > MAX_INPUT_BYTES:
+            left_out = f"they have more than {MAX_INPUT_BYTES:,} bytes"
+            content = msgspec.json.encode(msgspec.structs.replace(details, inputs=None, left_out=left_out))
         record = DecisionRecord(
             id=f"d-{ordered_id()}",
             at_ms=self._clock() // 1_000_000,
@@ -116,7 +120,7 @@ class DecisionLog:
             run=run,
             revision=domain.digest,
             args_digest=args_digest,
-            content=msgspec.json.encode(details),
+            content=content,
         )
         if decision.error is not None:
             add_decision_id(decision.error, record.id)
@@ -188,8 +192,6 @@ class DecisionLog:
                 auto_confirm=identity.auto_confirm_effects,
                 facts=facts,
             )
-            if len(msgspec.json.encode(inputs)) > MAX_INPUT_BYTES:
-                inputs, left_out = None, f"they have more than {MAX_INPUT_BYTES:,} bytes"
         details = DecisionDetails(
             at_ns=decision.at_ns,
             intent=None if call.inputs.intent is None else call.inputs.intent.name,

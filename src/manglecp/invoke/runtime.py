@@ -138,10 +138,15 @@ async def open_packs(
 
 
 @asynccontextmanager
-async def open_store_with_retention(open_store: Callable[[], Store]) -> AsyncIterator[Store]:
-    """Open a store in a thread, and delete expired rows in the background while it is open."""
+async def open_store_with_retention(
+    open_store: Callable[[], Store], keep_decisions_ns: int | None = None
+) -> AsyncIterator[Store]:
+    """Open a store in a thread, and delete expired rows in the background while it is open.
+
+    Without ``keep_decisions_ns`` no decisions are deleted: the servers of the store may keep them for longer.
+    """
     store = await asyncio.to_thread(open_store)
-    retention = asyncio.create_task(run_retention(store))
+    retention = asyncio.create_task(run_retention(store, keep_decisions_ns=keep_decisions_ns))
     try:
         yield store
     finally:
@@ -173,10 +178,13 @@ class SweepCounts(NamedTuple):
     approvals: int
     runs: int
     responses: int
+    decisions: int
 
 
-def sweep_store(store: Store, now_ms: int, *, max_offers: int = MAX_OFFERS) -> SweepCounts:
-    """Delete expired offers, approvals, runs and responses, and the oldest offers above ``max_offers``. Blocks."""
+def sweep_store(
+    store: Store, now_ms: int, *, max_offers: int = MAX_OFFERS, decisions_before_ms: int | None = None
+) -> SweepCounts:
+    """Delete expired offers, approvals, runs, responses and decisions, and the oldest offers above ``max_offers``."""
     offers = runs = responses = 0
     for _ in range(_MAX_TRANSACTIONS):
         with store.write_transaction() as tx:
@@ -193,17 +201,37 @@ def sweep_store(store: Store, now_ms: int, *, max_offers: int = MAX_OFFERS) -> S
         runs += swept_runs.runs
         if not swept_runs.answers and not swept_runs.runs:
             break
-    return SweepCounts(offers, approvals, runs, responses)
+    decisions = 0 if decisions_before_ms is None else prune_decisions(store, decisions_before_ms)
+    return SweepCounts(offers, approvals, runs, responses, decisions)
 
 
-async def run_retention(store: Store, *, clock: Callable[[], int] = time.time_ns, pause: float = SWEEP_SECONDS) -> None:
+def prune_decisions(store: Store, before_ms: int) -> int:
+    """Delete the decisions that were made before a time, in several transactions, and return their number. Blocks."""
+    total = 0
+    while True:
+        with store.write_transaction() as tx:
+            count = store.decisions.prune(tx, before_ms)
+        if not count:
+            return total
+        total += count
+
+
+async def run_retention(
+    store: Store,
+    *,
+    clock: Callable[[], int] = time.time_ns,
+    pause: float = SWEEP_SECONDS,
+    keep_decisions_ns: int | None = None,
+) -> None:
     """Sweep the store in a thread, periodically, until cancelled."""
     while True:
         await asyncio.sleep(pause)
+        now_ns = clock()
+        before_ms = None if keep_decisions_ns is None else (now_ns - keep_decisions_ns) // 1_000_000
         try:
-            counts = await asyncio.to_thread(sweep_store, store, clock() // 1_000_000)
+            counts = await asyncio.to_thread(sweep_store, store, now_ns // 1_000_000, decisions_before_ms=before_ms)
         except StoreError as error:
             _log.warning("expired rows could not be deleted: %s", error)
             continue
         if any(counts):
-            _log.info("deleted %d offers, %d approvals, %d runs and %d stored responses", *counts)
+            _log.info("deleted %d offers, %d approvals, %d runs, %d stored responses and %d decisions", *counts)

@@ -10,8 +10,9 @@ import math
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
+from manglecp.base.text import parse_age
 from manglecp.pack import PackError, Problems, TomlTable, read_toml
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -71,6 +72,12 @@ class ServerSettings:
     """The time after which the ownership of a run ends, unless its worker renews it with a heartbeat."""
     probe: float = 5.0
     """The interval of checking whether the store responds."""
+    keep_decisions_ns: int = 30 * 24 * 3_600 * 10**9
+    """How long the decision log has decisions, in nanoseconds."""
+    decision_content: Literal["full", "digests"] = "full"
+    """Whether the decision log has the inputs of decisions, or only their digests."""
+    log_decisions: bool = False
+    """Whether decisions are also written to the server's log, without their inputs and reasons."""
     base: str = ""
     """The prefix of the paths of messages, such as ``/evaluate``."""
     trusted_proxies: tuple[Network, ...] = ()
@@ -125,6 +132,7 @@ def parse_server_settings(file: str, text: str, problems: Problems) -> ServerSet
     root = read_toml(file, text, problems)
     rates, load, sessions = root.section("rates"), root.section("load"), root.section("sessions")
     states, worker, http = root.section("states"), root.section("worker"), root.section("http")
+    decisions = root.section("decisions")
     settings = ServerSettings(
         identity_rate=_rate(rates, "identity", default.identity_rate),
         peer_rate=_rate(rates, "peer", default.peer_rate),
@@ -144,12 +152,15 @@ def parse_server_settings(file: str, text: str, problems: Problems) -> ServerSet
         worker=worker.flag("enabled", default.worker),
         worker_pause=_seconds(worker, "pause_ms", default.worker_pause),
         claim=_seconds(worker, "claim_ms", default.claim, _MIN_CLAIM_MS),
+        keep_decisions_ns=_age(decisions, "keep", default.keep_decisions_ns),
+        decision_content=decisions.choice("content", default.decision_content, ("full", "digests")),  # type: ignore[arg-type]  # one of these
+        log_decisions=decisions.flag("log", default.log_decisions),
         base=http.text(
             "base", default.base, pattern=_PATH_PREFIX, takes="a path such as /api, without a slash at its end"
         ),
         trusted_proxies=_networks(http, "trusted_proxies"),
     )
-    for section in (rates, load, sessions, states, worker, http, root):
+    for section in (rates, load, sessions, states, worker, decisions, http, root):
         section.finish()  # reports unknown keys
     return settings
 
@@ -157,6 +168,15 @@ def parse_server_settings(file: str, text: str, problems: Problems) -> ServerSet
 def _seconds(section: TomlTable, key: str, default: float, min_ms: int = 1) -> float:
     """Return the setting ``key``, which is in milliseconds, in seconds."""
     return section.number(key, round(default * 1_000), min_ms, _HOUR_MS) / 1_000
+
+
+def _age(section: TomlTable, key: str, default: int) -> int:
+    """Return a duration such as ``90d`` in nanoseconds."""
+    text = section.text(key, None)
+    age = default if text is None else parse_age(text)
+    if age is None:
+        section.report(key, "takes a number of days, hours or minutes, such as 90d, 12h or 30m")
+    return age or default
 
 
 def _networks(section: TomlTable, key: str) -> tuple[Network, ...]:

@@ -13,7 +13,7 @@ from typing import Any, Final, TextIO
 
 _FIELDS: Final = (
     *("session", "peer", "request_id", "identity", "intent", "tool", "code", "milliseconds"),
-    *("run_id", "action", "url"),
+    *("run_id", "action", "url", "decision"),
 )
 _MAX_LENGTH: Final = 4_096  # characters of a message or traceback
 

@@ -64,14 +64,20 @@ async def open_core(
 
         @asynccontextmanager
         async def open_revision() -> AsyncIterator[PackRuntime]:
+            server = revisions.settings
             if not stores:
-                stores.append(await stack.enter_async_context(open_store_with_retention(open_store)))
+                opening = open_store_with_retention(open_store, server.keep_decisions_ns)
+                stores.append(await stack.enter_async_context(opening))
             async with PackRuntime.open(
                 options,
                 stores[0],
                 prepare=warm_up,
                 current=auth.current,
-                settings=InvokeSettings(claim_ms=round(revisions.settings.claim * 1_000)),
+                settings=InvokeSettings(
+                    claim_ms=round(server.claim * 1_000),
+                    decision_content=server.decision_content,
+                    emit_decisions=server.log_decisions,
+                ),
                 clock=clock,
                 on_stale_facts=on_stale_facts,
                 on_outage=on_outage,

@@ -47,6 +47,13 @@ def derivation_lines(name: str, derivation: Derivation) -> Iterator[str]:
     yield Heading(f"why {name}: {derivation.selected_by}, {derivation.score}")
     yield f"  by {', '.join(derivation.rule_chain)}"
     yield from (f"  {fact_text(fact)}" for fact in derivation.supporting_facts)
+    # Policy must have permitted the tool; the tree has that for callers who may see policy.
+    children = derivation.tree.children if derivation.tree else ()
+    pending = [(node, 1) for node in children if node.fact.startswith("permitted")]
+    while pending:
+        node, depth = pending.pop()
+        yield f"{'  ' * depth}{node.fact}"
+        pending += [(child, depth + 1) for child in reversed(node.children)]
 
 
 def why_not_lines(why_not: WhyNot) -> Iterator[str]:

@@ -167,6 +167,18 @@ class Explainer:
         blocked = tuple(_blocked(self._prover.instances, shape, goal) for shape in unifying)
         return WhyNot(goal.text, blocked, unlocked.sets, unlocked.complete)
 
+    def blocked(self, key: Key, first: Value | None) -> list[BlockedRule]:
+        """Return where each rule of a predicate stops that could derive a fact with this first argument."""
+        blocked = []
+        for shape in self.shapes(key):
+            positions = (0,) if first is not None and 0 in shape.fixable else ()
+            start = shape.fix(positions, (first,)[: len(positions)])
+            depth, row = (0, None) if start is None else self.furthest(shape, start, MAX_ROWS)
+            if row is not None and depth < len(shape.rule.premises):
+                premise = premise_text(shape.as_written(depth), row)
+                blocked.append(BlockedRule(shape.ref, premise, shape.by_first_occurrence(row)))
+        return blocked
+
     def shapes(self, key: Key) -> Sequence[Shape]:
         return self._prover.instances.shapes.get(key, ())
 
