@@ -117,7 +117,8 @@ def _check_intent(domain: Domain, name: str, identity: Identity) -> None:
     if name in listed or not domain.intents.isdisjoint((name, None)):
         return
     known = listed.union(filter(None, domain.intents)) if EXPLAIN_POLICY in identity.permissions else listed
-    suggestion = wire.did_you_mean(name, known) or "The manifest lists the intents of this server."
+    only = f"Did you mean '{min(known)}'?" if len(known) == 1 else "The manifest lists the intents of this server."
+    suggestion = wire.did_you_mean(name, known) or only
     message = f"No rule of this server can match the intent {quote(name)}"
     raise wire.WireError("x-unknown_intent", message, {"path": "$.payload.intent.name", "suggestion": suggestion})
 
