@@ -67,7 +67,7 @@ def test_a_slip_in_a_pack(run: Run, desk: Path) -> None:
     policy.write_text(policy.read_text().replace("permitted", "permited"))
     assert "did you mean permitted?" in run("intent", "desk", "help").stderr
     (desk / "actions.py").unlink()
-    assert "fix: write it in actions.py, under @action, or macro(\"pay_back\", …)\n" in run("check", "desk").stderr
+    assert 'fix: write it in actions.py, under @action, or macro("pay_back", …)\n' in run("check", "desk").stderr
 
 
 @pytest.mark.parametrize(

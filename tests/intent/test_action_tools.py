@@ -154,6 +154,10 @@ def test_macro_param_narrows_one_parameter_and_the_others_stay() -> None:
         (tool,) = tools(desk(rules + more), "any").values()
         assert "note" not in tool["input_schema"]["properties"]
         assert "amount" in tool["input_schema"]["properties"]
+    sometimes = Domain.load(desk(rules + 'arg_value("refund", 1, "amount", 7) :- complaint(_).'))
+    for facts, names in (((), ["amount", "note", "order"]), ([("complaint", "x")], ["note", "order"])):
+        (tool,) = tools(sometimes, "any", facts=facts).values()
+        assert sorted(tool["input_schema"]["properties"]) == names
 
 
 def test_arg_value_fixes_a_parameter() -> None:

@@ -41,7 +41,7 @@ prohibited("measure_text", "private drafts are not looked at") :- draft(_, "priv
 public_reason(Tool, Text) :- prohibited(Tool, Text).
 public_reason(Tool, Text) :- effect_denied(Action, Text), macro_step(Tool, _, Action).
 """,
-    "rules/domain/tools.mg": """# Each action is a tool. Rules add what differs: here a text for the agent, when it is needed.
+    "rules/domain/tools.mg": """# Each action is a tool. Rules add what differs: a text for the agent, when it is needed.
 needs_skill("measure_text", "plain_style") :- draft(_, "final").
 """,
     "skills/plain_style.md": """---
@@ -51,7 +51,7 @@ description: What to look for before a text is published.
 - One thought per sentence; more than 25 words are two thoughts.
 - Name the actor.
 """,
-    "actions.py": '''"""Actions: plain typed functions. They run in a sandboxed process; each is a tool with its docstring and types."""
+    "actions.py": '''"""Actions: typed functions. Each is a tool, and runs in a sandboxed process."""
 
 import re
 from typing import TypedDict
