@@ -41,7 +41,7 @@ prohibited("measure_text", "private drafts are not looked at") :- draft(_, "priv
 public_reason(Tool, Text) :- prohibited(Tool, Text).
 public_reason(Tool, Text) :- effect_denied(Action, Text), macro_step(Tool, _, Action).
 """,
-    "rules/domain/tools.mg": """# Each action is a tool. Rules add what differs: a text for the agent, when it is needed.
+    "rules/domain/tools.mg": """# Each action is a tool. Rules add what differs: a text for the agent, when needed.
 needs_skill("measure_text", "plain_style") :- draft(_, "final").
 """,
     "skills/plain_style.md": """---
