@@ -19,9 +19,9 @@ __all__ = ["COMMANDS", "recorded", "recording"]
 ROOT: Final = Path(__file__).resolve().parents[1]
 PAGE: Final = ROOT / "README.md"
 COMMANDS: Final = (
-    "manglecp intent desk help --fact 'complaint(\"A-2\")' --why-not pay_back",
-    "manglecp call desk pay_back --intent help --fact 'complaint(\"A-1\")'",
-    "manglecp call desk pay_back --intent help --fact 'complaint(\"A-1\")' --workspace . --confirm",
+    "manglecp decide desk refund --intent any --permission support --arg order=A-1 --arg amount=50",
+    "manglecp decide desk refund --intent any --permission support --arg order=A-2 --arg amount=250",
+    "manglecp call desk refund --intent any --permission support --arg order=A-1 --arg amount=15 --workspace .",
     "cat refunds.txt && manglecp ledger verify",
 )
 _MARKED: Final = re.compile(r"(<!-- recorded by tools/recording.py -->\n).*?(<!-- end -->)", re.DOTALL)

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 from manglecp.base.text import escape_invisible, find_invisible, has_invisible
 from manglecp.intent import Domain, Flaw
-from manglecp.intent.chain import LONGEST_NAME, name_problem
+from manglecp.intent.chain import name_problem
 from manglecp.intent.input_schema import ExposedParameter, input_schema
 from manglecp.pack import PackError
 from tests.intent.answering import asked, tools
@@ -75,7 +75,7 @@ def test_what_is_seen_stays() -> None:
 
 
 @pytest.mark.req("TOOL-03")
-@pytest.mark.parametrize("name", ["t", "explain_build_failure", "Zeige Übersicht", "診断する", "диагностика", "x" * 64])
+@pytest.mark.parametrize("name", ["t", "explain_build_failure", "Zeige-Uebersicht", "7", "_", "x" * 64])
 def test_honest_names_are_taken(name: str) -> None:
     assert name_problem(name) is None
 
@@ -86,7 +86,13 @@ def test_honest_names_are_taken(name: str) -> None:
     [
         "",
         "  ",
-        "x" * (LONGEST_NAME + 1),
+        "x" * 65,
+        "Zeige Übersicht",
+        "診断する",
+        "диагностика",
+        "a.b",
+        "a/b",
+        "look\n",
         "dеlete",  # the first e is Cyrillic
         "раy",  # only the y is Latin
         "ρay",
@@ -119,7 +125,7 @@ def test_a_tool_with_such_a_name_is_never_offered(name: str) -> None:
 @pytest.mark.parametrize("name", ["x" * 65, "re\\u{200b}ad", "re\\u{0435}d", "\\u{202e}etaler"])
 def test_a_pack_that_names_a_tool_like_that_is_refused(name: str) -> None:
     rules = f'macro("{name}", "Does it."). macro_step("{name}", 1, "look") :- intent("observe").'
-    with pytest.raises(PackError, match=r"rules/domain/domain.mg:1:7: the name of the tool (has|mixes)") as caught:
+    with pytest.raises(PackError, match=r"rules/domain/domain.mg:1:7: the name of the tool is") as caught:
         Domain.load(pack(rules))
     assert not invisible(str(caught.value))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import socket
 from pathlib import Path
@@ -68,7 +67,7 @@ def test_a_slip_in_a_pack(run: Run, desk: Path) -> None:
     policy.write_text(policy.read_text().replace("permitted", "permited"))
     assert "did you mean permitted?" in run("intent", "desk", "help").stderr
     (desk / "actions.py").unlink()
-    assert "fix: write it in actions.py, under @action\n" in run("check", "desk").stderr
+    assert 'fix: write it in actions.py, under @action, or macro("pay_back", …)\n' in run("check", "desk").stderr
 
 
 @pytest.mark.parametrize(
@@ -83,7 +82,7 @@ def test_a_slip_in_a_pack(run: Run, desk: Path) -> None:
             "takes a date and time such as 2026-01-15T12:00:00Z",
         ),
         ('macro("look up: ä.b", "x").', 'write "look_up_a_b"'),
-        (f'macro("{"x" * 65}", "x").', "the longest that clients show is 64"),
+        (f'macro("{"x" * 65}", "x").', "model providers accept 1 to 64 letters"),
     ],
 )
 def test_a_slip_in_a_rule(run: Run, desk: Path, clause: str, said: str) -> None:
@@ -108,13 +107,11 @@ def test_a_module_that_is_not_there(run: Run, desk: Path) -> None:
 def test_null_in_the_schema_of_an_argument(run: Run, desk: Path) -> None:
     (desk / "facts").mkdir(exist_ok=True)
     schema = {"type": ["string", "null"], "default": None}
-    tool = re.search(r'macro\("(\w+)"', (desk / "rules" / "desk.mg").read_text())
-    assert tool is not None
-    fact = {"pred": "macro_param", "args": [tool[1], "note", schema]}
+    fact = {"pred": "macro_param", "args": ["look_up", "note", schema]}
     (desk / "facts" / "params.jsonl").write_text(json.dumps(fact) + "\n")
     done = run("intent", "desk", "help", "--json")
     assert (done.exit_code, done.stderr) == (0, "")
-    (found,) = [t for t in json.loads(done.stdout)["payload"]["macro_tools"] if t["name"] == tool[1]]
+    (found,) = [t for t in json.loads(done.stdout)["payload"]["macro_tools"] if t["name"] == "look_up"]
     assert found["input_schema"]["properties"]["note"] == schema
 
 

@@ -18,4 +18,4 @@ def test_the_blocks_can_be_pasted_one_after_the_other(tmp_path: Path) -> None:
         assert comparable(shown) == comparable(said)
     assert len(printed) == 6
     files = [file for file in (tmp_path / "desk").rglob("*.*") if file.suffix in (".py", ".mg")]
-    assert sum(len(file.read_text("utf-8").splitlines()) for file in files) == 30
+    assert sum(len(file.read_text("utf-8").splitlines()) for file in files) == 25

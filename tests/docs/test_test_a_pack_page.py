@@ -30,7 +30,7 @@ def drafts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_tests_of_the_page_pass_and_fire_every_rule(drafts: Path) -> None:
+def test_the_tests_of_the_page_pass_and_show_the_rule_that_never_fires(drafts: Path) -> None:
     (command,) = (body for body in fences(PAGE) if "--pack-coverage" in body)
     assert f"{command.partition(' --')[0]}\n" in fences(PAGE), "the first command is the same without the report"
     ended = run_pytest(drafts, *command.split()[1:])

@@ -35,7 +35,10 @@ def clock() -> int:
 
 
 def action(name: str, **changes: Any) -> ActionDescription:
-    """An action ``name(path: str, depth: int = 1)`` without effects, or with ``params`` by name and schema."""
+    """An action ``name(path: str, depth: int = 1)`` without effects, or with ``params`` by name and schema.
+
+    It is no tool of its own, unless with ``tool=True``.
+    """
     params: Mapping[str, Any] = changes.pop("params", {"path": {"type": "string"}, "depth": {"type": "integer"}})
     required: Iterable[str] = changes.pop("required", [name for name in params if name != "depth"])
     schema = {
@@ -51,6 +54,7 @@ def action(name: str, **changes: Any) -> ActionDescription:
         input_schema=schema,
         output_schema={"type": "object"},
         mutates=False,
+        tool=False,
     )
     return replace(plain, **changes)
 

@@ -417,7 +417,7 @@ def test_a_tool_that_is_mistyped_is_told(rule: str) -> None:
 def test_a_prohibition_of_a_mistyped_tool_is_told() -> None:
     (problem,) = problems(TOOL, policy='prohibited("sse", "x").')
     assert (problem.severity, problem.message) == ("error", "no clause of macro defines the tool 'sse'")
-    assert problem.fix == 'did you mean see? If not, write macro("sse", …)'
+    assert problem.fix == 'did you mean see? If not, write it in actions.py, under @action, or macro("sse", …)'
     assert not warnings(pack(TOOL, policy='prohibited("see", "x").'))
 
 

@@ -55,8 +55,8 @@ def test_what_is_no_folder_is_refused(tmp_path: Path, name: str) -> None:
 
 
 def test_an_empty_folder_is_no_pack(tmp_path: Path) -> None:
-    assert problem(tmp_path, {}).message == "a pack has rules"
-    assert problem(tmp_path, {"skills/a.md": SKILL, "README.md": "x"}).message == "a pack has rules"
+    assert problem(tmp_path, {}).message == "a pack has actions or rules"
+    assert problem(tmp_path, {"skills/a.md": SKILL, "README.md": "x"}).message == "a pack has actions or rules"
 
 
 @pytest.mark.parametrize(

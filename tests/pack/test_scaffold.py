@@ -11,10 +11,12 @@ import pytest
 
 from manglecp.intent import Domain, Identity
 from manglecp.intent.evaluation import evaluate
+from manglecp.invoke import decide_call
 from manglecp.mangle import Trust, layout
 from manglecp.pack.diagnostics import PackError
 from manglecp.pack.loader import read_pack
 from manglecp.pack.scaffold import INTENT, write_scaffold
+from manglecp.wire.messages import DecidePayload
 from tests.intent.packs import request
 
 
@@ -31,7 +33,7 @@ def test_it_is_a_small_pack_with_one_of_each(tmp_path: Path) -> None:
     assert sorted(source.trust for source in pack.sources) == [Trust.SCHEMA, Trust.POLICY, Trust.DOMAIN]
     assert [intent.name for intent in pack.settings.intents] == [INTENT]
     assert list(pack.skills) == ["plain_style"]
-    assert list(pack.actions) == ["measure"]
+    assert list(pack.actions) == ["measure_text"]
     assert pack.warnings == ()
     assert sum(content.count(b"\n") for content in contents(folder).values()) <= 70
     assert [layout(source) for source in pack.sources] == [source.text for source in pack.sources]
@@ -50,11 +52,24 @@ def test_its_tool_is_proven_and_its_policy_works(tmp_path: Path) -> None:
     assert tools(("draft", "a", "private")) == []
 
 
+@pytest.mark.process
+@pytest.mark.parametrize("more", ["", 'effect_denied("measure_text", "the desk is closed").'])
+def test_its_reasons_are_public(tmp_path: Path, more: str) -> None:
+    write_scaffold(tmp_path / "notes")
+    (tmp_path / "notes" / "rules" / "policy" / "more.mg").write_text(more)
+    fact = {"pred": "draft", "args": ["a", "private"]}
+    payload = DecidePayload(tool="measure_text", args={"text": "a"}, facts=[fact])
+    decision = decide_call(Domain.load(read_pack(tmp_path / "notes")), payload, Identity(), 0)
+    assert decision.verdict == "deny"
+    assert "private drafts are not looked at" in decision.public_reasons
+    assert ("the desk is closed" in decision.public_reasons) is bool(more)
+
+
 def test_its_action_works(tmp_path: Path) -> None:
     folder = tmp_path / "notes"
     write_scaffold(folder)
     command = [sys.executable, "-I", "-m", "manglecp.toolhost.host", "--run", str(folder / "actions.py")]
-    command += ["AID.NOTES.MEASURE.v1", "--sandbox", "strict"]
+    command += ["AID.NOTES.MEASURE_TEXT.v1", "--sandbox", "strict"]
     request = msgspec.json.encode({"inputs": {"text": "One. Two words! Is it?"}})
     answer = msgspec.json.decode(run(command, input=request, capture_output=True, check=True, timeout=120).stdout)
     assert msgspec.json.decode(answer["output_json"]) == {"words": 5, "sentences": 3, "longest": "Two words!"}

@@ -106,7 +106,7 @@ def test_parameters_become_members() -> None:
 
     found = tool(search)
     described = found.descriptor()
-    assert described["description"] == "Find what matches."
+    assert described["description"] == "Find what matches.\n\nMore about it."
     assert described["inputs_schema"]["required"] == ["query"]
     assert described["inputs_schema"]["properties"] == {
         "query": {"type": "string", "description": "words: all of them"},

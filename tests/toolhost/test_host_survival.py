@@ -536,7 +536,7 @@ def test_descriptions_and_defaults_are_listed(tmp_path: Path) -> None:
         ''')
     )
     (tool,) = json.loads(listed(str(file)).stdout)["tools"]
-    assert tool["description"] == "Summary line goes on."
+    assert tool["description"] == "Summary line goes on.\n\nMore text."
     members = tool["inputs_schema"]["properties"]
     said = {name: member["description"] for name, member in members.items() if "description" in member}
     assert said == {"path": "first line and continuation: here", "n": "number", "q": "after blank"}

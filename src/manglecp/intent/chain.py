@@ -6,6 +6,7 @@ predicate has no chain: the rules do not determine what it does.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,6 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final, TypeAlias, cast
 
 from manglecp.base.digest import digest
-from manglecp.base.text import escape_invisible, has_invisible
 from manglecp.intent.definition import AmbiguousFlaw, Argument, ChainStep, Flaw, SafetyData, Undo
 from manglecp.intent.input_schema import ExposedParameter, input_schema, result_schema
 from manglecp.intent.kernel import SINGLE_VALUED
@@ -21,31 +21,20 @@ from manglecp.mangle import NotPlain, Value, plain_json
 from manglecp.pack import ActionDescription
 from manglecp.wire.messages import SIDE_EFFECTS
 
-LONGEST_NAME: Final = 64  # TOOL-03
-
-# Scripts with letters that look like those of another one; names in other scripts are not compared.
-_SCRIPTS: Final = ("LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "HEBREW", "ARABIC")
+_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # TOOL-03, and what model providers accept
 
 
 def name_problem(name: str) -> str | None:
     """Return what is wrong with a tool's name, as the end of a sentence, or None."""
-    if not name.strip():
-        return "is empty"
-    if len(name) > LONGEST_NAME:
-        return f"has {len(name)} characters, and the longest that clients show is {LONGEST_NAME}"
-    if "\n" in name or "\t" in name or has_invisible(name):
-        return f"has invisible characters: {escape_invisible(name)}".replace("\n", "\\n").replace("\t", "\\t")
-    if unicodedata.normalize("NFKC", name) != name:
-        return "has characters that look like others; write it in its normal form (NFKC)"
-    scripts = sorted({script for letter in name if letter.isalpha() and (script := _script(letter))})
-    if len(scripts) > 1:
-        return f"mixes the scripts {' and '.join(script.title() for script in scripts)}, whose letters look alike"
-    return None
+    if _NAME.fullmatch(name) is not None:
+        return None
+    return f"is {name[:80]!a}, and model providers accept 1 to 64 letters (a to z, A to Z), digits, _ and -"
 
 
-def _script(letter: str) -> str | None:
-    script = "LATIN" if letter.isascii() else unicodedata.name(letter, "").partition(" ")[0]
-    return script if script in _SCRIPTS else None
+def name_fix(name: str) -> str:
+    """Return the advice for a tool with a name that is refused."""
+    ascii_name = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
+    return f'write "{re.sub(r"[^a-zA-Z0-9_-]+", "_", ascii_name).strip("_")[:64] or "tool"}"'
 
 
 # The chain digest covers the tool's name, its chain, input schema and side effects (TOOL-02, OPEN-32), not score,
@@ -181,7 +170,7 @@ class _Builder:
     def build(self) -> Chain:
         problem = name_problem(self.tool)
         if problem is not None:
-            raise Flaw(f"the name of the tool {problem}")
+            raise Flaw(f"the name of the tool {problem}", name_fix(self.tool))
         if not self.action_names:
             raise Flaw("it has no step", "write macro_step(Tool, 1, Action)")
         bound = self._bind("arg_value", "arg_from", "arg_step", "arg_kept")

@@ -7,7 +7,7 @@ immutable: for other generated facts a copy is made, with another ``facts_versio
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import chain
@@ -19,6 +19,7 @@ from manglecp.base.cache import LruCache
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.source import Source, Span, Trust
 from manglecp.base.suggestions import did_you_mean
+from manglecp.intent import action_tools
 from manglecp.intent.composition import MAX_DEFINITIONS, DefinitionCache
 from manglecp.intent.fact_sources import (
     FactSource,
@@ -29,7 +30,7 @@ from manglecp.intent.fact_sources import (
     generated_facts_message,
     generator_problems,
 )
-from manglecp.intent.intents import matched_intents
+from manglecp.intent.intents import intents_of, matched_intents
 from manglecp.intent.kernel import (
     CLOSED,
     DECIDING,
@@ -86,6 +87,7 @@ class Domain:
     digest: str  # over everything that responses depend on, except the kernel and generated facts
     warnings: tuple[Diagnostic, ...] = ()
     required: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # predicates a request must state, by intent
+    generally_relevant: frozenset[str] = frozenset()  # tools whose relevance no rule decides
     facts_version: str = ""  # changes with the facts of the pack's generators; empty without generators
     definitions: DefinitionCache = field(default_factory=lambda: LruCache(MAX_DEFINITIONS), repr=False, compare=False)
     logged_flaws: LruCache[str, bool] = field(default_factory=lambda: LruCache(4096), repr=False, compare=False)
@@ -147,7 +149,7 @@ class Domain:
     def intents(self) -> frozenset[str | None]:
         """The intents that the rules can match; with None, every intent is one."""
         generated = (name for generator in self.pack.generators.values() for name in generator.predicates)
-        return matched_intents(self.base, {*self.profile.assertable, *generated})
+        return matched_intents(self.base, {*self.profile.assertable, *generated}, self.generally_relevant)
 
     @cached_property
     def read_params(self) -> frozenset[str] | None:
@@ -192,7 +194,7 @@ class _Loader:
         self.generated = generated
         self.generated_predicates = {name for generator in pack.generators.values() for name in generator.predicates}
         self.problems: list[Diagnostic] = list(pack.warnings)
-        self.all_readable = True
+        self.all_readable = "" not in pack.actions  # a survey of a broken actions.py: any name may be an action
         self.parsed = list(self._parse())
         self.units, _ = mangle.resolve(unit for unit in self.parsed if isinstance(unit, Unit))
         self.decls = [decl for unit in self.units for decl in unit.decls]
@@ -201,6 +203,7 @@ class _Loader:
             tuple[str, mangle.Fact]
         ] = []  # facts of kernel predicates, with the file that states them
         self.facts_by_file: list[tuple[str, list[mangle.Fact]]] = []
+        self.generally_relevant: frozenset[str] = frozenset()
 
     def _parse(self) -> Iterator[Unit | Source]:
         """Yield parsed rule files. One that does not parse stays a source: loading the program reports why."""
@@ -249,6 +252,7 @@ class _Loader:
             digest=self._digest(),
             warnings=tuple(sorted(self.problems, key=_sort_key)),
             required={intent.name: intent.required_facts for intent in self.pack.settings.intents},
+            generally_relevant=self.generally_relevant,
             facts_version="" if self.generated is None else self.generated.version,
             policy=policy_predicates(program),
         )
@@ -268,23 +272,46 @@ class _Loader:
 
     def _cross_check(self) -> None:
         """Check the parts against each other. Without all files, warnings may be wrong and are dropped."""
-        problems = cross_check(self.pack, self.clauses, Statements(self.clauses, self.kernel_facts, self.all_readable))
+        problems = cross_check(self.pack, self.clauses, self._statements())
         if self.all_readable:
             self.problems += [*problems, *find_misspelt(self.decls, self.clauses)]
         else:
             self.problems += [problem for problem in problems if problem.severity == "error"]
 
     def _check_names(self, base: mangle.Base | None = None) -> None:
-        assertable = self._assertable()
         constant: set[mangle.Key] = set()
         if base is not None:
-            variable = {*assertable, *self.generated_predicates, *self.pack.externals}
+            variable = {*self._assertable(), *self.generated_predicates, *self.pack.externals}
             volatile = {key for key, number in base.compiled.ids.items() if number in base.compiled.volatile}
             constant = base.program.predicates.keys() - changeable_predicates(base.program, variable) - volatile
             self.problems += find_constant_context(self.clauses, constant)
-        facts, all_readable = self.facts_by_file, self.all_readable
-        rules = RuleSet(self.pack, self.decls, self.clauses, facts, assertable, all_readable, base, constant)
-        self.problems += check_names(rules)
+        self.problems += check_names(self._rule_set(base, constant))
+
+    def _rule_set(self, base: mangle.Base | None = None, constant: Collection[mangle.Key] = ()) -> RuleSet:
+        facts, assertable = self.facts_by_file, self._assertable()
+        return RuleSet(self.pack, self.decls, self.clauses, facts, assertable, self.all_readable, base, constant)
+
+    def _make_tools(self) -> list[mangle.Fact]:
+        """Return the facts of the tools that no rule composes; give a pack without intents one for them."""
+        outside = {*self._assertable(), *self.generated_predicates, *self.pack.externals} - PREDICATES
+        facts = list(action_tools.definitions(self._rule_set(), self._statements(), outside))
+        if not facts:
+            return []
+        self.facts_by_file.append((action_tools.FILE, facts))
+        self.kernel_facts += ((action_tools.FILE, fact) for fact in facts)
+        tools = {str(fact.args[0]) for fact in facts}
+        relevant = list(action_tools.relevance(self._rule_set(), self._statements(), outside, tools))
+        self.kernel_facts += ((action_tools.FILE, fact) for fact in relevant)
+        self.generally_relevant = frozenset(str(fact.args[0]) for fact in relevant)
+        domain_rules = (clause for clause in self.clauses if clause.span and clause.span.source.trust > Trust.POLICY)
+        named = [name for rule in domain_rules for name in intents_of(rule.premises)]
+        if not self.pack.settings.intents and not named:
+            settings = replace(self.pack.settings, intents=(action_tools.GENERAL_INTENT,))
+            self.pack = replace(self.pack, settings=settings)
+        return [*facts, *relevant]
+
+    def _statements(self) -> Statements:
+        return Statements(self.clauses, self.kernel_facts, self.all_readable)
 
     def _assertable(self) -> set[str]:
         """Return the predicates that clients may state."""
@@ -343,7 +370,7 @@ class _Loader:
                 continue
             self._record_facts(name, new, owned)
             facts += new
-        return facts
+        return [*facts, *self._make_tools()] if self.all_readable else facts
 
     def _record_facts(self, file: str, facts: list[mangle.Fact], owned: Mapping[mangle.Key, Trust]) -> None:
         """Record facts of kernel predicates, and reject facts of predicates that a fact file may not extend."""

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, cast
 from manglecp import wire
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.text import quote
+from manglecp.intent.action_tools import GENERAL_INTENT
 from manglecp.intent.definition import Phase
 from manglecp.intent.domain import Domain, EffectiveLimits, engine_limits
 from manglecp.intent.identity import Identity
@@ -117,7 +118,10 @@ def _check_intent(domain: Domain, name: str, identity: Identity) -> None:
     if name in listed or not domain.intents.isdisjoint((name, None)):
         return
     known = listed.union(filter(None, domain.intents)) if EXPLAIN_POLICY in identity.permissions else listed
-    suggestion = wire.did_you_mean(name, known) or "The manifest lists the intents of this server."
+    fallback = "The manifest lists the intents of this server."
+    if known == {GENERAL_INTENT.name}:
+        fallback = f"Did you mean '{GENERAL_INTENT.name}'?"
+    suggestion = wire.did_you_mean(name, known) or fallback
     message = f"No rule of this server can match the intent {quote(name)}"
     raise wire.WireError("x-unknown_intent", message, {"path": "$.payload.intent.name", "suggestion": suggestion})
 

@@ -9,24 +9,30 @@ from manglecp.mangle import Base, Key
 from manglecp.mangle.syntax import Literal, Premise, Term
 
 _INTENT: Final[Key] = ("intent", 1)
-_SELECTING: Final[tuple[Key, ...]] = (("mandatory", 1), ("relevant", 2))
+_RELEVANT: Final[Key] = ("relevant", 2)
+_SELECTING: Final[tuple[Key, ...]] = (("mandatory", 1), _RELEVANT)
 
 
-def matched_intents(base: Base, open_names: Set[str]) -> frozenset[str | None]:
+def matched_intents(base: Base, open_names: Set[str], general: Set[str] = frozenset()) -> frozenset[str | None]:
     """Return the intents that rules name; with None, every intent: a rule matches any, or selects a tool for any.
 
-    Predicates in ``open_names`` may get facts from clients and generators.
+    Predicates in ``open_names`` may get facts from clients and generators. The ``general`` tools are relevant for
+    each of these intents, and make no other name an intent.
     """
     rules = [(rule.head.key, [p for p in rule.clause.premises if not p.negated]) for rule in base.program.rules]
     named = frozenset(name for _, premises in rules for name in intents_of(premises))
-    bound = {key for key, _ in rules if key[0] not in open_names and not base.rows(key)} | {_INTENT}
+
+    def has_rows(key: Key) -> bool:
+        return any(key != _RELEVANT or row[0] not in general for row in base.rows(key))
+
+    bound = {key for key, _ in rules if key[0] not in open_names and not has_rows(key)} | {_INTENT}
     count = 0
     while count != len(bound):  # in the end, no fact of these predicates can be derived without an intent
         count = len(bound)
         for key, premises in rules:
             if bound.isdisjoint(premise.atom.key for premise in premises if isinstance(premise, Literal)):
                 bound.discard(key)
-    selects_any = any(key not in bound and (base.rows(key) or key in dict(rules)) for key in _SELECTING)
+    selects_any = any(key not in bound and (has_rows(key) or key in dict(rules)) for key in _SELECTING)
     return named | {None} if selects_any else named
 
 

@@ -7,14 +7,13 @@ analysed program is needed, so these problems are reported together with those t
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal as LiteralType
 
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.suggestions import did_you_mean
 from manglecp.base.text import find_invisible
-from manglecp.intent.chain import ON_ERROR, name_problem
+from manglecp.intent.chain import ON_ERROR, name_fix, name_problem
 from manglecp.intent.definition import Flaw
 from manglecp.intent.input_schema import input_schema, result_schema
 from manglecp.intent.intents import intents_of
@@ -26,8 +25,6 @@ from manglecp.mangle import Duration, Key, NotPlain, Program, Trust, argument_sp
 from manglecp.mangle.syntax import Apply, Atom, Clause, Decl, Literal, Term, Unit, bound_variables
 from manglecp.pack import Pack, pack_problem
 from manglecp.wire import UNTIMED, UNTIMED_MEANINGS, direction_of
-
-_PROVIDER_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 # Rule files have no invisible characters (:mod:`manglecp.pack.loader`), but a string can contain one as an escape
 # sequence. That is permitted in bodies of rules and in facts of the pack's own predicates: clients do not read them.
@@ -373,14 +370,8 @@ class _CrossCheck:
     def _check_tools(self) -> None:
         for statement in self._each("macro", 2):
             tool = statement.args[0]
-            problem = name_problem(tool) if isinstance(tool, str) else None
-            if problem is not None:
-                self._report(statement, 0, f"the name of the tool {problem}", None)
-            elif isinstance(tool, str) and _PROVIDER_NAME.fullmatch(tool) is None:
-                message = (
-                    f"model providers refuse the tool name {tool!r}: they take letters, digits, _ and -, at most 64"
-                )
-                self._report(statement, 0, message, f'write "{_provider_name(tool)}"')
+            if isinstance(tool, str) and (problem := name_problem(tool)) is not None:
+                self._report(statement, 0, f"the name of the tool {problem}", name_fix(tool))
             elif isinstance(statement.args[1], str) and not statement.args[1].strip():
                 self._report(statement, 1, "the description of the tool is empty", "write what the tool does")
             elif isinstance(tool, str) and not self.statements.may_have(tool, "macro_step", 3):
@@ -411,11 +402,6 @@ class _CrossCheck:
         for name in sorted(set(listed) - mentioned):
             message, fix = f"no rule mentions the intent {name!r}", did_you_mean(name, mentioned)
             self.problems.add(pack_problem("pack.toml", message, listed[name], fix=fix, severity="warning"))
-
-
-def _provider_name(tool: str) -> str:
-    ascii_name = unicodedata.normalize("NFKD", tool).encode("ascii", "ignore").decode()
-    return re.sub(r"[^a-zA-Z0-9_-]+", "_", ascii_name).strip("_")[:64] or "tool"
 
 
 def _is_score(value: object) -> bool:

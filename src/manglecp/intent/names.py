@@ -276,7 +276,7 @@ class _NameCheck:
 
 
 _TEXTS: Final[Mapping[Kind, tuple[str, str]]] = {
-    "tool": ("no clause of macro defines the tool {!r}", 'write macro("{}", …)'),
+    "tool": ("no clause of macro defines the tool {!r}", 'write it in actions.py, under @action, or macro("{}", …)'),
     "action": ("the pack has no action {!r}", "write it in actions.py, under @action"),
     "permission": ("pack.toml does not declare the permission {!r}", 'add permissions = ["{}"] below [pack]'),
     "effect": ("there is no effect {!r}", "write x-{} for an effect of your own"),

@@ -48,6 +48,7 @@ class ListedTool(msgspec.Struct, frozen=True, kw_only=True):
     timeout: Annotated[float, Meta(gt=0, le=86_400)] | None = None  # seconds
     capabilities: _Capabilities = _Capabilities()
     preview: _Identifier | None = None
+    tool: bool = True
     external: dict[str, Any] | None = None
     generator: dict[str, Any] | None = None
 
@@ -213,6 +214,7 @@ def _read_action(reader: ToolReader) -> ActionDescription:
         timeout=tool.timeout,
         spawn=tool.capabilities.spawn,
         preview=tool.preview,
+        tool=tool.tool,
     )
 
 

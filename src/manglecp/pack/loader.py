@@ -68,8 +68,9 @@ class _PackReader:
         externals_file, externals = self._describe("externals", read_externals)
         param_names = [param.name for param in settings.params]
         generators_file, generators = self._describe("facts", partial(read_generators, param_names))
-        if not sources and not fact_files and not self._problems.any_error:
-            self._problems.add("", "a pack has rules", fix="write rules/NAME.mg, or begin with: manglecp new NAME")
+        if not (sources or fact_files or actions or self._problems.any_error):
+            fix = "write actions.py or rules/NAME.mg, or begin with: manglecp new NAME"
+            self._problems.add("", "a pack has actions or rules", fix=fix)
         digest = self._folder.digest(settings.name, governance.digest, params)
         pack = Pack(
             settings=settings,

@@ -53,6 +53,8 @@ class ActionDescription:
     """The name of the read-only action whose result approvers see."""
     previewed: frozenset[str] = frozenset()
     """The parameters that the result of the preview provides."""
+    tool: bool = True
+    """Whether the action is a tool if no rule makes it a step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,13 +36,12 @@ Decl draft(Title, Status)
     "rules/policy/privacy.mg": """# Policy overrides all other rules. It permits tools by name; all others are excluded.
 permitted("measure_text").
 prohibited("measure_text", "private drafts are not looked at") :- draft(_, "private").
-""",
-    "rules/domain/tools.mg": """# A tool: when it is relevant, what it is for, and the actions that it consists of.
-relevant("measure_text", 80) :- intent("review").
-macro("measure_text", "Measure a text: its words, its sentences, the longest sentence").
-macro_step("measure_text", 1, "measure").
 
-# A text for the agent, when it is needed.
+# Clients and models get every reason. Without these lines, reasons are for operators.
+public_reason(Tool, Text) :- prohibited(Tool, Text).
+public_reason(Tool, Text) :- effect_denied(Action, Text), macro_step(Tool, _, Action).
+""",
+    "rules/domain/tools.mg": """# Each action is a tool. Rules add what differs: a text for the agent, when needed.
 needs_skill("measure_text", "plain_style") :- draft(_, "final").
 """,
     "skills/plain_style.md": """---
@@ -52,7 +51,7 @@ description: What to look for before a text is published.
 - One thought per sentence; more than 25 words are two thoughts.
 - Name the actor.
 """,
-    "actions.py": '''"""Actions: plain typed functions. They run in a sandboxed process."""
+    "actions.py": '''"""Actions: typed functions. Each is a tool, and runs in a sandboxed process."""
 
 import re
 from typing import TypedDict
@@ -67,7 +66,7 @@ class Measures(TypedDict):
 
 
 @action(effects=[], deterministic=True)
-def measure(text: str) -> Measures:
+def measure_text(text: str) -> Measures:
     """Count the words and sentences of a text, and find its longest sentence."""
     sentences = [part.strip() for part in re.split(r"(?<=[.!?])\\s+", text) if part.strip()]
     longest = max(sentences, key=lambda sentence: len(sentence.split()), default="")

@@ -224,10 +224,9 @@ class Pack(AbstractContextManager["Pack"]):
         """The names of the tools that the program defines; None if a rule computes such a name."""
         program = self.domain.program
         heads = [rule.head for rule in program.rules if rule.head.key == _MACRO]
-        heads += [fact.clause.head for fact in program.facts if fact.key == _MACRO]
         if any(isinstance(head.args[0], Variable | Apply) for head in heads):
             return None
-        return frozenset(str(head.args[0]) for head in heads)
+        return frozenset(str(args[0]) for args in (*self.domain.base.rows(_MACRO), *(head.args for head in heads)))
 
     @cached_property
     def invoker(self) -> SyncInvoker:

@@ -96,6 +96,7 @@ class Declaration(NamedTuple):
     tags: tuple[str, ...] = ()
     replay_inputs: tuple[str, ...] = ()
     preview: str | None = None
+    tool: bool = True
     external: dict[str, Any] | None = None
     """The description of an external predicate, see :func:`external`."""
     generator: dict[str, Any] | None = None
@@ -115,6 +116,7 @@ def action(
     tags: Iterable[str] = (),
     replay_inputs: Iterable[str] = (),
     preview: str | None = None,
+    tool: bool = True,
 ) -> Callable[[F], F]:
     """Declare a typed function as an action; it stays callable as before.
 
@@ -128,7 +130,7 @@ def action(
     the same input and slots give the same result; ``replay_inputs`` names what else the result depends on; a client can
     select actions by their ``tags``. ``preview`` names a read-only action that runs before approval, with the inputs
     that it has parameters for. Approvers see its result, and result members that are parameters of the declared action
-    become inputs of that action.
+    become inputs of that action. ``tool=False``: the action is no tool of its own if no rule names it as a step.
     """
     lists = {"effects": effects, "spawn": spawn, "tags": tags, "replay_inputs": replay_inputs}
     for name, values in lists.items():
@@ -158,6 +160,7 @@ def action(
         tags=tuple(tags),
         replay_inputs=replay_inputs,
         preview=preview,
+        tool=tool,
     )
     return lambda function: _attach(function, declared)
 

@@ -31,13 +31,16 @@ _ENTRY: Final = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:(.*)")  # name: te
 
 
 class Docstring:
-    """The summary of a docstring, and its ``name: text`` lines under ``Args:``."""
+    """The text of a docstring before ``Args:``, and the ``name: text`` lines below it."""
 
     def __init__(self, text: str) -> None:
         lines = text.expandtabs().splitlines()
         heading = next((index for index, line in enumerate(lines) if line.strip() in _HEADINGS), len(lines))
-        paragraphs = re.split(r"\n\s*\n", "\n".join(lines[:heading]).strip(), maxsplit=1)
-        self.summary: Final = " ".join(paragraphs[0].split())
+        first, *others = re.split(r"\n\s*\n", "\n".join(lines[:heading]).strip(), maxsplit=1)
+        details = "".join(others).split("\n")
+        indent = min(_indent(line) for line in details if line.strip() or not others)
+        details = [line[indent:] for line in details]
+        self.text: Final = "\n".join([" ".join(first.split()), "", *details]).rstrip()
         self.parameters: Final[dict[str, str]] = {}
         if heading < len(lines):
             self._read_parameters(lines[heading + 1 :], _indent(lines[heading]))
@@ -130,7 +133,7 @@ class PluginAction:
             "tags": list(declared.tags),
             "side_effects": list(declared.effects) or ["none"],
             "replay_inputs": list(declared.replay_inputs),
-            "description": self._docstring.summary,
+            "description": self._docstring.text,
             "inputs_schema": {"$schema": DIALECT, **inputs},
             "outputs_schema": {"$schema": DIALECT, **outputs},
             "tier": declared.tier,
@@ -140,6 +143,7 @@ class PluginAction:
             "mutates": declared.mutates,
             "timeout": declared.timeout,
             **({} if declared.preview is None else {"preview": declared.preview}),
+            **({} if declared.tool else {"tool": False}),
             **({} if declared.external is None else {"external": declared.external}),
             **({} if declared.generator is None else {"generator": declared.generator}),
         }
