@@ -145,8 +145,8 @@ def test_a_secret_is_not_disclosed(policy: str) -> None:
 
 
 def test_a_secret_beside_a_range_is_not_disclosed() -> None:
-    fine = f'fine(N) :- call("t"), {AMOUNT}, N <= 5000. fine(7777) :- call("t").\n'
-    assert remedies(fine + denies(f"{AMOUNT}, !fine(N)"), amount=9000) == [{"amount": 5000}]
+    fine = f'fine() :- call("t"), {AMOUNT}, N <= 5000. fine() :- call("t"), {AMOUNT}, N >= 7777, N <= 7777.\n'
+    assert remedies(fine + denies("!fine()"), amount=9000) == [{"amount": 5000}]
 
 
 def fine(d: Domain, amount: int) -> bool:

@@ -147,9 +147,10 @@ async def test_an_approval_permits_one_call_once(way: str) -> None:
         invocation = refused.value.approval
         assert invocation is not None
         await kim.approve(invocation)
-        with pytest.raises(ServerError, match="not for this call"):
-            async with ann.permit("t", {"n": 60}, approval=invocation):
-                pytest.fail("the approval is for an invocation")
+        for named in ("t", tool):
+            with pytest.raises(ServerError, match="not for this call"):
+                async with ann.permit(named, {"n": 60}, approval=invocation):
+                    pytest.fail("the approval is for an invocation")
 
 
 async def test_two_permits_with_one_approval_at_once() -> None:
