@@ -22,9 +22,8 @@ from manglecp.intent.decision import Call, Decision, ProofInputs, Verdict, decid
 from manglecp.intent.evaluation import IntentEvaluation, Selected
 from manglecp.intent.redaction import EXPLAIN_POLICY, Visibility
 from manglecp.intent.why_not import Exclusions, WhyNots
-from manglecp.mangle import Fact, MangleError, Row, Value, ValueFault, evaluate_term
+from manglecp.mangle import Fact, MangleError, NotPlain, Row, Value, ValueFault, evaluate_term, plain_json
 from manglecp.mangle.syntax import Apply, Atom, Clause, Equality, Premise, Term, Variable
-from manglecp.mangle.values import FALSE, TRUE, Float
 from manglecp.wire import WireError, schema_errors
 from manglecp.wire.messages import IntentPayload, IntentRequest, Remedy
 
@@ -68,7 +67,7 @@ class _Search:
         scalars = ((name, _scalar(value)) for name, value in decision.call.args.items())
         self.args: dict[str, Any] = {name: value for name, value in scalars if value is not None}
         session = decision.call.inputs.session_facts(decision.domain)
-        self.own_values = [*self.args.values(), *(_scalar(arg) for fact in session for arg in fact.args)]
+        self.own_values = [*self.args.values(), *(_fact_scalar(arg) for fact in session for arg in fact.args)]
         self.reasons = re.sub(r"(?<=\d),(?=\d{3})", "", "\n".join(decision.public_reasons))  # 1,000 mentions 1000
         self.changes: dict[str, dict[Any, bool]] = {}
         """By argument, its other values, each with whether the caller may know what it was computed from."""
@@ -145,7 +144,7 @@ class _Search:
 
     def _compare(self, terms: Sequence[Term], row: Row, clause: Clause) -> None:
         """Collect the bounds that a comparison sets to arguments, and for integers their neighbours."""
-        left, right = (_scalar(self._value(term, row)) for term in terms)
+        left, right = (_fact_scalar(self._value(term, row)) for term in terms)
         if left is None or right is None or (left == right and any(isinstance(term, Apply) for term in terms)):
             return
         has_direct = any(given in (left, right) for given in self.args.values())
@@ -165,7 +164,7 @@ class _Search:
         """Collect changes with which a fact of the atom would hold."""
         values = [self._value(term, row) for term in atom.args]
         if atom.predicate in ("call_arg", "run_arg", "call_value"):
-            name, value = str(values[0]).removeprefix("/"), _scalar(values[1])
+            name, value = str(values[0]).removeprefix("/"), _fact_scalar(values[1])
             if value is not None:
                 self._add(name, value, self._may_know(value, atom.args[1], clause))
             for premise in clause.premises:  # a premise that joins the argument has other values
@@ -180,14 +179,14 @@ class _Search:
                 index, reached = self.explainer.furthest(shape, start, _MAX_ROWS)
                 if index < len(shape.rule.premises):
                     self._collect(shape.as_written(index), reached, shape.rule.clause, depth + 1, holds=False)
-        for position, value in enumerate(map(_scalar, values)):
+        for position, value in enumerate(map(_fact_scalar, values)):
             for name in [name for name, given in self.args.items() if given == value]:
                 self._add_column(name, atom, position)
 
     def _add_column(self, name: str, atom: Atom, position: int) -> None:
         """Collect the values of a column that the caller may know."""
         rows = islice(self.decision.result.model.facts(atom.key), _MAX_ROWS)
-        values = {value for args, _ in rows if (value := _scalar(args[position])) is not None}
+        values = {value for args, _ in rows if (value := _fact_scalar(args[position])) is not None}
         for value in sorted(values, key=str):
             if self._may_know(value):
                 self._add(name, value, is_known=True)
@@ -284,15 +283,17 @@ class _Search:
         return Remedy(verdict=cast(Literal["allow", "ask"], verdict), text=self.visibility.text(text), **members)
 
 
-def _scalar(value: object) -> Scalar | None:
-    """Return a JSON value, or a value of a fact, as a scalar; None if it is something else."""
-    if value is TRUE or value is FALSE:
-        return value is TRUE
-    if isinstance(value, Float):
-        value = value.value
+def _scalar(value: Any) -> Scalar | None:
+    """Return a JSON value as a scalar; None if it is something else."""
     if isinstance(value, float):
         return int(value) if value.is_integer() else value if math.isfinite(value) else None
     return value if isinstance(value, str | int) else None
+
+
+def _fact_scalar(value: Value | None) -> Scalar | None:
+    with suppress(NotPlain):
+        return None if value is None else _scalar(plain_json(value))
+    return None
 
 
 def _power_below(number: int) -> int:
