@@ -98,7 +98,7 @@ def test_all_arguments_together_if_none_alone_suffices() -> None:
 
 NOT_HERE = 'call_arg("country", C), C != "DE", C != "FR"'
 NOT_LISTED = 'call_arg("country", C), !land(C)'
-LANDS = 'land("DE"). land("FR"). land("hidden").\n'
+LANDS = 'land("AA"). land("DE"). land("FR").\n'
 
 
 @pytest.mark.parametrize("premises", [NOT_HERE, NOT_LISTED, "!fine()", "!good()"])
@@ -109,7 +109,7 @@ def test_values_that_the_reason_names(premises: str) -> None:
     assert remedies(policy + denies(premises, reason="only DE or FR", more="")) == [{"country": "DE"}]
     assert remedies(policy + denies(premises, reason="not there", more="")) == []
     (owned,) = remedies(policy + denies(premises, reason="not there", more=""), OWNER)
-    assert owned["country"] in ("DE", "FR", "hidden")
+    assert owned["country"] in ("AA", "DE", "FR")
 
 
 def test_a_caller_that_may_see_policy_gets_its_constants_and_not_the_facts() -> None:
