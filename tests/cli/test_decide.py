@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from manglecp.testing import load_pack
 from tests.cli.conftest import Run
 
 ACTIONS = '''
@@ -37,6 +38,13 @@ def test_a_verdict_with_its_reasons_and_rules(run: Run, tmp_path: Path) -> None:
     document = json.loads(denied.stdout)
     assert denied.exit_code == 1
     assert (document["verdict"], document["reasons"]) == ("deny", ["limit", "above 50 an approver has to agree"])
+    text = "amount of at most 100: 100 would need an approval, 101 would be denied"
+    assert document["would_unlock"] == [{"args": {"amount": 100}, "facts": [], "verdict": "ask", "text": text}]
+    shown = run("decide", str(pack), "refund", "--arg", "amount=101", "--degrade")
+    assert f"  {text}" in shown.stdout.splitlines()
+    with load_pack(pack, degrade=True) as tested:
+        (remedy,) = tested.decide("refund", {"amount": 101}).would_unlock
+        assert (remedy.args, remedy.text) == ({"amount": 100}, text)
     wrong = run("decide", str(pack), "refund", "--arg", "amount=much", "--intent", "help", "--degrade")
     assert wrong.exit_code == 1
     assert "schema_validation_failed" in wrong.stderr

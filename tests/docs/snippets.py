@@ -44,7 +44,7 @@ RUN_BY: Final[dict[str, tuple[int, str]]] = {
     "docs/how-to/check-a-toolhost.md": (3, "tests/docs/test_shown_commands.py"),
     "docs/how-to/check-a-transcript.md": (9, "tests/docs/test_harness_pages.py"),
     "docs/how-to/deploy.md": (7, "tests/replicas/proxies.py"),
-    "docs/how-to/give-an-agent-tools.md": (3, "tests/docs/test_tutorial_pages.py"),
+    "docs/how-to/give-an-agent-tools.md": (7, "tests/docs/test_tutorial_pages.py"),
     "docs/how-to/explain-a-decision.md": (9, "tests/docs/test_tutorial_pages.py"),
     "docs/how-to/debug-rules.md": (4, "tests/docs/test_tutorial_pages.py"),
     "docs/how-to/migrate-an-mcp-server.md": (9, "tests/docs/test_tutorial_pages.py"),

@@ -89,7 +89,7 @@ def test_explaining_a_decision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_an_agent_gets_its_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     after_ten_minutes(tmp_path, monkeypatch)
-    assert follow("docs/how-to/give-an-agent-tools.md") == 1
+    assert follow("docs/how-to/give-an-agent-tools.md") == 2
 
 
 STAND_IN = '''

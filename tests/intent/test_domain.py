@@ -386,6 +386,7 @@ def test_two_values_where_one_counts() -> None:
 
 def test_tools_that_cannot_be_offered() -> None:
     assert warnings(pack('macro("idle", "x").')) == ["the tool 'idle' has no step and is never offered"]
+    assert warnings(pack('macro("elsewhere", "x"). macro_param("elsewhere", "n", ["type": "integer"]).')) == []
     told = complaints(TOOL + 'relevant("sea", 50).\nrequires("see", "sae").')
     assert [one.partition(" ")[2] for one in told] == [
         "no clause of macro defines the tool 'sea'",

@@ -66,7 +66,7 @@ def _of(hint: Any) -> st.SearchStrategy[Any]:
         return st.lists(_of(args[0]), max_size=2).map(tuple)
     if origin is dict:
         return _objects if args[1] is Any else st.dictionaries(texts, _of(args[1]), max_size=2)
-    simple = {str: texts, int: _integers, float: _floats, bool: st.booleans(), type(None): st.none()}
+    simple = {Any: json_values, str: texts, int: _integers, float: _floats, bool: st.booleans(), type(None): st.none()}
     return simple[hint] if hint in simple else st.deferred(lambda: _struct(hint))
 
 

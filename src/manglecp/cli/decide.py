@@ -55,7 +55,8 @@ def command(
 
         write_lines([msgspec.json.encode(result).decode()])
     else:
-        details = (*result.reasons, *(f"by {rule}" for rule in rules))
+        remedies = (remedy.text for remedy in result.would_unlock)
+        details = (*result.reasons, *remedies, *(f"by {rule}" for rule in rules))
         write_lines([result.verdict, *(f"  {detail}" for detail in details)])
     raise click.exceptions.Exit(_EXIT_STATUS[result.verdict])
 
@@ -88,5 +89,10 @@ def _decide_locally(
         request: DecideRequest = request_message("x-decide_request", content, domain.pack, "shell")
         evaluated_at = read_instant(payload["eval_time"])
         decision = decide_call(domain, request.payload, options.caller.identity, evaluated_at)
-    reasons = tuple(dict.fromkeys((*decision.reasons, *decision.public_reasons)))
-    return DecideResult(verdict=decision.verdict, reasons=reasons, decided_at=payload["eval_time"]), decision.rules
+        result = DecideResult(
+            verdict=decision.verdict,
+            reasons=tuple(dict.fromkeys((*decision.reasons, *decision.public_reasons))),
+            would_unlock=decision.would_unlock,
+            decided_at=payload["eval_time"],
+        )
+    return result, decision.rules

@@ -13,6 +13,7 @@ from .errors import (
     ResponseTimeout as ResponseTimeout,
     ServerError as ServerError,
 )
+from .permit import Permit as Permit
 from .results import (
     EvaluationResult as EvaluationResult,
     InvocationResult as InvocationResult,

@@ -10,14 +10,16 @@ a call cancels the request.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from contextlib import ExitStack
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from manglecp.base.background_loop import background_loop, runs_here
 from manglecp.client.client import Client
 from manglecp.client.errors import RequestRefused
+from manglecp.client.permit import Permit
+from manglecp.client.results import Tool
 from manglecp.client.transports import Target
 from manglecp.client.working_state import WorkingState
 from manglecp.wire.messages import Authenticated, ManifestPayload
@@ -78,6 +80,19 @@ class BlockingClient:
     invoke = _blocking(Client.invoke)
     follow = _blocking(Client.follow)
     decide = _blocking(Client.decide)
+
+    @contextmanager
+    def permit(self, tool: str | Tool, args: Mapping[str, Any] | None = None, **options: Any) -> Iterator[Permit]:
+        """Yield a permit to execute a call here, and report its outcome; see :meth:`Client.permit`."""
+        context = self._client.permit(tool, args, **options)
+        permit = self._wait(context.__aenter__())
+        try:
+            yield permit
+        except BaseException as error:
+            self._wait(context.__aexit__(type(error), error, error.__traceback__))
+            raise
+        self._wait(context.__aexit__(None, None, None))
+
     skills = _blocking(Client.skills)
     skill = _blocking(Client.skill)
     approvals = _blocking(Client.approvals)

@@ -16,14 +16,16 @@ import asyncio
 import inspect
 import secrets
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, Literal, Self
 
 from manglecp.base.text import truncate
 from manglecp.client.approval import ApprovalRequest, OnConfirm
 from manglecp.client.connection import Connection, Credential, RetryPolicy, Scheme, TokenSource
-from manglecp.client.errors import RequestRefused, ServerError
+from manglecp.client.errors import ClientError, RequestRefused, ServerError
 from manglecp.client.fact_checks import check_arguments
+from manglecp.client.permit import Permit
 from manglecp.client.results import EvaluationResult, InvocationResult, Tool
 from manglecp.client.transports import Target, transport_to
 from manglecp.client.transports.session import OnProgress
@@ -315,19 +317,39 @@ class Client(Connection):
         With an intent, the tool has to be proven for it. A :class:`Tool` has the intent and facts that it was offered
         for, unless others are given.
         """
-        requested_intent = None
-        if intent is not None:
-            requested_intent = messages.Intent(name=intent, params=None if params is None else copy_json(params))
-        sent_facts = [copy_json(fact) for fact in facts]
-        if isinstance(tool, Tool):
-            requested_intent = requested_intent or tool.request.intent
-            sent_facts = sent_facts or list(tool.request.facts)
-            tool = tool.name
-        payload = messages.DecidePayload(
-            tool=tool, args=copy_json(args or {}), intent=requested_intent, facts=sent_facts
-        )
+        payload = _decide_payload(tool, args, intent, params, facts)
         result: messages.DecideResult = await self._exchange(messages.DecideRequest, payload)
         return result
+
+    @asynccontextmanager
+    async def permit(
+        self,
+        tool: str | Tool,
+        args: Mapping[str, Any] | None = None,
+        *,
+        approval: str | None = None,
+        **question: Any,
+    ) -> AsyncIterator[Permit]:
+        """Yield a permit to execute a call here, and report its outcome; ``question`` as for :meth:`decide`.
+
+        Execute the call in the block with ``permit.args``, and pass its result to ``permit.record``. An exception that
+        leaves the block is reported as a failure, by the name of its class.
+
+        Raises :class:`ServerError` if the call is denied, with ``reasons`` and ``would_unlock`` in its details, or if
+        it needs an approval: then ``approval`` of the error is the id to pass once it is approved.
+        """
+        payload = _decide_payload(tool, args, **question, permit=True, approval=approval)
+        result = await self._exchange(messages.DecideRequest, payload, may_repeat=approval is None)
+        if result.permit is messages.UNSET:
+            raise RequestRefused("not_supported", "the server issues no permits")
+        permit = Permit(result.permit.id, result.permit.expires_at, payload.tool, payload.args)
+        try:
+            yield permit
+        except BaseException as error:
+            with suppress(ClientError):  # the error of the call is more important
+                await self._exchange(messages.DecideRequest, permit.report(error))
+            raise
+        await self._exchange(messages.DecideRequest, permit.report(None))  # an equal report may be repeated
 
     async def skills(self) -> tuple[messages.Skill, ...]:
         """Return the skills (instructions) of the tools that are offered to this client now, without their texts."""
@@ -366,3 +388,24 @@ class Client(Connection):
         may_repeat = operation in ("list", "show")  # a repeated decision would be refused
         result: messages.ApprovalResult = await self._exchange(messages.ApprovalMessage, payload, may_repeat=may_repeat)
         return result.approvals
+
+
+def _decide_payload(
+    tool: str | Tool,
+    args: Mapping[str, Any] | None,
+    intent: str | None = None,
+    params: Mapping[str, Any] | None = None,
+    facts: Iterable[Mapping[str, Any]] = (),
+    **members: Any,
+) -> messages.DecidePayload:
+    requested_intent = None
+    if intent is not None:
+        requested_intent = messages.Intent(name=intent, params=None if params is None else copy_json(params))
+    sent_facts = [copy_json(fact) for fact in facts]
+    if isinstance(tool, Tool):
+        requested_intent = requested_intent or tool.request.intent
+        sent_facts = sent_facts or list(tool.request.facts)
+        tool = tool.name
+    return messages.DecidePayload(
+        tool=tool, args=copy_json(args or {}), intent=requested_intent, facts=sent_facts, **members
+    )

@@ -33,7 +33,7 @@ from manglecp.intent.evaluation import (
 from manglecp.intent.identity import Identity
 from manglecp.mangle import Fact, Key, Result
 from manglecp.wire import UPGRADE, Fault, SchemaError, WireError, refused_arguments, schema_errors
-from manglecp.wire.messages import Intent
+from manglecp.wire.messages import Intent, Remedy
 
 Verdict: TypeAlias = Literal["allow", "ask", "deny"]
 NOT_PERMITTED: Final = "not permitted"
@@ -224,6 +224,16 @@ class Decision:
             rows = self.judgement.rows
             facts = [Fact(name, row) for name in predicates for row in rows.get(name, ())]
         return tuple(sorted({place for fact in facts for place in self.domain.clause_places(fact, self.result)}))
+
+    @cached_property
+    def would_unlock(self) -> tuple[Remedy, ...]:
+        """Changes of a denied call, each evaluated, with which it would not be denied; searched for on first use."""
+        return self.find_remedies(0.1)
+
+    def find_remedies(self, seconds: float) -> tuple[Remedy, ...]:
+        from manglecp.intent.remedies import find_remedies  # few decisions need them
+
+        return find_remedies(self, seconds)
 
     def proven(self) -> Definition:
         """Return the definition of the proven tool. Raises :class:`WireError` if the call is denied."""

@@ -51,8 +51,8 @@ class IntentEvaluation:
     now: int  # evaluation time in nanoseconds since 1970
     session: list[Fact]  # the client's facts
     selected: tuple[Selected, ...]  # by score, descending, then by name
-    upgrades: frozenset[str]  # macro ids that the client wants in full
-    duration_ns: int
+    upgrades: frozenset[str] = frozenset()  # macro ids that the client wants in full
+    duration_ns: int = 0
 
     def diagnostics(self) -> Diagnostics:
         """Return the counts; informational only (EVAL-29)."""

@@ -208,6 +208,7 @@ def find_call_misuse(program: Program) -> Iterator[Diagnostic]:
             return
 
 
+_TOOL_PARTS: Final = ("macro_step", "macro_param")  # a tool with parameters and no step is for permits
 _STEPS: Final = (
     ("arg_step", 5, 3),
     ("step_after", 3, 1),
@@ -374,7 +375,7 @@ class _CrossCheck:
                 self._report(statement, 0, f"the name of the tool {problem}", name_fix(tool))
             elif isinstance(statement.args[1], str) and not statement.args[1].strip():
                 self._report(statement, 1, "the description of the tool is empty", "write what the tool does")
-            elif isinstance(tool, str) and not self.statements.may_have(tool, "macro_step", 3):
+            elif isinstance(tool, str) and not any(self.statements.may_have(tool, name, 3) for name in _TOOL_PARTS):
                 fix = f'write macro_step("{tool}", 1, "an action").'
                 self._report(statement, 0, f"the tool {tool!r} has no step and is never offered", fix, error=False)
 

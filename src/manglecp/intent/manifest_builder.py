@@ -44,6 +44,7 @@ EXTENSIONS: Final = {
     },
     "x-decide": {
         "messages": "x-decide_request and x-decide_response: whether a call is allowed, needs an approval or is denied",
+        "permit": "true for a permit to execute the call, whose outcome the client reports in report",
     },
     "x-skills": {
         "messages": "x-skill_request and x-skill_response; at x-skills of endpoints also GET, followed by /ID",

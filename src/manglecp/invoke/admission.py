@@ -9,6 +9,7 @@ entry.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -43,12 +44,13 @@ from manglecp.store import (
 )
 from manglecp.toolhost import Slots
 from manglecp.wire import WireError, malformed
-from manglecp.wire.messages import InvokePayload
+from manglecp.wire.messages import InvokePayload, Remedy
 
 NUL: Final = "\0"
 """PostgreSQL cannot store this character; no name of this server contains it."""
 _MAX_KEY_LENGTH: Final = 128
 _MAX_PLANS: Final = 4_096
+_REMEDY_SECONDS: Final = 0.02  # for what would unlock a refused call
 _FIRST_FENCE: Final = 1
 """The fencing token of the process that admits a run."""
 
@@ -178,6 +180,8 @@ class AdmissionService:
             checked = CheckedInvocation(decision=decision, plan=plan, args=payload.args)
             return await self._check_approval(checked, payload.confirmation_token, invocation)
         except WireError as error:
+            if error is decision.error and decision.judgement.denials:
+                add_remedies(decision, await asyncio.to_thread(decision.find_remedies, _REMEDY_SECONDS))
             if "x-decision" not in (error.details or {}):  # else it was recorded with a request for approval
                 add_decision_id(error, await self.log.record(decision, "admission"))
             raise
@@ -327,6 +331,14 @@ class AdmissionService:
         kind: EntryKind = "admission" if durable_run is not None else "approval"
         note = Note(kind, admission.record(), admission.run, admission.identity)
         await self.store.writer.write(write, [note], decisions)
+
+
+def add_remedies(decision: Decision, remedies: Sequence[Remedy]) -> None:
+    """Add what would unlock a denied call to its error, as ``would_unlock`` of the details and in the message."""
+    error = decision.error
+    if error is not None and remedies:
+        error.message = "; ".join((error.message, *(remedy.text for remedy in remedies)))
+        error.details = {**(error.details or {}), "would_unlock": msgspec.to_builtins(remedies)}
 
 
 def credential_not_valid() -> WireError:

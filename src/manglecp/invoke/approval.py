@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from manglecp.base.digest import digest
-from manglecp.intent import Definition, Identity, SafetyData
+from manglecp.intent import Definition, Identity, Judgement, SafetyData
 from manglecp.mangle import instant_text
 from manglecp.store import Approval, ApprovalBinding, DecisionRecord, Note, Store, TooManyPending, Transaction
 from manglecp.wire import WireError
@@ -66,7 +66,11 @@ class ApprovalService:
         self._current = current
 
     async def request(
-        self, binding: ApprovalBinding, definition: Definition, text: str, decisions: Sequence[DecisionRecord] = ()
+        self,
+        binding: ApprovalBinding,
+        call: Definition | Judgement,
+        text: str,
+        decisions: Sequence[DecisionRecord] = (),
     ) -> WireError:
         """Store a request and the decisions that it follows from, and return ``confirmation_required`` with its id."""
         if len(text) > MAX_TEXT:
@@ -74,7 +78,7 @@ class ApprovalService:
                 f"The approval request has {len(text):,} characters, and an approver is shown at most {MAX_TEXT:,}"
             )
             return WireError("x-approval_too_large", message, {"limit": MAX_TEXT, "actual": len(text)})
-        safety, now_ms = definition.safety, self._now_ms
+        safety, now_ms = call.safety, self._now_ms
         notes: list[Note] = []  # ledger entries: none for a request that is pending already
 
         def write(tx: Transaction) -> Approval:
@@ -82,7 +86,7 @@ class ApprovalService:
             approval, is_new = self._store.approvals.request(
                 tx,
                 binding,
-                tool=definition.tool,
+                tool=call.tool,
                 roles=safety.approver_roles,
                 four_eyes=safety.four_eyes,
                 text=text,
@@ -90,7 +94,7 @@ class ApprovalService:
                 lifetime_ms=LIFETIME_MS,
             )
             if is_new:
-                notes.append(_note(approval, "requested", binding.identity))
+                notes.append(note(approval, "requested", binding.identity))
             return approval
 
         try:
@@ -129,7 +133,7 @@ class ApprovalService:
         return approval
 
     def use(self, tx: Transaction, approval: Approval, run: str) -> None:
-        """Mark an approval as used, in the transaction that admits its run. Raises :class:`WireError`."""
+        """Mark an approval as used, in the transaction that admits its run or permit. Raises :class:`WireError`."""
         if not self._store.approvals.use(tx, approval.id, run, self._now_ms):
             raise invalid_approval("used")
 
@@ -155,7 +159,7 @@ class ApprovalService:
                 state = "expired" if approval.state == "pending" else approval.state  # why it cannot be decided
                 message = f"The approval request {approval_id} is {state}"
                 raise WireError("x-approval_decided", message, {"state": state})
-            self._store.ledger.append_all(tx, [_note(approval, verdict, approver.name)])
+            self._store.ledger.append_all(tx, [note(approval, verdict, approver.name)])
         return msgspec.structs.replace(approval, state=verdict, approver=approver.name, decided_ms=now_ms)
 
     def view(self, approval: Approval, *, text: bool = True) -> ApprovalView:
@@ -196,8 +200,8 @@ class ApprovalService:
         return self._clock() // 1_000_000
 
 
-def _note(approval: Approval, event: str, identity: str) -> Note:
-    """Return the ledger entry of a request or a decision (``event``) of the principal ``identity``."""
+def note(approval: Approval, event: str, identity: str) -> Note:
+    """Return the ledger entry of a request, a decision or a use (``event``) by the principal ``identity``."""
     body = {
         "event": event,
         "approval": approval.id,

@@ -46,6 +46,17 @@ def render_request(
     )
 
 
+def render_permit_request(
+    tool: str, description: str, args: Mapping[str, Any], identity: str, secret_args: frozenset[str]
+) -> str:
+    """Return the text for a call that the application of the requester executes."""
+    visible = {name: _HIDDEN_VALUE if name in secret_args else value for name, value in args.items()}
+    requester = (
+        f"Requested by: {_line(identity)}, whose application executes the call itself. It cannot be undone here."
+    )
+    return "\n".join((f"{_line(tool)}: {_line(description)}", requester, f"Arguments: {_json(visible)}"))
+
+
 def _steps(definition: Definition, args: Mapping[str, Any], hide: Callable[[Any], Any]) -> Iterator[str]:
     for step in definition.steps:
         yield f"{step.number}. {_call_text(step.action, step.arguments, args, hide)}"

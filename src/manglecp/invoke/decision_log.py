@@ -25,6 +25,7 @@ from manglecp.invoke.calls import secret_names
 from manglecp.mangle import instant_text
 from manglecp.store import DecisionRecord, Store, StoreError
 from manglecp.wire import WireError
+from manglecp.wire.messages import PermitReport
 
 DecisionContent: TypeAlias = Literal["full", "digests"]
 MAX_INPUT_BYTES: Final = 262_144
@@ -70,6 +71,8 @@ class DecisionDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     inputs: DecisionInputs | None = None
     """None if they are not recorded; ``left_out`` is the reason."""
     left_out: str | None = None
+    outcome: dict[str, Any] | None = None
+    """What the client reported about the call of a permit."""
 
 
 class DecisionLog:
@@ -127,6 +130,27 @@ class DecisionLog:
         if self._emit:
             _log.info("decision", extra={"decision": describe_publicly(record, details)})
         return record
+
+    def build_outcome(self, issued: DecisionRecord, report: PermitReport, now_ns: int, end_ms: int) -> DecisionRecord:
+        """Return the record of the outcome of a permit, with the same id for every report about the permit."""
+        now_ms, reported = now_ns // 1_000_000, msgspec.to_builtins(report)
+        outcome = {"late": now_ms > end_ms, **reported}
+        if self._content == "digests" or len(msgspec.json.encode(outcome)) > MAX_INPUT_BYTES:
+            outcome.pop("result", None)
+        left_out = "it is the outcome of a permit"
+        details = DecisionDetails(
+            at_ns=now_ns, trust="", inputs_digest="", facts_digest="", left_out=left_out, outcome=outcome
+        )
+        names = ("principal", "tool", "run", "revision")
+        return DecisionRecord(
+            id=f"d-{issued.run}",
+            at_ms=now_ms,
+            operation="outcome",
+            verdict=report.outcome,
+            args_digest=_digest(reported),
+            content=msgspec.json.encode(details),
+            **{name: getattr(issued, name) for name in names},
+        )
 
     async def record(self, decision: Decision, operation: str, run: str | None = None) -> str:
         """Queue a decision for the next group commit, and return the id of its record.

@@ -30,6 +30,7 @@ from manglecp.invoke.errors import server_failure_error, shutdown_error
 from manglecp.invoke.executor import Released
 from manglecp.invoke.gate import check_policy_package
 from manglecp.invoke.ownership import Ownership, OwnershipRegistry
+from manglecp.invoke.permits import PermitService
 from manglecp.invoke.preview import PreviewRunner
 from manglecp.invoke.progress import RunObserver
 from manglecp.invoke.recovery import Recovery
@@ -160,7 +161,8 @@ class Invoker:
         self.approvals = ApprovalService(store, clock, current)
         settings = self._settings
         self.decision_log = DecisionLog(store, clock, settings.decision_content, emit=settings.emit_decisions)
-        self.decisions = DecisionService(lambda: offers.domain, clock, self.decision_log)
+        permits = PermitService(store, self.approvals, self.decision_log, clock)
+        self.decisions = DecisionService(lambda: offers.domain, clock, self.decision_log, permits, current)
         previews = PreviewRunner(lambda: offers.domain.pack, dispatcher, store)
         self._admission = AdmissionService(
             offers=offers,

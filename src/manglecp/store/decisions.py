@@ -124,6 +124,13 @@ class Decisions:
         rows = tx.execute(f"{_SELECT}{where} ORDER BY entry DESC, position DESC LIMIT ?", (*wanted.values(), limit))
         return list(map(_read_row, rows.fetchall()))
 
+    def unreported(self, tx: Transaction, limit: int) -> list[StoredDecision]:
+        """Return the newest permits whose outcome was not reported, the newest first."""
+        outcome = "SELECT 1 FROM decision AS outcome WHERE outcome.run = decision.run AND outcome.operation = 'outcome'"
+        where = f"WHERE operation = 'permit' AND run IS NOT NULL AND NOT EXISTS ({outcome})"
+        rows = tx.execute(f"{_SELECT} {where} ORDER BY entry DESC, position DESC LIMIT ?", (limit,))
+        return list(map(_read_row, rows.fetchall()))
+
     def content(self, stored: StoredDecision) -> bytes:
         """Return the content. Raises :class:`.Unusable` without the key that sealed it."""
         return self._seals.unseal(stored.content, "decision", stored.id)

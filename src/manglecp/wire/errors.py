@@ -71,6 +71,10 @@ CODES: Final[Mapping[str, CodeRow]] = {
     ),
     "x-approval_not_found": CodeRow(404, False, "no approval request has this id"),
     "x-approval_decided": CodeRow(409, False, "the approval request was decided already, or has expired", ("state",)),
+    "x-permit_not_found": CodeRow(404, False, "no permit of the client has this id"),
+    "x-permit_conflict": CodeRow(
+        409, False, "the permit is for another call, or another outcome of it was reported", ("reason",)
+    ),
     "x-unknown_intent": CodeRow(400, True, "the manifest does not list the intent, and no rule can match it", _PLACE),
     "x-skill_not_found": CodeRow(404, False, "no tool that is offered to the client now refers to this skill"),
     "x-request_key_conflict": CodeRow(409, False, "the request key was used with other arguments"),

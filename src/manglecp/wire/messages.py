@@ -672,6 +672,16 @@ class ApprovalResponse(Message, frozen=True, kw_only=True, tag="x-approval_respo
     payload: ApprovalResult
 
 
+class PermitReport(Part, frozen=True, kw_only=True):
+    """The outcome of a call with a permit. The tool and the arguments beside it are those of the permit."""
+
+    permit: Name
+    outcome: Literal["success", "failure"]
+    error: str | UnsetType = UNSET
+    """The class of the error with which the call failed."""
+    result: Any = UNSET
+
+
 class DecidePayload(Part, frozen=True, kw_only=True):
     """A call to decide about. Without an intent, policy alone decides; with one, the tool must be proven for it."""
 
@@ -679,13 +689,37 @@ class DecidePayload(Part, frozen=True, kw_only=True):
     args: Object = {}
     intent: Intent | None = None
     facts: FactObjects = []
+    permit: bool = False
+    """Whether the client wants to execute the call itself: the response has a permit, or is an error."""
+    approval: str | None = None
+    """The id of an approval request for the permit that was approved."""
+    report: PermitReport | None = None
+    """The outcome of the call, instead of a question."""
 
 
 class DecideRequest(Message, frozen=True, kw_only=True, tag="x-decide_request"):
-    """The question whether the client may call a tool with these arguments now. Nothing is executed."""
+    """The question whether the client may call a tool with these arguments now, or the outcome of a permitted call."""
 
     id: RequestId
     payload: DecidePayload
+
+
+class Remedy(Part, frozen=True, kw_only=True):
+    """A change of a denied call, tried at the time of the decision: other arguments, or facts to state in addition."""
+
+    args: Object = {}
+    facts: tuple[FactObject, ...] = ()
+    """A null argument stands for any value."""
+    verdict: Literal["allow", "ask"]
+    text: str
+    """The change in words, for a model."""
+
+
+class Permit(Part, frozen=True, kw_only=True):
+    """The permission to execute one call once, until `expires_at`; then the client reports the outcome."""
+
+    id: str
+    expires_at: str
 
 
 class DecideResult(Part, frozen=True, kw_only=True, rename={"decision": "x-decision"}):
@@ -694,9 +728,12 @@ class DecideResult(Part, frozen=True, kw_only=True, rename={"decision": "x-decis
     verdict: Literal["allow", "ask", "deny"]
     reasons: tuple[str, ...] = ()
     """Why it is `ask` or `deny`, as far as policy makes reasons public."""
+    would_unlock: tuple[Remedy, ...] = ()
+    """Changes with which a denied call would not be denied, as far as the client may know them."""
     decided_at: str
     decision: str | UnsetType = UNSET
-    """The id of the decision in the decision log of the server."""
+    """The id of the decision, or of the outcome, in the decision log of the server."""
+    permit: Permit | UnsetType = UNSET
 
 
 class DecideResponse(Message, frozen=True, kw_only=True, tag="x-decide_response"):

@@ -1,0 +1,307 @@
+"""Remedies of a denied call: the nearest arguments that are not denied, and facts that the client could state.
+
+Candidate values come from the comparisons and joins in the derivations of the public reasons, and for a caller that may
+see policy also from those of the denials. Each reported remedy was evaluated. The search is bounded, and not complete.
+A value of a hidden rule or of a server fact is reported only if the caller may know it (``_may_know``), or finds it
+with a few calls (``_is_reachable``); see OPEN-49.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import Any, Final, Literal, TypeAlias, cast
+
+import msgspec
+
+from manglecp.intent.decision import Call, Decision, ProofInputs, Verdict, decide
+from manglecp.intent.evaluation import IntentEvaluation, Selected
+from manglecp.intent.redaction import EXPLAIN_POLICY, Visibility
+from manglecp.intent.why_not import Exclusions, WhyNots
+from manglecp.mangle import Fact, MangleError, NotPlain, Row, Value, ValueFault, evaluate_term, plain_json
+from manglecp.mangle.syntax import Apply, Atom, Clause, Equality, Premise, Term, Variable
+from manglecp.wire import WireError, schema_errors
+from manglecp.wire.messages import IntentPayload, IntentRequest, Remedy
+
+MAX_EVALUATIONS: Final = 64
+_MAX_CHANGED: Final = 8  # arguments, and values of each
+_MAX_SETS: Final = 4  # of facts
+_WALL_FACTOR: Final = 5  # of the limit of time, which is CPU time: other threads must not end a search
+_MAX_ROWS: Final = 1_000  # of a predicate, and of one search for a failing premise
+_MAX_DEPTH: Final = 4  # of nested rules whose failing premises are considered
+_COMPARISONS: Final = frozenset({"=", ":lt", ":le", ":gt", ":ge"})
+_OUTCOMES: Final[Mapping[Verdict, str]] = {"allow": "would be allowed", "ask": "would need an approval"}
+Scalar: TypeAlias = str | float | bool
+
+
+class _Exhausted(Exception):
+    """The limit of evaluations or the deadline is reached."""
+
+
+def find_remedies(decision: Decision, seconds: float) -> tuple[Remedy, ...]:
+    """Return remedies of a denied call, found in about ``seconds`` of CPU time; empty for every other decision."""
+    if decision.verdict != "deny" or decision.scope != "proof" or not decision.call.tool:
+        return ()
+    remedies: list[Remedy] = []
+    search = _Search(decision, seconds)
+    for find in (search.arguments, search.facts):
+        with suppress(_Exhausted, MangleError, WireError):
+            remedies.extend(find())
+    search.explainer.set_deadline(None)
+    return tuple(remedies)
+
+
+class _Search:
+    def __init__(self, decision: Decision, seconds: float) -> None:
+        self.decision = decision
+        self.visibility = Visibility(decision.domain, decision.identity)
+        self.explainer = decision.result.explainer  # may import modules, which the time limit does not include
+        self.deadline = time.monotonic() + _WALL_FACTOR * seconds
+        self.explainer.set_deadline(self.deadline)
+        self.end = time.thread_time() + seconds
+        self.slowest = 0.0  # evaluation so far, in seconds
+        scalars = ((name, _scalar(value)) for name, value in decision.call.args.items())
+        self.args: dict[str, Any] = {name: value for name, value in scalars if value is not None}
+        session = decision.call.inputs.session_facts(decision.domain)
+        self.own_values = [*self.args.values(), *(_fact_scalar(arg) for fact in session for arg in fact.args)]
+        self.reasons = re.sub(r"(?<=\d),(?=\d{3})", "", "\n".join(decision.public_reasons))  # 1,000 mentions 1000
+        self.changes: dict[str, dict[Any, bool]] = {}
+        """By argument, its other values, each with whether the caller may know what it was computed from."""
+        self.verdicts: dict[bytes, Verdict] = {}
+
+    def arguments(self) -> Iterator[Remedy]:
+        """Yield the nearest change of each argument that suffices; if none does, a change of all of them together."""
+        judgement, is_single = self.decision.judgement, False
+        if judgement.denials:
+            reasons = [Fact("public_reason", row) for row in judgement.rows.get("public_reason", ())]
+            for fact in (*reasons, *(judgement.denials if self.visibility.explains_policy else ())):
+                self._refute(fact, 0)
+        ordered = {name: self._nearest_first(name)[:_MAX_CHANGED] for name in islice(self.changes, _MAX_CHANGED)}
+        for name, values in ordered.items():
+            for value in values:
+                if self._is_disclosed({name: value}):
+                    yield self._change({name: value})
+                    is_single = True
+                    break
+        together = {name: values[-1] for name, values in ordered.items()}
+        if len(together) > 1 and not is_single and self._verdict(together) != "deny":
+            for name, values in ordered.items():
+                nearer = (value for value in values if self._verdict({**together, name: value}) != "deny")
+                together[name] = next(nearer)
+            if self._is_disclosed(together):
+                yield self._change(together)
+
+    def facts(self) -> Iterator[Remedy]:
+        """Yield sets of facts that the client could state, found by the search of ``x-why_not``."""
+        decision, inputs, visibility = self.decision, self.decision.call.inputs, self.visibility
+        if inputs.intent is None:
+            return
+        evaluation = IntentEvaluation(
+            domain=decision.domain,
+            request=IntentRequest(id="why", payload=IntentPayload(intent=inputs.intent, facts=list(inputs.facts))),
+            identity=decision.identity,
+            result=decision.result,
+            now=decision.at_ns,
+            session=inputs.session_facts(decision.domain),
+            selected=tuple(Selected(*cast(Any, row)) for row in decision.result.rows(("final_selected", 3))),
+        )
+        why_nots = WhyNots(evaluation, visibility, Exclusions(evaluation, visibility, ()), self.deadline)
+        for facts in why_nots.of([decision.call.tool])[0].would_unlock[:_MAX_SETS]:
+            is_pattern = any(None in fact.get("args", ()) for fact in facts)  # the search evaluated it
+            verdict = "allow" if is_pattern else self._verdict({}, facts)
+            if facts and verdict != "deny":
+                names = " and ".join(f"{fact['pred']}({_json(fact.get('args', []))[1:-1]})" for fact in facts)
+                yield self._remedy(f"with {names} it {_OUTCOMES[verdict]}", verdict, facts=facts)
+
+    # --- candidates -------------------------------------------------------------------------------------------------
+
+    def _refute(self, fact: Fact, depth: int) -> None:
+        """Collect changes that could refute the rules that derive the fact, each for one row."""
+        for shape in self.explainer.shapes(fact.key) if depth < _MAX_DEPTH else ():
+            start = shape.fix(shape.fixable, [fact.args[position] for position in shape.fixable])
+            if start is not None:
+                index, row = self.explainer.furthest(shape, start, _MAX_ROWS)
+                for premise in shape.rule.clause.premises if index == len(shape.rule.premises) else ():
+                    self._collect(premise, row, shape.rule.clause, depth, holds=True)
+
+    def _collect(self, premise: Premise, row: Row, clause: Clause, depth: int, *, holds: bool) -> None:
+        """Collect changes after which a premise that holds fails, or one that fails holds."""
+        atom = Atom("=", (premise.left, premise.right)) if isinstance(premise, Equality) else premise.atom
+        if atom.predicate in _COMPARISONS:
+            self._compare(atom.args, row, clause)
+        elif atom.predicate.startswith(":"):
+            return
+        elif premise.negated == holds:
+            self._require(atom, row, clause, depth)
+        else:
+            args = [value for term in atom.args if (value := self._value(term, row)) is not None]
+            if len(args) == len(atom.args):
+                self._refute(Fact(atom.predicate, tuple(args)), depth + 1)
+
+    def _compare(self, terms: Sequence[Term], row: Row, clause: Clause) -> None:
+        """Collect the bounds that a comparison sets to arguments, and for integers their neighbours."""
+        left, right = (_fact_scalar(self._value(term, row)) for term in terms)
+        if left is None or right is None or (left == right and any(isinstance(term, Apply) for term in terms)):
+            return
+        has_direct = any(given in (left, right) for given in self.args.values())
+        sides: list[tuple[Any, Any, Term]] = [(left, right, terms[1]), (right, left, terms[0])]
+        for value, other, other_term in sides:
+            is_known = self._may_know(other, other_term, clause)
+            for name, given in self.args.items():
+                target = other
+                if given != value:  # a sum of the argument and other values is moved by the distance to its bound
+                    if has_direct or not all(isinstance(number, int) for number in (given, value, other)):
+                        continue
+                    target = given + other - value
+                for number in (target - 1, target, target + 1) if isinstance(target, int) else (target,):
+                    self._add(name, number, given == value and is_known)
+
+    def _require(self, atom: Atom, row: Row, clause: Clause, depth: int) -> None:
+        """Collect changes with which a fact of the atom would hold."""
+        values = [self._value(term, row) for term in atom.args]
+        if atom.predicate in ("call_arg", "run_arg", "call_value"):
+            name, value = str(values[0]).removeprefix("/"), _fact_scalar(values[1])
+            if value is not None:
+                self._add(name, value, self._may_know(value, atom.args[1], clause))
+            for premise in clause.premises:  # a premise that joins the argument has other values
+                other = None if isinstance(premise, Equality) or premise.negated else premise.atom
+                if isinstance(atom.args[1], Variable) and other not in (None, atom) and atom.args[1] in other.args:
+                    self._add_column(name, other, other.args.index(atom.args[1]))
+            return
+        for shape in self.explainer.shapes(atom.key) if depth < _MAX_DEPTH else ():
+            fixed = [position for position in shape.fixable if values[position] is not None]
+            start = shape.fix(fixed, [values[position] for position in fixed])
+            if start is not None:
+                index, reached = self.explainer.furthest(shape, start, _MAX_ROWS)
+                if index < len(shape.rule.premises):
+                    self._collect(shape.as_written(index), reached, shape.rule.clause, depth + 1, holds=False)
+        for position, value in enumerate(map(_fact_scalar, values)):
+            for name in [name for name, given in self.args.items() if given == value]:
+                self._add_column(name, atom, position)
+
+    def _add_column(self, name: str, atom: Atom, position: int) -> None:
+        """Collect the values of a column that the caller may know."""
+        rows = islice(self.decision.result.model.facts(atom.key), _MAX_ROWS)
+        values = {value for args, _ in rows if (value := _fact_scalar(args[position])) is not None}
+        for value in sorted(values, key=str):
+            if self._may_know(value):
+                self._add(name, value, is_known=True)
+
+    def _add(self, name: str, value: Scalar, is_known: bool) -> None:
+        if name in self.args and value != self.args[name]:
+            changes = self.changes.setdefault(name, {})
+            changes[value] = changes.get(value, False) or is_known
+
+    def _nearest_first(self, name: str) -> list[Any]:
+        given, values = self.args[name], sorted(self.changes[name], key=str)
+        return sorted(values, key=lambda value: 0 if isinstance(value, str | bool) else abs(value - given))
+
+    def _value(self, term: Term, row: Row) -> Value | None:
+        with suppress(ValueFault):
+            return evaluate_term(term, row, self.decision.at_ns)
+        return None
+
+    # --- disclosure -------------------------------------------------------------------------------------------------
+
+    def _is_disclosed(self, values: Mapping[str, Any]) -> bool:
+        """Return whether the call with these arguments is not denied, and the caller may learn them."""
+        return self._verdict(values) != "deny" and all(
+            self.changes[name][value] or self._is_reachable(name, value, values) for name, value in values.items()
+        )
+
+    def _may_know(self, value: Scalar, term: Term | None = None, clause: Clause | None = None) -> bool:
+        """Return whether the caller may know a value, which ``term`` in ``clause`` has, without any call.
+
+        A local caller with ``explain_policy`` can read the files of the server. Any caller may know the constants of
+        the rules that it may see, the values in its request, and those that the public reasons mention.
+        """
+        identity = self.decision.identity
+        if identity.trust == "local" and EXPLAIN_POLICY in identity.permissions:
+            return True
+        is_constant = clause is not None and not isinstance(term, Variable | Apply)
+        if is_constant and clause is not None and not self.visibility.hides(clause.head.key, clause):
+            return True
+        mention = rf"(?<![\w.-]){re.escape(str(value))}(?!\w|\.\d)"
+        return value in self.own_values or (value != "" and re.search(mention, self.reasons) is not None)
+
+    def _is_reachable(self, name: str, value: Scalar, others: Mapping[str, Any]) -> bool:
+        """Return whether a caller that only tries calls finds the integer: by powers of two, then by bisection."""
+        given = self.args[name]
+        if not isinstance(value, int) or not isinstance(given, int):
+            return False
+        sign = 1 if value < given else -1
+        target = sign * value
+        low, high = _power_below(target), min(sign * given, -_power_below(-target - 1))
+
+        def is_permitted(number: int) -> bool:
+            return self._verdict({**others, name: sign * number}) != "deny"
+
+        if not is_permitted(low) or is_permitted(high):
+            return False
+        while high - low > 1 and low != target:
+            middle = (low + high) // 2
+            low, high = (middle, high) if is_permitted(middle) else (low, middle)
+        return low == target
+
+    # --- evaluation and texts ---------------------------------------------------------------------------------------
+
+    def _verdict(self, changes: Mapping[str, Any], facts: Sequence[Any] = ()) -> Verdict:
+        """Return the verdict with other arguments and further facts, memoised. Raises :class:`_Exhausted`."""
+        decision, key = self.decision, msgspec.json.encode((changes, facts), order="sorted")
+        if key not in self.verdicts:
+            started = time.thread_time()
+            if len(self.verdicts) >= MAX_EVALUATIONS or started + self.slowest > self.end:
+                raise _Exhausted
+            inputs = ProofInputs(decision.call.inputs.intent, (*decision.call.inputs.facts, *facts))
+            call = Call(decision.call.tool, {**decision.call.args, **changes}, inputs)
+            self.verdicts[key] = "deny"
+            with suppress(WireError):
+                domain, identity, now_ns = decision.domain, decision.identity, decision.at_ns
+                tried = decide(domain, call, identity, now_ns, call.facts(domain), offered=decision.offered)
+                schema = {} if tried.definition is None else tried.definition.input_schema
+                self.verdicts[key] = "deny" if schema_errors(call.args, schema) else tried.verdict
+            self.slowest = max(self.slowest, time.thread_time() - started)
+        return self.verdicts[key]
+
+    def _change(self, values: Mapping[str, Any]) -> Remedy:
+        verdict = self._verdict(values)
+        text = f"{' and '.join(f'{name} {_json(value)}' for name, value in values.items())} {_OUTCOMES[verdict]}"
+        (name, value), *others = values.items()
+        given = self.args[name]
+        if not others and isinstance(value, int) and isinstance(given, int):
+            bound, beyond = ("at most", value + 1) if value < given else ("at least", value - 1)
+            with suppress(_Exhausted):
+                if self._verdict({name: beyond}) == "deny":
+                    text = f"{name} of {bound} {value}: {value} {_OUTCOMES[verdict]}, {beyond} would be denied"
+        return self._remedy(text, verdict, args=dict(values))
+
+    def _remedy(self, text: str, verdict: Verdict, **members: Any) -> Remedy:
+        return Remedy(verdict=cast(Literal["allow", "ask"], verdict), text=self.visibility.text(text), **members)
+
+
+def _scalar(value: Any) -> Scalar | None:
+    """Return a JSON value as a scalar; None if it is something else."""
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value if math.isfinite(value) else None
+    return value if isinstance(value, str | int) else None
+
+
+def _fact_scalar(value: Value | None) -> Scalar | None:
+    with suppress(NotPlain):
+        return None if value is None else _scalar(plain_json(value))
+    return None
+
+
+def _power_below(number: int) -> int:
+    """Return the largest of 0 and the powers of two and their negatives that is not above ``number``."""
+    if number > 0:
+        return 1 << (number.bit_length() - 1)
+    return -(1 << (-number - 1).bit_length()) if number else 0
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
