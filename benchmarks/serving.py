@@ -269,7 +269,7 @@ async def through_the_core(folder: Path) -> float:
     store = partial(open_store, str(folder / "core.sqlite3"))
     least, body = float("inf"), same().encode()
     async with open_core(options, store, settings=ServerSettings(peer_rate=None)) as core:
-        await core.revisions.ready()
+        await core.revisions.wait_until_loaded()
         for _ in range(4 * ROUNDS):
             start = time.process_time_ns()
             for _ in range(50):

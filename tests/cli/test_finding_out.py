@@ -109,14 +109,14 @@ def test_what_draws_already_draws_it_too(monkeypatch: pytest.MonkeyPatch) -> Non
     show = GeneratorProgress()
     with ProgressLine("loading") as progress:
         show(looking(1.0, 10))
-        assert progress.about == ""  # not worth a word yet
+        assert progress.detail == ""  # not worth a word yet
         show(looking(2.5, 2_500))
-        assert progress.about == "scan: [############............] 2,500 of 5,000 files"
+        assert progress.detail == "scan: [############............] 2,500 of 5,000 files"
         show(looking(2.6))  # a piece without news
-        assert progress.about == "scan: [############............] 2,500 of 5,000 files"
+        assert progress.detail == "scan: [############............] 2,500 of 5,000 files"
         show(looking(2.7, over=True))
-        assert progress.about == ""
-    assert ProgressLine.active is None
+        assert progress.detail == ""
+    assert ProgressLine.current is None
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ def workshop(folder: Path) -> Iterator[Workshop]:
             core = await stack.enter_async_context(
                 open_core(options, partial(open_store, ":memory:"), AuthConfig(auth))
             )
-            await core.revisions.ready()
+            await core.revisions.wait_until_loaded()
             cores.append(core)
         return cores[0], cores[1]
 

@@ -16,11 +16,11 @@ from typing import Any, Self
 from manglecp.intent import Identity
 from manglecp.invoke import InvokeSettings, PackRuntime
 from manglecp.pack import Pack, PackError
-from manglecp.server.admission import Admission
 from manglecp.server.auth import Auth
 from manglecp.server.config import ServerSettings
 from manglecp.server.core import Core, HandledRequest
 from manglecp.server.pending import Reply
+from manglecp.server.request_limits import RequestLimits
 from manglecp.server.revisions import RevisionManager
 from manglecp.server.sessions import Session, Transport
 from manglecp.store import open_store
@@ -175,12 +175,12 @@ async def desk(
     settings = settings or ServerSettings(worker=False)
     revisions = RevisionManager(opening, packs[0].settings, settings, probe=probe, is_shared=lambda: shared)
     timing = {} if clock is None else {"clock": clock}
-    admission = Admission(settings, **timing)
-    core = Core(revisions, auth, admission, observers=[handled.append], **timing)
+    limits = RequestLimits(settings, **timing)
+    core = Core(revisions, auth, limits, observers=[handled.append], **timing)
     revisions.begin()
     try:
         if boot:
-            await revisions.ready()
+            await revisions.wait_until_loaded()
         yield Desk(core, revisions, packs, shops, ended, handled)
     finally:
         async with asyncio.timeout(PATIENCE):

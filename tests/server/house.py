@@ -70,7 +70,7 @@ async def house(
     """Takes what :func:`desk` takes as well."""
     async with desk(*args, **more) as d:
         app = App(d.core, guards, metrics=metrics, metadata=metadata, max_age=max_age)
-        listener = Listener(app, bind("127.0.0.1", 0), tls=tls, ping=ping)
+        listener = Listener(app, bind("127.0.0.1", 0), tls=tls, ping_seconds=ping)
         await listener.begin()
         url = f"{'http' if tls is None else 'https'}://127.0.0.1:{listener.address[1]}"
         verify = True if trusting is None else trusting

@@ -155,7 +155,7 @@ async def test_an_access_token_has_its_rights_until_it_expires(monkeypatch: pyte
         (entry("t", text="'t'"), "unknown field `text`"),
         (entry("t", permissions="'all'"), "array.*permissions"),
         (entry("t", auto_confirm_effects="['everything']"), "not an effect"),
-        (entry("t", confirmation_secret="'ab'"), "not supported any more; give the approver a token of its own"),
+        (entry("t", confirmation_secret="'ab'"), "confirmation_secret"),
         (entry("t", expires="'soon'"), "expires"),
         (entry("t") + entry("t", "bob"), "twice"),
         ("other = 1", "unknown field `other`"),

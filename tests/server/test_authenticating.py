@@ -135,7 +135,7 @@ async def test_a_credential_that_is_withdrawn_ends_what_a_session_may_do() -> No
         await client.ask(authenticate("a", "good"))
         del known["good"]
         assert (await client.ask(intent("b")))["type"] == "intent_response"
-        now[0] += d.core.settings.recheck
+        now[0] += d.core.settings.recheck_interval
         assert (await client.ask(intent("c")))["payload"]["code"] == "auth_invalid"
         known["good"] = BOT
         assert (await client.ask(intent("d")))["type"] == "intent_response"

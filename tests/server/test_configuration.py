@@ -36,19 +36,21 @@ def test_what_is_said_counts(tmp_path: Path) -> None:
     assert settings.identity_rate == Rate(5, 9)
     assert settings.peer_rate is None
     assert settings.attempt_rate == ServerSettings().attempt_rate
-    assert (settings.evaluations, settings.waiting, settings.longest_wait) == (3, 0, 0.25)
-    assert (settings.pending, settings.grace, settings.worker, settings.base) == (7, 1.5, False, "/api/v1")
-    assert settings.claim == 2.5
+    assert (settings.evaluation_threads, settings.max_queued_evaluations, settings.max_queue_wait) == (3, 0, 0.25)
+    assert (settings.max_pending, settings.grace_period, settings.worker, settings.base) == (7, 1.5, False, "/api/v1")
+    assert settings.ownership_time == 2.5
     assert settings.keep_decisions_ns == 90 * 86_400 * 10**9
     assert (settings.decision_content, settings.log_decisions) == ("digests", True)
     assert [str(one) for one in settings.trusted_proxies] == ["10.0.0.0/8", "::1/128"]
 
 
 def test_a_rate_is_of_all_processes_together() -> None:
-    settings = ServerSettings(identity_rate=Rate(100, 5), peer_rate=None, attempt_rate=Rate(1, 1), waiting=7)
+    settings = ServerSettings(
+        identity_rate=Rate(100, 5), peer_rate=None, attempt_rate=Rate(1, 1), max_queued_evaluations=7
+    )
     part = settings.divide_rates(2)
     assert (part.identity_rate, part.peer_rate, part.attempt_rate) == (Rate(50, 3), None, Rate(0.5, 1))
-    assert part.waiting == 7
+    assert part.max_queued_evaluations == 7
     assert settings.divide_rates(1) == settings
 
 

@@ -94,7 +94,7 @@ async def test_a_run_that_was_taken_over_is_not_waited_for_either() -> None:
         return given
 
     first = Slow()
-    settings = ServerSettings(worker_pause=0.01, grace=0.05)
+    settings = ServerSettings(worker_pause=0.01, grace_period=0.05)
     async with desk(PACK, {"write": write}, settings=settings) as d:
         async with shop(PACK, {"write": first}, store=d.shop.store, settings=InvokeSettings(claim_ms=50)) as gone:
             asking = asyncio.create_task(gone.refused("w", {"n": 1}))

@@ -73,7 +73,7 @@ async def test_a_pack_in_a_folder_is_served_and_edits_are_followed(tmp_path: Pat
         reloads: asyncio.Queue[ReloadResult] = asyncio.Queue()
         watching = asyncio.create_task(reload_on_change(serving, folder, pause=0.01, on_reload=reloads.put_nowait))
         try:
-            await asyncio.wait_for(serving.ready(), PATIENCE)
+            await asyncio.wait_for(serving.wait_until_loaded(), PATIENCE)
             async with Client(core, "websocket", None) as client, asyncio.timeout(PATIENCE):
                 tools = await _tools(client, "a")
                 answer = await client.ask(invoke("b", tools["twice"], {"n": 21}))
@@ -99,7 +99,7 @@ async def test_a_pack_is_warmed_up_before_it_is_served(tmp_path: Path) -> None:
     counter.cache_clear()
     options = PackOptions(pack_folder(tmp_path), sandbox=SandboxPolicy(degrade=True))
     async with open_core(options, partial(open_store, ":memory:")) as core:
-        await asyncio.wait_for(core.revisions.ready(), PATIENCE)
+        await asyncio.wait_for(core.revisions.wait_until_loaded(), PATIENCE)
         assert counter.cache_info().currsize == 1
 
 
@@ -107,9 +107,9 @@ async def test_a_server_without_pid_namespaces_is_degraded(tmp_path: Path, monke
     monkeypatch.setattr("manglecp.server.runtime.containment_problem", lambda profile: f"none for {profile}")
     options = PackOptions(pack_folder(tmp_path), sandbox=SandboxPolicy(degrade=True))
     async with open_core(options, partial(open_store, ":memory:")) as core:
-        await asyncio.wait_for(core.revisions.ready(), PATIENCE)
+        await asyncio.wait_for(core.revisions.wait_until_loaded(), PATIENCE)
         assert core.manifest().status == "degraded"
-        assert core.revisions.troubles["sandbox"].endswith("by a supervisor, not by the kernel: none for strict")
+        assert core.revisions.failures["sandbox"].endswith("by a supervisor, not by the kernel: none for strict")
 
 
 async def test_a_file_that_an_editor_puts_away_for_a_moment_is_waited_for(
@@ -135,7 +135,7 @@ async def test_a_file_that_an_editor_puts_away_for_a_moment_is_waited_for(
         status = "ready"
         loaded: ClassVar[list[str]] = []
 
-        async def ready(self) -> None:
+        async def wait_until_loaded(self) -> None:
             pass
 
         async def reload(self) -> ReloadResult:
@@ -157,9 +157,9 @@ async def test_a_pack_that_was_never_sound_is_served_once_it_is_repaired(tmp_pat
     serving = RevisionManager(partial(PackRuntime.open, options, store), plain_pack().settings)
     serving.begin()
     with pytest.raises(PackError):
-        await asyncio.wait_for(serving.ready(), PATIENCE)
+        await asyncio.wait_for(serving.wait_until_loaded(), PATIENCE)
     assert await serving.reload() == "broken"
-    assert (serving.status, dict(serving.troubles)) == ("booting", {})
+    assert (serving.status, dict(serving.failures)) == ("booting", {})
     watching = asyncio.create_task(reload_on_change(serving, folder, pause=0.01))
     async with asyncio.timeout(PATIENCE):
         edits = 0
@@ -208,7 +208,7 @@ async def test_doubts_about_a_pack_are_logged_with_every_edition(
     folder = pack_folder(tmp_path)
     async with served(folder) as core:
         async with asyncio.timeout(PATIENCE):
-            await core.revisions.ready()
+            await core.revisions.wait_until_loaded()
             assert _doubts(caplog) == []
             (folder / "rules" / "who.mg").write_text('requires_confirmation("twice").\n')
             assert await core.revisions.reload() == "swapped"

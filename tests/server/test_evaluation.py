@@ -16,8 +16,8 @@ from tests.deadlines import patience
 from tests.server import desk as server
 
 PATIENCE = patience(60.0)
-PLAIN = ServerSettings(evaluations=2, waiting=100, longest_wait=PATIENCE)
-ONE = ServerSettings(evaluations=1, waiting=100, longest_wait=PATIENCE)
+PLAIN = ServerSettings(evaluation_threads=2, max_queued_evaluations=100, max_queue_wait=PATIENCE)
+ONE = ServerSettings(evaluation_threads=1, max_queued_evaluations=100, max_queue_wait=PATIENCE)
 
 
 class Work:
@@ -38,7 +38,7 @@ class Work:
         return number
 
     def submit(self, scheduler: EvaluationScheduler, number: int) -> asyncio.Task[int]:
-        return asyncio.create_task(scheduler.run(self, number, done=lambda: self.done.append(number)))
+        return asyncio.create_task(scheduler.run(self, number, on_end=lambda: self.done.append(number)))
 
     async def reached(self) -> None:
         assert await asyncio.to_thread(self.entered.acquire, timeout=PATIENCE)
@@ -49,7 +49,7 @@ async def scheduler(settings: ServerSettings = PLAIN) -> AsyncIterator[Evaluatio
     made = EvaluationScheduler(settings)
     async with asyncio.timeout(PATIENCE):
         yield made
-        await made.drained()
+        await made.wait_until_idle()
     made.shutdown()
 
 
@@ -58,7 +58,7 @@ async def test_all_run_in_their_order() -> None:
     async with scheduler(ONE) as one:
         results = await asyncio.gather(*(work.submit(one, number) for number in range(50)))
         assert results == work.began == list(range(50))
-        assert (one.running, one.queued) == (0, 0)
+        assert (one.running_count, one.queue_length) == (0, 0)
     assert sorted(work.done) == list(range(50))
 
 
@@ -78,7 +78,7 @@ async def test_an_error_belongs_to_its_caller() -> None:
 
     work = Work()
     async with scheduler() as two:
-        failing = asyncio.create_task(two.run(fail, done=lambda: work.done.append(-1)))
+        failing = asyncio.create_task(two.run(fail, on_end=lambda: work.done.append(-1)))
         assert await work.submit(two, 1) == 1
         with pytest.raises(WireError, match="no"):
             await failing
@@ -94,7 +94,7 @@ async def test_what_is_cancelled_before_it_began_never_does() -> None:
         await asyncio.sleep(0)
         futures[1].cancel()
         first.cancel()
-        while one.queued != 2:
+        while one.queue_length != 2:
             await asyncio.sleep(0)
         assert work.done == [2]  # the first one still runs in its thread
         work.open.set()
@@ -106,7 +106,7 @@ async def test_what_is_cancelled_before_it_began_never_does() -> None:
 @pytest.mark.req("ERR-30")
 async def test_what_cannot_begin_soon_is_refused() -> None:
     work = Work(0, 1)
-    async with scheduler(ServerSettings(evaluations=2, waiting=3, longest_wait=0.05)) as two:
+    async with scheduler(ServerSettings(evaluation_threads=2, max_queued_evaluations=3, max_queue_wait=0.05)) as two:
         futures = [work.submit(two, number) for number in range(5)]
         with pytest.raises(WireError, match="busy") as refused:
             await work.submit(two, 5)
@@ -127,7 +127,7 @@ async def test_it_is_drained_when_all_threads_are_done() -> None:
         future = work.submit(two, 0)
         await work.reached()
         future.cancel()
-        drained = asyncio.create_task(two.drained())
+        drained = asyncio.create_task(two.wait_until_idle())
         await asyncio.sleep(0.01)
         assert not drained.done()
         work.open.set()

@@ -89,7 +89,7 @@ async def core(folder: Path, more: str = "") -> AsyncIterator[Core]:
             WaivingAuth(),
         ) as opened,
     ):
-        await opened.revisions.ready()
+        await opened.revisions.wait_until_loaded()
         yield opened
 
 
@@ -160,7 +160,7 @@ async def test_a_pass_that_fails_keeps_what_was_known_and_is_told(tmp_path: Path
     async with core(tmp_path) as opened, Client(opened, "websocket", None) as client:
         (tmp_path / "root/b").write_text("broken")
         await stands(opened, "degraded")
-        (how,) = opened.revisions.troubles.values()
+        (how,) = opened.revisions.failures.values()
         assert how == "The facts of scan are not up to date; older facts are used"
         assert set(await tools(client)) == {"put_a"}
         (tmp_path / "root/b").write_text("repaired")

@@ -103,7 +103,7 @@ async def test_the_states_of_a_server() -> None:
         assert (status, told["payload"]["code"], told["id"]) == (503, "server_not_ready", "a")
         assert headers["retry-after"] == "1"
         hold.set()
-        await h.desk.revisions.ready()
+        await h.desk.revisions.wait_until_loaded()
         assert (await h.http.get("/ready")).json() == {"status": "ready"}
         assert (await post(h, "/evaluate", intent("a")))[0] == 200
         h.desk.packs.clear()

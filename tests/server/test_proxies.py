@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from manglecp.server.app import trusted_hosts
+from manglecp.server.app import proxy_addresses
 from manglecp.server.config import Rate, ServerSettings, parse_network
 from tests.server.desk import encoded, intent
 from tests.server.house import JSON, house
@@ -28,7 +28,7 @@ async def seen(
     async def app(*_: Any) -> None:
         """Does nothing: the middleware has changed the scope."""
 
-    middleware: Any = ProxyHeadersMiddleware(app, trusted_hosts(NETWORKS))
+    middleware: Any = ProxyHeadersMiddleware(app, proxy_addresses(NETWORKS))
     await middleware(scope, None, None)
     return (scope["client"][0] if scope["client"] else None), scope["scheme"]
 

@@ -59,7 +59,7 @@ async def test_a_quick_request_overtakes_a_slow_one_and_the_loop_is_never_blocke
 async def test_the_id_of_an_unanswered_request_is_not_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
     with slow_evaluations(monkeypatch) as gate:
         # Whatever else could be said about the second: under this id it would be taken for the answer to the first.
-        async with desk(settings=ServerSettings(pending=1, worker=False)) as d, d.client() as client:
+        async with desk(settings=ServerSettings(max_pending=1, worker=False)) as d, d.client() as client:
             await client.say(intent("a", "slow"), intent("a"))
             error = await client.answer(None)
             assert error["payload"]["code"] == "malformed_message"
@@ -92,7 +92,7 @@ async def test_two_requests_with_one_id_at_the_same_moment_are_told_apart(monkey
 async def test_one_session_has_so_many_unanswered_requests_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     with slow_evaluations(monkeypatch) as gate:
         async with (
-            desk(settings=ServerSettings(pending=3, worker=False)) as d,
+            desk(settings=ServerSettings(max_pending=3, worker=False)) as d,
             d.client() as client,
             d.client() as other,
         ):
@@ -130,18 +130,18 @@ async def test_an_evaluation_that_waits_for_its_turn_is_cancelled_without_having
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with slow_evaluations(monkeypatch) as gate:
-        settings = ServerSettings(evaluations=1, longest_wait=PATIENCE, worker=False)
+        settings = ServerSettings(evaluation_threads=1, max_queue_wait=PATIENCE, worker=False)
         async with desk(settings=settings) as d, d.client() as client:
             await client.say(intent("a", "slow"))
             assert await asyncio.to_thread(gate.entered.acquire, timeout=PATIENCE)
             await client.say(intent("b", "slow"))
-            while not d.core.evaluations.queued:
+            while not d.core.evaluations.queue_length:
                 await asyncio.sleep(0)
             await client.say(cancel("b"))
             assert (await client.answer("b"))["payload"]["code"] == "cancelled"
             for _ in range(100):
                 await asyncio.sleep(0)
-            assert d.core.evaluations.queued == 0
+            assert d.core.evaluations.queue_length == 0
             gate.open.set()
             await client.answer("a")
             assert gate.count == 1

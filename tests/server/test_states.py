@@ -32,7 +32,7 @@ async def test_while_booting_there_is_a_manifest_and_nothing_else() -> None:
         _, reply = await d.post(intent("c"))
         assert (reply.status, reply.retry_after_ms) == (503, 1_000)
         hold.set()
-        await d.revisions.ready()
+        await d.revisions.wait_until_loaded()
         ready = (await client.until(lambda one: one["type"] == "manifest", 2))[1]
         assert ready["payload"]["status"] == "ready"
         assert (await client.ask(intent("d")))["type"] == "intent_response"
@@ -153,7 +153,7 @@ async def test_a_store_that_does_not_answer_degrades_the_server() -> None:
         if broken[0]:
             raise Unusable("it cannot be reached")
 
-    async with desk(settings=ServerSettings(probe=0.01, worker=False), probe=probe) as d, d.client() as client:
+    async with desk(settings=ServerSettings(probe_interval=0.01, worker=False), probe=probe) as d, d.client() as client:
 
         def degraded(one: dict[str, Any]) -> bool:
             return bool(one["type"] == "manifest" and one["payload"]["status"] == "degraded")

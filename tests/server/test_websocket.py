@@ -203,7 +203,7 @@ async def test_changes_are_told_and_the_end_is_announced() -> None:
 async def test_a_client_that_does_not_read_loses_its_connection_and_nobody_else_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(binding, "_UNREAD_MS", 500)
+    monkeypatch.setattr(binding, "_MAX_UNACKNOWLEDGED_MS", 500)
     settings = ServerSettings(worker=False, outbox_bytes=65_536, send_timeout=0.2, peer_rate=None)
     async with house(settings=settings) as h, h.websocket() as other:
         await hear(other)
@@ -266,7 +266,7 @@ async def test_a_server_does_not_wait_for_a_client_that_does_not_read_its_last_m
             (connection,) = h.listener._server.server_state.connections
             served = connection.transport.get_extra_info("socket")
             inherited = served.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
-            assert inherited == binding._UNREAD_MS
+            assert inherited == binding._MAX_UNACKNOWLEDGED_MS
             served.setsockopt(
                 socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1_000
             )  # only now: a slow machine needs longer

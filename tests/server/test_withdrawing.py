@@ -25,7 +25,7 @@ from tests.server.test_auth import checker, effects, entry, token, written
 
 @asynccontextmanager
 async def watched(auth: Auth, file: TokensFile | None, recheck: float = 60.0) -> AsyncIterator[House]:
-    async with house(auth=auth, settings=ServerSettings(worker=False, recheck=recheck)) as h:
+    async with house(auth=auth, settings=ServerSettings(worker=False, recheck_interval=recheck)) as h:
         watching = asyncio.create_task(watch_credentials(h.desk.core, file, pause=0.01))
         try:
             yield h

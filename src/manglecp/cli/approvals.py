@@ -16,7 +16,7 @@ import msgspec
 from manglecp.base.text import escape_invisible
 from manglecp.cli import target
 from manglecp.cli.files import option_group
-from manglecp.cli.options import as_json, key_option, open_existing_store, store_option
+from manglecp.cli.options import document_option, key_option, open_existing_store, store_option
 from manglecp.cli.output import fail, print_result, table
 from manglecp.cli.tool_text import wire_error_lines
 from manglecp.wire import WireError
@@ -35,7 +35,7 @@ _REMEDIES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Where the requests are stored: at a server, with a credential, or in a store of this machine."""
+    """The place of the requests: a server, used with a token, or a store of this machine."""
 
     url: str | None
     token: str | None = field(repr=False)
@@ -86,7 +86,7 @@ def command() -> None:
 
 
 @command.command("list")
-@as_json
+@document_option
 @_source
 def list_(as_json: bool, source: _Source) -> None:
     """List the pending requests that you may decide, the oldest first."""
@@ -99,12 +99,12 @@ def list_(as_json: bool, source: _Source) -> None:
 
 @command.command("show")
 @_id
-@as_json
+@document_option
 @_source
 def show(approval: str, as_json: bool, source: _Source) -> None:
     """Show one request with its complete text."""
     request: ApprovalView = source.call("approval", approval)
-    lines = [*map(escape_invisible, _lines(request))]
+    lines = [*map(escape_invisible, _request_lines(request))]
     at_terminal = sys.stdout is not None and sys.stdout.isatty()
     if at_terminal and not as_json and len(lines) >= shutil.get_terminal_size().lines:
         click.echo_via_pager("\n".join(lines))
@@ -115,7 +115,7 @@ def show(approval: str, as_json: bool, source: _Source) -> None:
 @command.command("approve")
 @_id
 @click.option("--yes", is_flag=True, help="Approve without a prompt.")
-@as_json
+@document_option
 @_source
 def approve(approval: str, yes: bool, as_json: bool, source: _Source) -> None:
     """Show a request with its complete text, prompt, and approve it.
@@ -125,14 +125,14 @@ def approve(approval: str, yes: bool, as_json: bool, source: _Source) -> None:
     if not (yes or target.is_at_terminal()):
         raise click.UsageError(f"read the text with `manglecp approvals show {approval}`, then approve it with --yes")
     request: ApprovalView = source.call("approval", approval)
-    if request.state == "pending" and not target.prompt_for_approval("\n".join(_lines(request)), confirmed=yes):
+    if request.state == "pending" and not target.prompt_for_approval("\n".join(_request_lines(request)), confirmed=yes):
         raise click.ClickException(f"it is still pending; `manglecp approvals deny {approval}` denies it")
     _decide(source, "approve", approval, as_json=as_json)
 
 
 @command.command("deny")
 @_id
-@as_json
+@document_option
 @_source
 def deny(approval: str, as_json: bool, source: _Source) -> None:
     """Deny one request."""
@@ -140,7 +140,7 @@ def deny(approval: str, as_json: bool, source: _Source) -> None:
 
 
 def _decide(source: _Source, method: str, approval: str, *, as_json: bool) -> None:
-    """Approve or deny a request, as ``method`` has it, and print its new state."""
+    """Call ``approve`` or ``deny``, which ``method`` names, and print the new state of the request."""
     request: ApprovalView = source.call(method, approval)
     is_approved = request.state == "approved"
     next_step = f"; {request.requester} can repeat the call with --approval {request.id}" if is_approved else ""
@@ -148,7 +148,7 @@ def _decide(source: _Source, method: str, approval: str, *, as_json: bool) -> No
     print_result(msgspec.to_builtins(request), [line], as_json=as_json)
 
 
-def _lines(request: ApprovalView) -> Iterator[str]:
+def _request_lines(request: ApprovalView) -> Iterator[str]:
     approver = f" by {request.approver}" if request.approver else ""
     yield f"{request.id}: {request.state}{approver}{f', run {request.run}' if request.run else ''}"
     yield f"  requested by {request.requester} at {request.created_at}, expires at {request.expires_at}"
@@ -157,7 +157,7 @@ def _lines(request: ApprovalView) -> Iterator[str]:
 
 
 def _conditions(request: ApprovalView) -> Iterator[str]:
-    """Yield what the request demands of its approver, such as "needs finance"."""
+    """Yield the conditions for the approver as predicates, such as "needs finance"."""
     if request.roles:
         yield f"needs {' and '.join(request.roles)}"
     if request.four_eyes:

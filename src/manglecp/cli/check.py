@@ -108,7 +108,7 @@ def _start_generators(options: RuntimeOptions, pack: Pack) -> AbstractContextMan
 
 
 def _as_json(diagnostic: Diagnostic) -> dict[str, Any]:
-    """Return a diagnostic for JSON. Lines and columns start at 1; the end is after the last character."""
+    """Return a diagnostic as a JSON document. Lines and columns start at 1; the end is after the last character."""
     span = diagnostic.span
     end_line, end_column = (None, None) if span is None else span.source.position(span.end)
     return {

@@ -60,7 +60,7 @@ def list_(limit: int, as_json: bool, location: str | None, store_key: bytes | No
 
 @command.command("show", short_help="Show one decision: its inputs, reasons and rules.")
 @click.argument("decision", metavar="ID")
-@options.as_json
+@options.document_option
 @options.store_option
 @options.key_option
 def show(decision: str, as_json: bool, location: str | None, store_key: bytes | None) -> None:
@@ -76,7 +76,7 @@ explain_options: Final = combine(
     click.argument("folder", metavar="[PACK]", type=options.PACK, required=False),
     click.option("--html", "page", metavar="FILE", type=OUTPUT_FILE, help="Write a page with the proofs as pictures."),
     option_group("runtime", options.RuntimeOptions, options.store_option, options.key_option, *options.PACK_OPTIONS),
-    options.as_json,
+    options.document_option,
 )
 """The arguments of :func:`explain_records`, except the records and a title."""
 
@@ -99,7 +99,7 @@ def explain(decision: str, **arguments: Any) -> None:
 
 @command.command("prune")
 @click.option("--before", metavar="TIME|AGE", required=True, help="A time in RFC 3339, or an age such as 90d.")
-@options.as_json
+@options.document_option
 @options.store_option
 def prune(before: str, as_json: bool, location: str | None) -> None:
     """Delete the decisions that were made before a time.

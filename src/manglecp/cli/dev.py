@@ -40,14 +40,14 @@ def command(folder: Path, address: tuple[str, int] | None, runtime: RuntimeOptio
 def _serve(folder: Path, host: str, port: int, runtime: RuntimeOptions) -> None:
     if not is_loopback(host):
         raise ServeError(f"{host} can be reached from other machines; use `manglecp serve`")
-    bound = bind_socket(host, port)
+    listen_socket = bind_socket(host, port)
 
     import uvloop
 
     from manglecp.pack import PackError
     from manglecp.server import AuthConfig, reload_on_change, serve_http
 
-    listening = ListenOptions(host=host, port=port)
+    options = ListenOptions(host=host, port=port)
 
     def on_reload(result: str) -> None:
         print_stderr(_RELOAD_MESSAGES[result])
@@ -55,12 +55,13 @@ def _serve(folder: Path, host: str, port: int, runtime: RuntimeOptions) -> None:
     async def watch(core: Core) -> None:
         reload_task = asyncio.create_task(reload_on_change(core.revisions, folder, on_reload=on_reload))
         try:
-            await core.revisions.ready()
+            await core.revisions.wait_until_loaded()
         except PackError as error:
             report(error.diagnostics)
             print_stderr("waiting for a valid pack")
         await reload_task
 
-    with bound:
+    with listen_socket:
         pack = runtime.for_pack(folder)
-        uvloop.run(serve_http(pack, runtime.open_store, listening, AuthConfig(), bound, watch=watch, started=announce))
+        arguments = (pack, runtime.open_store, options, AuthConfig(), listen_socket)
+        uvloop.run(serve_http(*arguments, watch=watch, on_start=announce))

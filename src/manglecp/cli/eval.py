@@ -74,33 +74,33 @@ def command(
         except MangleError as error:
             refuse(error, status=2)
 
-    with options.evaluate(files, check) as evaluated:
-        result = evaluated.result
+    with options.evaluate(files, check) as timed_result:
+        result = timed_result.result
         if explain is not None:
             output = _explain(result, explain, alternatives)
         elif why_not is not None:
             explanation = result.explainer.why_not(why_not)
             output = _Output(explanation.text(), explanation.as_json(), ok=not explanation.holds)
         elif coverage:
-            report_of_rules = result.explainer.coverage(selector)
-            output = _Output(report_of_rules.text(), report_of_rules.as_json())
+            rule_coverage = result.explainer.coverage(selector)
+            output = _Output(rule_coverage.text(), rule_coverage.as_json())
         else:
             facts = result.facts(pred)
             lines = json_facts(facts, result.program) if as_json else facts
             output = _Output("".join(f"{line}\n" for line in lines))
     if show_plan:
-        write_text(plan_text(evaluated.compiled))
+        write_text(plan_text(timed_result.compiled))
     else:
         write_text(json_text(output.document) + "\n" if as_json and explanations else output.text)
-    report(evaluated.warnings)
+    report(timed_result.warnings)
     if show_time:
-        _print_cost(evaluated)
+        _print_cost(timed_result)
     if not output.ok:
         raise click.exceptions.Exit(1)
 
 
 class _Output(NamedTuple):
-    """The text or document to print. ``ok`` is false if --explain has no proof, or if the fact of --why-not holds."""
+    """The text or document to print. Without ``ok``, the exit status is 1."""
 
     text: str
     document: dict[str, Any] | None = None
@@ -132,15 +132,15 @@ def _explain(result: Result, fact: str, alternatives: bool) -> _Output:
     return _Output(text, document)
 
 
-def _print_cost(evaluated: TimedResult) -> None:
-    statistics = evaluated.result.statistics
+def _print_cost(timed_result: TimedResult) -> None:
+    statistics = timed_result.result.statistics
     rows = [
         ("given", f"{statistics.given:,}", "facts"),
         ("derived", f"{statistics.derived:,}", "facts"),
         ("strata", f"{statistics.strata:,}", ""),
         ("rounds", f"{statistics.rounds:,}", ""),
-        ("load", f"{evaluated.load_seconds:.3f}", "s"),
-        ("evaluation", f"{evaluated.evaluation_seconds:.3f}", "s"),
+        ("load", f"{timed_result.load_seconds:.3f}", "s"),
+        ("evaluation", f"{timed_result.evaluation_seconds:.3f}", "s"),
     ]
     if skipped := statistics.skipped_inverted:
         rows.insert(2, ("skipped", f"{skipped:,}", "derivations whose interval ends before it starts"))

@@ -51,7 +51,7 @@ class TimedResult(NamedTuple):
 
 
 class EvaluationOptions(NamedTuple):
-    """The fact files, evaluation time, limit of derived facts, and check of type bounds."""
+    """The options of an evaluation; ``limit`` is that of derived facts, ``bounds`` the check of type bounds."""
 
     fact_files: tuple[FactFile, ...]
     now: int  # nanoseconds since the epoch
@@ -60,7 +60,7 @@ class EvaluationOptions(NamedTuple):
 
     @contextmanager
     def evaluate(self, files: Sequence[str], check: Callable[[Program], object]) -> Iterator[TimedResult]:
-        """Evaluate the program in ``files`` with the facts of the fact files; ``check`` may raise before that.
+        """Evaluate the program in ``files`` with the facts of the fact files; first ``check(program)`` may raise.
 
         An error of the program, also one raised in the ``with`` block, ends the process with status 1.
         """

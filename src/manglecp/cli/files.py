@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from functools import wraps
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from manglecp.base.files import replace_file
 from manglecp.cli.output import ProgressLine, write_lines
 
 if TYPE_CHECKING:  # verbs that read no program do not load the mangle package
@@ -123,23 +124,6 @@ def write_file(path: Path, lines: Iterable[bytes], *, mode: int = 0o600) -> None
             replace_file(path, lines, mode)
     except OSError as error:
         raise click.UsageError(f"cannot write {click.format_filename(path)}: {error.strerror}") from None
-
-
-def replace_file(path: Path, lines: Iterable[bytes], mode: int) -> None:
-    """Write a temporary file and rename it, so that readers see the old file or the new one. Raises ``OSError``."""
-    from tempfile import NamedTemporaryFile  # slow to import, and most verbs write no file
-
-    with NamedTemporaryFile(dir=path.absolute().parent, prefix=f".{path.name}.", delete=False) as new:
-        try:
-            new.writelines(lines)
-            new.flush()
-            os.fsync(new.fileno())
-            Path(new.name).chmod(mode)
-            Path(new.name).replace(path)
-        except BaseException:
-            with suppress(OSError):
-                Path(new.name).unlink()
-            raise
 
 
 files_argument: Final = click.argument("files", metavar="FILE...", nargs=-1, required=True, type=FILE)

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import click
 
 from manglecp.base.diagnostic import Diagnostic
-from manglecp.cli.files import DASH, files_argument, read, replace_file, source_name
+from manglecp.base.files import replace_file
+from manglecp.cli.files import DASH, files_argument, read, source_name
 from manglecp.cli.output import ProgressLine, report, write_lines, write_text
 from manglecp.mangle import ParseError, decode, layout
 

@@ -137,6 +137,7 @@ class GoalRun:
     async def _open_target(
         self, stack: AsyncExitStack, request: runner.RunRequest, run_id: str, max_effects: int
     ) -> tuple[list[MenuAction], runner.Execute]:
+        """Return the actions of the target, and the function that executes one of them."""
         word, *other_words = self.target
         is_pack = not other_words and Path(word).is_dir()
         if not is_pack and self.intent is not None:
@@ -165,6 +166,7 @@ class GoalRun:
         )
 
     def _list_plugin(self) -> tuple[HostCommand, bytes, str]:
+        """Return the command of the plugin's host, its list of actions, and the digest of the plugin."""
         policy, workspace = self.runtime.sandbox, [str(folder.resolve()) for folder in self.runtime.workspace]
         listing = toolhost.list_plugin(self.target[0], os.environ, policy=policy)
         if not isinstance(listing, Listing):
@@ -175,6 +177,7 @@ class GoalRun:
         return command, listing.document, f"sha256:{listing.sha256}"
 
     def _list_command(self) -> tuple[HostCommand, bytes, str]:
+        """Return the same as :meth:`_list_plugin` for the command of another toolhost."""
         position = max(len(self.target) - 1, 1)  # of --list and --serve
         before, after = self.target[:position], self.target[position:]
         settings = {name: value for name, value in os.environ.items() if name.startswith("MACHINA_")}
@@ -191,6 +194,7 @@ class GoalRun:
         return command, output, digest_bytes(output)
 
     def _approve(self, aid: str, input_json: str) -> bool:
+        """Return whether --allow names the action, or the user approves it at the terminal."""
         if runner.matches_pattern(aid, self.allow) or prompt_for_approval(f"{aid} has effects. Inputs: {input_json}"):
             return True
         print_stderr(f"{aid} was not approved; --allow {aid} approves it")

@@ -13,7 +13,7 @@ import msgspec
 from manglecp.cli import session
 from manglecp.cli.errors import InvalidFile
 from manglecp.cli.files import DASH, FILE, OUTPUT_FILE, combine, open_binary, read, source_name, write_file
-from manglecp.cli.options import as_json, json_option
+from manglecp.cli.options import document_option, json_option
 from manglecp.cli.output import ProgressLine, count, json_text, print_result, print_stderr, write_lines
 from manglecp.harness import InvalidEvidence, Judgement, judge, verify as verify_witness, witness_of
 from manglecp.wire import Fault, decode
@@ -22,7 +22,7 @@ REJECTED: Final = 1  # exit status
 INVALID: Final = 2
 TRANSCRIPT: Final = "transcript"  # a built-in policy
 MAX_EVIDENCE_BYTES: Final = 64 * 1024 * 1024
-SOURCES: Final = ("anthropic", "openai", "mcp", "otel", "jsonl")
+FORMATS: Final = ("anthropic", "openai", "mcp", "otel", "jsonl")
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
 
@@ -37,7 +37,9 @@ def command() -> None:
 
 def _log_options(*, required: bool) -> Callable[[_Command], _Command]:
     return combine(
-        click.option("--from", "source", type=click.Choice(SOURCES), required=required, help="The format of the log."),
+        click.option(
+            "--from", "log_format", type=click.Choice(FORMATS), required=required, help="The format of the log."
+        ),
         click.option(
             "--policy",
             metavar="PACKAGE",
@@ -52,12 +54,12 @@ def _log_options(*, required: bool) -> Callable[[_Command], _Command]:
 @click.argument("log", metavar="LOG", type=FILE)
 @_log_options(required=True)
 @click.option("--out", metavar="FILE", type=OUTPUT_FILE, help="The file; by default standard output.")
-def ingest(log: str, source: str, policy: str | None, strict: bool, out: Path | None) -> None:
+def ingest(log: str, log_format: str, policy: str | None, strict: bool, out: Path | None) -> None:
     """Print the turns of LOG as evidence, one JSON document per line.
 
     Each line is valid for `harness check --input`; the whole output is a log for `--from jsonl`.
     """
-    lines = map(msgspec.json.encode, _read_turns(log, source, policy, strict))
+    lines = map(msgspec.json.encode, _read_turns(log, log_format, policy, strict))
     if out is None:
         write_lines(line.decode() for line in lines)
     else:
@@ -79,7 +81,7 @@ def ingest(log: str, source: str, policy: str | None, strict: bool, out: Path | 
 def check(
     file: str | None,
     log: str | None,
-    source: str | None,
+    log_format: str | None,
     policy: str | None,
     strict: bool,
     witness: Path | None,
@@ -89,13 +91,13 @@ def check(
     if (file is None) == (log is None):
         raise click.UsageError("give either --input or --log")
     if log is not None:
-        if source is None:
-            raise click.UsageError(f"--log needs --from, one of {', '.join(SOURCES)}")
+        if log_format is None:
+            raise click.UsageError(f"--log needs --from, one of {', '.join(FORMATS)}")
         if witness is not None:
             raise click.UsageError("--witness goes with --input")
-        _check_log(log, source, policy, strict, as_json)
+        _check_log(log, log_format, policy, strict, as_json)
     elif file is not None:
-        if source or policy or strict:
+        if log_format or policy or strict:
             raise click.UsageError("--from, --policy and --strict go with --log")
         _check_turn(file, witness, as_json)
 
@@ -104,10 +106,10 @@ def _check_turn(file: str, witness: Path | None, as_json: bool) -> None:
     judgement = _judge(_read_object(file), source_name(file))
     if witness is not None:
         write_file(witness, [f"{json_text(witness_of(judgement))}\n".encode()], mode=0o644)
-    print_result(judgement.as_json(), _lines(judgement), as_json=as_json, ok=judgement.result != "rejected")
+    print_result(judgement.as_json(), _judgement_lines(judgement), as_json=as_json, ok=judgement.result != "rejected")
 
 
-def _lines(judgement: Judgement) -> Iterator[str]:
+def _judgement_lines(judgement: Judgement) -> Iterator[str]:
     yield f"{judgement.result}  {judgement.witness_id}"
     for finding in judgement.findings:
         yield f"{finding.failure.name}  {finding.where}"
@@ -117,13 +119,13 @@ def _lines(judgement: Judgement) -> Iterator[str]:
         yield "the join is closed; only the mutation is refused"
 
 
-def _check_log(log: str, source: str, policy: str | None, strict: bool, as_json: bool) -> None:
+def _check_log(log: str, log_format: str, policy: str | None, strict: bool, as_json: bool) -> None:
     verdict_counts = {"accepted": 0, "rejected": 0, "invalid": 0}
     lacks_stop_reasons = False
 
     def verdict_lines() -> Iterator[str]:
         nonlocal lacks_stop_reasons
-        for document in _read_turns(log, source, policy, strict):
+        for document in _read_turns(log, log_format, policy, strict):
             turn = document["turn"]
             name = f"turn {turn['number']} (line {turn['line']})"
             try:
@@ -153,7 +155,7 @@ def _check_log(log: str, source: str, policy: str | None, strict: bool, as_json:
 
 @command.command("verify", short_help="Judge the rows of a witness again.")
 @click.argument("file", metavar="FILE", type=FILE)
-@as_json
+@document_option
 def verify(file: str, as_json: bool) -> None:
     """Judge the rows of the witness in FILE again, and print each difference from its claims.
 
@@ -191,21 +193,21 @@ def _read_object(file: str) -> dict[str, Any]:
     return value
 
 
-def _read_turns(log: str, source: str, policy: str | None, strict: bool) -> Iterator[dict[str, Any]]:
-    """Yield the evidence of each turn in a log of the format ``source``. Raises ``InvalidFile``."""
+def _read_turns(log: str, log_format: str, policy: str | None, strict: bool) -> Iterator[dict[str, Any]]:
+    """Yield the evidence of each turn in a log. Raises ``InvalidFile``, also for a log without a turn."""
     from manglecp.adapters import MAX_LINE_BYTES, LogError, ingest as ingest_log
 
     turn_policy, pinned_digest = _load_policy(policy)
     try:
         with open_binary(log) as stream:
-            # Of a line that is too long, only one byte more than the limit is read; then the line is refused.
+            # One byte more than the limit is read of a line: ingest_log refuses a line of that length.
             lines = iter(lambda: stream.readline(MAX_LINE_BYTES + 1), b"")
-            turns = ingest_log(lines, source, turn_policy, pinned=pinned_digest, strict=strict)
+            turns = ingest_log(lines, log_format, turn_policy, pinned=pinned_digest, strict=strict)
             turn = None
             for turn in turns:
                 yield turn
             if turn is None:
-                raise InvalidFile(source_name(log), "", f"no turn in this log; is it in the format {source}?")
+                raise InvalidFile(source_name(log), "", f"no turn in this log; is it in the format {log_format}?")
     except LogError as error:
         raise InvalidFile(source_name(log), error.path, error.message, error.line) from None
 

@@ -34,9 +34,9 @@ from manglecp.wire import WireError, encode, messages, read_instant
 
 _POLL_SECONDS: Final = 1.0  # for a run that an earlier call began
 _MAX_HOST_LINES: Final = 20  # of each failed call
-_FOLDER_ERROR: Final = re.compile(r"\[Errno (?:2|13|30)\]")  # not found, not permitted, read-only
+_FOLDER_ERROR: Final = re.compile(r"\[Errno (?:2|13|30)\]")  # ENOENT, EACCES, EROFS
 _NOT_VALID_NOW: Final = frozenset({"macro_expired", "x-macro_not_yet_valid"})
-_CLOCK_SKEW_NS: Final = 60_000_000_000  # clocks that differ by more are treated as different times
+_MAX_SKEW_NS: Final = 60_000_000_000  # clocks that differ by less are taken as equal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ async def call_locally(folder: Path, request: CallRequest, options: TargetOption
     """Invoke a tool of the pack in this process, print the result, and return the exit status."""
     identity, runtime = options.caller.identity, options.runtime
     clock = clock_starting_at(request.payload["eval_time"])
-    # Logs and failures of actions are only for the owner of the machine.
+    # Only the operator sees logs and failures of actions; a caller in another role (--as) does not.
     with show_action_log(visible=identity.trust == LOCAL) as host_lines, ExitStack() as progress_stack:
         progress = progress_stack.enter_context(ProgressLine("loading"))
         async with open_packs([runtime.for_pack(folder)], runtime.open_store, clock=clock) as packs:
@@ -80,7 +80,7 @@ async def call_locally(folder: Path, request: CallRequest, options: TargetOption
 
 def local_approval_options(runtime: RuntimeOptions, clock: Callable[[], int]) -> str | None:
     """Return the options of ``manglecp approvals``; None if that process has another store or another clock."""
-    if runtime.location == ":memory:" or abs(clock() - time.time_ns()) > _CLOCK_SKEW_NS:
+    if runtime.location == ":memory:" or abs(clock() - time.time_ns()) > _MAX_SKEW_NS:
         return None
     return "" if runtime.location is None else f" --store {shlex.quote(runtime.location)}"
 
@@ -115,7 +115,7 @@ def exit_status(response: RunResponse) -> int:
 
 
 class LocalSession:
-    """One invocation of a tool of an open pack, by the owner of this machine in the role of ``identity``."""
+    """One invocation of a tool of an open pack, by the operator of this machine in the role of ``identity``."""
 
     def __init__(self, request: CallRequest, identity: Identity, packs: OpenPacks) -> None:
         self._request = request
@@ -186,7 +186,7 @@ class LocalSession:
 
 
 class NotProven(WireError):
-    """The error of a tool that is not proven; ``proven`` are the names of other tools, ``why`` lines with reasons."""
+    """The error of a tool that is not proven. ``proven`` are the names of proven tools, ``why`` lines with reasons."""
 
     def __init__(
         self, request: CallRequest, proven: Sequence[str], hints: messages.ProofHints | messages.UnsetType
@@ -271,8 +271,8 @@ def print_response(
 
 def _missing_argument_lines(error: WireError) -> Iterator[str]:
     schema_errors = (error.details or {}).get("schema_errors", ()) if error.code == "schema_validation_failed" else ()
-    for fault in schema_errors:
-        if fault.get("keyword") == "required" and fault["path"].count("/") == 1:  # not a member of an argument
+    for fault in schema_errors:  # a path with one slash is an argument itself, not a member of an argument
+        if fault.get("keyword") == "required" and fault["path"].count("/") == 1:
             yield f"  add --arg {fault['path'].removeprefix('/')}=VALUE"
 
 
@@ -317,7 +317,7 @@ def call_server(url: str, request: CallRequest, options: TargetOptions) -> int:
 
 def _explain_validity(error: WireError, eval_time: str) -> WireError:
     """Add the reason to the error of a tool that was proven for another time than the server's clock."""
-    if error.code not in _NOT_VALID_NOW or abs(read_instant(eval_time) - time.time_ns()) < _CLOCK_SKEW_NS:
+    if error.code not in _NOT_VALID_NOW or abs(read_instant(eval_time) - time.time_ns()) < _MAX_SKEW_NS:
         return error
     why = f"it was proven for {eval_time}, and an invocation is proven again at the server's clock: leave --now out"
     return WireError(error.code, f"{error.message}; {why}, or use facts without a recorded time", error.details)

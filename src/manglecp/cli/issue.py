@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from manglecp.cli import files, issue_memory as options
-from manglecp.cli.issue_memory import IssueOptions, actor_options, database, issue_options, requires_evidence
+from manglecp.cli.issue_memory import IssueOptions, change_options, database_option, issue_options, requires_evidence
 from manglecp.cli.options import read_head
 from manglecp.cli.output import ProgressLine, count, fail, print_result
 from manglecp.issues import EDGE_TYPES, Add, AddDependency, Close, Discover, RemoveDependency, Status, Update
@@ -32,7 +32,7 @@ def command() -> None:
 @click.option("--status", type=click.Choice([status.value for status in Status]), help="Only issues of this status.")
 @click.option("--label", metavar="LABEL", help="Only issues with this label.")
 @click.option("--assignee", metavar="NAME", help="Only issues of this assignee.")
-@options.as_of
+@options.as_of_option
 @issue_options
 def list_(status: str | None, label: str | None, assignee: str | None, as_of: int | None, issues: IssueOptions) -> None:
     """Print issues in the order in which they were added."""
@@ -41,7 +41,7 @@ def list_(status: str | None, label: str | None, assignee: str | None, as_of: in
 
 
 @command.command("ready")
-@options.as_of
+@options.as_of_option
 @issue_options
 def ready(as_of: int | None, issues: IssueOptions) -> None:
     """Print the issues that can be claimed, in the order of claiming.
@@ -53,7 +53,7 @@ def ready(as_of: int | None, issues: IssueOptions) -> None:
 
 
 @command.command("blocked")
-@options.as_of
+@options.as_of_option
 @issue_options
 def blocked(as_of: int | None, issues: IssueOptions) -> None:
     """Print the blocked issues, each with its blockers."""
@@ -63,7 +63,7 @@ def blocked(as_of: int | None, issues: IssueOptions) -> None:
 
 @command.command("show")
 @click.argument("issue", metavar="ID")
-@options.as_of
+@options.as_of_option
 @issue_options
 def show(issue: str, as_of: int | None, issues: IssueOptions) -> None:
     """Print one issue with its lease and dependencies."""
@@ -82,9 +82,9 @@ def history(issue: str | None, issues: IssueOptions) -> None:
 
 @command.command("add")
 @click.argument("title")
-@options.issue_id
+@options.issue_id_option
 @options.new_issue_options
-@actor_options
+@change_options
 def add(title: str, issue: str | None, fields: dict[str, Any], issues: IssueOptions) -> None:
     """Add an issue. The first one creates the database."""
     with issues.memory(create=True) as memory:
@@ -94,8 +94,8 @@ def add(title: str, issue: str | None, fields: dict[str, Any], issues: IssueOpti
 @command.command("claim")
 @click.argument("issue", metavar="[ID]", required=False)
 @click.option("--next", "next_", is_flag=True, help="Claim the first issue that can be claimed.")
-@options.ttl
-@actor_options
+@options.ttl_option
+@change_options
 def claim(issue: str | None, next_: bool, ttl: int, issues: IssueOptions) -> None:
     """Lease an issue to the actor for a limited time.
 
@@ -113,8 +113,8 @@ def claim(issue: str | None, next_: bool, ttl: int, issues: IssueOptions) -> Non
 @command.command("renew")
 @click.argument("issue", metavar="ID")
 @_lease_fence
-@options.ttl
-@actor_options
+@options.ttl_option
+@change_options
 def renew(issue: str, fence: int, ttl: int, issues: IssueOptions) -> None:
     """Extend a lease; its new duration starts now."""
     with issues.memory() as memory:
@@ -124,7 +124,7 @@ def renew(issue: str, fence: int, ttl: int, issues: IssueOptions) -> None:
 @command.command("release")
 @click.argument("issue", metavar="ID")
 @_lease_fence
-@actor_options
+@change_options
 def release(issue: str, fence: int, issues: IssueOptions) -> None:
     """End the lease of an issue."""
     with issues.memory() as memory:
@@ -139,8 +139,8 @@ def release(issue: str, fence: int, issues: IssueOptions) -> None:
 @click.option("--priority", metavar="0-4", type=int)
 @click.option("--label", "labels", metavar="LABEL", multiple=True, help="Replaces all labels; '' removes them.")
 @click.option("--assignee", metavar="NAME", help="The new assignee; '' removes the assignee.")
-@options.note
-@options.fence
+@options.note_option
+@options.fence_option
 @requires_evidence
 def update(labels: tuple[str, ...], assignee: str | None, **values: Any) -> Update:
     """Change an issue, on the evidence of a turn."""
@@ -155,7 +155,7 @@ def update(labels: tuple[str, ...], assignee: str | None, **values: Any) -> Upda
 @command.command("discover", short_help="Add an issue that was found while working on another.")
 @click.argument("parent", metavar="PARENT")
 @click.argument("title")
-@options.issue_id
+@options.issue_id_option
 @options.new_issue_options
 @requires_evidence
 def discover(parent: str, title: str, fields: dict[str, Any]) -> Discover:
@@ -165,8 +165,8 @@ def discover(parent: str, title: str, fields: dict[str, Any]) -> Discover:
 
 @command.command("close")
 @click.argument("issue", metavar="ID")
-@options.note
-@options.fence
+@options.note_option
+@options.fence_option
 @requires_evidence
 def close(note: str, fence: int | None) -> Close:
     """Close an issue, on the evidence of a turn."""
@@ -182,7 +182,7 @@ _dependency_options = files.combine(
     click.argument("issue", metavar="ID"),
     click.argument("depends_on", metavar="ON"),
     click.option("--type", "edge", type=click.Choice(sorted(EDGE_TYPES)), default="blocks", help="blocks by default."),
-    options.fence,
+    options.fence_option,
 )
 
 
@@ -204,7 +204,7 @@ def dep_remove(depends_on: str, edge: str, fence: int | None) -> RemoveDependenc
 
 @command.command("export")
 @files.export_argument
-@database
+@database_option
 def export(file: str, db: str | None) -> None:
     """Write the events to FILE, one per line; - is standard output."""
     from manglecp.issues import export_log

@@ -13,7 +13,7 @@ import click
 
 from manglecp.cli.files import EXISTING_FILE, FILE, option_group, read_json, source_name
 from manglecp.cli.issue_text import IssueResult, to_document, to_lines
-from manglecp.cli.options import as_json, user_name
+from manglecp.cli.options import document_option, user_name
 from manglecp.cli.output import fail, print_result, print_stderr
 from manglecp.issues import DEFAULT_PRIORITY, DEFAULT_TTL, StoredIssues, open_issues, system_clock
 from manglecp.store import parse_location
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
     from manglecp.harness import MutationReady
     from manglecp.issues import IssueView, SessionMemory
 
-database = click.option(
+database_option = click.option(
     "--db",
     metavar="STORE",
     envvar="MANGLECP_ISSUES",
     help="The issue memory: a path, sqlite:///PATH or postgresql://…; by default .manglecp/issues.db here or in the "
     "nearest folder above.",
 )
-actor = click.option(
+actor_option = click.option(
     "--actor",
     metavar="NAME",
     envvar="MANGLECP_ACTOR",
     default=user_name,
     help="The actor of the change; by default $MANGLECP_ACTOR or the user.",
 )
-as_of = click.option("--as-of", metavar="N", type=click.IntRange(min=1), help="The state after event N.")
-fence = click.option("--fence", metavar="N", type=int, help="The fencing token of the lease, if there is one.")
-ttl = click.option(
+as_of_option = click.option("--as-of", metavar="N", type=click.IntRange(min=1), help="The state after event N.")
+fence_option = click.option("--fence", metavar="N", type=int, help="The fencing token of the lease, if there is one.")
+ttl_option = click.option(
     "--ttl", metavar="SECONDS", type=int, default=DEFAULT_TTL, help="The duration of the lease; 3,600 by default."
 )
-issue_id = click.option("--id", "issue", metavar="ID", help="The id of the new issue; by default a random one.")
+issue_id_option = click.option("--id", "issue", metavar="ID", help="The id of the new issue; by default a random one.")
 new_issue_options = option_group(  # the fields of ``Add`` and ``Discover``
     "fields",
     lambda labels, **fields: {**fields, "labels": tuple(sorted(set(labels)))},
@@ -51,7 +51,7 @@ new_issue_options = option_group(  # the fields of ``Add`` and ``Discover``
     ),
     click.option("--label", "labels", metavar="LABEL", multiple=True, help="May be given several times."),
 )
-note = click.option("--note", metavar="TEXT", default="", help="A text to append to the notes.")
+note_option = click.option("--note", metavar="TEXT", default="", help="A text to append to the notes.")
 
 DEFAULT_PATH: Final = Path(".manglecp", "issues.db")
 _ID_ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"  # no letters that look like others
@@ -91,8 +91,8 @@ class IssueOptions(NamedTuple):
         print_result(list(map(to_document, results)), lines, as_json=self.as_json)
 
 
-issue_options: Final = option_group("issues", IssueOptions, as_json, database)
-actor_options: Final = option_group("issues", IssueOptions, actor, as_json, database)
+issue_options: Final = option_group("issues", IssueOptions, document_option, database_option)
+change_options: Final = option_group("issues", IssueOptions, actor_option, document_option, database_option)
 
 
 def _locate(db: str | None, *, create: bool) -> str | Path:
@@ -155,7 +155,7 @@ def requires_evidence(make_change: Callable[..., Any]) -> Callable[..., None]:
     @_evidence
     @_active_policy
     @_pin
-    @actor_options
+    @change_options
     @wraps(make_change)
     def verb(
         *,
@@ -169,8 +169,8 @@ def requires_evidence(make_change: Callable[..., Any]) -> Callable[..., None]:
         active_digest = _active_digest(active_policy, pin_file)
         with issues.memory() as memory:
             authorisation = _authorise(evidence_file, active_digest)
-            changed = memory.mutate(authorisation, issues.actor, issue, make_change(**fields))
-        issues.print(changed)
+            changed_issue = memory.mutate(authorisation, issues.actor, issue, make_change(**fields))
+        issues.print(changed_issue)
 
     return verb
 

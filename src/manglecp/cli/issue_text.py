@@ -13,7 +13,7 @@ IssueResult: TypeAlias = Issue | BlockedIssue | IssueDetail | IssueEvent | Lease
 
 
 def to_document(result: IssueResult) -> Any:
-    """Return the result for JSON."""
+    """Return the result as a JSON document."""
     match result:
         case Lease():
             return {"lease_id": result.lease_id, **msgspec.structs.asdict(result)}

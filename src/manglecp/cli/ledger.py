@@ -12,7 +12,7 @@ import msgspec
 
 from manglecp.base.text import escape_invisible
 from manglecp.cli.files import FILE, export_argument, open_binary, write_export
-from manglecp.cli.options import as_json, open_existing_store, read_head, store_option
+from manglecp.cli.options import document_option, open_existing_store, read_head, store_option
 from manglecp.cli.output import ProgressLine, count, fail, print_result
 from manglecp.mangle import instant_text
 from manglecp.store import KINDS, LedgerEntry, Store, Transaction, verify_export
@@ -34,7 +34,7 @@ def command() -> None:
 @click.option("--kind", metavar="KIND", help="Only entries of this kind, such as step or decision.")
 @click.option("--run", metavar="RUN", help="Only entries about this run.")
 @click.option("--identity", metavar="NAME", help="Only entries about this identity.")
-@as_json
+@document_option
 @store_option
 def list_(
     since: int | None, limit: int, kind: str | None, as_json: bool, location: str | None, **filters: str | None
@@ -61,7 +61,7 @@ def _read_matching(store: Store, tx: Transaction, limit: int, filters: dict[str,
 
 @command.command("show")
 @click.argument("number", metavar="N", type=click.IntRange(min=1))
-@as_json
+@document_option
 @store_option
 def show(number: int, as_json: bool, location: str | None) -> None:
     """Show all members of entry N."""
@@ -78,7 +78,7 @@ def show(number: int, as_json: bool, location: str | None) -> None:
 @command.command("verify", short_help="Verify the hash chain.")
 @click.argument("file", metavar="[FILE]", type=FILE, required=False)
 @click.option("--expect", metavar="N:HASH", help="A head of an earlier verification, which must be in the ledger.")
-@as_json
+@document_option
 @store_option
 def verify(file: str | None, expect: str | None, as_json: bool, location: str | None) -> None:
     """Verify the hash chain of the ledger and the decisions that it covers, or an export in FILE.

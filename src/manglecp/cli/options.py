@@ -45,7 +45,7 @@ key_option: Final = click.option(
 
 
 def json_option(help_text: str) -> Callable[[Any], Any]:
-    """Return the option --json, the argument ``as_json`` of a verb. Errors are printed as JSON, too."""
+    """Return the option --json, which is the argument ``as_json`` of a verb. With it, errors are JSON too."""
     return click.option("--json", "as_json", is_flag=True, callback=_note_as_json, help=help_text)
 
 
@@ -54,8 +54,8 @@ def _note_as_json(context: click.Context, _parameter: click.Parameter, is_set: b
     return is_set
 
 
-as_json: Final = json_option("Print one JSON document.")
-as_message: Final = json_option("Print the message of the protocol instead.")
+document_option: Final = json_option("Print one JSON document.")
+message_option: Final = json_option("Print the message of the protocol instead.")
 
 
 def user_name() -> str:
@@ -92,7 +92,7 @@ def _read_store_key(file: Path | None) -> bytes | None:
 
 
 def open_existing_store(location: str | None, store_key: bytes | None = None) -> AbstractContextManager[Store]:
-    """Open the store at a location, until the end of a ``with`` block; None is the file of this user."""
+    """Open the store at a location (None: the file of this user) for a ``with`` block. Raises ``Unusable``."""
     from manglecp.store import Unusable, open_store, parse_location
 
     path = parse_location(location)
@@ -291,7 +291,7 @@ class RuntimeOptions:
 
     pack_params: dict[str, str]
     programs: tuple[str, ...]
-    cache: Path | bool  # a folder, True for the user's cache folder, or False
+    cache: Path | bool  # a folder; True: the cache folder of the user; False: no cache
     degrade: bool
     allow_weaker: bool = False
     workspace: tuple[Path, ...] = ()
@@ -345,6 +345,7 @@ runtime_options: Final = option_group("runtime", RuntimeOptions, *RUNTIME_OPTION
 
 
 def _parse_programs(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the programs that may be started: without the option all that the pack names, for ``none`` no program."""
     if "none" not in names:
         return names or (_ALL_PROGRAMS,)
     if len(names) > 1:
@@ -353,7 +354,7 @@ def _parse_programs(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _parse_cache(folder: str | None) -> Path | bool:
-    """Return the value of ``RuntimeOptions.cache``."""
+    """Return the value of ``RuntimeOptions.cache``: True without the option, False for ``none``, else the folder."""
     return folder is None if folder in (None, "none") else Path(folder)
 
 

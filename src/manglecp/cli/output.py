@@ -87,7 +87,7 @@ class _Encoded(str):
 
 
 def json_text(document: object) -> str:
-    """Encode on one line. ``json.dumps`` would recurse: a proof may be nested deeper than Python's limit."""
+    """Return JSON on one line, without recursion: a proof may be nested deeper than Python's limit."""
     out: list[str] = []
     stack = [document]
     while stack:
@@ -127,7 +127,7 @@ def count(number: int, noun: str) -> str:
 
 
 def columns(rows: Sequence[Sequence[str]], right: int | None = None) -> Iterator[str]:
-    """Lay rows out in columns two spaces apart; column ``right`` is aligned to the right."""
+    """Yield the rows as lines, with columns two spaces apart; the column with the index ``right`` is right-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
@@ -137,7 +137,7 @@ def columns(rows: Sequence[Sequence[str]], right: int | None = None) -> Iterator
 
 
 def table(headings: tuple[str, ...], rows: Iterable[tuple[str, ...]], *, empty: str) -> Iterator[str]:
-    """Lay out rows under headings, with invisible characters escaped. Without rows yield only the text ``empty``."""
+    """Return the rows as lines under headings, with invisible characters escaped; without rows, the line ``empty``."""
     cells = [headings, *rows]
     return map(escape_invisible, columns(cells) if len(cells) > 1 else [empty])
 
@@ -153,35 +153,35 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 class ProgressLine:
     """A context manager that shows ``doing`` and the elapsed seconds on a terminal, after ``PROGRESS_DELAY``."""
 
-    active: ClassVar[ProgressLine | None] = None  # the one on the terminal
+    current: ClassVar[ProgressLine | None] = None  # the line that is on the terminal now
 
     def __init__(self, doing: str) -> None:
         self.doing = doing
-        self.about = ""  # shown instead of ``doing``, unless empty: the progress of a fact generator
-        self._done = threading.Event()
+        self.detail = ""  # the progress of a fact generator; replaces ``doing`` while it is not empty
+        self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
         if sys.stderr.isatty():
             self._thread = threading.Thread(target=self._show, daemon=True)
             self._thread.start()
-            ProgressLine.active = self
+            ProgressLine.current = self
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._thread is not None:
-            ProgressLine.active = None
-            self._done.set()
+            ProgressLine.current = None
+            self._ended.set()
             self._thread.join()
 
     def _show(self) -> None:
         started = time.monotonic()
-        if self._done.wait(PROGRESS_DELAY):
+        if self._ended.wait(PROGRESS_DELAY):
             return
         while True:
             seconds = round(time.monotonic() - started)
-            _rewrite_line(f"{self.about or self.doing} … {seconds} s")
-            if self._done.wait(1.0):
+            _rewrite_line(f"{self.detail or self.doing} … {seconds} s")
+            if self._ended.wait(1.0):
                 break
         _rewrite_line("")
 
@@ -223,9 +223,9 @@ class GeneratorProgress:
                 self._show(progress)
 
     def _show(self, progress: PassProgress) -> None:
-        line = ProgressLine.active
+        line = ProgressLine.current
         if line is not None:
-            line.about = "" if progress.over else generator_text(progress)
+            line.detail = "" if progress.over else generator_text(progress)
         elif progress.over or time.monotonic() - self._last_line_at >= _LINE_INTERVAL:
             self._last_line_at = time.monotonic()
             summary = f"{progress.generator}: {progress.facts:,} facts in {progress.seconds:.1f} s"

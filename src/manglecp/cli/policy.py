@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -14,8 +12,9 @@ from typing import NoReturn
 
 import click
 
+from manglecp.base.files import lock_folder
 from manglecp.cli.files import FILE, OUTPUT_FILE, read, source_name, write_file
-from manglecp.cli.options import as_json
+from manglecp.cli.options import document_option
 from manglecp.cli.output import columns, count, fail, json_text, print_json, print_result, write_lines
 from manglecp.harness import TurnBlocked
 from manglecp.harness.policy import (
@@ -70,16 +69,12 @@ def _load_existing_pin(path: Path) -> Pin:
 
 @contextmanager
 def _pin_lock(path: Path) -> Iterator[None]:
-    """Lock the folder of the pin against other processes. The pin itself cannot be locked, because it is replaced."""
+    """Lock the pin against other processes."""
     try:
-        folder_fd = os.open(path.absolute().parent, os.O_RDONLY | os.O_DIRECTORY)
+        with lock_folder(path.absolute().parent):
+            yield
     except OSError as error:
         raise click.UsageError(f"cannot write {click.format_filename(path)}: {error.strerror}") from None
-    try:
-        fcntl.flock(folder_fd, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(folder_fd)  # releases the lock
 
 
 def write_pin(path: Path, pin: Pin) -> None:
@@ -108,7 +103,7 @@ _pin = click.option(
 
 @command.command("show")
 @_package
-@as_json
+@document_option
 def show(package_name: str, as_json: bool) -> None:
     """Print the digest of PACKAGE and of each of its documents."""
     package = load_package(package_name)
@@ -127,7 +122,7 @@ def show(package_name: str, as_json: bool) -> None:
 @_package
 @click.argument("other", metavar="[OTHER]", required=False)
 @_pin
-@as_json
+@document_option
 def diff(package_name: str, other: str | None, pin_file: Path | None, as_json: bool) -> None:
     """Print each difference between the pinned package and PACKAGE, or between PACKAGE and OTHER."""
     if other is not None and pin_file is not None:
@@ -150,7 +145,7 @@ def diff(package_name: str, other: str | None, pin_file: Path | None, as_json: b
 @command.command("pin")
 @_package
 @_pin
-@as_json
+@document_option
 def pin_command(package_name: str, pin_file: Path | None, as_json: bool) -> None:
     """Record the digests of PACKAGE as those in force.
 
@@ -193,7 +188,7 @@ def _refuse_changed(path: Path, pin: Pin, differences: Sequence[DocumentDifferen
     help="The instruction to promote, and the approval where one is required. May be given several times.",
 )
 @_pin
-@as_json
+@document_option
 def promote_command(
     package_name: str, evaluation: str, red_team: str, evidence: tuple[str, ...], pin_file: Path | None, as_json: bool
 ) -> None:
@@ -240,9 +235,9 @@ def _package_id(package: PolicyPackage) -> dict[str, str]:
     return {"packageRef": package.ref, "version": package.version, "packageDigest": package.digest}
 
 
-def _print_pin(result: str, path: Path, pinned: Pin, *, as_json: bool) -> None:
-    document = {"result": result, "pin": str(path), **_package_id(pinned.package), "head": pinned.head}
-    lines = [f"{result}: {pinned.package.ref} {pinned.digest}", f"  in {path}, head {pinned.head}"]
+def _print_pin(result: str, path: Path, pin: Pin, *, as_json: bool) -> None:
+    document = {"result": result, "pin": str(path), **_package_id(pin.package), "head": pin.head}
+    lines = [f"{result}: {pin.package.ref} {pin.digest}", f"  in {path}, head {pin.head}"]
     print_result(document, lines, as_json=as_json)
 
 

@@ -27,8 +27,8 @@ def command(files: tuple[str, ...], query: str, options: EvaluationOptions, as_j
         raise click.UsageError(f"{query!r} is a file, and the last argument is the query, such as 'p(X, _)'.")
     if not files:
         raise click.UsageError("Missing argument 'FILE...' in front of the query.")
-    with options.evaluate(files, lambda program: read_query(query, program.predicates)) as evaluated:
-        facts = evaluated.result.query(query)
-        lines = list(json_facts(facts, evaluated.result.program)) if as_json else facts
+    with options.evaluate(files, lambda program: read_query(query, program.predicates)) as timed_result:
+        facts = timed_result.result.query(query)
+        lines = list(json_facts(facts, timed_result.result.program)) if as_json else facts
     write_lines(lines)
-    report(evaluated.warnings)
+    report(timed_result.warnings)

@@ -9,7 +9,7 @@ import click
 
 from manglecp.cli import VerbError, options
 from manglecp.cli.files import FILE, OUTPUT_FILE
-from manglecp.cli.run_log import key_option
+from manglecp.cli.run_log import log_key_option
 
 
 @click.command("run")
@@ -30,11 +30,11 @@ from manglecp.cli.run_log import key_option
 @options.intent_options
 @click.option("--confirm", is_flag=True, help="Approve the calls of these tools without a prompt.")
 @click.option("--log", "log_file", metavar="FILE", type=OUTPUT_FILE, help="The new log; by default run-ID.jsonl here.")
-@key_option
+@log_key_option
 @click.option("--why", is_flag=True, help="Also print the proof of each selection by rules.")
 @options.caller_options
 @options.runtime_options
-@options.as_json
+@options.document_option
 def command(**members: Any) -> None:
     """Pursue a goal: offer actions on a menu, select one, execute it, until the goal is reached.
 

@@ -13,7 +13,7 @@ from typing import IO, Any, Final, NoReturn
 import click
 
 from manglecp.cli import files
-from manglecp.cli.options import as_json
+from manglecp.cli.options import document_option
 from manglecp.cli.output import ProgressLine, count, fail, json_text, print_json, print_result
 from manglecp.runner import MAX_LINE_BYTES, BrokenLog, replay as replay_log, verify as verify_log
 
@@ -26,15 +26,15 @@ def command() -> None:
     """Verify and replay the log of a run. No action is executed."""
 
 
-key_option: Final = click.option(
+log_key_option: Final = click.option(
     "--key-file", metavar="FILE", type=files.FILE, help="A file with the key that seals the log."
 )
 _log_options = files.combine(
     click.argument("file", metavar="FILE", type=files.FILE),
     click.option("--head", metavar="HASH", help="The expected last hash, from a copy stored elsewhere."),
-    key_option,
+    log_key_option,
     click.option("--no-end", is_flag=True, help="Accept a log without an end record, such as one of the C++ runner."),
-    as_json,
+    document_option,
 )
 
 

@@ -38,7 +38,7 @@ def command() -> None:
 @command.command("list")
 @click.option("--state", type=click.Choice([state.value for state in RunState]), help="Only runs in this state.")
 @click.option("--limit", metavar="N", type=click.IntRange(min=1), default=20, help="Maximum of runs; 20 by default.")
-@options.as_json
+@options.document_option
 @options.store_option
 def list_(state: str | None, limit: int, as_json: bool, location: str | None) -> None:
     """List runs, the newest first."""
@@ -52,7 +52,7 @@ def list_(state: str | None, limit: int, as_json: bool, location: str | None) ->
 
 @command.command("show", short_help="Show one run: its steps, its failures, and the decision it needs.")
 @click.argument("run", metavar="RUN")
-@options.as_json
+@options.document_option
 @options.store_option
 @options.key_option
 def show(run: str, as_json: bool, location: str | None, store_key: bytes | None) -> None:
@@ -99,7 +99,7 @@ def explain(run: str, **arguments: Any) -> None:
 @click.option("--abort", is_flag=True, help="End the run without undoing its effects.")
 @click.option("--output", "file", metavar="FILE", type=FILE, help="With --happened: the JSON that the action returned.")
 @options.operator_option
-@options.as_json
+@options.document_option
 @options.store_option
 @options.key_option
 def decide(
@@ -147,7 +147,7 @@ def decide(
 @options.operator_option
 @options.tokens_option
 @options.runtime_options
-@options.as_message
+@options.message_option
 def resume(
     run: str, folder: Path, operator: str, tokens: Path | None, runtime: options.RuntimeOptions, as_json: bool
 ) -> None:
@@ -183,7 +183,7 @@ async def _resume(
                 finally:
                     cancel_task.cancel()
             if outcome is None:
-                _prepare_takeover(packs.store, run, invoker.domain.digest, operator)  # raises for most reasons
+                _prepare_takeover(packs.store, run, invoker.domain.digest, operator)  # usually raises
                 raise click.ClickException(f"another process has just resumed run {run}")
             with packs.store.read_transaction() as tx:
                 stored_response = packs.store.runs.answer(tx, run)
@@ -215,8 +215,8 @@ def _prepare_takeover(store: Store, run: str, digest: str, operator: str) -> str
         raise NoRun(run)
     stored_run = view.run
     if stored_run.state not in (RunState.RUNNING, RunState.NEEDS_DECISION):
-        verb = "was " if stored_run.state == RunState.CANCELLED else ""  # "it succeeded", but "it was cancelled"
-        raise NotOpen(f"run {run} is over: it {verb}{stored_run.state.value}")
+        was = "was " if stored_run.state == RunState.CANCELLED else ""  # as in "it was cancelled", but "it succeeded"
+        raise NotOpen(f"run {run} is over: it {was}{stored_run.state.value}")
     if stored_run.pack_digest != digest:
         raise NotOpen(
             f"run {run} belongs to another pack revision, or to another pack: {stored_run.pack_digest}. "
@@ -238,7 +238,7 @@ def _time_text(at_ms: int) -> str:
 
 
 def _document(view: RunView, *, with_steps: bool = False) -> dict[str, Any]:
-    """Return a run for JSON."""
+    """Return a run as a JSON document."""
     document: dict[str, Any] = {"tool": _tool_name(view), **msgspec.to_builtins(view.run)}
     for name in ("created_ms", "touched_ms", "ended_ms"):
         at_ms = document.pop(name)

@@ -42,7 +42,7 @@ def _parse_address(context: click.Context, parameter: click.Parameter, text: str
     return host or DEFAULT_ADDRESS[0], int(port)
 
 
-def _name_http_option(context: click.Context, _parameter: click.Parameter, text: str | None) -> None:
+def _refuse_host_and_port(context: click.Context, _parameter: click.Parameter, text: str | None) -> None:
     if text is not None:
         raise click.UsageError("host and port are one option: use --http HOST:PORT", context)
 
@@ -55,13 +55,13 @@ address_options: Final = combine(
         callback=_parse_address,
         help="The address; 127.0.0.1:8000 by default.",
     ),
-    # Names of the option in other servers.
-    click.option("--port", "--host", "--bind", hidden=True, expose_value=False, callback=_name_http_option),
+    # Other servers have these options: the error names --http.
+    click.option("--port", "--host", "--bind", hidden=True, expose_value=False, callback=_refuse_host_and_port),
 )
 
 
 def bind_socket(host: str, port: int) -> socket.socket:
-    """Return a listening socket. Raises ``ClickException`` with a remedy if the address cannot be bound."""
+    """Return a listen_options socket. Raises ``ClickException`` with a remedy if the address cannot be used."""
     import socket
 
     from manglecp.server import bind
@@ -69,11 +69,11 @@ def bind_socket(host: str, port: int) -> socket.socket:
     try:
         return bind(host, port)
     except OSError as error:
-        shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         remedy = _BIND_REMEDIES.get(error.errno or 0, "")
         if isinstance(error, socket.gaierror):
             remedy = "; use a name or an address of this machine"
-        raise click.ClickException(f"cannot listen at {shown}: {error.strerror}{remedy}") from None
+        raise click.ClickException(f"cannot listen at {address}: {error.strerror}{remedy}") from None
 
 
 class AuthOptions(NamedTuple):
@@ -97,7 +97,7 @@ class AuthOptions(NamedTuple):
 
 
 def _make_auth_options(tokens: Path | None, algorithms: tuple[str, ...], **jwt: str | None) -> AuthOptions:
-    """Return the options; ``jwt`` are those of access tokens, which are given all or not at all."""
+    """Return the options. ``jwt`` has those of access tokens; all of them are given, or none. Raises ``UsageError``."""
     if not any(jwt.values()) and not algorithms:
         return AuthOptions(tokens, jwt=None)
     if not all(jwt.values()):
@@ -152,7 +152,7 @@ class ProcessOptions:
 
         settings = ServerSettings() if self.config is None else load_server_settings(self.config)
         if self.drain_seconds is not None:
-            settings = replace(settings, grace=float(self.drain_seconds))
+            settings = replace(settings, grace_period=float(self.drain_seconds))
         trusted_proxies = (*settings.trusted_proxies, *self.proxies)
         return replace(settings, trusted_proxies=trusted_proxies).divide_rates(self.workers)
 
@@ -198,6 +198,7 @@ process_options: Final = option_group(
 
 
 def announce(url: str) -> None:
+    """Print the address of the server on standard error."""
     click.echo(f"serving at {url}", err=True)
 
 
@@ -228,7 +229,7 @@ def _run_in_child(work: Callable[[], None]) -> int:
 
 @contextlib.contextmanager
 def _shared_metrics() -> Iterator[Callable[[int], None]]:
-    """Share metrics between processes in a folder. Yield a function to call with the pid of a process that ended."""
+    """Share metrics between processes in a folder. Yield a callback that takes the pid of a process that ended."""
     import tempfile
 
     variable = "PROMETHEUS_MULTIPROC_DIR"  # read by prometheus_client, which also names the files
@@ -282,26 +283,26 @@ def command(
         raise click.UsageError("Several processes need a shared store; :memory: is not shared.")
     host, port = address or DEFAULT_ADDRESS
     # The other options have the names of the fields: hosts, origins, certificate, key, open_demo, max_age.
-    listening = ListenOptions(host=host, port=port, **listen_fields)
-    if listening.key is not None and listening.certificate is None:
+    listen_options = ListenOptions(host=host, port=port, **listen_fields)
+    if listen_options.key is not None and listen_options.certificate is None:
         raise click.UsageError("--tls-key needs --tls-cert.")
     if stdio:
         _serve_streams(folder, runtime, auth, processes)
     else:
-        _serve_address(folder, runtime, listening, auth, processes)
+        _serve_address(folder, runtime, listen_options, auth, processes)
 
 
 def _serve_address(
-    folder: Path, runtime: RuntimeOptions, listening: ListenOptions, auth: AuthOptions, processes: ProcessOptions
+    folder: Path, runtime: RuntimeOptions, listen_options: ListenOptions, auth: AuthOptions, processes: ProcessOptions
 ) -> None:
     processes.configure_logging()
-    check_exposure(listening, auth_required=auth.tokens is not None or auth.jwt is not None)
-    if listening.certificate is not None:
+    check_exposure(listen_options, auth_required=auth.tokens is not None or auth.jwt is not None)
+    if listen_options.certificate is not None:
         from manglecp.server import Tls
 
         # Raises for an invalid file before processes are forked.
-        Tls(listening.certificate, listening.key or listening.certificate).context()
-    bound = bind_socket(listening.host, listening.port)
+        Tls(listen_options.certificate, listen_options.key or listen_options.certificate).context()
+    listen_socket = bind_socket(listen_options.host, listen_options.port)
 
     def serve() -> None:
         import uvloop
@@ -309,10 +310,11 @@ def _serve_address(
         from manglecp.server import serve_http
 
         pack, config, settings = runtime.for_pack(folder), auth.load(), processes.settings()
-        started = announce_callback(processes.log_format)
-        uvloop.run(serve_http(pack, runtime.open_store, listening, config, bound, settings=settings, started=started))
+        on_start = announce_callback(processes.log_format)
+        arguments = (pack, runtime.open_store, listen_options, config, listen_socket)
+        uvloop.run(serve_http(*arguments, settings=settings, on_start=on_start))
 
-    with bound:
+    with listen_socket:
         if processes.workers == 1:
             serve()
             return
@@ -347,5 +349,5 @@ def _serve_streams(folder: Path, runtime: RuntimeOptions, auth: AuthOptions, pro
     from manglecp.server import serve_streams
 
     pack, store, settings = runtime.for_pack(folder), runtime.open_store, processes.settings()
-    serving = serve_streams(pack, store, config, streams, outline=outline, sent_manifest=manifest, settings=settings)
-    asyncio.run(serving)
+    service = serve_streams(pack, store, config, streams, outline=outline, sent_manifest=manifest, settings=settings)
+    asyncio.run(service)

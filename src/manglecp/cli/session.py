@@ -30,15 +30,14 @@ _policy = click.option(
     "--policy", metavar="PACKAGE", help="A policy package; by default that of the last start, or the built-in `work`."
 )
 _memory_options = files.option_group(
-    "issues", lambda **values: IssueOptions(True, **values), options.actor, options.database
+    "issues", lambda **values: IssueOptions(True, **values), options.actor_option, options.database_option
 )
 
 
 def _start(memory: SessionMemory, issues: IssueOptions, issue: str | None, ttl: int, policy: str | None) -> Session:
     """Start or resume the session of an issue, by default of the next one; exit with status 3 if there is none."""
-    package = pin = None
-    if policy is not None:
-        package, pin = load_package(policy), load_pin(default_pin(policy))
+    package = None if policy is None else load_package(policy)
+    pin = None if policy is None else load_pin(default_pin(policy))
     session = memory.start(issues.actor, issue, ttl, package, None if pin is None else pin.digest)
     if session is None:
         fail("no issue can be claimed", status=3)
@@ -56,7 +55,7 @@ def command() -> None:
 @command.command("start")
 @click.argument("issue", metavar="[ISSUE]", required=False)
 @_policy
-@options.ttl
+@options.ttl_option
 @_memory_options
 def start(issue: str | None, policy: str | None, ttl: int, issues: IssueOptions) -> None:
     """Lease ISSUE, or the next one, and start its session or resume it from its handoff.
@@ -149,7 +148,7 @@ def trajectory(mode: str, limit: int | None, issues: IssueOptions) -> None:
 @click.argument("work_command", metavar="COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.option("--verify", "verification", metavar="TEXT", help="A command of the shell that checks the work.")
 @_policy
-@options.ttl
+@options.ttl_option
 @_memory_options
 def work(
     work_command: tuple[str, ...], verification: str | None, policy: str | None, ttl: int, issues: IssueOptions

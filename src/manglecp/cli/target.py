@@ -22,7 +22,7 @@ from manglecp.cli.options import (
     CallerOptions,
     PackFolder,
     RuntimeOptions,
-    as_message,
+    message_option,
 )
 from manglecp.cli.output import ProgressLine, fail, print_stderr, write_lines
 
@@ -53,7 +53,7 @@ target_argument: Final = click.argument(
 
 
 def refuse_options(context: click.Context, reason: str, *names: str) -> None:
-    """Raise ``UsageError`` if a parameter of ``names`` is on the command line; its environment variable may be set."""
+    """Raise ``UsageError`` if a parameter of ``names`` is on the command line; the environment does not count."""
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")
         if parameter.name in names and source is click.core.ParameterSource.COMMANDLINE:
@@ -123,7 +123,7 @@ def _make_target_options(
 
 def target_options(*pack_options: Callable[[Any], Any]) -> Callable[[F], F]:
     """Return a decorator that adds the options for a target to a verb, as the argument ``options``."""
-    return option_group("options", _make_target_options, *CALLER_OPTIONS, *pack_options, token_option, as_message)
+    return option_group("options", _make_target_options, *CALLER_OPTIONS, *pack_options, token_option, message_option)
 
 
 def is_at_terminal() -> bool:
@@ -159,7 +159,7 @@ class Approver:
     on_pending: Callable[[str], object] = lambda _: None
 
     async def on_confirm(self, call: ApprovalRequest) -> str | bool | None:
-        """Return the decision about a call at a server: the id of its approval request, or an answer without one."""
+        """Return the decision about a call at a server: the id of its approval request, or a boolean if it has none."""
         if call.refusal is not None:
             raise call.refusal
         if call.approval is None:  # a server without approval requests
@@ -168,7 +168,7 @@ class Approver:
         return await self.settle(call.approval)
 
     async def settle(self, approval: str) -> str | None:
-        """Decide an approval request, if this approver may. Return its id for the invocation, None if denied."""
+        """Decide an approval request, if this approver may. Return its id, also while it is pending; None if denied."""
         from manglecp.client import Client, ServerError
         from manglecp.wire import WireError
 
@@ -181,7 +181,7 @@ class Approver:
             request = None
         if request is not None and request.state != "pending":
             return approval
-        # An operator who decides without a server also requested the call, which four eyes forbid.
+        # Without a server the operator who decides is also the requester, which four eyes forbid.
         if request is None or (request.four_eyes and not isinstance(self.approvals, Client)):
             approved = None
         else:

@@ -11,7 +11,7 @@ from typing import Final
 import click
 
 from manglecp.cli.files import OUTPUT_FILE
-from manglecp.cli.options import as_json
+from manglecp.cli.options import document_option
 from manglecp.cli.output import count, print_result, table, write_lines
 from manglecp.server import TokenEditor, TokensError
 
@@ -79,7 +79,7 @@ def new(name: str, permissions: tuple[str, ...], approver: bool, expires: dateti
 
 
 @command.command("list")
-@as_json
+@document_option
 @_file
 def list_(as_json: bool, file: Path) -> None:
     """List the tokens with identity, permissions and expiry."""

@@ -19,7 +19,7 @@ from manglecp.cli.output import columns, count
 from manglecp.wire import Heading, WireError, coverage_lines, derivation_lines, error_lines, fact_text, why_not_lines
 from manglecp.wire.messages import UNSET, IntentResult, InvokeResult, MacroTool, ProofHints, UnsetType
 
-_UNKNOWN: Final = "-"
+_UNKNOWN: Final = "-"  # a cell without a value
 _COLUMNS: Final = ("TOOL", "LEVEL", "SCORE", "PHASE", "EFFECTS", "EXPIRES")
 
 
@@ -30,7 +30,7 @@ def styled(lines: Iterable[str], bold: Callable[[str], str]) -> Iterator[str]:
 
 
 def argument_schemas(tool: MacroTool) -> dict[str, Mapping[str, Any]]:
-    """Return the schema of each argument; an empty one if it is not an object, since JSON Schema also permits true."""
+    """Return the schema of each argument. The schema ``true`` of JSON Schema is returned as an empty mapping."""
     properties = (tool.input_schema or {}).get("properties")
     if not isinstance(properties, Mapping):
         return {}
@@ -153,7 +153,7 @@ def wire_error_lines(error: WireError) -> Iterator[str]:
 
 
 def missing_fact_lines(error: WireError) -> Iterator[str]:
-    """Yield the options that supply missing facts."""
+    """Yield the options of the command line that supply the missing facts of the error."""
     return (f"  add --fact '{name}(…)'" for name in (error.details or {}).get("missing_facts", ()))
 
 

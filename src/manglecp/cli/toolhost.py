@@ -34,8 +34,8 @@ def command(arguments: tuple[str, ...]) -> None:
     """
     if arguments[:1] == ("check",):
         check.invoke(check.make_context("manglecp toolhost check", list(arguments[1:])))
-    # Exec, so that no module of the command line is loaded in the host. -P: modules must not be imported from the
-    # working directory, which may be a workspace, before the sandbox is entered.
+    # A new program, so that the host has loaded no module of the command line. -P keeps Python from importing modules
+    # from the working directory, which may be a workspace, before the sandbox is entered.
     os.execv(sys.executable, [sys.executable, "-P", "-m", "manglecp.toolhost.host", *arguments])
 
 
@@ -54,20 +54,20 @@ def check(
 
     if shutil.which(argv[0]) is None:
         raise click.UsageError(f"{argv[0]} cannot be executed")
-    tested = Toolhost(argv=argv, plugin=plugin, patience=patience)
+    host = Toolhost(argv=argv, plugin=plugin, patience=patience)
     try:
-        tested = tested if cast is None else tested.with_cast(cast)
+        host = host if cast is None else host.with_cast(cast)
     except (OSError, ValueError) as error:
         raise click.UsageError(f"{cast}: {error}") from None
-    chosen = {name: conversation for name, conversation in toolhost_conversations().items() if only in name}
-    if not chosen:
+    selected = {name: conversation for name, conversation in toolhost_conversations().items() if only in name}
+    if not selected:
         raise click.UsageError(f"no conversation has {only!r} in its name")
     counts = {"ok": 0, "wrong": 0, "left out": 0}
-    for name, conversation in chosen.items():
-        if (missing := tested.missing_roles(conversation)) or (conversation.ours and without_ours):
+    for name, conversation in selected.items():
+        if (missing := host.missing_roles(conversation)) or (conversation.ours and without_ours):
             verdict, details = "left out", [f"no action has the role {', '.join(missing)}" if missing else "ours"]
         else:
-            details = check_toolhost(conversation, tested)
+            details = check_toolhost(conversation, host)
             verdict = "wrong" if details else "ok"
         counts[verdict] += 1
         click.echo("\n          ".join([f"{verdict:8}  {name}", *details]))

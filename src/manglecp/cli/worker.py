@@ -88,7 +88,7 @@ async def _work(
 
 
 def _find_undecided(store: Store, runs: Collection[str]) -> set[str]:
-    """Return the runs that wait for a decision, of these runs."""
+    """Return those of the runs that wait for a decision."""
     from manglecp.store import RunState
 
     with store.read_transaction() as tx:

@@ -178,7 +178,7 @@ class Connection:
 
     async def refresh(self) -> messages.ManifestPayload:
         """Return the newest manifest; without a session, fetch it again."""
-        if not self._transport.has_session:
+        if not self._transport.is_persistent:
             async with self._ready_lock:
                 await self._connect()
         return self.manifest
@@ -187,7 +187,7 @@ class Connection:
         self.identity = None
         self._manifest_is_stale = False
         self._use_manifest(await self._transport.connect(self._use_manifest))
-        if self._transport.has_session and self._credential is not None and self._accepts_credentials():
+        if self._transport.is_persistent and self._credential is not None and self._accepts_credentials():
             try:
                 await self._authenticate(self._credential)
             except BaseException:  # a session without the configured credential must not send requests
@@ -225,7 +225,7 @@ class Connection:
                 return
 
     async def _headers(self) -> dict[str, str]:
-        if self._transport.has_session or self._credential is None or not self._accepts_credentials():
+        if self._transport.is_persistent or self._credential is None or not self._accepts_credentials():
             return {}
         return await self._credential.headers(self._schemes())
 
@@ -266,14 +266,14 @@ class Connection:
                 raise RequestRefused(
                     "server_not_ready", f"the server is still {status} after {self._boot_seconds:g} seconds"
                 )
-            has_session = self._transport.has_session
-            if has_session and self._transport.connected and (status == "booting" or self._requests_in_flight):
+            is_persistent = self._transport.is_persistent
+            if is_persistent and self._transport.connected and (status == "booting" or self._requests_in_flight):
                 self._manifest_arrived.clear()
                 with suppress(TimeoutError):
                     async with asyncio.timeout(min(seconds_left, _SESSION_CHECK_SECONDS)):
                         await self._manifest_arrived.wait()
                 continue
-            if has_session and status == "booting":
+            if is_persistent and status == "booting":
                 raise ConnectionLost("the connection was lost while the server was booting")
             if poll_count or status == "booting":  # the first reconnect from a draining server is immediate
                 await self._sleep(min(seconds_left, _FIRST_POLL_SECONDS * 2 ** min(poll_count, 4)))
@@ -321,12 +321,12 @@ class Connection:
                 failure = lost
             except ServerError as error:
                 failure, retry_after_ms, credential = error, error.retry_after_ms, self._credential
-                self._manifest_is_stale = error.code == "server_not_ready" and not self._transport.has_session
+                self._manifest_is_stale = error.code == "server_not_ready" and not self._transport.is_persistent
                 may_renew = error.code in _AUTH_ERRORS and not renewed and self._transport.connected
                 if may_renew and credential is not None and credential.is_renewable:
                     renewed = True
                     credential.forget_token()
-                    if self._transport.has_session:
+                    if self._transport.is_persistent:
                         await self._authenticate(credential)
                 elif not is_retryable(error):
                     raise

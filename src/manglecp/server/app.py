@@ -1,8 +1,9 @@
 """The ASGI application: HTTP and WebSocket on one message core.
 
-Each HTTP request has a session of its own, and is handled in the task that uvicorn starts for it. Every refusal is an
-error message (requirement TRANS-14). The checks run in this order: upgrade, host and origin, path, method, media types,
-size, then the checks of the message core. A client cancels its request by closing the connection (TRANS-40).
+Each HTTP request has a :class:`Session` object of its own, and is handled in the task that uvicorn starts for it.
+Every refusal is an error message (requirement TRANS-14). The checks run in this order: upgrade, host and origin, path,
+method, media types, size, then the checks of the message core. A client cancels its request by closing the connection
+(TRANS-40).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from manglecp.server.middleware import (
     send_error,
     send_response,
 )
-from manglecp.server.pending import Reply, failure, internal_error
+from manglecp.server.pending import Reply, error_reply, internal_error
 from manglecp.server.sessions import Session
 from manglecp.server.tracing import use_trace_context
 from manglecp.server.websocket import WebSocketEndpoint
@@ -86,24 +87,24 @@ class App:
         self._websockets = WebSocketEndpoint(core)
         base, read_methods = core.settings.base, ("GET", "HEAD")
         routes = [
-            self._route(f"{base}/invoke", partial(self._message, "invoke_request"), "POST"),
-            self._route(f"{base}/evaluate", partial(self._message, "intent_request"), "POST"),
-            self._route(f"{base}/approvals", partial(self._message, "x-approval_request"), "POST"),
-            self._route(f"{base}/decide", partial(self._message, "x-decide_request"), "POST"),
-            self._route(f"{base}/skills", partial(self._message, "x-skill_request"), "POST"),
-            self._route(MANIFEST_PATH, partial(self._manifest, max_age), *read_methods),
-            self._route("/health", partial(self._status, must_be_ready=False), *read_methods),
-            self._route("/ready", partial(self._status, must_be_ready=True), *read_methods),
-            self._route(f"{base}/skills/{{skill:path}}", self._skill, *read_methods),
-            self._route(f"{base}/ws", self._require_websocket, *read_methods),
-            # A set: without a base, the last two paths are the same.
+            self._route(f"{base}/invoke", partial(self._handle_message, "invoke_request"), "POST"),
+            self._route(f"{base}/evaluate", partial(self._handle_message, "intent_request"), "POST"),
+            self._route(f"{base}/approvals", partial(self._handle_message, "x-approval_request"), "POST"),
+            self._route(f"{base}/decide", partial(self._handle_message, "x-decide_request"), "POST"),
+            self._route(f"{base}/skills", partial(self._handle_message, "x-skill_request"), "POST"),
+            self._route(MANIFEST_PATH, partial(self._send_manifest, max_age), *read_methods),
+            self._route("/health", partial(self._send_status, must_be_ready=False), *read_methods),
+            self._route("/ready", partial(self._send_status, must_be_ready=True), *read_methods),
+            self._route(f"{base}/skills/{{skill:path}}", self._send_skill, *read_methods),
+            self._route(f"{base}/ws", self._refuse_plain_http, *read_methods),
+            # In a set, because the last two paths are the same without a base.
             *(WebSocketRoute(path, self._websockets) for path in {f"{base}/ws", f"{base}/", base or "/"}),
         ]
         if metrics is not None:
-            routes.append(self._route("/metrics", partial(self._metrics, metrics), *read_methods))
+            routes.append(self._route("/metrics", partial(self._send_metrics, metrics), *read_methods))
         if metadata is not None:
             routes.append(
-                self._route(urlsplit(metadata.url).path, partial(self._metadata, metadata.document), *read_methods)
+                self._route(urlsplit(metadata.url).path, partial(self._send_metadata, metadata.document), *read_methods)
             )
         app: ASGIApp = Router(routes, redirect_slashes=False, default=_not_found)
         if guards.origins:
@@ -116,7 +117,7 @@ class App:
             )
         app = GuardMiddleware(app, guards)
         if core.settings.trusted_proxies:
-            app = ProxyHeadersMiddleware(app, trusted_hosts(core.settings.trusted_proxies))  # type: ignore[arg-type, assignment]
+            app = ProxyHeadersMiddleware(app, proxy_addresses(core.settings.trusted_proxies))  # type: ignore[arg-type, assignment]
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -129,19 +130,19 @@ class App:
         return drained
 
     def _route(self, path: str, handler: _Handler, *methods: str) -> Route:
-        return Route(path, _Endpoint(handler, self._reply, methods))
+        return Route(path, _Endpoint(handler, self._send_reply, methods))
 
-    async def _message(self, type_: str, request: _Request) -> None:
+    async def _handle_message(self, type_: str, request: _Request) -> None:
         began_ns = time.time_ns()
-        session = self._session(request)
+        session = self._open_session(request)
         try:
             _check_media_types(request.headers)
             limit = self.core.pack_settings.limits.max_message_bytes
             body = await read_body(request.receive, request.headers, limit, _BODY_SECONDS)
         except WireError as error:
-            reply = failure(error)
+            reply = error_reply(error)
             self.core.report_handled(session, None, began_ns, reply)
-            await self._reply(request, reply)
+            await self._send_reply(request, reply)
             return
         watchers: list[asyncio.Task[None]] = []
         watch = partial(_watch, request.receive, session, watchers)
@@ -159,16 +160,16 @@ class App:
         if response is None:  # a cancel message: only the request that it cancels gets a reply
             await request.send(204, b"", NOT_CACHED)
         else:
-            await self._reply(request, response)
+            await self._send_reply(request, response)
 
-    async def _reply(self, request: _Request, reply: Reply, *headers: Header) -> None:
+    async def _send_reply(self, request: _Request, reply: Reply, *headers: Header) -> None:
         if reply.retry_after_ms is not None:
             headers = (*headers, (b"retry-after", b"%d" % math.ceil(reply.retry_after_ms / 1_000)))
         if reply.status == 401:
             headers = (*headers, (b"www-authenticate", challenge(reply.code, self._metadata_url)))
-        await send_response(request.scope, request.respond, reply.status, reply.data, (JSON, NOT_CACHED, *headers))
+        await request.send(reply.status, reply.data, JSON, NOT_CACHED, *headers)
 
-    def _session(self, request: _Request) -> Session:
+    def _open_session(self, request: _Request) -> Session:
         session = self.core.session("http", peer=request.peer)
         if not CREDENTIAL_HEADERS.isdisjoint(request.headers):
             credential = credential_of(request.headers, self.core.auth)
@@ -178,26 +179,25 @@ class App:
 
     async def _authorize(self, request: _Request, permission: str | None = None) -> Identity:
         """Check the credential of a request that is not a message, and return its identity. Raises WireError."""
-        self.core.admission.charge_peer(request.peer)
-        identity = await self._session(request).identify()
+        self.core.request_limits.charge_peer(request.peer)
+        identity = await self._open_session(request).identify()
         # A server without authentication grants every permission: its clients have none of their own.
         if permission is not None and self.core.auth.required and permission not in identity.permissions:
             raise WireError("auth_insufficient", f"The permission {permission} is missing")
         return identity
 
-    async def _require_websocket(self, request: _Request) -> None:
+    async def _refuse_plain_http(self, request: _Request) -> None:
         error = WireError("x-upgrade_required", "Connect with a WebSocket here: ws:// or wss://", row=_UPGRADE_REQUIRED)
-        await self._reply(request, failure(error), (b"upgrade", b"websocket"), (b"connection", b"upgrade"))
+        await self._send_reply(request, error_reply(error), (b"upgrade", b"websocket"), (b"connection", b"upgrade"))
 
-    async def _manifest(self, max_age: int | None, request: _Request) -> None:
+    async def _send_manifest(self, max_age: int | None, request: _Request) -> None:
         document = self.core.manifest(http=True)
         cache_control = b"no-cache"
-        is_lasting = document.status in ("ready", "degraded")  # the other two end soon
-        if max_age is not None and is_lasting:
+        if max_age is not None and document.status in ("ready", "degraded"):  # booting and draining end soon
             cache_control = b"max-age=%d" % max_age
         await request.send_document(document.data, JSON, document.etag, (b"cache-control", cache_control))
 
-    async def _skill(self, request: _Request) -> None:
+    async def _send_skill(self, request: _Request) -> None:
         identity = await self._authorize(request)
         try:
             with self.core.revisions.use() as revision:
@@ -210,15 +210,15 @@ class App:
         headers = ((b"cache-control", b"private, no-cache"), (b"x-content-type-options", b"nosniff"))
         await request.send_document(body, content_type, strong_etag(body), *headers)
 
-    async def _metadata(self, document: bytes, request: _Request) -> None:
+    async def _send_metadata(self, document: bytes, request: _Request) -> None:
         await request.send(200, document, JSON, (b"cache-control", b"max-age=300"))
 
-    async def _status(self, request: _Request, *, must_be_ready: bool) -> None:
+    async def _send_status(self, request: _Request, *, must_be_ready: bool) -> None:
         status = self.core.revisions.status
         code = 503 if must_be_ready and status not in ("ready", "degraded") else 200
         await request.send(code, b'{"status":"%s"}' % status.encode(), JSON, NOT_CACHED)
 
-    async def _metrics(self, metrics: Metrics, request: _Request) -> None:
+    async def _send_metrics(self, metrics: Metrics, request: _Request) -> None:
         await self._authorize(request, _METRICS_PERMISSION)
         content_type, body = metrics.render(self.core)
         await request.send(200, body, (b"content-type", content_type.encode()), NOT_CACHED)
@@ -227,20 +227,20 @@ class App:
 class _Request:
     """An HTTP request, and the means to respond to it. ``peer`` is the client's network address."""
 
-    __slots__ = ("headers", "peer", "receive", "respond", "scope")
+    __slots__ = ("_scope", "_send", "headers", "peer", "receive")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.headers: Mapping[bytes, bytes] = scope[HEADERS]
         self.receive = receive
         self.peer: str | None = scope["client"][0] if scope.get("client") else None
-        self.scope = scope
-        self.respond = send
+        self._scope = scope
+        self._send = send
 
     def path_param(self, name: str) -> str:
-        return str(self.scope["path_params"][name])
+        return str(self._scope["path_params"][name])
 
     async def send(self, status: int, body: bytes, *headers: Header) -> None:
-        await send_response(self.scope, self.respond, status, body, headers)
+        await send_response(self._scope, self._send, status, body, headers)
 
     async def send_document(self, body: bytes, content_type: Header, etag: str, *headers: Header) -> None:
         """Send the document, or 304 if the client has it already."""
@@ -258,9 +258,9 @@ _Handler = Callable[[_Request], Awaitable[None]]
 class _Endpoint:
     """A handler as an ASGI application that checks the method and turns a WireError into a reply."""
 
-    def __init__(self, handler: _Handler, reply: Callable[..., Awaitable[None]], methods: tuple[str, ...]) -> None:
+    def __init__(self, handler: _Handler, send_reply: Callable[..., Awaitable[None]], methods: tuple[str, ...]) -> None:
         self._handler = handler
-        self._reply = reply
+        self._send_reply = send_reply
         self._methods = methods
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -276,9 +276,9 @@ class _Endpoint:
             else:
                 text = f"This path supports {supported}"
                 refusal = WireError("x-method_not_allowed", text, row=_METHOD_NOT_ALLOWED)
-                await self._reply(request, failure(refusal), allow)
+                await self._send_reply(request, error_reply(refusal), allow)
         except WireError as error:
-            await self._reply(request, failure(error))
+            await self._send_reply(request, error_reply(error))
         except Disconnected:
             return
 
@@ -292,7 +292,7 @@ async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def _watch(receive: Receive, session: Session, watchers: list[asyncio.Task[None]]) -> None:
-    """Start a task that disconnects the session if the client closes the connection."""
+    """Start a task that disconnects the session if the client closes the connection; add it to ``watchers``."""
 
     async def watch() -> None:
         while (await receive())["type"] != "http.disconnect":
@@ -315,12 +315,12 @@ async def read_body(receive: Receive, headers: Mapping[bytes, bytes], limit: int
     if content_length.isdigit() and int(content_length) > _READ_FACTOR * limit:
         raise too_large(int(content_length), limit)
     body, length, more = bytearray(), 0, True
-    # asyncio.timeout would take five times as long as this timer, which most bodies do not need: they have arrived.
-    task, is_late = asyncio.current_task(), False
+    # A timer, because asyncio.timeout takes five times as long, and most bodies have arrived already.
+    task, timed_out = asyncio.current_task(), False
 
     def expire() -> None:
-        nonlocal is_late
-        is_late = True
+        nonlocal timed_out
+        timed_out = True
         task.cancel()  # type: ignore[union-attr]  # a coroutine runs in a task
 
     timer = asyncio.get_running_loop().call_later(seconds, expire)
@@ -333,10 +333,10 @@ async def read_body(receive: Receive, headers: Mapping[bytes, bytes], limit: int
             length += len(part)
             if length <= limit:
                 body += part
-            else:  # the rest is only counted
+            else:  # over the limit: the length is counted, the bytes are not needed
                 body.clear()
     except asyncio.CancelledError:
-        if task is None or not is_late or task.uncancel() > 0:
+        if task is None or not timed_out or task.uncancel() > 0:  # cancelled by other code, perhaps in addition
             raise
         raise malformed(f"The message did not arrive within {seconds:g} seconds", "$") from None
     finally:
@@ -364,7 +364,7 @@ def _accepts_json(media_range: bytes) -> bool:
     return matches and not any(map(_ZERO_WEIGHT.fullmatch, params))
 
 
-def trusted_hosts(networks: tuple[Network, ...]) -> list[str]:
-    """Return the networks for the proxy middleware, and their IPv4-mapped forms: a dual-stack socket has such peers."""
+def proxy_addresses(networks: tuple[Network, ...]) -> list[str]:
+    """Return the networks, and the IPv4 ones in IPv6 form too: a dual-stack socket reports IPv4 peers in that form."""
     mapped = [f"::ffff:{net.network_address}/{96 + net.prefixlen}" for net in networks if net.version == 4]
     return [*map(str, networks), *mapped]

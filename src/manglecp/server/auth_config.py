@@ -37,7 +37,7 @@ class AuthConfig:
 
     @classmethod
     def of(cls, tokens: Path | None, jwt: dict[str, object] | None) -> AuthConfig:
-        """Authenticate by a file of tokens, by access tokens (fields of JwtSettings), or both; one is required."""
+        """Accept the tokens of a file, access tokens (``jwt``: the fields of JwtSettings), or both; one is required."""
         from manglecp.server.auth import CombinedAuth
         from manglecp.server.auth.tokens import TokensFile
 
@@ -49,7 +49,7 @@ class AuthConfig:
 
             settings = JwtSettings(**jwt)  # type: ignore[arg-type]
             metadata = settings.metadata
-            # The file is a container of the names of its identities.
+            # TokensFile supports `in`: whether an identity of the file has this name.
             methods.append(JwtAuth(settings, reserved_names=() if file is None else file))
         auth = methods[0] if len(methods) == 1 else CombinedAuth(methods)
         return cls(auth, metadata, file)
@@ -57,8 +57,8 @@ class AuthConfig:
     def current(self, identity: Identity) -> Identity:
         """Return the identity with the rights that its credential has now.
 
-        An access token contains its rights, and has them until it expires. An anonymous client has none where a
-        credential is required, for example in a run that began before the operator required one.
+        An access token has its rights until it expires. An anonymous client has no rights where a credential is
+        required, for example in a run that began before the operator required one.
         """
         if self.auth is not None and self.auth.required and identity.anonymous:
             return identity.revoke()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import socket
 
 _BACKLOG: Final = 2_048  # connections that wait to be accepted
-_UNREAD_MS: Final = 40_000
+_MAX_UNACKNOWLEDGED_MS: Final = 40_000
 """The kernel ends a connection whose client does not acknowledge data for this long."""
 
 
@@ -52,32 +52,32 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def check_exposure(listening: ListenOptions, *, auth_required: bool) -> None:
+def check_exposure(listen_options: ListenOptions, *, auth_required: bool) -> None:
     """Raise ServeError for options that would expose the server to clients or web pages that are not trusted."""
-    if not auth_required and not is_loopback(listening.host) and not listening.open_demo:
+    if not auth_required and not is_loopback(listen_options.host) and not listen_options.open_demo:
         raise ServeError(
-            f"other machines can reach {listening.host}, and no credential is required; "
+            f"other machines can reach {listen_options.host}, and no credential is required; "
             "pass --tokens or --jwt-issuer, or --open-demo to serve all clients"
         )
-    if auth_required and "*" in listening.origins:
+    if auth_required and "*" in listen_options.origins:
         raise ServeError("a server that requires credentials accepts named origins only, not *")
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a listening socket that several processes may share. Raises OSError."""
+    """Return a listen_options socket that several processes may share. Raises OSError."""
     import socket  # callers that only check options do not need it
 
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # asyncio disables Nagle's algorithm only on a socket whose protocol is TCP explicitly.
-    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listen_socket = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listen_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if hasattr(socket, "TCP_USER_TIMEOUT"):  # on Linux; accepted connections inherit it
-            bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_MS)
-        bound.bind((host, port))
-        bound.listen(_BACKLOG)
-        bound.set_inheritable(True)
+            listen_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _MAX_UNACKNOWLEDGED_MS)
+        listen_socket.bind((host, port))
+        listen_socket.listen(_BACKLOG)
+        listen_socket.set_inheritable(True)
     except OSError:
-        bound.close()
+        listen_socket.close()
         raise
-    return bound
+    return listen_socket

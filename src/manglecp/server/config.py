@@ -42,35 +42,35 @@ class ServerSettings:
     """Messages from each network address."""
     attempt_rate: Rate | None = Rate(1, 20)
     """Invalid credentials from each network address."""
-    evaluations: int = 2
+    evaluation_threads: int = 2
     """Threads that evaluate. If there are more threads than processors, each evaluation is slower."""
-    waiting: int = 256
+    max_queued_evaluations: int = 256
     """Evaluations in the queue for a thread, at most."""
-    longest_wait: float = 5.0
+    max_queue_wait: float = 5.0
     """The time after which a queued evaluation is refused with ``rate_limited``."""
-    invocations: int = 256
+    max_invocations: int = 256
     """Concurrent invocations, at most."""
-    pending: int = 64
+    max_pending: int = 64
     """Pending requests of one session, at most."""
     outbox_bytes: int = 4 << 20
     """Unsent bytes of one session, above which no further messages are read from it."""
     send_timeout: float = 30.0
     """The time after which a client that does not read loses its session."""
-    recheck: float = 60.0
+    recheck_interval: float = 60.0
     """The time after which the credential of a session is checked again: it may have expired or been revoked."""
     identify_timeout: float = 10.0
     """The time limit of checking a credential."""
     retry_after_ms: int = 1_000
     """The delay before the next attempt, in replies while the server boots or drains."""
-    grace: float = 30.0
+    grace_period: float = 30.0
     """The time limit for pending requests when the server drains."""
     worker: bool = True
     """Whether to resume runs whose process has ended."""
     worker_pause: float = 1.0
     """The interval of the search for such runs."""
-    claim: float = 15.0
+    ownership_time: float = 15.0
     """The time after which the ownership of a run ends, unless its worker renews it with a heartbeat."""
-    probe: float = 5.0
+    probe_interval: float = 5.0
     """The interval of checking whether the store responds."""
     keep_decisions_ns: int = 30 * 24 * 3_600 * 10**9
     """How long the decision log has decisions, in nanoseconds."""
@@ -137,21 +137,21 @@ def parse_server_settings(file: str, text: str, problems: Problems) -> ServerSet
         identity_rate=_rate(rates, "identity", default.identity_rate),
         peer_rate=_rate(rates, "peer", default.peer_rate),
         attempt_rate=_rate(rates, "attempt", default.attempt_rate),
-        evaluations=load.number("evaluations", default.evaluations, 1, 256),
-        waiting=load.number("waiting", default.waiting, 0, 100_000),
-        longest_wait=_seconds(load, "longest_wait_ms", default.longest_wait),
-        invocations=load.number("invocations", default.invocations, 1, 100_000),
-        pending=sessions.number("pending", default.pending, 1, 100_000),
+        evaluation_threads=load.number("evaluations", default.evaluation_threads, 1, 256),
+        max_queued_evaluations=load.number("waiting", default.max_queued_evaluations, 0, 100_000),
+        max_queue_wait=_seconds(load, "longest_wait_ms", default.max_queue_wait),
+        max_invocations=load.number("invocations", default.max_invocations, 1, 100_000),
+        max_pending=sessions.number("pending", default.max_pending, 1, 100_000),
         outbox_bytes=sessions.number("outbox_bytes", default.outbox_bytes, 1, 1 << 30),
         send_timeout=_seconds(sessions, "send_timeout_ms", default.send_timeout),
-        recheck=_seconds(sessions, "recheck_ms", default.recheck),
+        recheck_interval=_seconds(sessions, "recheck_ms", default.recheck_interval),
         identify_timeout=_seconds(sessions, "identify_timeout_ms", default.identify_timeout),
         retry_after_ms=states.number("retry_after_ms", default.retry_after_ms, 1, _HOUR_MS),
-        grace=_seconds(states, "grace_ms", default.grace),
-        probe=_seconds(states, "probe_ms", default.probe),
+        grace_period=_seconds(states, "grace_ms", default.grace_period),
+        probe_interval=_seconds(states, "probe_ms", default.probe_interval),
         worker=worker.flag("enabled", default.worker),
         worker_pause=_seconds(worker, "pause_ms", default.worker_pause),
-        claim=_seconds(worker, "claim_ms", default.claim, _MIN_CLAIM_MS),
+        ownership_time=_seconds(worker, "claim_ms", default.ownership_time, _MIN_CLAIM_MS),
         keep_decisions_ns=_age(decisions, "keep", default.keep_decisions_ns),
         decision_content=decisions.choice("content", default.decision_content, ("full", "digests")),  # type: ignore[arg-type]  # one of these
         log_decisions=decisions.flag("log", default.log_decisions),

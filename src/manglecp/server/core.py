@@ -14,12 +14,12 @@ from typing import Any, Final, NamedTuple
 
 from manglecp.intent import manifest
 from manglecp.pack import Settings, outline_manifest
-from manglecp.server.admission import Admission
 from manglecp.server.auth import Auth, OpenAuth
 from manglecp.server.auth_config import describe_auth
 from manglecp.server.evaluation import EvaluationScheduler
 from manglecp.server.outbox import Send
 from manglecp.server.pending import PendingRequest, Reply
+from manglecp.server.request_limits import RequestLimits
 from manglecp.server.revisions import RevisionManager
 from manglecp.server.sessions import Session, Transport
 from manglecp.wire import encode
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 class ManifestDocument(NamedTuple):
-    """An encoded manifest, which describes the server, and the status in it. ``etag`` includes the quotation marks."""
+    """An encoded manifest, its ETag with quotation marks, and the status of the server in it."""
 
     data: bytes
     etag: str
@@ -46,7 +46,7 @@ def strong_etag(data: bytes) -> str:
 
 
 class HandledRequest(NamedTuple):
-    """A message and its reply, for logs, metrics and traces. Of the payload it has only names that the pack knows."""
+    """A handled message and its reply, for logs, metrics and traces; without the payload, except names of the pack."""
 
     session: str
     transport: Transport
@@ -76,23 +76,23 @@ class Core:
         self,
         revisions: RevisionManager,
         auth: Auth | None = None,
-        admission: Admission | None = None,
+        request_limits: RequestLimits | None = None,
         *,
         observers: Sequence[Callable[[HandledRequest], None]] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Serve the current revision of ``revisions``. ``observers`` are called with every handled request."""
+        """Serve the current revision. ``observers`` are called with each handled request; ``clock`` returns seconds."""
         self.revisions = revisions
         self.settings = revisions.settings
         self.auth: Auth = auth or OpenAuth()
-        self.admission = admission or Admission(self.settings)
+        self.request_limits = request_limits or RequestLimits(self.settings)
         self.evaluations = EvaluationScheduler(self.settings)
         self.clock = clock
         self.decoder = ThreadPoolExecutor(1, thread_name_prefix="manglecp-decoder")
         """Decodes long messages, one at a time."""
         self._observers = tuple(observers)
         self._manifests: dict[bool, tuple[Any, ManifestDocument]] = {}
-        """The cached manifests, by whether they are for HTTP, each with the state that it describes."""
+        """The cached manifests, with the endpoints of HTTP (True) and without (False), and the states they describe."""
         self.sessions: set[Session] = set()
         """The persistent sessions, which receive new manifests."""
         self.pending: set[PendingRequest] = set()
@@ -101,7 +101,7 @@ class Core:
         revisions.on_change = self._send_manifests
 
     def session(self, transport: Transport, *, peer: str | None = None, send: Send | None = None) -> Session:
-        """Create a session. ``peer`` is the client's network address; ``send`` is needed by persistent sessions."""
+        """Return a new session. ``peer`` is the client's network address; persistent ones need ``send``."""
         return Session(self, transport, peer, send, f"{transport}-{next(self._session_numbers)}")
 
     def manifest(self, *, http: bool = False) -> ManifestDocument:
@@ -110,7 +110,7 @@ class Core:
         Before the pack is loaded, it has the pack's name, intents and limits, and the status ``booting``.
         """
         revisions, revision = self.revisions, self.revisions.current
-        state = (revision, revisions.status, dict(revisions.troubles))
+        state = (revision, revisions.status, dict(revisions.failures))
         if http in self._manifests:
             cached_state, cached_document = self._manifests[http]
             if cached_state == state:
@@ -128,7 +128,7 @@ class Core:
         if revision is None:
             message = outline_manifest(revisions.outline, revisions.status, endpoints, auth)
         else:
-            extensions = {"x-degraded": dict(revisions.troubles)} if revisions.troubles else None
+            extensions = {"x-degraded": dict(revisions.failures)} if revisions.failures else None
             message = manifest(revision.domain, revisions.status, endpoints, auth, extensions)
         data = encode(message)
         document = ManifestDocument(data, strong_etag(data), revisions.status)
@@ -157,7 +157,7 @@ class Core:
         """
         self.revisions.drain()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self.settings.grace if grace is None else grace):
+            async with asyncio.timeout(self.settings.grace_period if grace is None else grace):
                 await self._wait_until_idle()
                 return True
         for pending in tuple(self.pending):
@@ -171,7 +171,7 @@ class Core:
         """Wait for all replies, and for abandoned evaluations, which still run in their threads."""
         while replies := [pending.reply for pending in self.pending]:
             await asyncio.wait(replies)
-        await self.evaluations.drained()
+        await self.evaluations.wait_until_idle()
 
     async def close(self) -> None:
         """Wait for pending requests and close the core. The caller has closed the transports."""

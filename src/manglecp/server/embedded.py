@@ -69,7 +69,7 @@ class Server:
         opening = open_core(self._options, self._open_store, auth, settings=self._settings)
         async with AsyncExitStack() as stack:
             core = await stack.enter_async_context(opening)
-            await core.revisions.ready()
+            await core.revisions.wait_until_loaded()
             self._core, self._stack = core, stack.pop_all()
         return self
 

@@ -18,7 +18,7 @@ from manglecp.server.tls import Tls
 PING_SECONDS: Final = 20.0
 """Idle connections need a ping at least every 30 seconds (requirement TRANS-09)."""
 _KEEP_ALIVE_SECONDS: Final = 75
-"""The time until an idle connection is closed: longer than proxies wait, so that none uses a closing connection."""
+"""Idle connections are closed after this time. Proxies close theirs earlier, so none uses a closing connection."""
 _MAX_HEADER_BYTES: Final = 64 << 10  # buffered of an incomplete header section, trailer or chunk extension
 _WATCH_SECONDS: Final = 1.0  # between two checks of all connections
 _MAX_BUFFER_BYTES: Final = 64 << 20  # unsent bytes of a connection
@@ -41,12 +41,14 @@ class _Server(uvicorn.Server):
 
 
 class Listener:
-    """Serves an application on a socket from :meth:`begin` until :meth:`end`; ``ping``: seconds between pings."""
+    """Serves an application on a socket, from :meth:`begin` until :meth:`end`."""
 
-    def __init__(self, app: App, bound: socket.socket, *, tls: Tls | None = None, ping: float = PING_SECONDS) -> None:
+    def __init__(
+        self, app: App, listen_socket: socket.socket, *, tls: Tls | None = None, ping_seconds: float = PING_SECONDS
+    ) -> None:
         self._app = app
-        self._socket = bound
-        self.address: tuple[str, int] = bound.getsockname()[:2]
+        self._socket = listen_socket
+        self.address: tuple[str, int] = listen_socket.getsockname()[:2]
         config = uvicorn.Config(
             app,
             interface="asgi3",
@@ -55,8 +57,8 @@ class Listener:
             ws="websockets-sansio",
             # A message slightly over the limit gets an error; a much longer one closes the connection (code 1009).
             ws_max_size=4 * app.core.pack_settings.limits.max_message_bytes,
-            ws_ping_interval=ping,
-            ws_ping_timeout=ping,
+            ws_ping_interval=ping_seconds,
+            ws_ping_timeout=ping_seconds,
             ws_per_message_deflate=False,
             lifespan="off",
             log_config=None,

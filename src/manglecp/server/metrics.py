@@ -39,10 +39,10 @@ class Metrics:
         )
         self._tools: set[str] = set()  # those with a label of their own
         self._sessions = self._gauge("manglecp_server_sessions", "Open sessions.")
-        self._pending = self._gauge("manglecp_server_pending_requests", "Requests without a reply.")
-        self._evaluating = self._gauge("manglecp_server_evaluations", "Running evaluations.")
-        self._waiting = self._gauge("manglecp_server_waiting_evaluations", "Queued evaluations.")
-        self._invoking = self._gauge("manglecp_server_invocations", "Running invocations.")
+        self._pending_requests = self._gauge("manglecp_server_pending_requests", "Requests without a reply.")
+        self._running_evaluations = self._gauge("manglecp_server_evaluations", "Running evaluations.")
+        self._queue_length = self._gauge("manglecp_server_waiting_evaluations", "Queued evaluations.")
+        self._running_invocations = self._gauge("manglecp_server_invocations", "Running invocations.")
         self._status = self._gauge("manglecp_server_status", "Processes with this status.", ("status",))
 
     def _gauge(self, name: str, description: str, labels: tuple[str, ...] = ()) -> Gauge:
@@ -64,10 +64,10 @@ class Metrics:
     def render(self, core: Core) -> tuple[str, bytes]:
         """Return the content type and the text of all metrics."""
         self._sessions.set(len(core.sessions))
-        self._pending.set(len(core.pending))
-        self._evaluating.set(core.evaluations.running)
-        self._waiting.set(core.evaluations.queued)
-        self._invoking.set(core.admission.invoking)
+        self._pending_requests.set(len(core.pending))
+        self._running_evaluations.set(core.evaluations.running_count)
+        self._queue_length.set(core.evaluations.queue_length)
+        self._running_invocations.set(core.request_limits.running_invocations)
         for status in _STATUSES:
             self._status.labels(status).set(core.revisions.status == status)
         registry = self._registry

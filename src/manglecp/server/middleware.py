@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from manglecp.server.binding import is_loopback
-from manglecp.server.pending import failure
+from manglecp.server.pending import error_reply
 from manglecp.wire import CodeRow, WireError, malformed
 
 Header = tuple[bytes, bytes]
@@ -74,15 +74,14 @@ class GuardMiddleware:
             if scope["type"] == "websocket":
                 await refuse_websocket(receive, send, error)
             else:
-                headers_of_error = _UPGRADE_HEADERS if error.row is _UPGRADE else ()
-                await send_error(scope, send, error, *headers_of_error)
+                await send_error(scope, send, error, *(_UPGRADE_HEADERS if error.row is _UPGRADE else ()))
             return
         await self._app(scope, receive, send)
 
 
 def _close_if_unread(receive: Receive, send: Send) -> tuple[Receive, Send]:
-    """Wrap both: a response that starts before the end of the request's body gets ``Connection: close``."""
-    last_received: Message = {"more_body": True}  # before the first event, the whole body is unread
+    """Return both, wrapped: a response that starts before the request's body has ended gets ``Connection: close``."""
+    last_received: Message = {"more_body": True}  # as if there were a part before the first
 
     async def read() -> Message:
         nonlocal last_received
@@ -114,13 +113,13 @@ async def send_response(scope: Scope, send: Send, status: int, body: bytes, head
 
 
 async def send_error(scope: Scope, send: Send, error: WireError, *headers: Header) -> None:
-    reply = failure(error)
+    reply = error_reply(error)
     await send_response(scope, send, reply.status, reply.data, (JSON, NOT_CACHED, *headers))
 
 
 async def refuse_websocket(receive: Receive, send: Send, error: WireError) -> None:
     """Refuse the handshake with an HTTP error."""
-    reply = failure(error)
+    reply = error_reply(error)
     await receive()  # websocket.connect
     headers = [JSON, (b"content-length", b"%d" % len(reply.data))]
     await send({"type": "websocket.http.response.start", "status": reply.status, "headers": headers})
@@ -137,13 +136,13 @@ class Guards:
 
     def __init__(
         self,
-        bound: str = "127.0.0.1",
+        listen_host: str = "127.0.0.1",
         *,
         hosts: Collection[str] = (),
         origins: Collection[str] = (),
         auth_required: bool = False,
     ) -> None:
-        """Accept requests to ``hosts`` and to ``bound``, the address that the server listens on, from ``origins``.
+        """Accept requests from ``origins`` to ``hosts`` and to ``listen_host``, the address that the server listens on.
 
         ``*`` accepts all; as an origin it raises ValueError if the server requires authentication (TRANS-22).
         """
@@ -153,12 +152,12 @@ class Guards:
         """The origins whose pages may read responses, for CORS."""
         self._hosts = {host.lower() for host in hosts}
         # A server that listens on all interfaces does not know its own addresses, so it accepts all addresses.
-        address = _parse_address(bound)
-        self._accepts_any_address = not bound or (address is not None and address.is_unspecified)
-        if self._accepts_any_address or is_loopback(bound):
+        address = _parse_address(listen_host)
+        self._accepts_any_address = not listen_host or (address is not None and address.is_unspecified)
+        if self._accepts_any_address or is_loopback(listen_host):
             self._hosts |= _LOOPBACK_NAMES
         if not self._accepts_any_address:
-            self._hosts.add(bound.lower())
+            self._hosts.add(listen_host.lower())
 
     def check(self, host: bytes | None, origin: bytes | None, scheme: str = "http") -> None:
         """Raise WireError for a foreign host or origin.

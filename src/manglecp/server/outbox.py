@@ -34,7 +34,7 @@ class Outbox:
         self._timeout = timeout
         self._messages: deque[_Message] = deque()
         self._unsent_bytes = 0
-        self._sending: asyncio.Task[None] | None = None
+        self._send_task: asyncio.Task[None] | None = None
         self.has_room = asyncio.Event()
         """Set while further requests may be read."""
         self.has_room.set()
@@ -55,13 +55,13 @@ class Outbox:
         self._unsent_bytes += len(data)
         if self._unsent_bytes >= self._max_bytes:
             self.has_room.clear()
-        if self._sending is None or self._sending.done():
-            self._sending = asyncio.create_task(self._send_all())
+        if self._send_task is None or self._send_task.done():
+            self._send_task = asyncio.create_task(self._send_all())
 
-    async def flushed(self) -> None:
+    async def flush(self) -> None:
         """Wait until all messages are sent or the outbox is broken."""
-        while self._sending is not None and not self._sending.done():
-            await asyncio.wait((self._sending,))
+        while self._send_task is not None and not self._send_task.done():
+            await asyncio.wait((self._send_task,))
 
     def abort(self) -> None:
         """Discard all messages, and accept no more."""
@@ -69,8 +69,8 @@ class Outbox:
         self._unsent_bytes = 0
         self.broken.set()
         self.has_room.set()
-        if self._sending is not None:
-            self._sending.cancel()
+        if self._send_task is not None:
+            self._send_task.cancel()
 
     async def _send_all(self) -> None:
         while self._messages:

@@ -45,18 +45,18 @@ class Reply(msgspec.Struct, frozen=True):
     retry_after_ms: int | None = None
 
 
-def failure(error: WireError, request_id: str | None = None) -> Reply:
-    """Return the error message for a request; ``request_id`` is None if its id is not known."""
-    error.__traceback__ = error.__context__ = None  # its frames would keep the message alive
-    row = error.row  # of the error code, in the table of all codes
+def error_reply(error: WireError, request_id: str | None = None) -> Reply:
+    """Return the error as a reply; ``request_id`` is None if the id of the request is not known."""
+    error.__traceback__ = error.__context__ = None  # the frames of both would keep the message in memory
+    row = error.row  # the row of the error code in the table of all codes
     retry_after_ms = error.retry_after_ms if row.recoverable else None
     return Reply(encode(error.to_message(request_id)), row.status, error.code, retry_after_ms)
 
 
 class PendingRequest:
-    """A request from its admission to its reply. ``reply`` is a future that the server awaits before it shuts down."""
+    """A request that has no reply yet. ``reply`` is a future that the server awaits before it shuts down."""
 
-    __slots__ = ("began_ns", "evaluating", "id", "identity", "message", "observer", "refusal", "reply", "task")
+    __slots__ = ("began_ns", "evaluation_task", "id", "identity", "message", "observer", "refusal", "reply", "task")
 
     def __init__(self, message: PendingMessage, identity: Identity, began_ns: int) -> None:
         assert message.id is not None  # requests have one (WIRE-03)
@@ -67,7 +67,7 @@ class PendingRequest:
         self.reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self.observer = RunObserver() if isinstance(message, InvokeRequest) else None
         """The observer of the run; None for an evaluation."""
-        self.evaluating: asyncio.Task[Any] | None = None
+        self.evaluation_task: asyncio.Task[Any] | None = None
         """The task that waits for the evaluation; None before and after."""
         self.refusal: WireError | None = None
         """The error with which an abandoned evaluation ends."""
@@ -85,7 +85,7 @@ class PendingRequest:
         return None if self.observer is None else self.observer.tool
 
     def cancel(self) -> None:
-        """Abandon an evaluation at once, or stop a run before its next step: in its last, it may succeed (TRANS-39)."""
+        """Abandon an evaluation at once, or stop a run before its next step: a last step may succeed (TRANS-39)."""
         if self.observer is not None:
             self.observer.cancel()
         else:
@@ -102,8 +102,8 @@ class PendingRequest:
         """Reply to an evaluation with this error at once. Has no effect on runs."""
         if self.observer is None and self.refusal is None:
             self.refusal = refusal
-            if self.evaluating is not None:
-                self.evaluating.cancel()
+            if self.evaluation_task is not None:
+                self.evaluation_task.cancel()
 
     def progress(self, payload: ProgressPayload) -> bytes | None:
         """Return the encoded progress message; None once there is a reply (PROG-08)."""
@@ -119,15 +119,15 @@ class PendingRequest:
                 return await self._invoke(core, self.message, progress)
             return Reply(encode(await self._evaluate(core, self.message)))
         except WireError as error:
-            return failure(error, self.id)
+            return error_reply(error, self.id)
         except Busy:
             busy = WireError("rate_limited", "The store is busy", retry_after_ms=core.settings.retry_after_ms)
-            return failure(busy, self.id)
+            return error_reply(busy, self.id)
         except StoreError as error:
             core.revisions.store_failed(error, {"session": session, "request_id": self.id})
         except Exception:
             _log.exception("a request failed", extra={"session": session, "request_id": self.id})
-        return failure(internal_error(), self.id)
+        return error_reply(internal_error(), self.id)
 
     async def _evaluate(self, core: Core, message: IntentRequest | DecideRequest) -> Message:
         if self.refusal is not None:
@@ -136,10 +136,10 @@ class PendingRequest:
         revision = handle.revision
         is_intent = isinstance(message, IntentRequest)
         evaluate: Any = revision.offers.evaluate_blocking if is_intent else revision.invoker.decisions.decide
-        task = self.evaluating = asyncio.current_task()
+        task = self.evaluation_task = asyncio.current_task()
         try:
             # The thread may outlive this task; the revision is released when the thread is done.
-            result: Any = await core.evaluations.run(evaluate, message, self.identity, done=handle.release)
+            result: Any = await core.evaluations.run(evaluate, message, self.identity, on_end=handle.release)
             if isinstance(result, Message):
                 return result
             assert isinstance(message, DecideRequest)
@@ -150,21 +150,21 @@ class PendingRequest:
         except asyncio.CancelledError:
             if self.refusal is None or task is None:
                 raise
-            task.uncancel()  # ``abandon`` cancelled this wait; the task continues with the refusal
+            task.uncancel()  # abandon() cancelled only this wait: the task goes on, and replies with the refusal
             raise self.refusal from None
         finally:
-            self.evaluating = None
+            self.evaluation_task = None
 
     async def _invoke(self, core: Core, message: InvokeRequest, progress: OnProgress | None) -> Reply:
         handle, observer = core.revisions.acquire(), self.observer
         try:
-            core.admission.begin_invocation()
+            core.request_limits.begin_invocation()
             try:
                 assert observer is not None  # the request is an invocation
                 observer.on_progress = progress
                 return Reply(encode(await handle.revision.invoker.invoke(message, self.identity, observer)))
             finally:
-                core.admission.end_invocation()
+                core.request_limits.end_invocation()
         finally:
             handle.release()
 

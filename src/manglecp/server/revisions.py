@@ -33,24 +33,24 @@ OpenRevision = Callable[[], AbstractAsyncContextManager[PackRuntime]]
 
 
 class RevisionHandle:
-    """A revision, the number of its users, and the task that closes it."""
+    """A revision with the number of its users, and the task that opens and closes it."""
 
     def __init__(self, open_revision: OpenRevision, settings: ServerSettings) -> None:
         self._open_revision = open_revision
         self._settings = settings
         self._users = 0
-        self._retired = False
+        self._is_retired = False
         self._worker: Worker | None = None
         self._resumes_runs = settings.worker
-        self._closing = asyncio.Event()
+        self._close_requested = asyncio.Event()
         self.revision: PackRuntime
         """The revision; set when it is open."""
-        self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._open_result: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.task = asyncio.create_task(self._run())
 
-    async def opened(self) -> None:
+    async def wait_until_open(self) -> None:
         """Wait until the revision is open. Raises the exception of opening it."""
-        await asyncio.shield(self._opened)
+        await asyncio.shield(self._open_result)
 
     def acquire(self) -> None:
         """Keep the revision open until :meth:`release`."""
@@ -62,13 +62,13 @@ class RevisionHandle:
 
     def retire(self) -> None:
         """Close the revision as soon as no request uses it."""
-        self._retired = True
+        self._is_retired = True
         self._close_if_unused()
 
     @property
     def invoker(self) -> Invoker | None:
         """The invoker; None unless the revision is open."""
-        is_open = self._opened.done() and self._opened.exception() is None
+        is_open = self._open_result.done() and self._open_result.exception() is None
         return self.revision.invoker if is_open else None
 
     def stop_resuming(self) -> None:
@@ -78,34 +78,34 @@ class RevisionHandle:
             self._worker.stop()
 
     def _close_if_unused(self) -> None:
-        if self._retired and not self._users:
-            self._closing.set()
+        if self._is_retired and not self._users:
+            self._close_requested.set()
 
     async def _run(self) -> None:
         try:
             async with self._open_revision() as revision:
                 worker = self._worker = Worker([revision.invoker], pause=self._settings.worker_pause)
-                resuming = asyncio.create_task(self._resume_runs(worker))
+                resume_task = asyncio.create_task(self._resume_runs(worker))
                 self.revision = revision
-                self._opened.set_result(None)
-                await self._closing.wait()
+                self._open_result.set_result(None)
+                await self._close_requested.wait()
                 worker.stop()
-                await resuming
+                await resume_task
         except Exception as error:
-            if self._opened.done():
+            if self._open_result.done():
                 _log.exception("closing a pack revision failed")
             else:
-                self._opened.set_exception(error)
+                self._open_result.set_exception(error)
 
     async def _resume_runs(self, worker: Worker) -> None:
         """Resume runs whose process has ended. The loop continues after an error of one run."""
-        while not self._closing.is_set() and self._resumes_runs:
+        while not self._close_requested.is_set() and self._resumes_runs:
             try:
                 await worker.run()
             except Exception:
                 _log.exception("a run could not be taken over")
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._closing.wait(), self._settings.worker_pause)
+                    await asyncio.wait_for(self._close_requested.wait(), self._settings.worker_pause)
 
 
 class RevisionManager:
@@ -132,37 +132,37 @@ class RevisionManager:
         self._is_shared = is_shared
         self.current: PackRuntime | None = None
         """The current revision; None while booting. Only :meth:`acquire` guarantees that its invoker stays open."""
-        self._current: RevisionHandle | None = None
+        self._current_handle: RevisionHandle | None = None
         self._handles: dict[asyncio.Task[None], RevisionHandle] = {}  # all that are not closed, by their tasks
-        self._draining = False
+        self._is_draining = False
         self._drain_deadline = 0.0  # in the time of the event loop
-        self._troubles: dict[str, str] = {}
+        self._failures: dict[str, str] = {}
         self.on_change: Callable[[], None] | None = None
-        """Called after every change of the manifest."""
+        """The observer that is called after every change of the manifest."""
         self._load_lock = asyncio.Lock()
-        self._booting: asyncio.Task[None] | None = None
-        self._probing: asyncio.Task[None] | None = None
+        self._boot_task: asyncio.Task[None] | None = None
+        self._probe_task: asyncio.Task[None] | None = None
 
     @property
     def status(self) -> Status:
         """The status in the manifest."""
-        if self._draining:
+        if self._is_draining:
             return "draining"
-        if self._current is None:
+        if self._current_handle is None:
             return "booting"
-        return "degraded" if self._troubles else "ready"
+        return "degraded" if self._failures else "ready"
 
     @property
-    def troubles(self) -> Mapping[str, str]:
-        """The failures of a degraded server, by the affected part; clients see them."""
-        return MappingProxyType(self._troubles)
+    def failures(self) -> Mapping[str, str]:
+        """What clients see of a degraded server: the message of each failure, by the part that fails."""
+        return MappingProxyType(self._failures)
 
     def degrade(self, part: str, message: str) -> None:
         """Record a failure of a part of the server, which continues. Clients see ``message``."""
-        if self._troubles.get(part) != message:
-            self._troubles[part] = message
+        if self._failures.get(part) != message:
+            self._failures[part] = message
             _log.warning("degraded: %s", message)
-            self._notify()
+            self._notify_observer()
 
     def store_failed(self, error: StoreError, log_fields: Mapping[str, str]) -> None:
         """Log that a request failed in the store; degrade the server unless the error concerns that request only."""
@@ -172,11 +172,11 @@ class RevisionManager:
 
     def restore(self, part: str) -> None:
         """Remove a failure that was recorded with :meth:`degrade`."""
-        if self._troubles.pop(part, None) is not None:
+        if self._failures.pop(part, None) is not None:
             _log.info("no longer degraded: %s", part)
-            self._notify()
+            self._notify_observer()
 
-    def _notify(self) -> None:
+    def _notify_observer(self) -> None:
         if self.on_change is not None:
             try:
                 self.on_change()
@@ -194,27 +194,27 @@ class RevisionManager:
 
     def acquire(self) -> RevisionHandle:
         """Return the current revision, which stays open until its ``release()``. Raises ``server_not_ready``."""
-        handle = self._current
-        if self._draining or handle is None:
+        handle = self._current_handle
+        if self._is_draining or handle is None:
             raise self.not_ready()
         handle.acquire()
         return handle
 
     def not_ready(self) -> WireError:
         """Return the refusal of requests while the server boots or drains."""
-        activity = "shutting down" if self._draining else "still starting"
+        activity = "shutting down" if self._is_draining else "still starting"
         return WireError("server_not_ready", f"The server is {activity}", retry_after_ms=self.settings.retry_after_ms)
 
     def begin(self) -> None:
         """Start loading the pack."""
-        self._booting = asyncio.create_task(self._boot())
+        self._boot_task = asyncio.create_task(self._boot())
         if self._probe is not None:
-            self._probing = asyncio.create_task(self._watch_store(self._probe))
+            self._probe_task = asyncio.create_task(self._watch_store(self._probe))
 
-    async def ready(self) -> None:
+    async def wait_until_loaded(self) -> None:
         """Wait for the first attempt to load the pack. Raises PackError if the pack cannot be loaded."""
-        assert self._booting is not None, "call begin() first"
-        await asyncio.shield(self._booting)
+        assert self._boot_task is not None, "call begin() first"
+        await asyncio.shield(self._boot_task)
 
     async def _boot(self) -> None:
         async with self._load_lock:
@@ -226,14 +226,14 @@ class RevisionManager:
         self._handles[handle.task] = handle
         handle.task.add_done_callback(self._handles.pop)
         try:
-            await handle.opened()
+            await handle.wait_until_open()
         except asyncio.CancelledError:
             handle.retire()
             raise
-        if self._draining:  # the drain began during the opening, and the server needs no new revision
+        if self._is_draining:  # the drain began during the opening, and the server needs no new revision
             handle.retire()
             return
-        before, self._current = self._current, handle
+        before, self._current_handle = self._current_handle, handle
         self.current = handle.revision
         if before is not None:
             # Runs that were admitted under the old revision are subject to the policy of the new one.
@@ -241,16 +241,16 @@ class RevisionManager:
                 if replaced is not handle and replaced.invoker is not None:
                     replaced.invoker.replace_by(handle.revision.invoker)
             before.retire()
-        self._troubles.pop(_PACK, None)
+        self._failures.pop(_PACK, None)
         for problem in handle.revision.domain.warnings:
             _log.warning("the pack is loaded, but %s", problem.render())
-        self._notify()
+        self._notify_observer()
 
     async def reload(self) -> ReloadResult:
         """Load the pack again. If it cannot be loaded ("broken"), the previous revision stays current."""
         async with self._load_lock:
             before = self.current
-            if self._draining:
+            if self._is_draining:
                 return "same"
             try:
                 await self._load()
@@ -269,8 +269,8 @@ class RevisionManager:
 
     async def _watch_store(self, probe: Callable[[], None]) -> None:
         while True:
-            await asyncio.sleep(self.settings.probe)
-            failed_before = STORE in self._troubles
+            await asyncio.sleep(self.settings.probe_interval)
+            failed_before = STORE in self._failures
             try:
                 await asyncio.to_thread(probe)
             except StoreError as error:
@@ -282,15 +282,15 @@ class RevisionManager:
 
     def drain(self) -> None:
         """Refuse new requests, and begin the grace period. Runs are handed over if the store is shared."""
-        if not self._draining:
-            self._draining = True
-            self._drain_deadline = asyncio.get_running_loop().time() + self.settings.grace
+        if not self._is_draining:
+            self._is_draining = True
+            self._drain_deadline = asyncio.get_running_loop().time() + self.settings.grace_period
             for handle in self._handles.values():
                 handle.stop_resuming()
                 if handle.invoker is not None:
                     # A run for which a client of this process waits is handed over only to another machine.
                     handle.invoker.hand_over(awaited=self._is_shared())
-            self._notify()
+            self._notify_observer()
 
     def end_grace_period(self) -> None:
         """Leave runs as they are in the store; clients that wait for one receive an error."""
@@ -301,14 +301,14 @@ class RevisionManager:
     async def end(self) -> None:
         """Close all revisions once their users and runs have ended, or the grace period is over."""
         self.drain()
-        for task in (self._booting, self._probing):
+        for task in (self._boot_task, self._probe_task):
             if task is not None:
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError, Exception):
                     await task
-        if self._current is not None:
-            self._current.retire()
-            self._current = self.current = None
+        if self._current_handle is not None:
+            self._current_handle.retire()
+            self._current_handle = self.current = None
         if self._handles:
             await asyncio.wait(
                 self._handles, timeout=max(0.0, self._drain_deadline - asyncio.get_running_loop().time())

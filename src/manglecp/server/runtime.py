@@ -74,9 +74,9 @@ async def open_core(
                 prepare=warm_up,
                 current=auth.current,
                 settings=InvokeSettings(
-                    claim_ms=round(server.claim * 1_000),
-                    decision_content=server.decision_content,
-                    emit_decisions=server.log_decisions,
+                    claim_ms=round(revisions.settings.ownership_time * 1_000),
+                    decision_content=revisions.settings.decision_content,
+                    emit_decisions=revisions.settings.log_decisions,
                 ),
                 clock=clock,
                 on_stale_facts=on_stale_facts,
@@ -88,12 +88,12 @@ async def open_core(
                     revisions.degrade("sandbox", message)
                 yield revision
 
-        failures: Counter[str] = Counter()  # the number of open revisions in which a fact generator, or a pool, fails
+        failure_counts: Counter[str] = Counter()  # of open revisions, by fact generator that fails there
 
         def on_stale_facts(generator: str, error: str | None) -> None:
             # Each revision calls this with the first error of a generator, and with None once it succeeds again.
-            failures[generator] += -1 if error is None else 1
-            if failures[generator]:
+            failure_counts[generator] += -1 if error is None else 1
+            if failure_counts[generator]:
                 message = f"The facts of {generator} are not up to date; older facts are used"
                 revisions.degrade(f"facts: {generator}", message)
             else:
@@ -101,16 +101,16 @@ async def open_core(
 
         def on_outage(reason: str | None) -> None:
             # Counted like generators: each revision has a pool of hosts for each group of actions.
-            failures[_HOSTS] += -1 if reason is None else 1
+            failure_counts[_HOSTS] += -1 if reason is None else 1
             if reason is not None:
                 _log.error("no host can be started: %s", reason)
                 revisions.degrade(_HOSTS, "The server cannot start its tool hosts; calls of some actions fail")
-            elif not failures[_HOSTS]:
+            elif not failure_counts[_HOSTS]:
                 revisions.restore(_HOSTS)
 
         def probe() -> None:
             for store in stores:
-                if STORE not in revisions.troubles:
+                if STORE not in revisions.failures:
                     with store.read_transaction():
                         pass
                 else:  # on a full disk the store is readable, so only a write shows that it has recovered
@@ -135,18 +135,18 @@ async def open_core(
 async def serve_http(
     options: PackOptions,
     open_store: Callable[[], Store],
-    listening: ListenOptions,
+    listen_options: ListenOptions,
     auth: AuthConfig,
-    bound: socket.socket,
+    listen_socket: socket.socket,
     *,
     settings: ServerSettings | None = None,
     watch: Callable[[Core], Awaitable[None]] | None = None,
-    started: Callable[[str], None] = lambda _: None,
+    on_start: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Serve on the socket ``bound`` until a signal. Raises PackError, StoreError or ServeError if that cannot start.
+    """Serve on ``listen_socket`` until a signal. Raises PackError, StoreError or ServeError if that cannot start.
 
-    ``watch`` runs concurrently and reloads the pack; with it, a pack that cannot be loaded yet is no error. ``started``
-    is called with the URL: with a ``watch`` at once, else when the pack is loaded.
+    ``watch`` runs concurrently and reloads the pack; with it, a pack that cannot be loaded yet is no error.
+    ``on_start`` is called with the URL: with a ``watch`` at once, else when the pack is loaded.
     """
     from manglecp.server.app import App
     from manglecp.server.listener import Listener
@@ -156,13 +156,14 @@ async def serve_http(
     from manglecp.server.tracing import tracing_observers
 
     auth_required = auth.auth is not None
-    check_exposure(listening, auth_required=auth_required)
-    guards = Guards(listening.host, hosts=listening.hosts, origins=listening.origins, auth_required=auth_required)
-    metrics, tls = Metrics(), Tls.of(listening)
+    check_exposure(listen_options, auth_required=auth_required)
+    hosts, origins = listen_options.hosts, listen_options.origins
+    guards = Guards(listen_options.host, hosts=hosts, origins=origins, auth_required=auth_required)
+    metrics, tls = Metrics(), Tls.of(listen_options)
     observers: tuple[Callable[[HandledRequest], None], ...] = (metrics, *tracing_observers())
     async with open_core(options, open_store, auth, settings=settings, observers=observers) as core:
-        app = App(core, guards, metrics=metrics, metadata=auth.metadata, max_age=listening.max_age)
-        listener = Listener(app, bound, tls=tls)
+        app = App(core, guards, metrics=metrics, metadata=auth.metadata, max_age=listen_options.max_age)
+        listener = Listener(app, listen_socket, tls=tls)
         stop = _handle_signals(core, auth.tokens, tls)
         await listener.begin()
         host, port = listener.address
@@ -171,7 +172,7 @@ async def serve_http(
         _log.info("listening at %s; the pack is being loaded", url)
         try:
             async with _in_background(watch_credentials(core, auth.tokens)):
-                await _serve_until(stop, core, watch, partial(started, url))
+                await _serve_until(stop, core, watch, partial(on_start, url))
         finally:
             drained = await listener.end()
             _log.info("drained" if drained else "some requests did not end in time")
@@ -187,7 +188,7 @@ async def serve_streams(
     sent_manifest: bytes | None = None,
     settings: ServerSettings | None = None,
 ) -> None:
-    """Serve until the input ends, or a signal. ``sent_manifest`` was written before this call."""
+    """Serve until the input ends, or a signal. The caller has written ``sent_manifest``, if any, to the output."""
     async with (
         open_core(options, open_store, auth, outline=outline, settings=settings) as core,
         _in_background(watch_credentials(core, auth.tokens)),
@@ -208,28 +209,28 @@ async def _in_background(work: Coroutine[Any, Any, object]) -> AsyncIterator[asy
 
 
 async def _serve_until(
-    stop: asyncio.Event, core: Core, watch: Callable[[Core], Awaitable[None]] | None, started: Callable[[], object]
+    stop: asyncio.Event, core: Core, watch: Callable[[Core], Awaitable[None]] | None, on_start: Callable[[], object]
 ) -> None:
     """Wait for ``stop``. Raises PackError if the pack cannot be loaded and there is no ``watch`` that reloads it."""
 
     async def load_and_serve() -> None:
         if watch is not None:
-            started()
+            on_start()
             await watch(core)
         else:
-            await core.revisions.ready()
-            started()
+            await core.revisions.wait_until_loaded()
+            on_start()
             await stop.wait()
 
-    async with _in_background(load_and_serve()) as serving, _in_background(stop.wait()) as stopping:
-        await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
+    async with _in_background(load_and_serve()) as serve_task, _in_background(stop.wait()) as stop_task:
+        await asyncio.wait((serve_task, stop_task), return_when=asyncio.FIRST_COMPLETED)
 
 
 def _handle_signals(core: Core, tokens: TokensFile | None, tls: Tls | None = None) -> asyncio.Event:
     """Reload on SIGHUP. Return an event that the first SIGTERM or SIGINT sets; the second has its default effect."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     end_signals = (signal.SIGTERM, signal.SIGINT)
-    reloading: set[asyncio.Task[None]] = set()  # the event loop has only weak references to tasks
+    reload_tasks: set[asyncio.Task[None]] = set()  # the event loop has only weak references to tasks
 
     def end() -> None:
         for number in end_signals:
@@ -239,8 +240,8 @@ def _handle_signals(core: Core, tokens: TokensFile | None, tls: Tls | None = Non
 
     def reload() -> None:
         task = asyncio.create_task(_reload(core, tokens, tls))
-        reloading.add(task)
-        task.add_done_callback(reloading.discard)
+        reload_tasks.add(task)
+        task.add_done_callback(reload_tasks.discard)
 
     with contextlib.suppress(ValueError, RuntimeError):  # only the main thread can handle signals
         for number in end_signals:
@@ -272,7 +273,7 @@ async def reload_on_change(
     # An edit is complete if the files are the same in the next poll, or in the next five polls if one is missing.
     watcher = await asyncio.to_thread(FolderWatcher, folder, steady=1, gone=5)
     with contextlib.suppress(PackError):  # an edit may repair the pack
-        await revisions.ready()
+        await revisions.wait_until_loaded()
     while revisions.status != "draining":
         await asyncio.sleep(pause)
         if await asyncio.to_thread(watcher.poll):
@@ -286,6 +287,6 @@ async def watch_credentials(core: Core, tokens: TokensFile | None, *, pause: flo
     while True:
         await asyncio.sleep(pause)
         changed = tokens is not None and await asyncio.to_thread(tokens.reload)
-        if changed or loop.time() - checked_at >= core.settings.recheck:
+        if changed or loop.time() - checked_at >= core.settings.recheck_interval:
             checked_at = loop.time()
             await core.recheck()

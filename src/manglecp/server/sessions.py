@@ -1,11 +1,11 @@
-"""A session of a client: it receives messages and sends replies, on every transport.
+"""The messages of one client and their replies, on every transport.
 
 The checks of a message run in order of their cost: size, decoding, version and type, status of the server, identity,
 rates, concurrency. Then an intent is evaluated in a thread, or a tool is invoked.
 
-On HTTP a session is one request (:meth:`Session.handle`). On WebSocket and standard streams it is persistent: messages
-are admitted in their order (:meth:`Session.receive`), replies are sent in any order, and progress and new manifests are
-sent between them. Credentials are rechecked periodically.
+HTTP has no sessions: a :class:`Session` object handles one request (:meth:`Session.handle`). On WebSocket and
+standard streams it is persistent: messages are checked in their order (:meth:`Session.receive`), replies are sent in
+any order, and progress and new manifests between them. Credentials are rechecked periodically.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from manglecp.server.pending import (
     PendingMessage,
     PendingRequest,
     Reply,
-    failure,
+    error_reply,
     handle_approval,
     internal_error,
 )
@@ -61,7 +61,7 @@ class Session:
         self._manifest_etag: str | None = None
         """The ETag of the manifest that was sent last."""
         self._pending: dict[str, PendingRequest] = {}
-        self._disconnected = False
+        self._is_disconnected = False
         """Whether the client is gone, which also cancels requests that are not registered yet."""
         self._credential: Credential | None = None
         self._recheck_at = 0.0  # the core's time of the next check of the credential; 0.0: with the next request
@@ -99,7 +99,7 @@ class Session:
         while self._pending:
             await asyncio.wait([pending.reply for pending in self._pending.values()])
         if self._outbox is not None:
-            await self._outbox.flushed()
+            await self._outbox.flush()
 
     async def close(self) -> None:
         """Close the session of a client that is gone."""
@@ -110,7 +110,7 @@ class Session:
 
     def disconnect(self) -> None:
         """Cancel evaluations, and runs without an idempotency key that had no effect yet: the client is gone."""
-        self._disconnected = True
+        self._is_disconnected = True
         for pending in tuple(self._pending.values()):
             pending.disconnect()
 
@@ -129,7 +129,7 @@ class Session:
         return self.identity
 
     async def recheck(self) -> None:
-        """Check an accepted credential again, now. Raises TimeoutError."""
+        """Check a valid credential again, now. Raises TimeoutError."""
         if self._credential is None or self.identity is None:
             return
         credential = self._credential
@@ -144,7 +144,7 @@ class Session:
 
     def _set_identity(self, identity: Identity) -> None:
         self.identity = identity
-        self._recheck_at = self._core.clock() + self._core.settings.recheck
+        self._recheck_at = self._core.clock() + self._core.settings.recheck_interval
 
     async def _check_credential(self, credential: Credential) -> Identity:
         auth, settings = self._core.auth, self._core.settings
@@ -156,7 +156,7 @@ class Session:
             except TimeoutError:
                 raise WireError("internal_error", "The credential could not be checked in time") from None
         if identity is None:
-            self._core.admission.charge_failed_attempt(self.peer)
+            self._core.request_limits.charge_failed_attempt(self.peer)
             raise WireError("auth_invalid", "The credential is not valid, or no longer valid")
         return identity
 
@@ -181,31 +181,31 @@ class Session:
 
         ``types`` are the accepted message types; None means those of the transport.
         """
-        admitted = await self._admit(data, types)
-        if not isinstance(admitted, PendingRequest):
-            return admitted
-        reply = await self._respond(admitted)
+        result = await self._accept(data, types)
+        if not isinstance(result, PendingRequest):
+            return result
+        reply = await self._respond(result)
         if self._outbox is not None:  # it has the progress messages, which come before the reply
-            await self._outbox.flushed()
+            await self._outbox.flush()
         return reply
 
     async def receive(self, data: bytes) -> None:
-        """Admit a message; a task sends the reply. Returns when the next message may be read.
+        """Check a message; a task sends the reply. Returns when the next message may be read.
 
         Raises ConnectionResetError if the client has stopped reading.
         """
         assert self._outbox is not None, "enter the session first"
-        admitted = await self._admit(data, None)
-        if isinstance(admitted, Reply):
-            self._outbox.put(admitted.data)
-        elif admitted is not None:
-            admitted.task = asyncio.create_task(self._respond(admitted, self._outbox))
+        result = await self._accept(data, None)
+        if isinstance(result, Reply):
+            self._outbox.put(result.data)
+        elif result is not None:
+            result.task = asyncio.create_task(self._respond(result, self._outbox))
         await asyncio.sleep(0)  # messages without a pause must not starve other sessions
         await self._outbox.has_room.wait()
         if self._outbox.broken.is_set():
             raise ConnectionResetError("the client has stopped reading")
 
-    async def _admit(self, data: bytes, types: Collection[str] | None) -> Reply | PendingRequest | None:
+    async def _accept(self, data: bytes, types: Collection[str] | None) -> Reply | PendingRequest | None:
         """Check a message. Returns the registered request, the reply to any other message, or None for a ``cancel``."""
         began_ns = time.time_ns()
         message: messages.ClientMessage | None = None
@@ -215,7 +215,7 @@ class Session:
             if isinstance(message, messages.Cancel):
                 await self._cancel(message)
                 return None
-            self._core.admission.charge_peer(self.peer)
+            self._core.request_limits.charge_peer(self.peer)
             self._check_id(message)
             if isinstance(message, messages.Authenticate):
                 reply = await self._authenticate(message)
@@ -227,10 +227,10 @@ class Session:
             # A decoding error has the id that the decoder found, if any. A cancel message has no id.
             request_id = error.id if message is None or isinstance(message, messages.Cancel) else message.id
             # The client would take an error with the id of a pending request for the reply to that request.
-            reply = failure(error, None if request_id in self._pending else request_id)
+            reply = error_reply(error, None if request_id in self._pending else request_id)
         except Exception:
             _log.exception("a message could not be handled", extra={"session": self.name})
-            reply = failure(internal_error(), None if message is None else message.id)
+            reply = error_reply(internal_error(), None if message is None else message.id)
         self._core.report_handled(self, message, began_ns, reply)
         return reply
 
@@ -245,7 +245,7 @@ class Session:
             return await asyncio.get_running_loop().run_in_executor(core.decoder, decode)
         except WireError as error:
             try:
-                core.admission.charge_peer(self.peer)  # malformed messages count as well
+                core.request_limits.charge_peer(self.peer)  # malformed messages count as well
             except WireError as rate_error:
                 rate_error.id = error.id  # the id of the message
                 raise rate_error from None
@@ -277,9 +277,9 @@ class Session:
         if pending is not None:  # the rate limit does not count this: it saves work
             pending.cancel()
         elif key is not None:
-            self._core.admission.charge_peer(self.peer)
+            self._core.request_limits.charge_peer(self.peer)
             identity = await self.identify()
-            self._core.admission.charge(identity)
+            self._core.request_limits.charge(identity)
             try:
                 with self._core.revisions.use() as revision:
                     await revision.invoker.cancel(identity, key)
@@ -293,7 +293,7 @@ class Session:
         if core.revisions.status in ("booting", "draining"):
             raise core.revisions.not_ready()
         identity = await self.identify()
-        core.admission.charge(identity)
+        core.request_limits.charge(identity)
         return identity
 
     async def _handle_extension(self, message: messages.ApprovalMessage | messages.SkillMessage) -> Reply:
@@ -314,12 +314,12 @@ class Session:
 
     async def _register(self, message: PendingMessage, began_ns: int) -> PendingRequest:
         core, identity = self._core, await self._charge_identity()
-        if len(self._pending) >= core.settings.pending:
-            text = f"More than {core.settings.pending} requests of this session are pending"
+        if len(self._pending) >= core.settings.max_pending:
+            text = f"More than {core.settings.max_pending} requests of this session are pending"
             raise WireError("rate_limited", text, retry_after_ms=core.settings.retry_after_ms)
         self._check_id(message)  # again: a request with this id may have been registered during the await
         pending = PendingRequest(message, identity, began_ns)
-        if self._disconnected and not pending.has_idempotency_key:
+        if self._is_disconnected and not pending.has_idempotency_key:
             raise WireError("cancelled", "The request was cancelled")
         self._pending[pending.id] = pending
         core.pending.add(pending)

@@ -41,10 +41,10 @@ async def serve_stdio(
 
     async def send(data: bytes) -> None:
         nonlocal sent_manifest
-        already_sent, sent_manifest = sent_manifest, None  # only the first message can be that manifest
-        if data == already_sent:
+        is_sent, sent_manifest = data == sent_manifest, None  # only the first message can be that manifest
+        if is_sent:
             return
-        if len(data) < select.PIPE_BUF and select.select([], [streams.sink], [], 0)[1]:  # the write does not block
+        if len(data) < select.PIPE_BUF and select.select([], [streams.output_fd], [], 0)[1]:  # the write does not block
             streams.write(data)
         else:
             await loop.run_in_executor(writer, streams.write, data)
@@ -53,17 +53,17 @@ async def serve_stdio(
     session = core.session("stdio", send=send)
     try:
         async with session:
-            reading = asyncio.create_task(_receive_all(core, session, streams.source))
-            stopping = asyncio.create_task(stop.wait())
-            lost = asyncio.create_task(session.lost.wait())
-            done, _ = await asyncio.wait((reading, stopping, lost), return_when=asyncio.FIRST_COMPLETED)
-            for task in (stopping, lost):
-                task.cancel()
-            if reading in done:
-                reading.result()  # raises the exception of the task, if any
-                await _drain(session, streams.sink)
+            read_task = asyncio.create_task(_receive_all(core, session, streams.input_fd))
+            stop_task = asyncio.create_task(stop.wait())
+            lost_task = asyncio.create_task(session.lost.wait())
+            done, _ = await asyncio.wait((read_task, stop_task, lost_task), return_when=asyncio.FIRST_COMPLETED)
+            stop_task.cancel()
+            lost_task.cancel()
+            if read_task in done:
+                read_task.result()  # raises the exception of the task, if any
+                await _drain(session, streams.output_fd)
             else:
-                reading.cancel()
+                read_task.cancel()
                 if session.lost.is_set():
                     session.disconnect()
                 await core.drain()
@@ -73,36 +73,36 @@ async def serve_stdio(
         writer.shutdown(wait=False)
 
 
-async def _receive_all(core: Core, session: Session, source: int) -> None:
+async def _receive_all(core: Core, session: Session, input_fd: int) -> None:
     """Pass the messages of the input to the session, until it ends. Raises PackError if the pack cannot be loaded."""
 
     async def read() -> None:
         with contextlib.suppress(ConnectionResetError):
-            async for line in _lines(_Input(source), _READ_FACTOR * core.pack_settings.limits.max_message_bytes):
+            async for line in _lines(_Input(input_fd), _READ_FACTOR * core.pack_settings.limits.max_message_bytes):
                 await session.receive(line)
         core.sessions.discard(session)  # no further manifests are sent
 
-    loaded, reading = asyncio.create_task(core.revisions.ready()), asyncio.create_task(read())
+    load_task, read_task = asyncio.create_task(core.revisions.wait_until_loaded()), asyncio.create_task(read())
     try:
-        await asyncio.wait((loaded, reading), return_when=asyncio.FIRST_COMPLETED)
-        if loaded.done():
-            loaded.result()
-        await reading
+        await asyncio.wait((load_task, read_task), return_when=asyncio.FIRST_COMPLETED)
+        if load_task.done():
+            load_task.result()
+        await read_task
     finally:
-        loaded.cancel()
-        reading.cancel()
+        load_task.cancel()
+        read_task.cancel()
 
 
-async def _drain(session: Session, sink: int) -> None:
+async def _drain(session: Session, output_fd: int) -> None:
     """Wait for the replies to pending requests, which the client may still read (TRANS-27) unless it is gone."""
-    draining = asyncio.create_task(session.drain())
+    drain_task = asyncio.create_task(session.drain())
     poll = select.poll()
-    poll.register(sink, 0)  # only for POLLERR and POLLHUP, which are always reported: the reader has closed its end
-    while not draining.done():
+    poll.register(output_fd, 0)  # for POLLERR and POLLHUP, which are always reported: the client has closed its end
+    while not drain_task.done():
         if poll.poll(0):
             session.disconnect()
-        await asyncio.wait((draining,), timeout=_POLL_SECONDS)
-    draining.result()
+        await asyncio.wait((drain_task,), timeout=_POLL_SECONDS)
+    drain_task.result()
 
 
 async def _lines(stream: _Input, max_length: int) -> AsyncIterator[bytes]:
@@ -123,11 +123,11 @@ async def _lines(stream: _Input, max_length: int) -> AsyncIterator[bytes]:
 class _Input:
     """The chunks of a stream, read ahead by a daemon thread: a blocking read cannot be interrupted."""
 
-    def __init__(self, source: int) -> None:
-        self._source = source
+    def __init__(self, input_fd: int) -> None:
+        self._fd = input_fd
         self._queue: asyncio.Queue[bytes] = asyncio.Queue()  # an empty chunk is the end
         self._loop = asyncio.get_running_loop()
-        self._room = threading.Semaphore(_MAX_CHUNKS)  # chunks that may still be read ahead
+        self._room = threading.Semaphore(_MAX_CHUNKS)  # counts the chunks that may still be read ahead
         threading.Thread(target=self._read, name="manglecp-stdin", daemon=True).start()
 
     async def chunks(self) -> AsyncIterator[bytes]:
@@ -140,9 +140,9 @@ class _Input:
         while data:
             self._room.acquire()
             try:
-                data = os.read(self._source, _CHUNK_BYTES)
+                data = os.read(self._fd, _CHUNK_BYTES)
             except BlockingIOError:  # another process has made the stream non-blocking
-                select.select([self._source], [], [])
+                select.select([self._fd], [], [])
                 self._room.release()
                 continue
             except OSError:

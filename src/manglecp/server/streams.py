@@ -13,25 +13,25 @@ import select
 class Streams:
     """The file descriptors of the protocol's input and output."""
 
-    def __init__(self, source: int, sink: int) -> None:
-        self.source = source
-        self.sink = sink
+    def __init__(self, input_fd: int, output_fd: int) -> None:
+        self.input_fd = input_fd
+        self.output_fd = output_fd
 
     @classmethod
     def claim(cls) -> Streams:
         """Return the standard streams of this process, and put an empty input and stderr in their place."""
-        source, sink = os.dup(0), os.dup(1)
+        input_fd, output_fd = os.dup(0), os.dup(1)
         empty = os.open(os.devnull, os.O_RDONLY)
         os.dup2(empty, 0)
         os.dup2(2, 1)
         os.close(empty)
-        return cls(source, sink)
+        return cls(input_fd, output_fd)
 
     def write(self, data: bytes) -> None:
         """Write a line; blocks while the pipe is full."""
         rest = memoryview(data + b"\n")
         while rest:
             try:
-                rest = rest[os.write(self.sink, rest) :]
+                rest = rest[os.write(self.output_fd, rest) :]
             except BlockingIOError:  # another process has made the stream non-blocking
-                select.select([], [self.sink], [])
+                select.select([], [self.output_fd], [])

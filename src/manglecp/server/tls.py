@@ -23,10 +23,10 @@ class Tls:
         self._context: ssl.SSLContext | None = None
 
     @classmethod
-    def of(cls, listening: ListenOptions) -> Tls | None:
+    def of(cls, listen_options: ListenOptions) -> Tls | None:
         """Return the certificate that the options name, or None."""
-        certificate = listening.certificate
-        return None if certificate is None else cls(certificate, listening.key or certificate)
+        certificate = listen_options.certificate
+        return None if certificate is None else cls(certificate, listen_options.key or certificate)
 
     def context(self) -> ssl.SSLContext:
         """Return the context, for TLS 1.2 or newer (requirement SEC-34). Raises ServeError for an invalid file."""

@@ -76,27 +76,27 @@ class WebSocketEndpoint:
         if credential is not None:
             session.set_credential(*credential)
         async with session:
-            reading = asyncio.create_task(_read(session, receive))
-            lost = asyncio.create_task(session.lost.wait())
-            ending = asyncio.create_task(self._ending.wait())
-            unauthenticated = asyncio.create_task(_time_out_authentication(session))
-            revoked = asyncio.create_task(session.revoked.wait())
-            tasks = (reading, lost, ending, unauthenticated, revoked)
+            read_task = asyncio.create_task(_read(session, receive))
+            lost_task = asyncio.create_task(session.lost.wait())
+            end_task = asyncio.create_task(self._ending.wait())
+            timeout_task = asyncio.create_task(_time_out_authentication(session))
+            revoked_task = asyncio.create_task(session.revoked.wait())
+            tasks = (read_task, lost_task, end_task, timeout_task, revoked_task)
             try:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 if session.lost.is_set():
                     return
-                if ending.done():
-                    reading.cancel()
+                if end_task.done():
+                    read_task.cancel()
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(_LAST_MESSAGES_SECONDS):
                             await session.drain()
                             await send({"type": "websocket.close", "code": _GOING_AWAY})
-                elif revoked.done():
+                elif revoked_task.done():
                     await send({"type": "websocket.close", "code": _POLICY_VIOLATION, "reason": _REVOKED})
-                elif unauthenticated.done():
+                elif timeout_task.done():
                     await send({"type": "websocket.close", "code": _POLICY_VIOLATION})
-                elif (code := reading.result()) is not None:
+                elif (code := read_task.result()) is not None:
                     await send({"type": "websocket.close", "code": code})
             finally:
                 for task in tasks:
@@ -120,8 +120,8 @@ async def _read(session: Session, receive: Receive) -> int | None:
 
 
 async def _time_out_authentication(session: Session) -> None:
-    """Return after the time limit if the client has not authenticated, else never."""
+    """Return after the time limit if the client has not authenticated; otherwise wait until the task is cancelled."""
     await asyncio.sleep(AUTHENTICATION_SECONDS)
     with contextlib.suppress(WireError):
         await session.identify()
-        await asyncio.Event().wait()  # forever
+        await asyncio.Event().wait()  # is never set

@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Callable
 from typing import Final
 
-_FORWARDED: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_FORWARDED_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _EARLY_SECONDS: Final = 5.0
 """A process that lived for less probably did not serve at all."""
 _MAX_EARLY_DEATHS: Final = 5
@@ -28,26 +28,26 @@ _PR_SET_PDEATHSIG: Final = 1
 _log = logging.getLogger(__name__)
 
 
-def run_workers(count: int, serve: Callable[[], int], ended: Callable[[int], None]) -> int:
+def run_workers(count: int, serve: Callable[[], int], on_end: Callable[[int], None]) -> int:
     """Run ``serve``, which returns an exit status, in ``count`` processes until a signal ends them.
 
-    Return 0 if all of them return 0 after it, else the first other status. ``ended`` is called with the id of each
-    process that has ended.
+    Return 0 if the processes return 0 after the signal, else the first other status. ``on_end`` is called with the id
+    of each process that has ended.
     """
-    return _Workers(count, serve, ended).run()
+    return _Workers(count, serve, on_end).run()
 
 
 class _Workers:
-    def __init__(self, count: int, serve: Callable[[], int], ended: Callable[[int], None]) -> None:
+    def __init__(self, count: int, serve: Callable[[], int], on_end: Callable[[int], None]) -> None:
         self._count = count
         self._serve = serve
-        self._ended = ended
+        self._on_end = on_end
         self._started_at: dict[int, float] = {}
-        self._stopping = False
+        self._is_stopping = False
         self._early_deaths = 0  # in a row
 
     def run(self) -> int:
-        for number in _FORWARDED:
+        for number in _FORWARDED_SIGNALS:
             signal.signal(number, self._forward)
         for _ in range(self._count):
             self._start()
@@ -61,9 +61,9 @@ class _Workers:
             if started_at is None:
                 continue
             code = os.waitstatus_to_exitcode(wait_status)  # negative: the number of a signal
-            self._ended(pid)
-            if self._stopping:
-                status = status or abs(code)  # the first that is not 0
+            self._on_end(pid)
+            if self._is_stopping:
+                status = status or abs(code)  # keeps the first status that is not 0
             elif not self._replace(pid, code, started_at):
                 status = abs(code) or 1
                 self._forward(signal.SIGTERM)
@@ -72,17 +72,17 @@ class _Workers:
     def _start(self) -> None:
         """Fork with signals blocked, so that each is forwarded to all children, and by the parent only."""
         parent = os.getpid()
-        signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
-        if self._stopping:  # a signal arrived before they were blocked
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)
+        signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED_SIGNALS)
+        if self._is_stopping:  # a signal arrived before they were blocked
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED_SIGNALS)
             return
         pid = os.fork()
         if pid == 0:
             status = 1
             try:
-                for number in _FORWARDED:
+                for number in _FORWARDED_SIGNALS:
                     signal.signal(number, signal.SIG_DFL)
-                signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED_SIGNALS)
                 _die_with(parent)
                 status = self._serve()
             except KeyboardInterrupt:
@@ -95,7 +95,7 @@ class _Workers:
                 sys.stderr.flush()
                 os._exit(status)
         self._started_at[pid] = time.monotonic()
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED_SIGNALS)
 
     def _replace(self, pid: int, code: int, started_at: float) -> bool:
         """Start a process in place of one that died; return False if that would not help."""
@@ -108,7 +108,7 @@ class _Workers:
         return True
 
     def _forward(self, number: int, _: object = None) -> None:
-        self._stopping = self._stopping or number != signal.SIGHUP  # which only reloads
+        self._is_stopping = self._is_stopping or number != signal.SIGHUP  # SIGHUP only reloads
         for pid in tuple(self._started_at):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)

@@ -1,4 +1,4 @@
-"""Transports to a server: :func:`transport_to` returns that of a target. The transport in memory is defined here."""
+"""Transports to a server: :func:`transport_to` returns the transport to a target, :class:`MemoryTransport` is one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ServerSession(Protocol):
     async def __aexit__(self, *_: object) -> None: ...
 
     async def receive(self, data: bytes, /) -> None:
-        """Handle one message. Responses go to ``send`` of the session, possibly after this method returns."""
+        """Handle one message. The session passes the response to its ``send``, possibly after this method returns."""
 
 
 class SessionFactory(Protocol):
@@ -34,7 +34,7 @@ class SessionFactory(Protocol):
 
 
 class MemoryTransport(SessionTransport):
-    """A transport to a server in this process, which treats the session like one of the transport ``like``."""
+    """A transport to a server in this process. The server treats the session as one over the transport ``like``."""
 
     def __init__(
         self,

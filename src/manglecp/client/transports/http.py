@@ -1,8 +1,8 @@
 """The HTTP transport: the manifest is fetched from its well-known address, and each request is one POST.
 
 The size of a response is limited while it arrives, and a compressed response is refused. Closing the connection cancels
-a request. But a run with an idempotency key continues without the connection: a cancel message cancels it, if the
-server supports that.
+a request, except the invocation of a run with an idempotency key: this is cancelled by a message, if the server
+supports that.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class HttpTransport:
     without TLS to other machines. ``network`` sends the requests; tests replace it.
     """
 
-    has_session: Final = False
+    is_persistent: Final = False
 
     def __init__(
         self,
@@ -65,14 +65,14 @@ class HttpTransport:
     def connected(self) -> bool:
         return self._client is not None and self._endpoints is not None
 
-    async def connect(self, on_manifest: session.OnManifest) -> messages.Manifest:  # noqa: ARG002 - HTTP has no updates
+    async def connect(self, on_manifest: session.OnManifest) -> messages.Manifest:  # noqa: ARG002 - HTTP sends no later one
         """Return the manifest, from the cache if the server responds that it has not changed."""
         if self._client is None:
             self._client = httpx.AsyncClient(
                 headers=_HEADERS,
                 timeout=httpx.Timeout(None, connect=self._connect_seconds),
                 follow_redirects=False,
-                trust_env=False,  # a .netrc must not supply credentials
+                trust_env=False,  # a .netrc file must not supply credentials
                 verify=self._tls or ssl.create_default_context(),  # the system's trust store, as on a WebSocket
                 transport=self._network,
             )
@@ -198,7 +198,7 @@ class HttpTransport:
                 return session.decode_message(data, self._max_bytes)
             with suppress(ClientError):
                 return session.decode_message(data, self._max_bytes)
-        if status == 429:  # of a proxy: the server itself sends a message
+        if status == 429:  # from a proxy: the server would have sent a message
             seconds = response.headers.get("retry-after", "")
             delay_ms = int(seconds) * 1_000 if seconds.isdecimal() and len(seconds) < 10 else None
             payload = messages.ErrorPayload(

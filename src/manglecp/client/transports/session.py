@@ -1,8 +1,8 @@
-"""What transports share: their interface, the base class of those with a session, and the checks of addresses.
+"""The interface of transports, the base class of those with a session, and the checks of addresses.
 
-In a session, responses arrive in any order and are matched by id. Progress and responses for unknown ids are dropped:
-the request may have been cancelled. A message that cannot be decoded ends the connection, because it is unknown which
-request waits for it. A reconnect discards the state of the earlier connection.
+In a session, responses arrive in any order and are matched by id. Messages with an unknown id are dropped: the request
+may have been cancelled. A message that cannot be decoded ends the connection, because it is unknown which request
+waits for it.
 """
 
 from __future__ import annotations
@@ -41,14 +41,19 @@ _RESPONSES: Final[Mapping[type[messages.Message], type[messages.Message]]] = {
 OnProgress: TypeAlias = Callable[[messages.ProgressPayload], object]
 OnManifest: TypeAlias = Callable[[messages.Manifest], None]
 MAX_RESPONSE_BYTES: Final = 1 << 24
+_CANCEL_SECONDS: Final = 5.0  # time limit for sending a cancel message
+_TLS_SCHEMES: Final = frozenset({"https", "wss"})
+_DEFAULT_PORTS: Final = {"http": 80, "ws": 80, "https": 443, "wss": 443}
+_MAX_SHOWN_LENGTH: Final = 200  # of an address in a message
+_log = logging.getLogger(__name__)
 
 
 class Transport(Protocol):
     """A connection to one server."""
 
     @property
-    def has_session(self) -> bool:
-        """Whether the connection outlives a request, with an identity, progress, cancel messages and new manifests."""
+    def is_persistent(self) -> bool:
+        """Whether the connection is a session, with an identity, progress, cancel messages and new manifests."""
 
     @property
     def connected(self) -> bool:
@@ -62,14 +67,11 @@ class Transport(Protocol):
     ) -> messages.ServerMessage:
         """Send a request and return its response, which may be an error. Cancelling the task cancels the request.
 
-        ``data`` is the encoded ``message``. ``headers`` have the credential if there is no session.
+        ``data`` is the encoded ``message``. ``headers`` have the credential; a session has been authenticated instead.
         """
 
     async def close(self) -> None:
         """End the connection, and the server process if the transport started one."""
-
-
-_log = logging.getLogger(__name__)
 
 
 def decode_message(data: bytes, max_bytes: int) -> messages.ServerMessage:
@@ -88,18 +90,18 @@ def require_response(message: Request, response: messages.ServerMessage) -> mess
 
 
 def cancel_message(request_id: str, request_key: str | None = None) -> bytes:
-    """Return the encoded message that cancels a request; with the request key, a run in another replica, too."""
+    """Return the encoded message that cancels a request. With the key of a run, any replica can cancel the run."""
     return encode(messages.Cancel(payload=messages.CancelPayload(request_id=request_id, request_key=request_key)))
 
 
 class CancelSender:
-    """Sends cancel messages in the background. Errors are ignored: the response of the server is not awaited."""
+    """Sends cancel messages in the background, and ignores errors."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, sending: Awaitable[object]) -> None:
-        """Await ``sending`` in a task, for a limited time."""
+        """Await ``sending``, which sends one message, in a task with a time limit."""
         task = asyncio.create_task(_ignore_errors(sending))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -116,9 +118,6 @@ async def _ignore_errors(sending: Awaitable[object]) -> None:
             await sending
 
 
-_CANCEL_SECONDS: Final = 5.0  # time limit for sending a cancel message
-
-
 class _PendingRequest(NamedTuple):
     response: asyncio.Future[messages.ServerMessage]
     on_progress: OnProgress | None
@@ -127,14 +126,14 @@ class _PendingRequest(NamedTuple):
 class SessionTransport(ABC):
     """The base class of transports with a session. Subclasses implement the byte stream that the session needs."""
 
-    has_session: Final = True
+    is_persistent: Final = True
 
     def __init__(self, *, max_response_bytes: int = MAX_RESPONSE_BYTES, connect_seconds: float = 30.0) -> None:
         self.max_response_bytes = max_response_bytes
         self._connect_seconds = connect_seconds
         self._on_manifest: OnManifest | None = None
-        self._first_manifest: asyncio.Future[messages.Manifest] | None = None  # no request is sent before it
-        self._end_reason: ClientError | None = ConnectionLost("there is no connection")  # None while connected
+        self._first_manifest: asyncio.Future[messages.Manifest] | None = None  # requests are sent after it
+        self._end_error: ClientError | None = ConnectionLost("there is no connection")  # None while connected
         self._pending: dict[str, _PendingRequest] = {}  # by request id
         self._reader: asyncio.Task[None] | None = None
         self._cancel_sender = CancelSender()
@@ -157,7 +156,7 @@ class SessionTransport(ABC):
 
     @property
     def connected(self) -> bool:
-        return self._end_reason is None
+        return self._end_error is None
 
     async def connect(self, on_manifest: OnManifest) -> messages.Manifest:
         await self.close()
@@ -166,7 +165,7 @@ class SessionTransport(ABC):
                 await self.open_stream()
                 self._on_manifest = on_manifest
                 first_manifest = self._first_manifest = asyncio.get_running_loop().create_future()
-                self._end_reason = None
+                self._end_error = None
                 self._reader = asyncio.create_task(self._listen())
                 return await asyncio.shield(first_manifest)
         except TimeoutError:
@@ -183,14 +182,15 @@ class SessionTransport(ABC):
         headers: dict[str, str],  # noqa: ARG002 - the session is authenticated
         on_progress: OnProgress | None = None,
     ) -> messages.ServerMessage:
-        if self._end_reason is not None:
-            raise ConnectionLost(str(self._end_reason))
+        if self._end_error is not None:
+            raise ConnectionLost(str(self._end_error))
         response: asyncio.Future[messages.ServerMessage] = asyncio.get_running_loop().create_future()
         self._pending[message.id] = _PendingRequest(response, on_progress)
         try:
             await self.write_message(data)
             return require_response(message, await response)
-        finally:  # if still pending, the caller's task was cancelled, or sending failed
+        finally:
+            # The request is still pending if the caller's task was cancelled, or if sending failed.
             if self._pending.pop(message.id, None) is not None and self.connected:
                 self._cancel_sender.start(self.write_message(cancel_message(message.id)))
 
@@ -207,8 +207,8 @@ class SessionTransport(ABC):
         try:
             while True:
                 self._handle(await self.read_message())
-        except ClientError as reason:
-            self._end(reason)
+        except ClientError as error:
+            self._end(error)
         except Exception as error:
             self._end(ConnectionLost(f"reading failed: {type(error).__name__}"))
 
@@ -236,22 +236,17 @@ class SessionTransport(ABC):
         elif (pending := self._pending.pop(message.id, None)) is not None and not pending.response.done():
             pending.response.set_result(message)
 
-    def _end(self, reason: ClientError) -> None:
-        """Mark the connection as ended, and raise ``reason`` in all tasks that wait for a message."""
-        if self._end_reason is not None:
+    def _end(self, error: ClientError) -> None:
+        """Mark the connection as ended, and raise ``error`` in all tasks that wait for a message."""
+        if self._end_error is not None:
             return
-        self._end_reason = reason
+        self._end_error = error
         futures: list[asyncio.Future[Any]] = [pending.response for pending in self._pending.values()]
         for future in (*futures, self._first_manifest):
             if future is not None and not future.done():
-                future.set_exception(reason)
-                future.exception()  # without a waiter, asyncio would log that it was never retrieved
+                future.set_exception(error)
+                future.exception()  # marks it as retrieved, so that asyncio logs nothing if no task waits for it
         self._pending.clear()
-
-
-_TLS_SCHEMES: Final = frozenset({"https", "wss"})
-_DEFAULT_PORTS: Final = {"http": 80, "ws": 80, "https": 443, "wss": 443}
-_MAX_SHOWN_LENGTH: Final = 200
 
 
 def check_address(url: str, schemes: Collection[str], *, insecure: bool) -> str:
@@ -283,8 +278,8 @@ def resolve_address(
     old, new = _split(base), _split(url)
     if old.scheme in _TLS_SCHEMES and new.scheme not in _TLS_SCHEMES:
         raise RequestRefused("insecure", f"the server refers from {old.scheme} to {new.scheme}")
-    same_server = origin(url)[1:] == origin(base)[1:]  # host and port
-    if not same_server and new.hostname not in hosts and not _is_tls_upgrade(old, new):
+    is_same_server = origin(url)[1:] == origin(base)[1:]  # host and port
+    if not is_same_server and new.hostname not in hosts and not _is_tls_upgrade(old, new):
         raise RequestRefused(
             "other_host", f"the server refers to another host, {display_address(url)}; list it in hosts to allow it"
         )
@@ -317,8 +312,8 @@ def origin(url: str) -> tuple[str, str, int]:
 
 def _is_tls_upgrade(old: SplitResult, new: SplitResult) -> bool:
     """Return whether the address changes from the default port without TLS to that with TLS, on the same host."""
-    upgraded = old.scheme not in _TLS_SCHEMES and new.scheme in _TLS_SCHEMES
-    return upgraded and old.hostname == new.hostname and old.port in (None, 80) and new.port in (None, 443)
+    is_upgrade = old.scheme not in _TLS_SCHEMES and new.scheme in _TLS_SCHEMES
+    return is_upgrade and old.hostname == new.hostname and old.port in (None, 80) and new.port in (None, 443)
 
 
 def _split(url: str) -> SplitResult:

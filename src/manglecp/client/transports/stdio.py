@@ -1,7 +1,7 @@
 """The transport over standard streams: the server is a subprocess, and each line is one message.
 
-The end of its standard error is kept for error messages. To end the server, its standard input is closed; after a time
-limit its process group gets SIGTERM, and after the same time again SIGKILL.
+The end of its standard error is kept for error messages. To end the server, its standard input is closed. A server that
+has not exited after a time limit gets SIGTERM, and after the same time again SIGKILL, with its process group.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class StdioTransport(SessionTransport):
                 await _stop_reading(self._stderr_task)
 
     async def _stderr_suffix(self) -> str:
-        """Return a part of an error message: the last line on stderr, or an empty text if there is none."""
+        """Return the last line on stderr, as the end of an error message; an empty text if there is none."""
         if self._stderr_task is not None:
             await asyncio.wait([self._stderr_task], timeout=_PIPE_SECONDS)
         lines = self.stderr.strip().splitlines()

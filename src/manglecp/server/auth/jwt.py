@@ -33,14 +33,14 @@ _WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
 _TYPES: Final = frozenset({"jwt", "at+jwt", "application/at+jwt"})  # of tokens (``typ``), in lower case
 _NAME: Final = re.compile(r"[^\x00-\x1f\x7f]{1,256}")
 _RESERVED: Final = frozenset({"anonymous", "local"})  # identities without a credential
-_MAX_SECONDS: Final = 1 << 53  # bound of times since 1970: larger integers are not exact as floats
+_MAX_SECONDS: Final = 1 << 53  # limit of times since 1970: larger integers are not exact as floats
 _LEEWAY_SECONDS: Final = 30  # for the difference between the clocks of issuer and server
 _FRESH_SECONDS: Final = 300.0  # age after which keys are fetched again in the background
 _OLD_SECONDS: Final = 3_600.0  # age after which tokens wait for that fetch
 _FETCH_INTERVAL_SECONDS: Final = 30.0
-_FETCH_TIMEOUT_SECONDS: Final = 5.0  # without any data
+_FETCH_TIMEOUT_SECONDS: Final = 5.0  # since the last part of the response
 _WAIT_SECONDS: Final = 10.0
-"""The time limit for waiting for a fetch: a response that always has more data never reaches the time-out."""
+"""The time limit for a whole fetch: a response that arrives in small parts never reaches the time-out above."""
 _MAX_KEYS_BYTES: Final = 1 << 20
 _log = logging.getLogger(__name__)
 
@@ -107,8 +107,8 @@ class JwtAuth:
         self._fetch = fetch or _download
         self._keys: Keys = {}
         self._fetched_at = float("-inf")  # the time of the last successful fetch of the keys
-        self._tried_at = float("-inf")  # the time of the last attempt to fetch them
-        self._fetching: asyncio.Task[None] | None = None
+        self._fetch_began_at = float("-inf")  # the time of the last attempt, also of one that failed
+        self._fetch_task: asyncio.Task[None] | None = None
 
     @property
     def token_url(self) -> str | None:
@@ -123,7 +123,7 @@ class JwtAuth:
             return None
         if str(header.get("typ", "JWT")).lower() not in _TYPES or header.get("alg") not in self._settings.algorithms:
             return None
-        key = await self._key(header.get("kid"))
+        key = await self._find_key(header.get("kid"))
         return None if key is None else await asyncio.to_thread(self._validate, credential, key)
 
     def _validate(self, token: str, key: jwt.PyJWK) -> Identity | None:
@@ -136,14 +136,15 @@ class JwtAuth:
                 audience=settings.audience,
                 issuer=settings.issuer,
                 leeway=_LEEWAY_SECONDS,
-                # _identity verifies exp and nbf, by the clock of this object.
+                # _identity_of verifies exp and nbf, by the clock of this object.
                 options={"require": ["exp", "iss", "aud", "sub"], "verify_exp": False, "verify_nbf": False},
             )
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
             return None
-        return self._identity(claims)
+        return self._identity_of(claims)
 
-    def _identity(self, claims: Mapping[str, Any]) -> Identity | None:
+    def _identity_of(self, claims: Mapping[str, Any]) -> Identity | None:
+        """Return the identity in the claims; None if a claim is malformed, or the token is not valid now."""
         now, name = self._clock(), claims["sub"]
         expires, begins = claims["exp"], claims.get("nbf", 0)
         for value in (expires, begins):
@@ -161,16 +162,17 @@ class JwtAuth:
         expires_at = float(expires) + _LEEWAY_SECONDS
         return Identity(name, frozenset(permissions), self._settings.trust, expires_at=expires_at)
 
-    async def _key(self, kid: Any) -> jwt.PyJWK | None:
+    async def _find_key(self, kid: Any) -> jwt.PyJWK | None:
+        """Return the key with this id, after a fetch if that is due; None if the issuer has no such key."""
         if kid is not None and not isinstance(kid, str):
             return None
         now = self._clock()
         age, is_unknown = now - self._fetched_at, kid not in self._keys
-        if (is_unknown or age >= _FRESH_SECONDS) and now - self._tried_at >= _FETCH_INTERVAL_SECONDS:
-            self._tried_at = now
-            self._fetching = asyncio.create_task(asyncio.to_thread(self._fetch_keys, now))
-        if (is_unknown or age >= _OLD_SECONDS) and self._fetching is not None and not self._fetching.done():
-            await asyncio.wait((self._fetching,), timeout=_WAIT_SECONDS)
+        if (is_unknown or age >= _FRESH_SECONDS) and now - self._fetch_began_at >= _FETCH_INTERVAL_SECONDS:
+            self._fetch_began_at = now
+            self._fetch_task = asyncio.create_task(asyncio.to_thread(self._fetch_keys, now))
+        if (is_unknown or age >= _OLD_SECONDS) and self._fetch_task is not None and not self._fetch_task.done():
+            await asyncio.wait((self._fetch_task,), timeout=_WAIT_SECONDS)
         return self._keys.get(kid)
 
     def _fetch_keys(self, now: float) -> None:

@@ -6,13 +6,10 @@ serialises concurrent changes.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import os
 import re
 import secrets
-import tempfile
 import tomllib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -20,7 +17,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from manglecp.server.auth.tokens import TokensError, TokensFile
+from manglecp.base.files import lock_folder, replace_file
+from manglecp.server.auth.tokens import TokensError, parse_tokens, read_tokens
 
 _MIN_PREFIX: Final = 6  # hexadecimal digits by which a token can be named
 _ENTRY_HEADER: Final = re.compile(r"^[ \t]*\[\[[ \t]*token[ \t]*\]\]", re.MULTILINE)
@@ -61,7 +59,7 @@ class TokenEditor:
         return token
 
     def revoke(self, name: str) -> list[dict[str, Any]]:
-        """Remove and return the entries of the identity ``name``; if it has none, the entry whose hash begins so."""
+        """Remove and return the entries of an identity; if there is none, the entry whose hash begins with ``name``."""
         with self._locked():
             text, entries = self._read()
             indices = [index for index, entry in enumerate(entries) if entry["identity"] == name]
@@ -78,44 +76,29 @@ class TokenEditor:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
+        """Lock the file against other editors."""
         try:
-            folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
+            with lock_folder(self._path.parent):
+                yield
         except OSError as error:
             raise TokensError(f"{self._path.parent} cannot be opened: {error.strerror}") from None
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(folder)
 
-    def _read(self, path: Path | None = None) -> _Content:
-        """Return the content of a valid file, by default the edited one. Raises TokensError."""
-        TokensFile(path or self._path)  # raises for an invalid file
-        text = (path or self._path).read_text("utf-8")
+    def _read(self) -> _Content:
+        """Return the content of the file. Raises TokensError if it is not valid."""
+        return self._parse(read_tokens(self._path))
+
+    def _parse(self, text: str) -> _Content:
+        parse_tokens(self._path.name, text)  # raises if the text is not valid
         return _Content(text, tomllib.loads(text).get("token", []))
 
     def _replace(self, text: str, expected: list[dict[str, Any]] | None = None) -> None:
-        """Write the text, if it is a valid file that has the expected entries (None: any)."""
-        path = self._path
+        """Write the text, if it is valid and has the expected entries (None: any)."""
+        path, entries = self._path, self._parse(text).entries
+        if expected is not None and entries != expected:
+            raise TokensError(f"{path.name} has an unusual layout: remove the entry with an editor")
         try:
-            fd, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # with mode 0600
-            draft = Path(name)
-            try:
-                with os.fdopen(fd, "w", encoding="utf-8") as stream:
-                    stream.write(text)
-                    stream.flush()
-                    os.fsync(stream.fileno())
-                entries = self._read(draft).entries  # raises if the text is invalid
-                if expected is not None and entries != expected:
-                    raise TokensError(f"{path.name} has an unusual layout: remove the entry with an editor")
-                if path.exists():
-                    status = path.stat()
-                    os.chown(draft, status.st_uid, status.st_gid)
-                draft.replace(path)
-            except TokensError as error:
-                raise TokensError(str(error).replace(draft.name, path.name)) from None  # the file that the caller named
-            finally:
-                draft.unlink(missing_ok=True)
+            owner = (path.stat().st_uid, path.stat().st_gid) if path.exists() else None
+            replace_file(path, [text.encode()], 0o600, owner=owner)
         except OSError as error:
             raise TokensError(f"{path.name} cannot be written: {error.strerror}") from None
 

@@ -62,7 +62,7 @@ class _Token:
     digest: bytes
     scheme: str
     identity: Identity
-    expires: float | None  # seconds since 1970
+    expires_at: float | None  # seconds since 1970
 
 
 class TokensFile:
@@ -75,7 +75,7 @@ class TokensFile:
         self._path = path
         self._clock = clock
         self._loaded_fingerprint = _fingerprint(path)
-        self._tokens = _read(path)
+        self._tokens = parse_tokens(path.name, read_tokens(path))
         self._checked_at = time.monotonic()
         self._logged_error: str | None = None
 
@@ -111,7 +111,7 @@ class TokensFile:
         return match.identity if self._is_valid(match) else None
 
     def _is_valid(self, token: _Token) -> bool:
-        return token.expires is None or self._clock() < token.expires
+        return token.expires_at is None or self._clock() < token.expires_at
 
     def _reload_if_due(self) -> None:
         if time.monotonic() - self._checked_at >= _RELOAD_SECONDS:
@@ -126,7 +126,7 @@ class TokensFile:
             if fingerprint == self._loaded_fingerprint and not force:
                 return False
             self._loaded_fingerprint = fingerprint
-            self._tokens = _read(self._path)
+            self._tokens = parse_tokens(self._path.name, read_tokens(self._path))
         except TokensError as error:
             if str(error) != self._logged_error or force:  # log the same error only once
                 _log.error("the file of tokens cannot be reloaded, and its previous content is used: %s", error)
@@ -138,6 +138,7 @@ class TokensFile:
 
 
 def _fingerprint(path: Path) -> tuple[int, int, int]:
+    """Return values of which one differs if the file has changed. Raises TokensError."""
     try:
         status = path.stat()
     except OSError as error:
@@ -145,23 +146,29 @@ def _fingerprint(path: Path) -> tuple[int, int, int]:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _read(path: Path) -> tuple[_Token, ...]:
+def read_tokens(path: Path) -> str:
+    """Return the text of a file of tokens. Raises TokensError."""
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         raise TokensError(f"{path.name} cannot be read: {error.strerror}") from None
     except ValueError as error:
         raise TokensError(f"{path.name} is not TOML: {error}") from None
+
+
+def parse_tokens(name: str, text: str) -> tuple[_Token, ...]:
+    """Return the tokens in the text of the file ``name``. Raises TokensError."""
+    try:
+        document = tomllib.loads(text)
+    except ValueError as error:
+        raise TokensError(f"{name} is not TOML: {error}") from None
     try:
         entries = msgspec.convert(document, _File).token
     except msgspec.ValidationError as error:
-        if "confirmation_secret" in str(error):
-            fix = "give the approver a token of its own, with the permission approve"
-            raise TokensError(f"{path.name}: confirmation_secret is not supported any more; {fix}") from None
-        raise TokensError(f"{path.name}: {error}") from None
-    tokens = tuple(_parse_token(entry, f"{path.name}, token {number}") for number, entry in enumerate(entries, 1))
+        raise TokensError(f"{name}: {error}") from None
+    tokens = tuple(_parse_token(entry, f"{name}, token {number}") for number, entry in enumerate(entries, 1))
     if len({token.digest for token in tokens}) < len(tokens):
-        raise TokensError(f"{path.name} has the same token twice")
+        raise TokensError(f"{name} has the same token twice")
     return tokens
 
 
@@ -186,5 +193,5 @@ def _parse_token(entry: _Entry, where: str) -> _Token:
         identity=Identity(
             entry.identity, entry.permissions, entry.trust, credential=entry.sha256, auto_confirm_effects=tuple(effects)
         ),
-        expires=None if expires is None else expires.timestamp(),
+        expires_at=None if expires is None else expires.timestamp(),
     )

@@ -1,6 +1,6 @@
 """Rate limits, and the limit of concurrent invocations.
 
-A refusal (``rate_limited``) is immediate, and has the time after which the client may retry (requirement ERR-30).
+A request over a limit is refused at once with ``rate_limited`` and a delay for the retry (requirement ERR-30).
 :mod:`manglecp.server.evaluation` limits concurrent evaluations.
 """
 
@@ -31,7 +31,7 @@ class Buckets:
         self._rate = rate
         self._clock = clock
         self._levels: LruCache[str, tuple[float, float]] = LruCache(self.MAX_KEYS)
-        """The number of tokens and the time of its last change, by key."""
+        """For each key: the number of tokens, and when a token was last taken."""
 
     def take(self, key: str) -> float:
         """Take a token and return 0; if there is none, return the seconds until there is one."""
@@ -39,29 +39,28 @@ class Buckets:
         if rate is None:
             return 0.0
         now, capacity = self._clock(), float(rate.burst)
-        level, changed_at = self._levels.get(key) or (capacity, now)
-        level = min(capacity, level + max(0.0, now - changed_at) * rate.per_second)
+        level, taken_at = self._levels.get(key) or (capacity, now)
+        level = min(capacity, level + max(0.0, now - taken_at) * rate.per_second)
         if level < 1.0 - 1e-6:  # a rounding error must not make a client wait twice
             return (1.0 - level) / rate.per_second
         self._levels.put(key, (level - 1.0, now))
         return 0.0
 
 
-class Admission:
+class RequestLimits:
     """The limits of a process, used from its event loop only."""
 
     def __init__(self, settings: ServerSettings, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
         self._identities = Buckets(settings.identity_rate, clock)
         self._peers = Buckets(settings.peer_rate, clock)
-        self._attempts = Buckets(settings.attempt_rate, clock)
-        self.invoking = 0
-        """The number of running invocations."""
+        self._failed_attempts = Buckets(settings.attempt_rate, clock)
+        self.running_invocations = 0
 
     def charge_peer(self, peer: str | None) -> None:
-        """Count a message from a network address; None is a local client. Raises ``rate_limited``."""
+        """Count a message from a network address. A local client (None) has no limit. Raises ``rate_limited``."""
         if peer is not None:
-            _raise_if_limited(self._peers.take(_source(peer)), "Too many messages from this address")
+            _raise_if_limited(self._peers.take(_network_of(peer)), "Too many messages from this address")
 
     def charge(self, identity: Identity) -> None:
         """Count a request of an authenticated client. Raises ``rate_limited``.
@@ -73,21 +72,21 @@ class Admission:
 
     def charge_failed_attempt(self, peer: str | None) -> None:
         """Count an invalid credential. Raises ``rate_limited``. Valid credentials from the address are not limited."""
-        _raise_if_limited(self._attempts.take(_source(peer or "")), "Too many invalid credentials")
+        _raise_if_limited(self._failed_attempts.take(_network_of(peer or "")), "Too many invalid credentials")
 
     def begin_invocation(self) -> None:
-        """Count an invocation until :meth:`end_invocation`. Raises ``rate_limited``."""
-        if self.invoking >= self._settings.invocations:
+        """Count an invocation as running until :meth:`end_invocation`. Raises ``rate_limited``."""
+        if self.running_invocations >= self._settings.max_invocations:
             raise rate_limited("Too many invocations are running", 1.0)
-        self.invoking += 1
+        self.running_invocations += 1
 
     def end_invocation(self) -> None:
-        self.invoking -= 1
+        self.running_invocations -= 1
 
 
 @lru_cache(maxsize=1_024)
-def _source(peer: str) -> str:
-    """Return the address, or for IPv6 its /64 network: one client may own all addresses of such a network."""
+def _network_of(peer: str) -> str:
+    """Return an IPv4 address, or the /64 network of an IPv6 address: one client may own a whole network."""
     try:
         address = ipaddress.ip_address(peer)
     except ValueError:
@@ -98,6 +97,7 @@ def _source(peer: str) -> str:
 
 
 def _raise_if_limited(seconds: float, message: str) -> None:
+    """Raise ``rate_limited`` if the client has to wait ``seconds``, the result of :meth:`Buckets.take`."""
     if seconds > 0.0:
         raise rate_limited(message, seconds)
 

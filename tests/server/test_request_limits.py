@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from manglecp.intent import ANONYMOUS, Identity
-from manglecp.server.admission import Admission, Buckets
 from manglecp.server.auth import LOCAL
 from manglecp.server.config import Rate, ServerSettings
+from manglecp.server.request_limits import Buckets, RequestLimits
 from manglecp.wire import WireError
 from tests.server.desk import PATIENCE, Tokens, desk, intent, invoke
 from tests.server.slow import slow_evaluations
@@ -55,14 +55,14 @@ def test_no_rate_is_no_limit() -> None:
 
 
 def test_identities_have_limits_of_their_own_and_the_local_user_has_none() -> None:
-    admission = Admission(ServerSettings(identity_rate=Rate(1, 1)), lambda: 0.0)
-    admission.charge(ANN)
+    limits = RequestLimits(ServerSettings(identity_rate=Rate(1, 1)), lambda: 0.0)
+    limits.charge(ANN)
     with pytest.raises(WireError) as refused:
-        admission.charge(ANN)
+        limits.charge(ANN)
     assert (refused.value.code, refused.value.retry_after_ms) == ("rate_limited", 1_000)
-    admission.charge(BOB)
+    limits.charge(BOB)
     for identity in (LOCAL, ANONYMOUS) * 5:
-        admission.charge(identity)
+        limits.charge(identity)
 
 
 @pytest.mark.req("ERR-30", "TRANS-20")
@@ -94,7 +94,9 @@ async def test_an_address_has_a_limit_that_nonsense_counts_for() -> None:
 
 @pytest.mark.req("ERR-30")
 async def test_what_cannot_wait_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = ServerSettings(evaluations=2, waiting=3, pending=100, longest_wait=PATIENCE, worker=False)
+    settings = ServerSettings(
+        evaluation_threads=2, max_queued_evaluations=3, max_pending=100, max_queue_wait=PATIENCE, worker=False
+    )
     with slow_evaluations(monkeypatch) as gate:
         async with desk(settings=settings) as d, d.client() as client:
             await client.say(*(intent(f"i-{n}", "slow") for n in range(10)))
@@ -102,9 +104,9 @@ async def test_what_cannot_wait_is_refused_at_once(monkeypatch: pytest.MonkeyPat
             assert {one["payload"]["code"] for one in refused} == {"rate_limited"}
             assert all(one["payload"]["retry_after_ms"] >= 50 for one in refused)
             async with asyncio.timeout(PATIENCE):
-                while d.core.evaluations.running < 2:  # the second thread begins when the first one lasts
+                while d.core.evaluations.running_count < 2:  # the second thread begins when the first one lasts
                     await asyncio.sleep(0.001)
-            assert (d.core.evaluations.running, d.core.evaluations.queued) == (2, 3)
+            assert (d.core.evaluations.running_count, d.core.evaluations.queue_length) == (2, 3)
             gate.open.set()
             await client.until(lambda one: one["type"] == "intent_response", 5)
             assert gate.count == 5
@@ -112,12 +114,12 @@ async def test_what_cannot_wait_is_refused_at_once(monkeypatch: pytest.MonkeyPat
 
 
 async def test_what_has_waited_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = ServerSettings(evaluations=1, longest_wait=0.02, worker=False)
+    settings = ServerSettings(evaluation_threads=1, max_queue_wait=0.02, worker=False)
     with slow_evaluations(monkeypatch) as gate:
         async with desk(settings=settings) as d, d.client() as client:
             await client.say(intent("a", "slow"), intent("b", "slow"))
             assert (await client.answer("b"))["payload"]["code"] == "rate_limited"
-            assert d.core.evaluations.queued == 0
+            assert d.core.evaluations.queue_length == 0
             gate.open.set()
             assert (await client.answer("a"))["type"] == "intent_response"
             assert gate.count == 1
@@ -131,7 +133,7 @@ async def test_so_many_runs_at_once_and_no_more() -> None:
         return given
 
     async with (
-        desk(work={"look": look}, settings=ServerSettings(invocations=2, worker=False)) as d,
+        desk(work={"look": look}, settings=ServerSettings(max_invocations=2, worker=False)) as d,
         d.client() as client,
     ):
         tools = await d.tools(client)
@@ -144,11 +146,11 @@ async def test_so_many_runs_at_once_and_no_more() -> None:
 
 
 def test_whoever_has_a_network_of_addresses_is_one_client() -> None:
-    admission = Admission(ServerSettings(peer_rate=Rate(0.001, 2), attempt_rate=Rate(0.001, 1)))
+    limits = RequestLimits(ServerSettings(peer_rate=Rate(0.001, 2), attempt_rate=Rate(0.001, 1)))
 
     def taken(peer: str) -> bool:
         try:
-            admission.charge_peer(peer)
+            limits.charge_peer(peer)
         except WireError:
             return False
         return True
@@ -158,6 +160,6 @@ def test_whoever_has_a_network_of_addresses_is_one_client() -> None:
     assert [taken(one) for one in ("192.0.2.1", "::ffff:192.0.2.1", "192.0.2.1")] == [True, True, False]
     assert taken("192.0.2.2")
     assert [taken("fe80::1%eth0") for _ in range(3)] == [True, True, False]
-    admission.charge_failed_attempt("2001:db8::1")
+    limits.charge_failed_attempt("2001:db8::1")
     with pytest.raises(WireError, match="Too many invalid credentials"):
-        admission.charge_failed_attempt("2001:db8::2")
+        limits.charge_failed_attempt("2001:db8::2")
