@@ -200,7 +200,7 @@ class GeneratorHost:
                 raise RuntimeError("closed")
             if self._dispatcher is None:
                 # Generators keep state in memory, so the host is replaced only when it dies.
-                limits = PoolLimits(attempts=1, calls_per_host=_UNLIMITED, growth=_UNLIMITED, pipelined=1)
+                limits = PoolLimits(attempts=1, calls_per_host=_UNLIMITED, growth=_UNLIMITED)
                 longest = max(profile.timeout or 1.0 for profile in self._served.catalogue.values())
                 dispatcher = Dispatcher([self._served], size=1, timeout=longest, limits=limits)
                 wait_for(self._loop, dispatcher.__aenter__())

@@ -76,8 +76,6 @@ def default_pool_size(environ: Mapping[str, str]) -> int:
 
 
 class PoolLimits(NamedTuple):
-    pipelined: int = 32
-    """The most calls of tier 0 that share a host."""
     queued: int = 1_024
     """The most calls that wait for a host."""
     attempts: int = 3

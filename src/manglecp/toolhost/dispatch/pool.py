@@ -3,9 +3,9 @@
 A call passes the authority check, the circuit breaker of its action, its idempotency key, the host queue, the lease and
 the exchange with a host. The request contains its whole state, so that any host can execute it.
 
-The breaker counts a call once, also after retries. It counts no failure for a call that was lost because of another
-call on the same host, never sent, given less time than the action may take, or refused by the host. The timeout of a
-call is the shortest of those of the pool, the action and the caller.
+The breaker counts a call once, also after retries. It counts no failure for a call that was never sent, given less time
+than the action may take, or refused by the host. The timeout of a call is the shortest of those of the pool, the action
+and the caller.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from manglecp.toolhost.dispatch.messages import (
     failure,
     interpret_answer,
 )
-from manglecp.toolhost.dispatch.responses import HostLost, loss_error, lost_to_neighbour, may_repeat
+from manglecp.toolhost.dispatch.responses import HostLost, loss_error, may_repeat
 from manglecp.toolhost.dispatch.rights import Right
 from manglecp.toolhost.leases import Audit
 
@@ -135,7 +135,7 @@ class Pool:
         work_seconds = self._timeout if call.timeout is None else min(call.timeout, self._timeout)
         wait_seconds = work_seconds if call.patience is None else min(call.patience, work_seconds)
         deadline = self._loop.time() + wait_seconds
-        running = _RunningCall(call, right, breaker, permit, work_seconds, impatient=wait_seconds < work_seconds)
+        running = _RunningCall(call, right, breaker, permit, impatient=wait_seconds < work_seconds)
         task = asyncio.current_task(self._loop)
         assert task is not None
         earlier_cancellations = task.cancelling()
@@ -174,7 +174,7 @@ class Pool:
         attempts_left = self._limits.attempts
         try:
             while True:
-                slot = await self._queue.acquire(deadline, exclusive=call.exclusive or self._single_use)
+                slot = await self._queue.acquire(deadline)
                 if self._single_use:
                     slot.request_successor()  # starts while this host works
                 try:
@@ -182,8 +182,7 @@ class Pool:
                 except HostLost as lost:
                     running.sent = lost.sent
                     running.suspected = running.suspected or lost.suspect
-                    if not lost_to_neighbour(call, lost):
-                        attempts_left -= 1
+                    attempts_left -= 1
                     if attempts_left and may_repeat(call, lost, is_probe=running.permit.is_probe):
                         continue
                     return loss_error(call, lost)
@@ -207,15 +206,13 @@ class Pool:
         while True:
             token = await self._leases.issue(host, call, running.right, deadline, lease_demand)
             line = encode(call, token)
-            running.sent = call.exclusive  # from here on, an effect may have happened if the caller cancels
+            running.sent = call.above_tier_0  # from here on, an effect may have happened if the caller cancels
             try:
                 document = await host.exchange(
                     line,
                     deadline=deadline,
                     call_id=call.call_id,
-                    shared=not call.exclusive,
                     impatient=running.impatient,
-                    work_seconds=running.work_seconds,
                     last=self._single_use,
                     on_report=call.on_report,
                 )
@@ -237,8 +234,7 @@ class _RunningCall:
     right: Right
     breaker: Breaker
     permit: Permit
-    work_seconds: float  # that the action may take
-    impatient: bool  # the caller waits for less time than that
+    impatient: bool  # the caller waits for less time than the action may take
     sent: bool = False  # an effect may have happened
     suspected: bool = False  # a host was lost while it worked on this call, and none has answered since
 

@@ -52,7 +52,7 @@ class Right:
     def check(self) -> None:
         """Raise :class:`.CallRefused` if the call may not be made. The right is not spent."""
         call = self._call
-        self._check_type(effect=call.exclusive)
+        self._check_type(effect=call.above_tier_0)
         if call.authority is None:
             return
         try:
