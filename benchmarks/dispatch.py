@@ -191,7 +191,13 @@ async def main() -> None:
     rows = [
         ("round trip", f"{figures.round_trip:.3f} ms", "0.2 ms", figures.round_trip <= 0.2, theirs[0]),
         ("round trip, tier 1", f"{leased:.3f} ms", "0.2 ms", leased <= 0.2, ""),
-        ("32 pending calls", f"{figures.concurrent:,.0f} calls/s", "8,000 calls/s", figures.concurrent >= 8_000, theirs[1]),
+        (
+            "32 pending calls",
+            f"{figures.concurrent:,.0f} calls/s",
+            "8,000 calls/s",
+            figures.concurrent >= 8_000,
+            theirs[1],
+        ),
         ("64 KiB in, small result", f"{figures.sent:.0f} MB/s", "150 MB/s", figures.sent >= 150, theirs[2]),
         ("64 KiB in and out", f"{figures.echoed:.0f} MB/s", "60 MB/s", figures.echoed >= 60, theirs[3]),
     ]

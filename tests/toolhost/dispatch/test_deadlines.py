@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from manglecp.toolhost.dispatch import ActionResult, DispatchError, HostCall, HostCommand, Pool
+from manglecp.toolhost.dispatch import ActionResult, HostCall, HostCommand, Pool
 from manglecp.toolhost.dispatch.breakers import Breakers, BreakerState
 from manglecp.toolhost.dispatch.launch import PoolLimits
 from tests.deadlines import patience
@@ -202,13 +202,3 @@ def test_a_host_goes_on_until_its_successor_is_up() -> None:
 
     with nothing_left():
         asyncio.run(main())
-
-
-def test_a_host_that_grows_fast_is_replaced_while_it_is_busy() -> None:
-    async def work(pool: Pool) -> None:
-        first = pool.pids
-        async with asyncio.timeout(patience(20)):
-            while pool.pids == first:
-                await asyncio.gather(*(pool.call(call()) for _ in range(20)))
-
-    in_pool(work, limits=CALM._replace(growth=-1))

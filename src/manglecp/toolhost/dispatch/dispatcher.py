@@ -22,12 +22,10 @@ import msgspec
 
 from manglecp.toolhost.dispatch.breakers import Breakers
 from manglecp.toolhost.dispatch.catalogue import ActionProfile, Catalogue
-from manglecp.toolhost.dispatch.hosts import OnOutage
-from manglecp.toolhost.dispatch.launch import HostCommand, PoolLimits, check_settings
+from manglecp.toolhost.dispatch.launch import HostCommand, check_settings
 from manglecp.toolhost.dispatch.messages import ActionResult, DispatchError, HostCall, OnReport, failure
-from manglecp.toolhost.dispatch.pool import Pool
+from manglecp.toolhost.dispatch.pool import Pool, PoolOptions
 from manglecp.toolhost.idempotency import unique
-from manglecp.toolhost.leases import Audit
 from manglecp.toolhost.state import Artifact
 
 if TYPE_CHECKING:
@@ -68,22 +66,11 @@ _OPTIONS: Final = CallOptions.__annotations__.keys()
 class Dispatcher:
     """Pools for several plugins; an async context manager. Hosts are started when it is entered.
 
-    Raises ValueError for two plugins with the same action. ``size`` is the number of hosts per plugin; the other
-    options are those of :class:`.Pool`.
+    Raises ValueError for two plugins with the same action. ``options`` are those of each pool.
     """
 
-    def __init__(
-        self,
-        plugins: Iterable[ServedPlugin],
-        *,
-        size: int | None = None,
-        timeout: float | None = None,
-        limits: PoolLimits | None = None,
-        breakers: Breakers | None = None,
-        audit: Audit | None = None,
-        on_outage: OnOutage = lambda _: None,
-    ) -> None:
-        check_settings(size, timeout)
+    def __init__(self, plugins: Iterable[ServedPlugin], **options: Unpack[PoolOptions]) -> None:
+        check_settings(options.get("size"), options.get("timeout"))
         self._plugins = tuple(plugins)
         self._indexes: dict[str, int] = {}  # into _plugins and _pools, by action id
         for index, served in enumerate(self._plugins):
@@ -91,8 +78,7 @@ class Dispatcher:
                 if aid in self._indexes:
                     raise ValueError(f"{aid} is offered by two plugins")
                 self._indexes[aid] = index
-        self._create_pool = partial(Pool, size=size, timeout=timeout, limits=limits, audit=audit, on_outage=on_outage)
-        self._breakers = breakers
+        self._options = options
         self._pools: list[Pool] = []
         self._stack = AsyncExitStack()
         self._entered = False
@@ -101,11 +87,11 @@ class Dispatcher:
         if self._entered:
             raise RuntimeError("a dispatcher is entered once; create another one")
         self._entered = True
-        breakers = self._breakers or Breakers(asyncio.get_running_loop().time)
+        if self._options.get("breakers") is None:
+            self._options["breakers"] = Breakers(asyncio.get_running_loop().time)
         async with AsyncExitStack() as stack:
             for served in self._plugins:
-                pool = self._create_pool(served.command, breakers=breakers)
-                self._pools.append(await stack.enter_async_context(pool))
+                self._pools.append(await stack.enter_async_context(Pool(served.command, **self._options)))
             self._stack = stack.pop_all()
         return self
 

@@ -22,7 +22,6 @@ from manglecp.toolhost.dispatch.process import HostProcess
 from manglecp.toolhost.dispatch.responses import HostLost, loss_type
 
 _MAX_FAILED_STARTS: Final = 2  # in a row; if every slot has that many, calls are refused at once
-_MEMORY_CHECK_CALLS: Final = 64  # calls between two checks of the memory of a busy host
 OnOutage: TypeAlias = Callable[[str | None], None]
 """Called with the reason when no host of a pool can be started, and with None when that is over."""
 _PROBE: Final = b'{"aid":"_health"}\n'  # a request that every host answers without running an action
@@ -48,9 +47,8 @@ class HostSlot:
         return not self.busy and not self.retiring and self.host is not None and self.host.alive
 
     def count_call(self, limits: PoolLimits) -> None:
-        """Count a call, and check the memory regularly: fast growth must not wait for the next health check."""
         self.calls += 1
-        if self.calls >= limits.calls_per_host or (self.calls % _MEMORY_CHECK_CALLS == 0 and self.has_grown(limits)):
+        if self.calls >= limits.calls_per_host:
             self.request_successor()
 
     def has_grown(self, limits: PoolLimits) -> bool:
@@ -66,7 +64,7 @@ class HostSlot:
 class HostQueue:
     """The slots of a pool, and the calls that wait for a free one."""
 
-    def __init__(self, size: int, limits: PoolLimits, on_outage: OnOutage = lambda _: None) -> None:
+    def __init__(self, size: int, limits: PoolLimits, on_outage: OnOutage | None = None) -> None:
         self.slots: Final = [HostSlot() for _ in range(size)]
         self._on_outage = on_outage
         self._in_outage = False
@@ -147,7 +145,8 @@ class HostQueue:
         """Call ``on_outage`` if no host can be started, with the first reason; with None when that is over."""
         if self._in_outage != (reason is not None):
             self._in_outage = not self._in_outage
-            self._on_outage(reason)
+            if self._on_outage is not None:
+                self._on_outage(reason)
 
     def _all_starts_failed(self) -> bool:
         return all(slot.failed_starts >= _MAX_FAILED_STARTS for slot in self.slots)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from manglecp.toolhost.dispatch.breakers import Breaker, Breakers, Permit
 from manglecp.toolhost.dispatch.hosts import HostQueue, HostSlot, HostSupervisor, OnOutage
@@ -42,38 +42,39 @@ from manglecp.toolhost.dispatch.rights import Right
 from manglecp.toolhost.leases import Audit
 
 
+class PoolOptions(TypedDict, total=False):
+    """Options of a pool."""
+
+    size: int | None
+    """The number of hosts; None: as the environment sets it."""
+    timeout: float | None
+    """The seconds that a call may take; None: as the environment sets it."""
+    limits: PoolLimits | None
+    breakers: Breakers | None
+    audit: Audit | None
+    """Called with lease events."""
+    on_outage: OnOutage
+    """Called with the reason when no host can be started, and with None when that is over."""
+
+
 class Pool:
-    """Hosts for one plugin; an async context manager.
+    """Hosts for one plugin; an async context manager."""
 
-    ``size`` is the number of hosts, ``timeout`` the seconds that a call may take; both default to the environment's.
-    ``audit`` gets the lease events. ``on_outage`` is called with the reason when no host can be started, and with None
-    when that is over.
-    """
-
-    def __init__(
-        self,
-        command: HostCommand,
-        *,
-        size: int | None = None,
-        timeout: float | None = None,
-        limits: PoolLimits | None = None,
-        breakers: Breakers | None = None,
-        audit: Audit | None = None,
-        on_outage: OnOutage = lambda _: None,
-    ) -> None:
+    def __init__(self, command: HostCommand, **options: Unpack[PoolOptions]) -> None:
+        size, timeout = options.get("size"), options.get("timeout")
         check_settings(size, timeout)
         self._timeout = default_timeout(os.environ) if timeout is None else timeout
-        self._limits = limits or PoolLimits()
+        self._limits = options.get("limits") or PoolLimits()
         size = default_pool_size(os.environ) if size is None else size
-        self._queue = HostQueue(size, self._limits, on_outage)
+        self._queue = HostQueue(size, self._limits, options.get("on_outage"))
         self._supervisor = HostSupervisor(command, self._queue, self._limits)
-        self._leases = LeaseIssuer(audit, on_pipe=command.issues_leases)
+        self._leases = LeaseIssuer(options.get("audit"), on_pipe=command.issues_leases)
         self._single_use = command.single_use
         self._tasks: dict[str, asyncio.Task[Any]] = {}  # of running calls, by call id
         self._cancelled: set[str] = set()  # call ids
         self._entered = False
         self._loop = asyncio.get_running_loop()
-        self._breakers = breakers or Breakers(self._loop.time)
+        self._breakers = options.get("breakers") or Breakers(self._loop.time)
         self._idempotency = IdempotencyTable(self._loop.time)
 
     async def __aenter__(self) -> Pool:

@@ -109,7 +109,9 @@ class ResponseReader:
         request, self.request = self.request, None
         if request is not None and not request.answer.done():
             suspect = request.sent and request.suspect
-            request.answer.set_exception(HostLost(*(request.loss or (loss, detail)), sent=request.sent, suspect=suspect))
+            request.answer.set_exception(
+                HostLost(*(request.loss or (loss, detail)), sent=request.sent, suspect=suspect)
+            )
 
     def _read(self, line: bytes) -> tuple[Loss, str] | None:
         """Resolve the open request, or return why the line is not its answer."""
