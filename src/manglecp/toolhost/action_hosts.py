@@ -144,7 +144,7 @@ def _served_plugins(
     # A weaker profile permits all programs. Actions that must only read keep ``spawn``, and may start all they name.
     allowed = (EVERY,) if weaker_profile else programs
     finder = program_finder(pack, environ)
-    served = []
+    plugins = []
 
     def may_start(action: ActionDescription) -> bool:
         if weaker_profile is not None and not must_only_read(action):
@@ -170,8 +170,8 @@ def _served_plugins(
             single_use=rights.may_start_programs,
             may_fork=rights.may_start_programs,
         )
-        served.append(ServedPlugin(part.catalogue, require_command(_FILE, command)))
-    return served
+        plugins.append(ServedPlugin(part.catalogue, require_command(_FILE, command)))
+    return plugins
 
 
 def _action_profiles(pack: Pack) -> dict[str, ActionProfile]:
@@ -231,4 +231,4 @@ def profile_of(
 @cache
 def containment_problem(profile: Profile) -> str | None:
     """Return why hosts of this profile get no PID namespace here; None if they get one, or the profile has none."""
-    return probe(profile).missing.get("pid_namespace") if profile in CONTAINED else None
+    return probe(profile).missing_mechanisms.get("pid_namespace") if profile in CONTAINED else None

@@ -154,9 +154,9 @@ _MAX_DETAIL: Final = 300  # characters of an error of dispatch
 class GeneratorHost:
     """The host of the generators: one process at a time, started on demand."""
 
-    def __init__(self, loop: AbstractEventLoop, served: ServedPlugin) -> None:
+    def __init__(self, loop: AbstractEventLoop, plugin: ServedPlugin) -> None:
         self._loop = loop
-        self._served = served
+        self._plugin = plugin
         self._dispatcher: Dispatcher | None = None
         self._lock = threading.Lock()
         self._closed = False
@@ -169,8 +169,8 @@ class GeneratorHost:
             if self._dispatcher is None:
                 # Generators keep state in memory, so the host is replaced only when it dies.
                 limits = PoolLimits(attempts=1, calls_per_host=_UNLIMITED, growth=_UNLIMITED)
-                longest = max(profile.timeout or 1.0 for profile in self._served.catalogue.values())
-                dispatcher = Dispatcher([self._served], size=1, timeout=longest, limits=limits)
+                longest = max(profile.timeout or 1.0 for profile in self._plugin.catalogue.values())
+                dispatcher = Dispatcher([self._plugin], size=1, timeout=longest, limits=limits)
                 wait_for(self._loop, dispatcher.__aenter__())
                 self._dispatcher = dispatcher
             return run_coroutine_threadsafe(self._dispatcher.call(aid, inputs=inputs, timeout=seconds), self._loop)

@@ -132,7 +132,7 @@ def as_identity(identity: Identity) -> Mapping[str, Any]:
 
 @cache
 def _missing(profile: Profile, policy: Policy | None) -> Mapping[Mechanism, str]:
-    return probe(profile, policy).missing
+    return probe(profile, policy).missing_mechanisms
 
 
 def require(profile: Profile, policy: Policy | None = None) -> None:

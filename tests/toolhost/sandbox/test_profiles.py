@@ -143,7 +143,8 @@ def test_less_will_do_only_if_somebody_says_so() -> None:
     code = """
 landlock.restrict_files = refuse
 result = profiles.apply("strict", degrade=True)
-print(result.complete, "landlock_files" in result.active, "seccomp" in result.active, dict(result.missing))
+active = result.active_mechanisms
+print(result.complete, "landlock_files" in active, "seccomp" in active, dict(result.missing_mechanisms))
 """
     outcome = run("none", code, before=MISSING)
     assert outcome.stdout == "False False True {'landlock_files': '[Errno 38] not on this kernel'}\n", outcome
@@ -154,7 +155,7 @@ def test_what_strict_does_not_need_is_not_missing() -> None:
     require("strict")
     code = """
 landlock.version = lambda: 3
-print("landlock_scopes" in profiles.apply("strict").active)
+print("landlock_scopes" in profiles.apply("strict").active_mechanisms)
 """
     outcome = run("none", code, before=MISSING)
     assert outcome.stdout == "False\n", outcome
@@ -164,7 +165,7 @@ def test_the_refusal_names_each_missing_mechanism() -> None:
     error = SandboxUnavailable(Enforcement("strict", (), {"seccomp": "none", "landlock_files": "ABI 1"}))
     reasons = "(seccomp: none; landlock_files: ABI 1)"
     assert str(error) == f"sandbox profile 'strict' cannot be enforced here {reasons}; --degrade continues without them"
-    assert error.enforcement.missing["seccomp"] == "none"
+    assert error.enforcement.missing_mechanisms["seccomp"] == "none"
 
 
 # ---- each wall alone: what one lets through another has to stop ---------------------------------------------------

@@ -237,10 +237,10 @@ class HostCommand:
         executables: Sequence[str] = (),
         **options: Unpack[HostOptions],
     ) -> HostCommand:
-        """Return the command of our own host for a Python file or module, whose content may be pinned by ``sha256``.
+        """Return the command of our own host for a Python file or module, by default with any content.
 
-        ``executables`` are the programs that the host may start. A host that cannot be sandboxed as requested exits at
-        once.
+        ``sha256`` is the only digest of the content that the host accepts, ``executables`` are the programs that the
+        host may start. A host that cannot be sandboxed as requested exits at once.
         """
         workspace, single_use = options.get("workspace", ()), options.get("single_use")
         words = ["--sandbox", sandbox]

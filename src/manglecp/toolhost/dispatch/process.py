@@ -168,7 +168,7 @@ class HostProcess:
         """Return the resident memory of the process; 0 if unknown."""
         try:
             pid = str(self.pid)
-            for _ in range(2 if self._contained else 0):  # from the supervisor to init of the namespace, to the worker
+            for _ in range(2 if self._contained else 0):  # from the supervisor to init of the namespace, to the host
                 pid = (Path("/proc") / pid / "task" / pid / "children").read_text().split()[0]
             return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         except (OSError, ValueError, IndexError):

@@ -99,7 +99,7 @@ class ActionOutcome(NamedTuple):
     """
 
 
-class Worker:
+class ActionExecutor:
     """Runs actions, one after the other. Async ones share one event loop, made for the first.
 
     ``settings`` are those of the pack, ``temporary`` the temporary folder of this host, if it has one.

@@ -17,7 +17,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from manglecp.toolhost.context import Reports, describe, trace
-from manglecp.toolhost.host.execution import InvalidInput, Worker
+from manglecp.toolhost.host.execution import ActionExecutor, InvalidInput
 from manglecp.toolhost.host.messages import RequestError, input_text, parse, refusal, with_call_id
 from manglecp.toolhost.idempotency import AnswerCache, canonical_digest
 from manglecp.toolhost.plugin import Plugin, PluginAction
@@ -43,7 +43,7 @@ def _leases() -> Any:
     return leases
 
 
-class Gate:
+class LeaseCheck:
     """The lease check of one host. Without ``key`` no call needs a lease; ``every_call``: also calls of tier 0 do.
 
     A host that was started with a key requires a lease for every call. One that was started by hand follows the
@@ -132,13 +132,13 @@ def _memory_bytes(value: object) -> int:
 T = TypeVar("T")
 
 
-class HostSession:
+class RequestHandler:
     """A plugin and what it has between requests: the state (slots), and a cache of answers."""
 
-    def __init__(self, plugin: Plugin, gate: Gate, worker: Worker) -> None:
+    def __init__(self, plugin: Plugin, lease_check: LeaseCheck, executor: ActionExecutor) -> None:
         self._tools = plugin.tools
-        self._gate = gate
-        self._worker = worker
+        self._lease_check = lease_check
+        self._executor = executor
         # By action id and idempotency key: the digest of the input, and the answer.
         self._cache: AnswerCache[tuple[str, dict[str, Any]]] = AnswerCache()
         self._slots: Slots = {}
@@ -185,7 +185,7 @@ class HostSession:
             return refusal(describe(error))
 
     def _lookup(self, aid: str, request: dict[str, Any]) -> dict[str, Any]:
-        answer = self._gate.answer_lease_command(aid, request)
+        answer = self._lease_check.answer_lease_command(aid, request)
         if answer is not None:
             return answer
         tool = self._tools.get(aid)
@@ -200,7 +200,7 @@ class HostSession:
         except RequestError as error:  # reported after the checks of lease and state
             text = request.get("input_json")
             input_json, input_error = text if isinstance(text, str) else "", error
-        refused = self._gate.check_lease(tool, input_json, request)
+        refused = self._lease_check.check_lease(tool, input_json, request)
         if refused is not None:
             return refused
         key = request.get("idempotency_key")
@@ -235,7 +235,9 @@ class HostSession:
         try:
             if input_error is not None:
                 raise InvalidInput(f"invalid input: {input_error}")
-            outcome = self._worker.call(tool, input_json, before, {"aid": tool.aid, "call_id": request.get("call_id")})
+            outcome = self._executor.call(
+                tool, input_json, before, {"aid": tool.aid, "call_id": request.get("call_id")}
+            )
         except InvalidInput as error:
             self._slots = before
             unchanged = state_delta(before, before, name_base=client_sends_digests)

@@ -3,9 +3,9 @@
     none      nothing; for plugins that are as trusted as the operator
     standard  network, programs and files are available, but only the workspace is writable, and privileges never grow
     strict    no network, no programs, no files but the interpreter, the libraries, the plugin and the workspace
-    spawn     as strict, but the named programs can be started; they are confined as the worker is
+    spawn     as strict, but the named programs can be started; they are confined as the host is
 
-In `standard` and `spawn`, which permit processes, the worker is contained: it gets a supervisor and a PID namespace.
+In `standard` and `spawn`, which permit processes, the host is contained: it gets a supervisor and a PID namespace.
 
 The order follows from dependencies: namespaces need capabilities, Landlock and seccomp need no_new_privs, and seccomp
 comes last because it refuses system calls that the other steps make.
@@ -108,7 +108,7 @@ def _probe_child(argument: str) -> None:
     policy = Policy._make(tuple(value) if isinstance(value, list) else value for value in fields)
     try:
         enforcement = apply(profile, policy, degrade=True)
-        answer: object = [enforcement.active, dict(enforcement.missing)]
+        answer: object = [enforcement.active_mechanisms, dict(enforcement.missing_mechanisms)]
     except BaseException as error:
         answer = f"{type(error).__name__}: {error}"
     os.write(1, json.dumps(answer).encode())
