@@ -12,7 +12,6 @@ The checks of a call, in this order:
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
@@ -25,14 +24,13 @@ from manglecp.toolhost.dispatch.catalogue import ActionProfile, Catalogue
 from manglecp.toolhost.dispatch.launch import HostCommand, check_settings
 from manglecp.toolhost.dispatch.messages import ActionResult, DispatchError, HostCall, OnReport, failure
 from manglecp.toolhost.dispatch.pool import Pool, PoolOptions
-from manglecp.toolhost.idempotency import unique
 from manglecp.toolhost.state import Artifact
+from manglecp.wire import Fault, decode
 
 if TYPE_CHECKING:
     from manglecp.harness import MutationReady, ToolRequests
     from manglecp.toolhost.dispatch.rights import PlanPermit
 
-_decode_strictly: Final = json.JSONDecoder(object_pairs_hook=unique).decode
 _MAX_INLINE: Final = 1 << 19  # characters; a longer input is parsed in a thread, to keep the event loop responsive
 
 
@@ -159,13 +157,12 @@ def prepare_call(
     if inputs is not None and input_json is not None:
         return failure(aid, "exception", "inputs and input_json are both given")
     try:
-        text = input_json
-        if text is None:
-            text = "{}" if inputs is None else msgspec.json.encode(inputs).decode()
-        value = msgspec.json.decode(text)
-        if input_json is not None and msgspec.json.encode(value) != text.encode():
-            _decode_strictly(text)  # raises for a repeated member name, which msgspec accepts and a host refuses
-    except (TypeError, ValueError, RecursionError) as error:
+        if input_json is None:
+            text = msgspec.json.encode({} if inputs is None else inputs).decode()
+            value = msgspec.json.decode(text)
+        else:
+            text, value = input_json, decode(input_json.encode())
+    except (TypeError, ValueError, RecursionError, Fault) as error:
         return failure(aid, "tool_error", f"the input is not JSON: {error}", status="INVALID_PICK")
     if not isinstance(value, dict):
         return failure(aid, "tool_error", "the input is not a JSON object", status="INVALID_PICK")

@@ -15,7 +15,6 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 from . import containment, landlock, namespaces, privileges, seccomp
 from .landlock import files_to_execute
@@ -24,8 +23,6 @@ from .shielding import PACKAGE, Shield, prefixes, shield, within
 
 PROFILES: tuple[Profile, ...] = ("none", "standard", "spawn", "strict")
 CONTAINED: tuple[Profile, ...] = ("standard", "spawn")
-
-_MAX_PROBES = 3  # child processes of one probe: one of them may be killed for lack of memory
 
 # What an interpreter reads late: libraries, time zones, randomness. No configuration, no user or host names.
 _LIBRARIES = (
@@ -81,16 +78,6 @@ def apply(profile: Profile, policy: Policy | None = None, *, degrade: bool = Fal
 
 def probe(profile: Profile = "spawn", policy: Policy | None = None) -> Enforcement:
     """Return what :func:`apply` would return here with `degrade`, as measured in a child process."""
-    for _ in range(_MAX_PROBES):
-        answer = _run_probe(profile, policy)
-        if isinstance(answer, list):
-            active, missing = answer
-            return Enforcement(profile, tuple(active), missing)
-    raise RuntimeError(f"the probe of the sandbox ended without an answer: {answer or 'it was killed'}")
-
-
-def _run_probe(profile: Profile, policy: Policy | None) -> list[Any] | str:
-    """Return active and missing mechanisms from the child process, or its error; "" if it was killed."""
     # A new interpreter, not a fork: some libraries start threads in every fork.
     import subprocess  # slow to import, and only needed here
 
@@ -99,8 +86,11 @@ def _run_probe(profile: Profile, policy: Policy | None) -> list[Any] | str:
     argument = json.dumps([profile, policy or Policy()])
     command = [sys.executable, "-I", "-S", "-c", code, import_root, argument]
     completed = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)
-    answer: list[Any] | str = json.loads(completed.stdout) if completed.stdout else ""
-    return answer
+    answer = json.loads(completed.stdout) if completed.stdout else "it was killed"
+    if isinstance(answer, str):
+        raise RuntimeError(f"the probe of the sandbox ended without an answer: {answer}")
+    active, missing = answer
+    return Enforcement(profile, tuple(active), missing)
 
 
 def _probe_child(argument: str) -> None:
