@@ -5,7 +5,7 @@ Tools are proven with the rules and actions of the pack as it was read, so no ho
 The operator decides the sandbox: ``strict``, or ``spawn`` with the programs that the operator allows, or the weaker
 profile that the pack requests, if the operator permits it. Actions share a host only with those of the same rights
 (:class:`HostRights`). All may read the folders that the settings of the pack name. A host that may start programs
-serves one call, and its processes are dead when that call is answered; every other host cannot create a process.
+serves one call, and its processes are dead when that call is answered; no other host can create a process.
 Programs of an action with ``mutates=False`` are not trusted to only read: its host has a read-only workspace and no
 network, can write only its temporary folder, and its profile is never weaker than ``spawn``.
 """
@@ -103,7 +103,7 @@ async def serve_actions(
     ``workspace`` are the folders that actions may write (an action that starts programs and is declared read-only can
     only read them); the first is their working directory. ``size`` is the number of hosts for each group of actions
     with the same rights. ``programs`` are those that actions may start, by name or absolute path. ``on_outage`` is
-    called with the reason when no host of a group can be started, and with None when that is over. Raises
+    called with the reason when no host of a group can be started, and with None when one is up again. Raises
     :class:`PackError` if the pack cannot be served as described.
     """
     plugins: list[ServedPlugin] = []

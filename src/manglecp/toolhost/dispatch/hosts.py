@@ -23,7 +23,7 @@ from manglecp.toolhost.dispatch.responses import HostLost, loss_type
 
 _MAX_FAILED_STARTS: Final = 2  # in a row; if every slot has that many, calls are refused at once
 OnOutage: TypeAlias = Callable[[str | None], None]
-"""Called with the reason when no host of a pool can be started, and with None when that is over."""
+"""Called with the reason when no host of a pool can be started, and with None when one is up again."""
 _PROBE: Final = b'{"aid":"_health"}\n'  # a request that every host answers without running an action
 
 
@@ -142,7 +142,7 @@ class HostQueue:
         self._refuse_all("exception", "the pool is closed")
 
     def _report_outage(self, reason: str | None) -> None:
-        """Call ``on_outage`` if no host can be started, with the first reason; with None when that is over."""
+        """Call ``on_outage`` if no host can be started, with the first reason; with None when one is up again."""
         if self._in_outage != (reason is not None):
             self._in_outage = not self._in_outage
             if self._on_outage is not None:

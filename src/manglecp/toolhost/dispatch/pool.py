@@ -54,7 +54,7 @@ class PoolOptions(TypedDict, total=False):
     audit: Audit | None
     """Called with lease events."""
     on_outage: OnOutage
-    """Called with the reason when no host can be started, and with None when that is over."""
+    """Called with the reason when no host can be started, and with None when one is up again."""
 
 
 class Pool:

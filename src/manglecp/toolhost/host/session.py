@@ -10,7 +10,6 @@ after an error of the host, that before the request.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -122,13 +121,6 @@ class LeaseCheck:
         self._reports.send(event, details)
 
 
-def _memory_bytes(value: object) -> int:
-    """Return the approximate memory of a JSON value."""
-    if isinstance(value, dict):
-        return sum(_memory_bytes(name) + _memory_bytes(member) for name, member in value.items())
-    return sys.getsizeof(value)
-
-
 T = TypeVar("T")
 
 
@@ -217,7 +209,7 @@ class RequestHandler:
         if answer.get("status") == "OK":
             # Only successes are cached: a failed call may be repeated.
             stored = {**answer, "ds_state": {}}
-            self._cache.keep((tool.aid, key), (digest, stored), _memory_bytes(key) + _memory_bytes(stored))
+            self._cache.keep((tool.aid, key), (digest, stored), len(key) + len(answer["output_json"]))
         return answer
 
     def _run(
