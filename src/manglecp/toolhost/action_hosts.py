@@ -38,7 +38,7 @@ from manglecp.toolhost.dispatch import Dispatcher, DispatchError, HostCommand, L
 from manglecp.toolhost.dispatch.catalogue import ActionProfile, Catalogue, check_prefix, tier_of_effects
 from manglecp.toolhost.dispatch.launch import EVERY, TIMEOUT_VARIABLE, ProgramFinder, default_timeout
 from manglecp.toolhost.leases import Audit
-from manglecp.toolhost.sandbox import CONTAINED, probe
+from manglecp.toolhost.sandbox import CONTAINED, measure
 
 _FILE_WRITING: Final = frozenset({"filesystem", "filesystem_write", "filesystem_delete", "destructive"})
 
@@ -231,4 +231,4 @@ def profile_of(
 @cache
 def containment_problem(profile: Profile) -> str | None:
     """Return why hosts of this profile get no PID namespace here; None if they get one, or the profile has none."""
-    return probe(profile).missing_mechanisms.get("pid_namespace") if profile in CONTAINED else None
+    return measure(profile).missing_mechanisms.get("pid_namespace") if profile in CONTAINED else None

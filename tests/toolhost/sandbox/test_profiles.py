@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from manglecp.toolhost.sandbox import PROFILES, Enforcement, Policy, Profile, SandboxUnavailable, apply, probe, profiles
+from manglecp.toolhost.sandbox import (
+    PROFILES,
+    Enforcement,
+    Policy,
+    Profile,
+    SandboxUnavailable,
+    apply,
+    measure,
+    profiles,
+)
 from manglecp.toolhost.sandbox.policy import Unsupported
 
 from .confined import NOBODY, Identity, require, run
@@ -62,7 +71,7 @@ def test_probe_leaves_the_caller_as_it_is(profile: Profile) -> None:
         return (*kept, str(Path("/proc/self/ns/net").readlink()), str(Path("/proc/self/ns/mnt").readlink()))
 
     before, descriptors = state(), len(os.listdir("/proc/self/fd"))  # noqa: PTH208  # iterdir holds one open
-    probe(profile)
+    measure(profile)
     assert state() == before
     assert len(os.listdir("/proc/self/fd")) == descriptors  # noqa: PTH208
 
@@ -72,8 +81,8 @@ def test_a_probe_beside_a_library_that_starts_threads_in_every_copy() -> None:
     code = """
 import os, threading
 os.register_at_fork(after_in_child=lambda: threading.Thread(target=threading.Event().wait, daemon=True).start())
-from manglecp.toolhost.sandbox import probe
-print(probe("strict").profile)
+from manglecp.toolhost.sandbox import measure
+print(measure("strict").profile)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout == "strict\n", done.stderr

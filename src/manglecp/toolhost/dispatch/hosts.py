@@ -2,9 +2,10 @@
 
 A host works on one call at a time. The queue is bounded and first in, first out.
 
-The supervisor starts a host in every slot, probes it before the first call, checks its health, and replaces it after
-its death, when its memory has grown too much, or after a number of calls. A live host serves until its successor is up.
-A failed start is retried with exponential back-off; that of a successor, at the next health check.
+The supervisor starts a host in every slot, checks its health before the first call and then regularly, and replaces it
+after its death, when its memory has grown too much, or after a number of calls. A live host serves until its successor
+is up. A failed start is retried with exponential back-off; that of a successor, at the next health
+check.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from manglecp.toolhost.dispatch.responses import HostLost, loss_type
 _MAX_FAILED_STARTS: Final = 2  # in a row; if every slot has that many, calls are refused at once
 OnOutage: TypeAlias = Callable[[str | None], None]
 """Called with the reason when no host of a pool can be started, and with None when one is up again."""
-_PROBE: Final = b'{"aid":"_health"}\n'  # a request that every host answers without running an action
+_HEALTH_REQUEST: Final = b'{"aid":"_health"}\n'  # every host answers it without running an action
 
 
 class HostSlot:
@@ -35,7 +36,7 @@ class HostSlot:
         self.busy = False  # whether a call was granted this slot and has not released it
         self.successor_requested = False
         self.retiring = False  # whether the successor is up: new calls then wait for it
-        self.calls = 0  # that the current host has served, probes included
+        self.calls = 0  # that the current host has served, health requests included
         self.failed_starts = 0  # in a row
         self.last_start_error: tuple[ErrorType, str] = ("crash", "")  # type and detail
         self.initial_resident_bytes = 0
@@ -215,7 +216,7 @@ class HostSupervisor:
         return successor
 
     async def _start(self, slot: HostSlot) -> HostProcess | None:
-        """Return a host that has answered a probe, or None with the reason in ``slot.last_start_error``."""
+        """Return a host that has answered a health request, or None with the reason in ``slot.last_start_error``."""
         try:
             host = HostProcess.start(self._command, on_end=slot.wake.set)
         except FileNotFoundError as error:
@@ -227,7 +228,7 @@ class HostSupervisor:
             slot.last_start_error = ("exception", f"the host cannot be started: {error}")
             return None
         try:
-            await host.exchange(_PROBE, deadline=self._loop.time() + self._limits.start_timeout)
+            await host.exchange(_HEALTH_REQUEST, deadline=self._loop.time() + self._limits.start_timeout)
         except HostLost as lost:
             slot.last_start_error = (loss_type(lost), lost.detail)
             await asyncio.shield(self._stop(host))
@@ -278,7 +279,7 @@ class HostSupervisor:
         slot.busy = True
         try:
             with contextlib.suppress(HostLost):
-                await host.exchange(_PROBE, deadline=self._loop.time() + self._limits.health_timeout)
+                await host.exchange(_HEALTH_REQUEST, deadline=self._loop.time() + self._limits.health_timeout)
         finally:
             slot.count_call(self._limits)
             self._queue.release(slot)

@@ -20,7 +20,7 @@ from manglecp.toolhost.host.execution import ActionExecutor, InvalidInput
 from manglecp.toolhost.host.messages import RequestError, input_text, parse, refusal, with_call_id
 from manglecp.toolhost.idempotency import AnswerCache, canonical_digest
 from manglecp.toolhost.plugin import Plugin, PluginAction
-from manglecp.toolhost.state import Drift, Slots, StateError, apply_state, full_state, state_delta
+from manglecp.toolhost.state import BaseMismatch, Slots, StateError, apply_state, full_state, state_delta
 
 if TYPE_CHECKING:
     from manglecp.toolhost.leases import LeaseBook
@@ -218,7 +218,7 @@ class RequestHandler:
         incoming = request.get("ds_state")
         try:
             before = apply_state(incoming, self._slots)
-        except Drift as error:
+        except BaseMismatch as error:
             return refusal("state_drift", detail=str(error), expected=error.expected, held=error.held)
         except StateError as error:
             return refusal(f"invalid ds_state: {error}")

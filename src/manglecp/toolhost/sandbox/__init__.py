@@ -12,7 +12,7 @@ Standard library only, and little of it: this is part of the start of every host
 """
 
 from .policy import Enforcement, Mechanism, PathClosed, Policy, Profile, SandboxUnavailable
-from .profiles import CONTAINED, PROFILES, apply, probe
+from .profiles import CONTAINED, PROFILES, apply, measure
 
 __all__ = [
     "CONTAINED",
@@ -24,5 +24,5 @@ __all__ = [
     "Profile",
     "SandboxUnavailable",
     "apply",
-    "probe",
+    "measure",
 ]

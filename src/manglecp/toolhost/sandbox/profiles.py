@@ -76,24 +76,24 @@ def apply(profile: Profile, policy: Policy | None = None, *, degrade: bool = Fal
     return enforcement
 
 
-def probe(profile: Profile = "spawn", policy: Policy | None = None) -> Enforcement:
+def measure(profile: Profile = "spawn", policy: Policy | None = None) -> Enforcement:
     """Return what :func:`apply` would return here with `degrade`, as measured in a child process."""
     # A new interpreter, not a fork: some libraries start threads in every fork.
     import subprocess  # slow to import, and only needed here
 
     import_root = os.path.abspath(__file__).removesuffix(__name__.replace(".", os.sep) + ".py")  # noqa: PTH100
-    code = f"import sys; sys.path.insert(0, sys.argv[1]); import {__name__} as m; m._probe_child(sys.argv[2])"
+    code = f"import sys; sys.path.insert(0, sys.argv[1]); import {__name__} as m; m._measure_child(sys.argv[2])"
     argument = json.dumps([profile, policy or Policy()])
     command = [sys.executable, "-I", "-S", "-c", code, import_root, argument]
     completed = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)
     answer = json.loads(completed.stdout) if completed.stdout else "it was killed"
     if isinstance(answer, str):
-        raise RuntimeError(f"the probe of the sandbox ended without an answer: {answer}")
+        raise RuntimeError(f"the measurement of the sandbox ended without an answer: {answer}")
     active, missing = answer
     return Enforcement(profile, tuple(active), missing)
 
 
-def _probe_child(argument: str) -> None:
+def _measure_child(argument: str) -> None:
     profile, fields = json.loads(argument)
     policy = Policy._make(tuple(value) if isinstance(value, list) else value for value in fields)
     try:
