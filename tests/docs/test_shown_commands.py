@@ -22,8 +22,7 @@ from manglecp.conformance import Toolhost, check_toolhost, read_plan
 from manglecp.conformance.toolhost import Conversation
 from manglecp.server.auth.tokens import TokensFile
 from manglecp.testing import Refused, load_pack
-from manglecp.wire import receive, schema
-from manglecp.wire.clauses import read_clause
+from manglecp.wire import all_schemas, is_valid, receive, schema
 from tests.docs.snippets import ROOT, Block, blocks, commands
 from tests.requirements.register import load
 from tests.toolhost.conversation import CASTS, HOST, WORKSPACE
@@ -221,9 +220,8 @@ def test_the_messages_of_the_page_are_read() -> None:
     assert message.id == "c-1"
     assert schema("intent_request")["title"] == type(message).__name__
     document = json.loads(clause.body)
-    assert [premise.atom.predicate for premise in read_clause(document).premises] == [  # type: ignore[union-attr]
-        one["predicate"] for one in document["body"]
-    ]
+    all_of_it = all_schemas()
+    assert is_valid(document, {"$ref": "#/$defs/StructuredClause", "$defs": all_of_it["$defs"]})
 
 
 def test_the_plan_of_the_page_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

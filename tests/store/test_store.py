@@ -159,7 +159,8 @@ def test_a_file_of_an_older_program(tmp_path: Path, revision: int) -> None:
     path = tmp_path / "store.db"
     open_store(path).close()
     connection = sqlite3.connect(path)
-    connection.execute(f"PRAGMA user_version = {revision}")
+    connection.execute("UPDATE store_part SET version = ?", (revision,))
+    connection.commit()
     connection.close()
     before = path.read_bytes()
     with pytest.raises(Unusable, match=rf"older manglecp \(store revision {revision}, .* Export what you need .* move"):
@@ -194,7 +195,8 @@ def test_a_file_of_a_newer_program(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     open_store(path).close()
     connection = sqlite3.connect(path)
-    connection.execute("PRAGMA user_version = 99")
+    connection.execute("UPDATE store_part SET version = 99")
+    connection.commit()
     connection.close()
     with pytest.raises(Unusable, match=r"store revision 99 and this manglecp supports .*; use the newer manglecp"):
         open_store(path)

@@ -186,7 +186,7 @@ def test_a_change_that_is_refused_comes_again(tmp_path: Path) -> None:
     ("body", "about"),
     [
         ('yield "other", 1', "it gave a fact of other, which it does not declare"),
-        ('yield "file", 1', "it gave a fact of file with 1 values; it takes 2"),
+        ('yield "file", 1', "it gave a fact of file: Predicate 'file' expects 2 arguments (path, size), got 1"),
         ('yield "file", 1, 2', "it gave a fact of file: argument path of file takes /string"),
         ('yield "file", "a", 1.5', "it gave a fact of file: 1.5 is not a whole number"),
         ('yield "either", "a", "b"', "it gave a fact of either: its values do not fit together"),

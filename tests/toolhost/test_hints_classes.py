@@ -15,7 +15,7 @@ from manglecp.toolhost.actions import declaration
 from manglecp.toolhost.context import Reports
 from manglecp.toolhost.conversion import ConversionError, converter, schema
 from manglecp.toolhost.hints import HintError, Limits, shape
-from manglecp.toolhost.host.execution import InvalidInput, Worker
+from manglecp.toolhost.host.execution import ActionExecutor, InvalidInput
 from manglecp.toolhost.plugin import PluginAction
 
 T = TypeVar("T")
@@ -252,7 +252,7 @@ def look_up(where: Keyed) -> str:
 def test_a_host_survives_a_class_that_fails() -> None:
     said = declaration(look_up)
     assert said is not None
-    tool, worker = PluginAction("AID.T.LOOK_UP.v1", look_up, said), Worker(Reports(None))
+    tool, worker = PluginAction("AID.T.LOOK_UP.v1", look_up, said), ActionExecutor(Reports(None))
     with pytest.raises(InvalidInput, match="invalid input: /where: KeyError: 'other'"):
         worker.call(tool, '{"where":{"key":"other"}}', {}, {})
     assert worker.call(tool, '{"where":{"key":"known"}}', {}, {}).output_json == '"known"'

@@ -330,7 +330,7 @@ def test_an_exception_between_two_calls_costs_nothing(plugin: Path) -> None:
         host.send(line[20:])
         assert json.loads(host.answer()["output_json"]) == "whole"
         assert host.leave() == 0
-        assert b"TimeoutError: stray" in host.process.stderr.read()
+        assert b"stray" not in host.process.stderr.read()
 
 
 def test_a_plugin_does_not_keep_an_idle_host_from_ending(plugin: Path) -> None:

@@ -8,6 +8,7 @@ import select
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -159,7 +160,9 @@ def test_limits_reach_the_host(tmp_path: Path) -> None:
         "    return [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_NOFILE, resource.RLIMIT_CPU)]\n"
     )
     listing = listing_of(written(tmp_path, text))
-    command = listing.command(os.environ, limits={"open_files": 99, "cpu_seconds": 77})
+    command = listing.command(os.environ)
+    assert isinstance(command, HostCommand)
+    command = replace(command, argv=(*command.argv, "--limit", "open_files=99", "--limit", "cpu_seconds=77"))
     assert finished(calling(command, listing.catalogue, ("LIMITS", {}))) == [[99, 77]]
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from manglecp.toolhost.context import Context, Reports
-from manglecp.toolhost.host.execution import ActionOutcome, Worker
+from manglecp.toolhost.host.execution import ActionExecutor, ActionOutcome
 from manglecp.toolhost.host.messages import encode
-from manglecp.toolhost.host.session import Gate, HostSession
+from manglecp.toolhost.host.session import LeaseCheck, RequestHandler
 from manglecp.toolhost.plugin import Plugin, load
 from manglecp.toolhost.state import Artifact
 from tests.toolhost.conversation import WORKSPACE, request
@@ -26,12 +26,12 @@ def plugin(monkeypatch: pytest.MonkeyPatch) -> Plugin:
     return load(WORKSPACE)
 
 
-def session(plugin: Plugin, key: bytes | None = None, *, reports: Reports | None = None) -> HostSession:
+def session(plugin: Plugin, key: bytes | None = None, *, reports: Reports | None = None) -> RequestHandler:
     told = reports or Reports(None)
-    return HostSession(plugin, Gate(key, told, pipe_leases=True), Worker(told))
+    return RequestHandler(plugin, LeaseCheck(key, told, pipe_leases=True), ActionExecutor(told))
 
 
-def said(answering: HostSession, line: bytes) -> dict[str, Any]:
+def said(answering: RequestHandler, line: bytes) -> dict[str, Any]:
     answer: dict[str, Any] = json.loads(encode(answering.serve(line)))
     return answer
 
@@ -74,7 +74,7 @@ def test_a_number_that_is_too_large_is_said_of_the_input(plugin: Plugin) -> None
     assert answer["error"] == "invalid input: inputs has a number that is too large"
 
 
-class Wrong(Worker):
+class Wrong(ActionExecutor):
     """Once leaves a state that cannot be sent."""
 
     calls = 0
@@ -86,12 +86,12 @@ class Wrong(Worker):
 
 
 def test_a_state_that_cannot_be_sent_is_not_kept(plugin: Plugin) -> None:
-    answering = HostSession(plugin, Gate(None, Reports(None)), Wrong(Reports(None)))
+    answering = RequestHandler(plugin, LeaseCheck(None, Reports(None)), Wrong(Reports(None)))
     assert said(answering, request("keep", {"slot": 1, "text": "a"}))["status"] == "TOOL_ERROR"
     assert said(answering, request("keep", {"slot": 2, "text": "b"}))["output_json"] == "[2]"
 
 
-class Careless(Worker):
+class Careless(ActionExecutor):
     """Fails beside the action."""
 
     def call(self, *_: Any) -> Any:
@@ -99,7 +99,7 @@ class Careless(Worker):
 
 
 def test_whatever_fails_is_answered(plugin: Plugin) -> None:
-    answering = HostSession(plugin, Gate(None, Reports(None)), Careless(Reports(None)))
+    answering = RequestHandler(plugin, LeaseCheck(None, Reports(None)), Careless(Reports(None)))
     answer = said(answering, request("echo", call_id="c", ds_state={"slots": {"1": {}}}))
     members = {"ok": False, "status": "TOOL_ERROR", "output_json": "{}", "ds_state": {}}
     expected = {**members, "error": "RuntimeError: beside", "call_id": "c"}

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from manglecp.toolhost import state
 from manglecp.toolhost.context import Context, Reports
-from manglecp.toolhost.state import Artifact, Drift, Slots, StateError
+from manglecp.toolhost.state import Artifact, BaseMismatch, Slots, StateError
 
 ECHO = Artifact("text", "AID.ECHO.v1", '{"a":1}', 7)
 ECHO_JSON = {"type": "text", "provenance": "AID.ECHO.v1", "content_json": '{"a":1}', "size_bytes": 7}
@@ -152,6 +152,6 @@ def test_digests_are_upstreams() -> None:
 
 def test_drift_is_refused() -> None:
     document = state.state_delta({1: ECHO}, {2: ECHO}, name_base=True)
-    with pytest.raises(Drift) as caught:
+    with pytest.raises(BaseMismatch) as caught:
         state.apply_state(document, {})
     assert (caught.value.expected, caught.value.held) == (state.digest_state({1: ECHO}), state.digest_state({}))

@@ -13,21 +13,21 @@ KINDS = [{"type": "object", "properties": {"k": {"const": n}, "v": {"type": "int
 
 
 @pytest.mark.parametrize(
-    ("schema", "widest"),
+    ("schema", "most"),
     [
-        (True, 0),
+        (True, 1),
         ({}, 1),
         ({"properties": {"a": {}, "b": {"items": {}}}}, 1),
         ({"properties": {"a": {}}, "additionalProperties": {"type": "string"}}, 2),
         ({"anyOf": [{}, {}, {}]}, 4),
-        ({"items": {"oneOf": KINDS}}, 11),
-        ({"allOf": [{"properties": {"a": {"anyOf": [{}] * 4}}}, {"properties": {"a": {"not": {}}}}]}, 7),
-        ({"anyOf": [{"items": {"anyOf": [{}] * 3}}] * 3}, 12),
-        ({"if": {}, "then": {}, "else": {"patternProperties": {"a": {}, "b": {}}}}, 4),
+        ({"items": {"oneOf": KINDS}}, 31),
+        ({"allOf": [{"properties": {"a": {"anyOf": [{}] * 4}}}, {"properties": {"a": {"not": {}}}}]}, 10),
+        ({"anyOf": [{"items": {"anyOf": [{}] * 3}}] * 3}, 16),
+        ({"if": {}, "then": {}, "else": {"patternProperties": {"a": {}, "b": {}}}}, 6),
     ],
 )
-def test_how_many_nodes_look_at_one_value(schema: Any, widest: int) -> None:
-    assert schema_breadth(schema) == widest
+def test_how_many_nodes_visit_one_value_at_most(schema: Any, most: int) -> None:
+    assert schema_breadth(schema) == most
 
 
 def test_a_size_is_not_counted_further_than_it_matters() -> None:

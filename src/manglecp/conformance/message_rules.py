@@ -121,7 +121,7 @@ def _rows_by_path(type_: str) -> dict[Path, tuple[str, ...]]:
 
 
 ROWS: Final[Mapping[str, Mapping[Path, tuple[str, ...]]]] = {type_: _rows_by_path(type_) for type_ in _PAYLOAD_ROWS}
-_LEVEL_ROWS: Final = {"full": "TOOL-05", "condensed": "TOOL-06", "minimal": "TOOL-07"}  # by disclosure level
+_LEVEL_ROWS: Final = {"full": "TOOL-05", "condensed": "TOOL-06", "minimal": "TOOL-07"}  # by detail level
 
 
 class Observation(NamedTuple):
@@ -151,7 +151,7 @@ def _schema_violations(type_: str, envelope: dict[str, Any], error: Any) -> Iter
     missing = getattr(error.kind, "property", None)
     if isinstance(missing, str):
         steps.append(missing.strip('"'))
-    # The schema of a tool has an allOf with one condition for each disclosure level.
+    # The schema of a tool has an allOf with one condition for each detail level.
     if type_ == "intent_response" and "allOf" in list(error.schema_path) and steps[:2] == ["payload", "macro_tools"]:
         level = str(envelope["payload"]["macro_tools"][steps[2]].get("disclosure_level"))
         rows: tuple[str, ...] = (_LEVEL_ROWS.get(level, "TOOL-04"),)

@@ -1,6 +1,6 @@
 """Durable state: the audit ledger, offers, approval requests and runs.
 
-* One transaction writes a change, its ledger entry and the evidence for it, or none of them.
+* One transaction writes a change and its ledger entry, or neither.
 * SQL is what SQLite and PostgreSQL have in common (:mod:`.database`, :mod:`.schema`).
 * An event loop uses ``store.writer``: group commit on one thread.
 """

@@ -1,9 +1,9 @@
 """Approval requests: stored with the complete text that the approver reads, decided once, used once.
 
-A request is bound to one call: requester, pack revision, chain, arguments, subject (results of previews, values of
-earlier steps), and the workspace and programs of the server. Its text is sealed if the store has a key. Decision and
-use are conditional updates, so two approvers or two replicas cannot both succeed. Insertions are serialised, so that
-two replicas do not store the same request twice.
+A request is bound to one call: requester, pack revision, chain, arguments, subject (the results of previews and the
+values of earlier steps), and the workspace and programs of the server. Its text is sealed if the store has a key.
+Decision and use are conditional updates, so two approvers or two replicas cannot both succeed. Insertions are
+serialised, so that two replicas do not store the same request twice.
 """
 
 from __future__ import annotations

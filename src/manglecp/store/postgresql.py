@@ -33,8 +33,8 @@ SCHEMA: Final = "manglecp"
 
 _MAX_CONNECTIONS: Final = 8
 
-_BEGIN_WRITE: Final = b"BEGIN"  # with the isolation level of the session, because a short statement is faster
-_BEGIN_READ: Final = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_BEGIN_WRITE: Final = "BEGIN"  # with the isolation level of the session, because a short statement is faster
+_BEGIN_READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 _CREATION_LOCK: Final = 0x6D636973  # "mcis": an advisory lock, unlikely to be used by other programs
 
@@ -124,7 +124,7 @@ class PostgresDatabase:
         return []  # the server checks its own files
 
     @contextmanager
-    def _begun_connection(self, begin: bytes) -> Iterator[psycopg.Connection[Any]]:
+    def _begun_connection(self, begin: str) -> Iterator[psycopg.Connection[Any]]:
         """Yield a connection of the pool after the statement ``begin``; raises :class:`.Busy` at the timeout."""
         deadline = time.monotonic() + self._patience
         if not self._capacity.acquire(timeout=self._patience):
@@ -142,7 +142,7 @@ class PostgresDatabase:
         finally:
             self._capacity.release()
 
-    def _begin(self, begin: bytes, deadline: float) -> psycopg.Connection[Any]:
+    def _begin(self, begin: str, deadline: float) -> psycopg.Connection[Any]:
         while True:
             with self._pool_lock:
                 if self._closed:
@@ -151,7 +151,7 @@ class PostgresDatabase:
             was_idle = connection is not None
             try:
                 connection = connection or self._connect()
-                self._command(connection, begin)
+                connection.execute(begin)
                 return connection
             except self._psycopg.OperationalError as error:
                 if connection is not None:
@@ -184,7 +184,7 @@ class PostgresDatabase:
         try:
             yield PostgresTransaction(connection)
             committing = True
-            status = self._command(connection, b"COMMIT")
+            status = connection.execute("COMMIT").statusmessage
         except self._psycopg.Error as error:
             broken = connection.broken
             _roll_back(connection)
@@ -197,17 +197,8 @@ class PostgresDatabase:
         except BaseException:
             _roll_back(connection)
             raise
-        if status != b"COMMIT":  # the server rolled back after an error that the block caught
+        if status != "COMMIT":  # the server rolled back after an error that the block caught
             raise StoreError(f"{self.name} rolled the transaction back: a statement in it had failed")
-
-    def _command(self, connection: psycopg.Connection[Any], statement: bytes) -> bytes | None:
-        """Execute a statement without values or rows; return its status, such as COMMIT. Faster than ``execute``."""
-        result = connection.pgconn.exec_(statement)
-        if result.status == self._psycopg.pq.ExecStatus.COMMAND_OK:
-            return result.command_status
-        if connection.broken:
-            raise self._psycopg.OperationalError(result.error_message.decode(errors="replace"))
-        raise self._psycopg.errors.error_from_result(result)
 
     def _store_error(self, error: psycopg.Error, *, broken: bool) -> Exception:
         """Translate a driver error, without its details, which quote values. ``broken``: the connection is broken."""

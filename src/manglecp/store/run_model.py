@@ -95,12 +95,15 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     ended_ms: int | None
 
 
-class StepStart(msgspec.Struct, frozen=True, kw_only=True):
-    """A call before it is sent."""
-
+class _Attempt(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     kind: StepKind = "do"
     attempt: int = 1
+
+
+class StepStart(_Attempt, frozen=True, kw_only=True):
+    """A call before it is sent."""
+
     call_id: str
     action: str
     tier: int  # the risk of the action; 0: it has no effects
@@ -110,12 +113,9 @@ class StepStart(msgspec.Struct, frozen=True, kw_only=True):
     witness: str | None = None  # the id of the model turn whose evidence allowed the call
 
 
-class StepEnd(msgspec.Struct, frozen=True, kw_only=True):
+class StepEnd(_Attempt, frozen=True, kw_only=True):
     """The outcome of a call that was started."""
 
-    number: int
-    kind: StepKind = "do"
-    attempt: int = 1
     state: Literal[StepState.DONE, StepState.FAILED, StepState.UNKNOWN]
     output: bytes | None = None
     output_digest: str | None = None
@@ -123,12 +123,9 @@ class StepEnd(msgspec.Struct, frozen=True, kw_only=True):
     note: bytes | None = None  # further data of the caller: a reason, a duration
 
 
-class SettledStep(msgspec.Struct, frozen=True, kw_only=True):
+class SettledStep(_Attempt, frozen=True, kw_only=True):
     """A step that has ended without a :class:`StepStart`: a read, a skipped step, or a call that was never sent."""
 
-    number: int
-    kind: StepKind = "do"
-    attempt: int = 1
     state: Literal[StepState.DONE, StepState.FAILED, StepState.SKIPPED]
     call_id: str | None = None
     action: str

@@ -70,7 +70,7 @@ def has_parts(tx: Transaction, parts: Iterable[SchemaPart], *, name: str) -> boo
     """Return whether all parts are in ``store_part``. Raises :class:`Unusable` if one there has another revision."""
     versions = dict(tx.execute("SELECT name, version FROM store_part").fetchall())
     for version in versions.values():
-        check_revision(version, name=name)
+        _check_revision(version, name=name)
     return versions.keys() >= {part.name for part in parts}
 
 
@@ -86,8 +86,7 @@ def create_parts(tx: Transaction, parts: Iterable[SchemaPart], *, name: str) -> 
         tx.execute("INSERT INTO store_part (name, version) VALUES (?, ?)", (part.name, REVISION))
 
 
-def check_revision(revision: int, *, name: str) -> None:
-    """Raise :class:`Unusable` for a database of another revision."""
+def _check_revision(revision: int, *, name: str) -> None:
     if revision > REVISION:
         raise Unusable(
             f"{name} has store revision {revision} and this manglecp supports {REVISION}; "

@@ -21,7 +21,7 @@ from typing import Any, Final, Literal
 
 from manglecp.store.database import PATIENCE, Dialect, Rows, Synchronous
 from manglecp.store.errors import Busy, StoreError, Unusable
-from manglecp.store.schema import REVISION, SchemaPart, check_revision, create_parts, has_parts
+from manglecp.store.schema import SchemaPart, create_parts, has_parts
 
 APPLICATION_ID: Final = 0x6D636973  # "mcis"; in the header of the file it marks a store
 
@@ -141,8 +141,8 @@ class SqliteDatabase:
         """Raise :class:`Unusable` for a database of another program."""
         # One snapshot: another process may be creating the tables.
         with _transaction(self._connection, "BEGIN DEFERRED") as tx:
-            application_id = self._pragma("application_id")
-            in_use = self._pragma("user_version") or tx.execute("SELECT 1 FROM sqlite_schema").fetchone()
+            (application_id,) = tx.execute("PRAGMA application_id").fetchone()
+            in_use = tx.execute("SELECT 1 FROM sqlite_schema").fetchone() is not None
         # A new, empty database has no application id.
         if application_id != APPLICATION_ID and (application_id or in_use):
             raise Unusable(f"{self.path} is a database of another program; it was not changed")
@@ -166,23 +166,12 @@ class SqliteDatabase:
 
     def _create_parts(self, parts: Sequence[SchemaPart]) -> None:
         tx = SqliteTransaction(self._connection)
-        if self._check_revision() and has_parts(tx, parts, name=self.name):
+        is_store = tx.execute("SELECT 1 FROM sqlite_schema WHERE name = 'store_part'").fetchone() is not None
+        if is_store and has_parts(tx, parts, name=self.name):
             return
         with self.write_transaction() as tx:
-            self._check_revision()  # again: before the lock, another process may have created the tables
             create_parts(tx, parts, name=self.name)
             tx.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            tx.execute(f"PRAGMA user_version = {REVISION}")
-
-    def _check_revision(self) -> bool:
-        """Return whether the file is a store already. Raises :class:`Unusable` for another revision."""
-        revision = int(self._pragma("user_version"))
-        if revision:
-            check_revision(revision, name=self.name)
-        return bool(revision)
-
-    def _pragma(self, name: str) -> Any:
-        return self._connection.execute(f"PRAGMA {name}").fetchone()[0]
 
 
 def _create_file(path: Path) -> None:

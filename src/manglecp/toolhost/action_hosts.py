@@ -5,7 +5,7 @@ Tools are proven with the rules and actions of the pack as it was read, so no ho
 The operator decides the sandbox: ``strict``, or ``spawn`` with the programs that the operator allows, or the weaker
 profile that the pack requests, if the operator permits it. Actions share a host only with those of the same rights
 (:class:`HostRights`). All may read the folders that the settings of the pack name. A host that may start programs
-serves one call, and its processes are dead when that call is answered; every other host cannot create a process.
+serves one call, and its processes are dead when that call is answered; no other host can create a process.
 Programs of an action with ``mutates=False`` are not trusted to only read: its host has a read-only workspace and no
 network, can write only its temporary folder, and its profile is never weaker than ``spawn``.
 """
@@ -38,7 +38,7 @@ from manglecp.toolhost.dispatch import Dispatcher, DispatchError, HostCommand, L
 from manglecp.toolhost.dispatch.catalogue import ActionProfile, Catalogue, check_prefix, tier_of_effects
 from manglecp.toolhost.dispatch.launch import EVERY, TIMEOUT_VARIABLE, ProgramFinder, default_timeout
 from manglecp.toolhost.leases import Audit
-from manglecp.toolhost.sandbox import CONTAINED, probe
+from manglecp.toolhost.sandbox import CONTAINED, measure
 
 _FILE_WRITING: Final = frozenset({"filesystem", "filesystem_write", "filesystem_delete", "destructive"})
 
@@ -103,7 +103,7 @@ async def serve_actions(
     ``workspace`` are the folders that actions may write (an action that starts programs and is declared read-only can
     only read them); the first is their working directory. ``size`` is the number of hosts for each group of actions
     with the same rights. ``programs`` are those that actions may start, by name or absolute path. ``on_outage`` is
-    called with the reason when no host of a group can be started, and with None when that is over. Raises
+    called with the reason when no host of a group can be started, and with None when one is up again. Raises
     :class:`PackError` if the pack cannot be served as described.
     """
     plugins: list[ServedPlugin] = []
@@ -144,7 +144,7 @@ def _served_plugins(
     # A weaker profile permits all programs. Actions that must only read keep ``spawn``, and may start all they name.
     allowed = (EVERY,) if weaker_profile else programs
     finder = program_finder(pack, environ)
-    served = []
+    plugins = []
 
     def may_start(action: ActionDescription) -> bool:
         if weaker_profile is not None and not must_only_read(action):
@@ -170,8 +170,8 @@ def _served_plugins(
             single_use=rights.may_start_programs,
             may_fork=rights.may_start_programs,
         )
-        served.append(ServedPlugin(part.catalogue, require_command(_FILE, command)))
-    return served
+        plugins.append(ServedPlugin(part.catalogue, require_command(_FILE, command)))
+    return plugins
 
 
 def _action_profiles(pack: Pack) -> dict[str, ActionProfile]:
@@ -231,4 +231,4 @@ def profile_of(
 @cache
 def containment_problem(profile: Profile) -> str | None:
     """Return why hosts of this profile get no PID namespace here; None if they get one, or the profile has none."""
-    return probe(profile).missing.get("pid_namespace") if profile in CONTAINED else None
+    return measure(profile).missing_mechanisms.get("pid_namespace") if profile in CONTAINED else None

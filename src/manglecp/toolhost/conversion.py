@@ -306,22 +306,12 @@ def _length(kind: type[Any], fits: Callable[[int, int], bool]) -> _CheckFactory:
     return lambda limit: lambda value: type(value) is not kind or fits(len(value), limit)
 
 
-def _multiple(value: float, unit: float) -> bool:
-    """Return whether the quotient is whole, in decimal arithmetic: in JSON, 0.3 is a multiple of 0.1."""
-    (digits, exponent), (unit_digits, unit_exponent) = _decimal(value), _decimal(unit)
-    common_exponent = min(exponent, unit_exponent)
-    scaled_value: int = digits * 10 ** (exponent - common_exponent)
-    scaled_unit: int = unit_digits * 10 ** (unit_exponent - common_exponent)
-    return scaled_value % scaled_unit == 0
+def _multiple_of(unit: float) -> Callable[[Any], bool]:
+    """Make a check in decimal arithmetic: in JSON, 0.3 is a multiple of 0.1."""
+    from fractions import Fraction  # slow to import, and few plugins have multiples
 
-
-def _decimal(number: float) -> tuple[int, int]:
-    """Return two integers, digits and exponent: the number is digits * 10 ** exponent."""
-    if isinstance(number, int):
-        return number, 0
-    mantissa, _, exponent = repr(number).partition("e")
-    whole, _, fraction = mantissa.partition(".")
-    return int(whole + fraction), int(exponent or 0) - len(fraction)
+    exact_unit = Fraction(repr(unit))
+    return lambda value: type(value) not in (int, float) or Fraction(repr(value)) % exact_unit == 0
 
 
 def _pattern(pattern: str) -> Callable[[Any], bool]:
@@ -341,7 +331,7 @@ _CHECKS: Final[dict[str, _CheckFactory]] = {
     "exclusiveMinimum": _numeric(lambda value, limit: bool(value > limit)),
     "maximum": _numeric(lambda value, limit: bool(value <= limit)),
     "exclusiveMaximum": _numeric(lambda value, limit: bool(value < limit)),
-    "multipleOf": _numeric(_multiple),
+    "multipleOf": _multiple_of,
     "minLength": _length(str, lambda length, limit: length >= limit),
     "maxLength": _length(str, lambda length, limit: length <= limit),
     "minItems": _length(list, lambda length, limit: length >= limit),
@@ -373,7 +363,7 @@ def encode_value(value: Any) -> str:
     Dataclasses, msgspec Structs, enums and sets are converted. NaN is an error, and so are two names of an object that
     are the same as text, such as ``1`` and ``"1"``.
     """
-    text = _encode(value)
+    text = encode_json(value)
     if not text.isascii():
         try:
             text.encode()
@@ -403,7 +393,8 @@ def _plain(value: Any) -> Any:
     return members
 
 
-_encode: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=False, default=_plain).encode
+encode_json: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=False, default=_plain).encode
+"""Return the value as JSON text, which may hold lone surrogates; see :func:`encode_value`."""
 _encode_ascii: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=_plain).encode
 
 
@@ -414,7 +405,7 @@ def _check_names(value: Any) -> None:
         current = pending.pop()
         if isinstance(current, dict):
             if any(type(name) is not str for name in current):
-                texts = {_encode({name: 0}) for name in current}  # None and "null" are the same name
+                texts = {encode_json({name: 0}) for name in current}  # None and "null" are the same name
                 if len(texts) < len(current):
                     raise ValueError("the result has two names in an object that are the same as text")
             current = current.values()

@@ -11,7 +11,6 @@ outlives the process, or None. A host serves the function as an action of tier 0
 
 from __future__ import annotations
 
-import json
 import os
 import time
 import types
@@ -21,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from manglecp.toolhost.actions import SAFE, Declaration, check_programs, serve_with
-from manglecp.toolhost.conversion import encode_value
+from manglecp.toolhost.conversion import encode_json
 
 CACHE: Final = "cache"  # the parameter of a generator that gets the cache folder
 MAX_BLOCK_BYTES: Final = 262_144  # of encoded facts; a piece has less than three times as many, to fit into one answer
@@ -206,19 +205,11 @@ class _Passes:
 
 def _encoded_size(part: str, rows: list[Any]) -> int:
     r"""Return the bytes that the rows take in an answer: JSON within a JSON string, where ``"`` and ``\`` take two."""
-    text = encode_value([part, rows])
-    if "\\ud" in text and _has_lone_surrogate(text):  # the first condition is fast, and necessary
-        raise ValueError(f"a text in the part {ascii(part)[:80]} holds half a character (a lone surrogate)")
-    return len(text.encode()) + text.count('"') + text.count("\\")
-
-
-def _has_lone_surrogate(text: str) -> bool:
-    r"""Return whether JSON text holds a lone surrogate, and not just an escaped backslash before ``ud``."""
     try:
-        json.dumps(json.loads(text), ensure_ascii=False).encode()
+        data = encode_json([part, rows]).encode()
     except UnicodeEncodeError:
-        return True
-    return False
+        raise ValueError(f"a text in the part {ascii(part)[:80]} holds half a character (a lone surrogate)") from None
+    return len(data) + data.count(b'"') + data.count(b"\\")
 
 
 def _convert_setting(name: str, text: str | None, hint: Any) -> Any:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hmac
 import json
 import time
-from binascii import a2b_base64, b2a_base64
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import Final, Literal, NamedTuple, TypeAlias
@@ -30,8 +30,6 @@ Audit: TypeAlias = Callable[[str, Mapping[str, object]], None]
 
 _PREFIX: Final = "lease_"
 _encode: Final = json.JSONEncoder(separators=(",", ":")).encode
-_TO_URL: Final = bytes.maketrans(b"+/", b"-_")
-_FROM_URL: Final = bytes.maketrans(b"-_", b"+/")
 
 
 class _Claims(NamedTuple):
@@ -128,7 +126,7 @@ def _mac(key: bytes, claims: bytes) -> str:
 
 
 def _base64url(data: bytes) -> bytes:
-    return b2a_base64(data, newline=False).translate(_TO_URL).rstrip(b"=")
+    return urlsafe_b64encode(data).rstrip(b"=")
 
 
 def _verify(key: bytes, token: str) -> _Claims | None:
@@ -139,5 +137,4 @@ def _verify(key: bytes, token: str) -> _Claims | None:
     claims = text.encode("ascii")
     if not hmac.compare_digest(_mac(key, claims), mac):
         return None
-    padding = b"=" * (-len(claims) % 4)
-    return _Claims(*json.loads(a2b_base64(claims.translate(_FROM_URL) + padding)))
+    return _Claims(*json.loads(urlsafe_b64decode(claims + b"=" * (-len(claims) % 4))))

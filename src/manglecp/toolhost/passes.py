@@ -23,10 +23,10 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from manglecp.base.background_loop import wait_for
-from manglecp.mangle import Fact, FactAcceptor, Key, Predicate, Value
+from manglecp.mangle import Fact, FactAcceptor, Key, Predicate
 from manglecp.pack import GeneratorDescription, Pack, PackError, pack_problem
 from manglecp.toolhost.dispatch import ActionResult, Dispatcher, DispatchError, PoolLimits, ServedPlugin
-from manglecp.wire import Fault, Schema, Schemas, read_fact, to_value
+from manglecp.wire import Fault, Schemas, read_fact
 
 _NO_FACTS: Final[frozenset[Fact]] = frozenset()
 _MODULUS: Final = 1 << 128  # of sums of hashes with 128 bits
@@ -122,57 +122,25 @@ class FactRows:
         self._names = frozenset(names)
         declared = {key: predicate for key, predicate in predicates.items() if key[0] in self._names}
         self._schemas = Schemas(declared)
-        self._by_key: dict[Key, Schema] = {key: self._schemas.find(*key) for key in declared}
         self._accepts = FactAcceptor(declared).accepts
 
     def read(self, rows: Iterable[Any]) -> list[Fact]:
         """Return the facts; raises :class:`Fault` at the first invalid row."""
-        by_key, accepts = self._by_key, self._accepts
-        facts: list[Fact] = []
-        for row in rows:
-            if type(row) is not list:
-                facts.append(self._read_object(row))
-                continue
-            name, *values = row
-            key = (name, len(values)) if type(name) is str else ("", 0)  # the latter is never declared
-            schema = by_key.get(key)
-            if schema is None:
-                raise self._undeclared(name, len(values))
-            try:
-                args = tuple(map(to_value, values, schema.shapes))
-                if not accepts(key, args):
-                    raise _bounds_fault(schema, args)
-            except Fault as fault:
-                raise Fault(f"a fact of {name}: {fault.message}", fault.fix) from None
-            facts.append(Fact(name, args))
-        return facts
+        return list(map(self._read_row, rows))
 
-    def _read_object(self, row: Any) -> Fact:
-        name = row.get("pred") if type(row) is dict else None
+    def _read_row(self, row: Any) -> Fact:
+        fact_object = {"pred": row[0], "args": row[1:]} if type(row) is list and row else row
+        name = fact_object.get("pred") if type(fact_object) is dict else None
         if type(name) is not str or name not in self._names:
-            raise self._undeclared(name, 0)
+            predicate = name[:_MAX_NAME] if type(name) is str else "a value that is not a predicate"
+            raise Fault(f"a fact of {predicate}, which it does not declare", "name it in @facts(…)")
         try:
-            return read_fact(row, self._schemas)
+            fact = read_fact(fact_object, self._schemas)
+            if not self._accepts((name, len(fact.args)), fact.args):
+                raise Fault("its values do not fit together, as the Decl bounds them")
         except Fault as fault:
             raise Fault(f"a fact of {name}: {fault.message}", fault.fix) from None
-
-    def _undeclared(self, name: object, arity: int) -> Fault:
-        """Return the fault of a row whose predicate is not declared, or only with other arities."""
-        if type(name) is str and name in self._names:
-            arities = " or ".join(str(declared) for predicate, declared in sorted(self._by_key) if predicate == name)
-            return Fault(f"a fact of {name} with {arity} values; it takes {arities}")
-        predicate = name[:_MAX_NAME] if type(name) is str else "a value that is not a predicate"
-        return Fault(f"a fact of {predicate}, which it does not declare", "name it in @facts(…)")
-
-
-def _bounds_fault(schema: Schema, args: tuple[Value, ...]) -> Fault:
-    """Return the fault of the first argument that violates its bound, or else of the combination of arguments."""
-    for position, value in enumerate(args):
-        try:
-            schema.check(position, value)
-        except Fault as fault:
-            return fault
-    return Fault("its values do not fit together, as the Decl bounds them")
+        return fact
 
 
 MAX_BYTES: Final = 1 << 28  # of one pass, encoded
@@ -186,9 +154,9 @@ _MAX_DETAIL: Final = 300  # characters of an error of dispatch
 class GeneratorHost:
     """The host of the generators: one process at a time, started on demand."""
 
-    def __init__(self, loop: AbstractEventLoop, served: ServedPlugin) -> None:
+    def __init__(self, loop: AbstractEventLoop, plugin: ServedPlugin) -> None:
         self._loop = loop
-        self._served = served
+        self._plugin = plugin
         self._dispatcher: Dispatcher | None = None
         self._lock = threading.Lock()
         self._closed = False
@@ -200,9 +168,9 @@ class GeneratorHost:
                 raise RuntimeError("closed")
             if self._dispatcher is None:
                 # Generators keep state in memory, so the host is replaced only when it dies.
-                limits = PoolLimits(attempts=1, calls_per_host=_UNLIMITED, growth=_UNLIMITED, pipelined=1)
-                longest = max(profile.timeout or 1.0 for profile in self._served.catalogue.values())
-                dispatcher = Dispatcher([self._served], size=1, timeout=longest, limits=limits)
+                limits = PoolLimits(attempts=1, calls_per_host=_UNLIMITED, growth=_UNLIMITED)
+                longest = max(profile.timeout or 1.0 for profile in self._plugin.catalogue.values())
+                dispatcher = Dispatcher([self._plugin], size=1, timeout=longest, limits=limits)
                 wait_for(self._loop, dispatcher.__aenter__())
                 self._dispatcher = dispatcher
             return run_coroutine_threadsafe(self._dispatcher.call(aid, inputs=inputs, timeout=seconds), self._loop)

@@ -1,6 +1,6 @@
 """A plugin: a Python file or module whose actions a host serves.
 
-The file is read once; the same bytes are compared with the pin (the expected SHA-256) and compiled. The pin does not
+The file is read once; the same bytes are compared with the expected SHA-256 and compiled. That digest does not
 cover the modules that the file imports. Finding a plugin executes no code of it. Loading executes its top level, in a
 host that has sandboxed itself before, and hidden its protocol streams from the plugin.
 
@@ -201,16 +201,17 @@ class Source(NamedTuple):
     content: bytes
 
 
-def find(where: str, pin: str | None = None) -> Source:
-    """Find and read a file or an importable module; raises PluginError, also if ``pin`` is not its SHA-256."""
+def find(where: str, expected_sha256: str | None = None) -> Source:
+    """Find and read a file or an importable module; raises PluginError, also if it has another SHA-256."""
     path, module, root = _locate(where)
     try:
         with open(path, "rb") as file:
             content = file.read()
     except OSError as error:
         raise PluginError(f"cannot read plugin {where}: {error.strerror}") from error
-    if pin is not None and (actual := sha256(content).hexdigest()) != pin.removeprefix("sha256:").lower():
-        raise PluginError(f"plugin hash mismatch: expected {pin}, found sha256:{actual}")
+    digest = sha256(content).hexdigest()
+    if expected_sha256 is not None and digest != expected_sha256.removeprefix("sha256:").lower():
+        raise PluginError(f"plugin hash mismatch: expected {expected_sha256}, found sha256:{digest}")
     return Source(where, path, module, root, content)
 
 

@@ -29,7 +29,7 @@ class StateError(ValueError):
     """An invalid state on the wire."""
 
 
-class Drift(StateError):
+class BaseMismatch(StateError):
     """A delta to another base than the one held here."""
 
     def __init__(self, expected: str, held: str) -> None:
@@ -81,7 +81,7 @@ def own_slots(slots: Mapping[int, Artifact]) -> Slots:
 def apply_state(document: object, base: Mapping[int, Artifact]) -> Slots:
     """Return the state after ``document`` was received while ``base`` was held; a non-object changes nothing.
 
-    Raises :class:`StateError`, or :class:`Drift` if the document is a delta to another base.
+    Raises :class:`StateError`, or :class:`BaseMismatch` if the document is a delta to another base.
     """
     if not isinstance(document, dict):
         return dict(base)
@@ -94,7 +94,7 @@ def apply_state(document: object, base: Mapping[int, Artifact]) -> Slots:
     removed = _read_removed(document.get("removed_slots"))
     expected = document.get("base_digest")
     if expected is not None and expected != (actual := digest_state(base)):
-        raise Drift(str(expected), actual)
+        raise BaseMismatch(str(expected), actual)
     after = {**base, **received}
     for slot in removed:
         after.pop(slot, None)

@@ -1,13 +1,10 @@
-"""Structured clauses: a rule or a fact as JSON, the extension ``x-structured_facts``.
+"""Structured clauses: a fact as JSON, the extension ``x-structured_facts``.
 
-    {"head": {"predicate": "may_restart", "args": [{"type": "variable", "name": "Service"}]},
-     "body": [{"predicate": "service_owner", "args": [{"type": "variable", "name": "Service"}, {"type": "wildcard"}]}]}
+    {"head": {"predicate": "service_owner", "args": [{"type": "string", "value": "payments"}, {"type": "number", …}]}}
 
-The format has positive atoms over strings, numbers, variables, wildcards, lists and maps with string keys. The rest of
-the language (negation, time, functions, comparisons) cannot be expressed. A ``value`` that plain JSON cannot express is
-wrapped as in :mod:`manglecp.wire.values`: names, bytes, large numbers.
-
-From a client only a clause without a body is accepted, as the fact that it states; rules are never accepted.
+The format also describes rules, with variables and a body. From a client only a clause without a body is accepted, as
+the fact that it states; rules are never accepted. A ``value`` that plain JSON cannot express is wrapped as in
+:mod:`manglecp.wire.values`: names, bytes, large numbers.
 """
 
 from __future__ import annotations
@@ -17,17 +14,14 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from manglecp.base.text import quote, truncate
+from manglecp.base.text import truncate
 from manglecp.mangle import Bytes, Float, List, Map, Name, RepeatedKey, Value, ValueFault
-from manglecp.mangle.syntax import Apply, Atom, Clause, Literal, Term, Variable
 from manglecp.wire.messages import Part
 from manglecp.wire.strict_json import JSON, Fault, faults_at
 from manglecp.wire.validation import convert, split_error
 from manglecp.wire.values import MAX_NESTING, to_json, to_value
 
 _PREDICATE: Final = re.compile(r"[a-z][a-z0-9_]{0,127}", re.ASCII)
-_VARIABLE: Final = re.compile(r"[A-Z][A-Za-z0-9_]*", re.ASCII)
-_WILDCARD: Final = Variable("_")
 _FACT_MEMBERS: Final = ("t", "source", "category")  # the members that a fact object may have besides ``head``
 
 
@@ -76,14 +70,6 @@ class StructuredClause(Part, frozen=True, kw_only=True):
     body: tuple[StructuredAtom, ...] = ()
 
 
-def read_clause(data: JSON) -> Clause:
-    """Return the clause. Raises :class:`Fault`. Whether a program would accept it is not checked."""
-    clause = _convert(data)
-    head = _read_atom(clause.head, "head")
-    body = [_read_atom(atom, "body", position) for position, atom in enumerate(clause.body)]
-    return Clause(head, premises=tuple(map(Literal, body)))
-
-
 class ClauseFact(dict[str, Any]):
     """A fact object that the client wrote as a clause."""
 
@@ -107,9 +93,9 @@ def fact_object(data: JSON) -> ClauseFact:
     fact = ClauseFact(pred=clause.head.predicate, args=[])
     if _PREDICATE.fullmatch(clause.head.predicate) is None:  # the fact checker reports it as unknown
         return fact
-    for position, arg in enumerate(_read_atom(clause.head, "head").args):
+    for position, arg in enumerate(clause.head.args):
         with faults_at("head", "args", position):
-            fact["args"].append(to_json(_evaluate(arg)))
+            fact["args"].append(to_json(_read_term(arg)))
     fact.update((name, members[name]) for name in _FACT_MEMBERS if name in members)
     return fact
 
@@ -138,39 +124,27 @@ def _convert(data: JSON) -> StructuredClause:
         raise Fault(f"not a structured clause: {truncate(what[:1].lower() + what[1:], 200)}").inside(*steps) from None
 
 
-def _read_atom(atom: StructuredAtom, *steps: str | int) -> Atom:
-    """Return the atom at the path ``steps`` of the clause."""
-    if _PREDICATE.fullmatch(atom.predicate) is None:
-        raise Fault(f"{quote(atom.predicate)} is not the name of a predicate").inside(*steps, "predicate")
-    args = []
-    for position, arg in enumerate(atom.args):
-        with faults_at(*steps, "args", position):
-            args.append(_read_term(arg, depth=0))
-    return Atom(atom.predicate, tuple(args))
-
-
-def _read_term(term: AnyTerm, depth: int) -> Term:
+def _read_term(term: AnyTerm, depth: int = 0) -> Value:
+    """Return the value of a term. Raises :class:`Fault`."""
     if depth >= MAX_NESTING and isinstance(term, ListTerm | MapTerm):
         raise _too_deep()
-    match term:
-        case StringTerm(value=value):
-            return _read_constant(value, (str, Name, Bytes), "a string, a name or bytes")  # type: ignore[return-value]
-        case NumberTerm(value=number):
-            return _read_constant(number, (int, Float), "a number")  # type: ignore[return-value]
-        case VariableTerm(name=name):
-            if _VARIABLE.fullmatch(name) is None:
-                raise Fault(f"{quote(name)} is not a variable", "begin it with A to Z").inside("name")
-            return Variable(name)
-        case WildcardTerm():
-            return _WILDCARD
-        case ListTerm(elements=elements):
-            return Apply("fn:list", tuple(_read_part(e, depth, "elements", i) for i, e in enumerate(elements)))
-        case MapTerm(entries=entries):
-            pairs = ((key, _read_part(entry, depth, "entries", key)) for key, entry in entries.items())
-            return Apply("fn:map", tuple(item for pair in pairs for item in pair))
+    try:
+        match term:
+            case StringTerm(value=value):
+                return _read_constant(value, (str, Name, Bytes), "a string, a name or bytes")
+            case NumberTerm(value=number):
+                return _read_constant(number, (int, Float), "a number")
+            case ListTerm(elements=elements):
+                return List(tuple(_read_part(part, depth, "elements", i) for i, part in enumerate(elements)))
+            case MapTerm(entries=entries):
+                return Map(tuple((key, _read_part(part, depth, "entries", key)) for key, part in entries.items()))
+            case VariableTerm() | WildcardTerm():
+                raise Fault("a fact states particular values, not variables", "give the value")
+    except (ValueFault, RepeatedKey) as fault:
+        raise Fault(str(fault)) from None
 
 
-def _read_part(term: AnyTerm, depth: int, *steps: str | int) -> Term:
+def _read_part(term: AnyTerm, depth: int, *steps: str | int) -> Value:
     with faults_at(*steps):
         return _read_term(term, depth + 1)
 
@@ -181,21 +155,6 @@ def _read_constant(data: JSON, types: tuple[type, ...], expected: str) -> Value:
         if type(value) not in types:
             raise Fault(f"the value is not {expected}")
     return value
-
-
-def _evaluate(term: Term) -> Value:
-    """Return the value of a term that :func:`_read_term` returned. Raises :class:`Fault` for a variable."""
-    if isinstance(term, Variable):
-        raise Fault("a fact states particular values, not variables", "give the value")
-    if not isinstance(term, Apply):
-        return term
-    parts = [_evaluate(arg) for arg in term.args]
-    try:
-        if term.function == "fn:list":
-            return List(tuple(parts))
-        return Map(tuple(zip(parts[::2], parts[1::2], strict=True)))
-    except (ValueFault, RepeatedKey) as fault:
-        raise Fault(str(fault)) from None
 
 
 def _too_deep() -> Fault:

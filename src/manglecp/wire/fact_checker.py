@@ -16,7 +16,7 @@ from manglecp.wire.shapes import describe
 from manglecp.wire.strict_json import Fault
 from manglecp.wire.values import to_value
 
-Vocabulary: TypeAlias = Mapping[str, Mapping[int, PublishedPredicate]]  # by name and arity
+EntriesByName: TypeAlias = Mapping[str, Mapping[int, PublishedPredicate]]  # by name and arity
 Accepts: TypeAlias = Callable[[Key, tuple[Value, ...]], bool]  # whether arguments conform to a predicate's bounds
 
 _MAX_SUGGESTIONS: Final = 20  # a fuzzy search is slow, and a request may have many unknown names
@@ -26,7 +26,7 @@ _ARG_TYPES: Final[Mapping[type, ArgType]] = {bool: "boolean", int: "number", flo
 class FactChecker:
     """Checks the facts of one request; :meth:`check` adds to ``violations``. ``now`` is the evaluation time in ns."""
 
-    def __init__(self, vocabulary: Vocabulary, accepts: Accepts, now: int) -> None:
+    def __init__(self, vocabulary: EntriesByName, accepts: Accepts, now: int) -> None:
         self.vocabulary = vocabulary
         self.accepts = accepts
         self.now = now

@@ -223,8 +223,8 @@ def check_source(data: Any, now: int) -> None:
 def check_category(data: Any) -> None:
     """Raise :class:`Fault` if ``data`` is neither a category nor null. The server does not use it."""
     if data is not None and (type(data) is not str or data not in PROVENANCE_CATEGORIES):
-        shown = quote(data) if type(data) is str else "that"
-        raise Fault(f"{shown} is not a category", f"one of {', '.join(PROVENANCE_CATEGORIES)}")
+        quoted = quote(data) if type(data) is str else "the value"
+        raise Fault(f"{quoted} is not a category", f"one of {', '.join(PROVENANCE_CATEGORIES)}")
 
 
 def parse_fact_objects(source: Source, now: int) -> list[dict[str, Any]]:

@@ -103,7 +103,7 @@ UNTIMED_MEANINGS: Final = (("now",), ("always",))
 """The possible arguments of ``untimed``."""
 
 UPGRADE: Final = "disclosure_upgrade"
-"""A client requests a higher disclosure level with this predicate; no pack can declare it."""
+"""A client requests a higher detail level with this predicate; no pack can declare it."""
 RESERVED_PREFIX: Final = "_manglecp_"
 MAX_NAME_LENGTH: Final = 128
 
@@ -146,7 +146,7 @@ def is_name(text: str) -> bool:
     return len(text) <= MAX_NAME_LENGTH and _NAME.fullmatch(text) is not None
 
 
-def published(predicates: Mapping[Key, Predicate], kernel: Collection[str]) -> Iterator[PublishedPredicate]:
+def published_predicates(predicates: Mapping[Key, Predicate], kernel: Collection[str]) -> Iterator[PublishedPredicate]:
     """Yield the published predicates, sorted by name and arity. ``kernel`` are the names that are never published."""
     for (name, _), predicate in sorted(predicates.items()):
         direction = direction_of(predicate)

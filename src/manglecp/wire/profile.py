@@ -17,7 +17,7 @@ from manglecp.wire.errors import Violation, refused_facts, too_many_facts
 from manglecp.wire.fact_checker import FactChecker
 from manglecp.wire.facts import Category, write_fact
 from manglecp.wire.messages import Direction, PredicateSchema
-from manglecp.wire.predicates import UPGRADE, PublishedPredicate, Schema, Schemas, published
+from manglecp.wire.predicates import UPGRADE, PublishedPredicate, Schema, Schemas, published_predicates
 from manglecp.wire.shapes import Shape
 
 MAX_VIOLATIONS: Final = 1_000
@@ -44,7 +44,7 @@ class Profile:
     @classmethod
     def of(cls, predicates: Mapping[Key, Predicate], kernel: Collection[str] = ()) -> Profile:
         """Return the profile of a program with these predicates; those named in ``kernel`` are not published."""
-        return cls(predicates, published(predicates, kernel))
+        return cls(predicates, published_predicates(predicates, kernel))
 
     def schemas(self) -> tuple[PredicateSchema, ...]:
         """Return the entries of the manifest, by name."""

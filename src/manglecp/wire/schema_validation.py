@@ -8,7 +8,7 @@ subschema. A value that needs too many is invalid.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -29,6 +29,8 @@ _SAME_VALUE_MANY: Final = ("allOf", "anyOf", "oneOf", "dependentSchemas", "depen
 _SAME_VALUE_ONE: Final = ("not", "if", "then", "else")
 _ANY_MEMBER: Final = ("additionalProperties", "unevaluatedProperties")
 _ANY_ENTRY: Final = ("items", "additionalItems", "contains", "unevaluatedItems")
+_MANY: Final = (*_SAME_VALUE_MANY, "patternProperties", "prefixItems")
+_COUNTED: Final = (*_MANY, *_SAME_VALUE_ONE, *_ANY_MEMBER, *_ANY_ENTRY, "propertyNames")  # all but ``properties``
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 _UNRESOLVED: Final = object()
 
@@ -157,68 +159,27 @@ def _resolve(reference: Any, root: dict[str, Any]) -> Any:
 
 
 _CHARACTERS_PER_VISIT: Final = 32  # a pattern reads every character of a text
-_MAX_DEPTH: Final = 200  # of a schema; below it, each subschema counts as if it visited the same value
 
 
 def schema_breadth(schema: Any) -> int:
-    """Return the largest number of subschemas, in a schema without references, that visit the same value.
+    """Return an upper bound of the subschemas, in a schema without references, that visit the same value.
 
     It is 1 for a list of numbers, and 41 for a list of forty alternatives. Breadth times value size bounds the visits.
     """
-    widest, stack = 0, [([schema], 0)]
+    breadth, stack = 1, [(schema, False)]  # subschemas, and whether another one may visit the same value
     while stack:
-        schemas, depth = stack.pop()
-        nodes = _same_value_nodes(schemas)
-        widest = max(widest, len(nodes))
-        if depth < _MAX_DEPTH:
-            stack += [(children, depth + 1) for children in _children(nodes) if children]
-        else:
-            widest = max(widest, sum(map(_count_nodes, nodes)))
-    return widest
+        node, is_shared = stack.pop()
+        breadth += is_shared
+        if isinstance(node, Mapping):
+            stack += [(child, is_shared) for child in _parts(node.get("properties"))]
+            others = [child for name in _COUNTED if name in node for child in _children(name, node[name])]
+            is_alone = len(others) == 1 and "items" in node
+            stack += [(child, is_shared or not is_alone) for child in others]
+    return breadth
 
 
-def _same_value_nodes(schemas: Iterable[Any]) -> list[Mapping[str, Any]]:
-    """Return the schemas, and their subschemas that visit the same value."""
-    nodes: list[Mapping[str, Any]] = []
-    stack = list(schemas)
-    while stack:
-        node = stack.pop()
-        if not isinstance(node, Mapping):
-            continue
-        nodes.append(node)
-        for name in _SAME_VALUE_MANY:
-            stack += _parts(node.get(name))
-        stack += [node[name] for name in (*_SAME_VALUE_ONE, "propertyNames") if name in node]
-    return nodes
-
-
-def _children(nodes: list[Mapping[str, Any]]) -> Iterable[list[Any]]:
-    """Yield the subschemas that visit the same part of a value: an unnamed member, an entry, each named member."""
-    any_member: list[Any] = []
-    any_entry: list[Any] = []
-    by_name: dict[str, list[Any]] = {}
-    for node in nodes:
-        properties = node.get("properties")
-        for name, child in properties.items() if isinstance(properties, Mapping) else ():
-            by_name.setdefault(name, []).append(child)
-        any_member += _parts(node.get("patternProperties"))
-        any_member += [node[name] for name in _ANY_MEMBER if name in node]
-        any_entry += _parts(node.get("prefixItems"))
-        for name in _ANY_ENTRY:
-            items = node.get(name)
-            any_entry += items if isinstance(items, list) else [items]
-    yield any_member
-    yield any_entry
-    for children in by_name.values():
-        yield [*children, *any_member] if any_member else children
-
-
-def _count_nodes(schema: Any) -> int:
-    count, stack = 0, [schema]
-    while stack:
-        count += 1
-        stack += _parts(stack.pop())
-    return count
+def _children(keyword: str, value: Any) -> list[Any]:
+    return _parts(value) if keyword in _MANY or isinstance(value, list) else [value]
 
 
 def _parts(value: Any) -> list[Any]:

@@ -132,27 +132,16 @@ class _Object(dict[str, Any]):
 
 def _find_duplicate(data: bytes) -> DuplicateKey | None:
     """Return the first duplicate key, an object's own before those of objects inside it; None if there is none."""
-    path: list[str | int] = []
-    iterators: list[Iterator[tuple[str | int, Any]]] = []  # one for each step of the path
-    value = document = json.loads(data, object_pairs_hook=_Object)
-    while True:
-        if isinstance(value, _Object) and value.duplicates:
-            root = document if isinstance(document, _Object) else _Object([])
-            unique_members = {key: part for key, part in root.items() if key not in root.duplicates}
-            return DuplicateKey(value.duplicates[0], unique_members).inside(*path)
-        iterators.append(_containers(value))
-        path.append("")
-        while iterators:
-            path[-1], value = next(iterators[-1], ("", None))  # None: no container is left at this level
-            if value is not None:
-                break
-            iterators.pop()
-            path.pop()
-        else:
-            return None
+    document = json.loads(data, object_pairs_hook=_Object)
+    duplicated = document.duplicates if isinstance(document, _Object) else []
+    members = document.items() if isinstance(document, _Object) else ()
+    return _search(document, {key: value for key, value in members if key not in duplicated})
 
 
-def _containers(value: Any) -> Iterator[tuple[str | int, Any]]:
-    """Return the arrays and objects in a value, each with its key or index."""
-    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return ((step, part) for step, part in parts if isinstance(part, dict | list))
+def _search(value: Any, unique_members: Mapping[str, Any]) -> DuplicateKey | None:
+    if isinstance(value, _Object) and value.duplicates:
+        return DuplicateKey(value.duplicates[0], unique_members)
+    for step, part in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        if isinstance(part, dict | list) and (duplicate := _search(part, unique_members)) is not None:
+            return duplicate.inside(step)
+    return None

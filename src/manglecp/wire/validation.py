@@ -68,10 +68,10 @@ def convert_server_message(envelope: dict[str, Any], message: type[M]) -> M:
     try:
         return convert_message(envelope, message)
     except WireError:
-        return convert_message(_readable(without_nulls(envelope, message), message), message)
+        return convert_message(_drop_invalid(without_nulls(envelope, message), message), message)
 
 
-def _readable(data: Any, type_: Any, informational: bool = False) -> Any:
+def _drop_invalid(data: Any, type_: Any, informational: bool = False) -> Any:
     """Return the JSON with instants as text, and without what is unreadable in its informational parts.
 
     Returns UNSET for an informational value that cannot be read, or that lacks a required member.
@@ -82,7 +82,7 @@ def _readable(data: Any, type_: Any, informational: bool = False) -> Any:
     informational = informational or struct in messages.INFORMATIONAL
     if isinstance(data, dict) and struct is not None:
         members = _members(struct)
-        parts = {name: _readable(data[name], members[name].type, informational) for name in data if name in members}
+        parts = {name: _drop_invalid(data[name], members[name].type, informational) for name in data if name in members}
         readable = {name: part for name, part in parts.items() if part is not messages.UNSET}
         tag = struct.__struct_config__.tag_field
         if tag is not None and tag in data:
@@ -90,7 +90,7 @@ def _readable(data: Any, type_: Any, informational: bool = False) -> Any:
         is_complete = all(name in readable for name, member in members.items() if member.required)
         return readable if is_complete or not informational else messages.UNSET
     if isinstance(data, list) and (item := item_of(type_)) is not None:
-        return [part for value in data if (part := _readable(value, item, informational)) is not messages.UNSET]
+        return [part for value in data if (part := _drop_invalid(value, item, informational)) is not messages.UNSET]
     if informational:
         try:
             msgspec.convert(data, type_)

@@ -123,34 +123,35 @@ def test_the_right_to_an_effect_is_good_for_sending_it_once(tmp_path: Path) -> N
     assert len(effects.read_text().split()) == 1
 
 
-def test_a_neighbour_of_a_call_that_kills_the_host_is_tried_again() -> None:
+def test_a_call_behind_one_that_ends_the_host_goes_to_another() -> None:
     async def work(pool: Pool) -> None:
         await healthy(pool, 1)
         bad = asyncio.create_task(pool.call(call(fault="crash")))
-        good = asyncio.create_task(pool.call(call(idempotent=True)))
+        good = asyncio.create_task(pool.call(call()))
         assert error(await bad) == ("crash", "outcome_unknown")
         assert isinstance(await good, ActionResult)
 
     in_pool(work, breakers=Breakers(lambda: 0.0, threshold=1))
 
 
-def test_only_calls_of_tier_0_share_a_host() -> None:
+@pytest.mark.parametrize("tier", [0, 1])
+def test_a_host_works_on_one_call_at_a_time_and_the_queue_keeps_the_order(tier: int) -> None:
+    ended: list[int] = []
+
     async def work(pool: Pool) -> None:
         await healthy(pool, 1)
-        alone = asyncio.create_task(pool.call(call(tier=1, fault="slow", seconds=0.5)))
-        await asyncio.sleep(0.02)
-        shared = [asyncio.create_task(pool.call(call(fault="slow", seconds=0.01))) for _ in range(3)]
-        last = asyncio.create_task(pool.call(call(tier=1)))
-        await asyncio.sleep(0.02)
-        assert not any(task.done() for task in (alone, *shared))
-        await alone
-        assert not any(task.done() for task in shared)
+
+        async def one(number: int) -> None:
+            assert isinstance(await pool.call(call(tier=tier, fault="slow", seconds=0.01)), ActionResult)
+            ended.append(number)
+
+        tasks = [asyncio.create_task(one(number)) for number in range(5)]
         await asyncio.sleep(0)
-        assert not last.done()
-        assert isinstance(await last, ActionResult)
-        assert all(task.done() for task in shared)
+        assert pool.waiting == 4
+        await asyncio.gather(*tasks)
 
     in_pool(work)
+    assert ended == [0, 1, 2, 3, 4]
 
 
 def test_the_line_is_bounded_and_waiting_in_it_ends_with_the_deadline() -> None:
@@ -200,23 +201,6 @@ def test_a_cancelled_caller_leaves_the_line_and_the_host() -> None:
         assert isinstance(await pool.call(call()), ActionResult)
 
     in_pool(work)
-
-
-def test_a_host_that_still_works_for_somebody_who_left_is_not_free_for_a_call_of_its_own() -> None:
-    async def work(pool: Pool) -> None:
-        await healthy(pool, 1)
-        pid = pool.pids
-        neighbour = asyncio.create_task(pool.call(call(fault="slow", seconds=0.2)))
-        left = asyncio.create_task(pool.call(call(fault="slow", seconds=1)))
-        await asyncio.sleep(0.05)
-        left.cancel()
-        alone = asyncio.create_task(pool.call(call(tier=1)))
-        assert isinstance(await neighbour, ActionResult)
-        await asyncio.sleep(0.05)
-        assert pool.waiting == 1
-        assert [seen(await alone)["pid"]] == pid
-
-    in_pool(work, limits=QUICK._replace(health_interval=60))
 
 
 def test_two_calls_of_one_name_do_not_run_at_once() -> None:

@@ -22,19 +22,18 @@ def run(work: Coroutine[Any, Any, None]) -> None:
     asyncio.run(work)
 
 
-async def ask(host: HostProcess, request: HostCall, *, shared: bool = False) -> dict[str, Any]:
+async def ask(host: HostProcess, request: HostCall) -> dict[str, Any]:
     assert request.timeout is not None
     deadline = asyncio.get_running_loop().time() + request.timeout
-    return await host.exchange(encode(request), deadline=deadline, call_id=request.call_id, shared=shared)
+    return await host.exchange(encode(request), deadline=deadline, call_id=request.call_id)
 
 
 @pytest.mark.req("IPC-10", "IPC-40")
 def test_answers_come_in_the_order_of_requests_and_a_host_leaves_when_asked() -> None:
     async def work() -> None:
         host = HostProcess.start(command())
-        calls = [call(tier=0) for _ in range(50)]
-        answers = await asyncio.gather(*(ask(host, each, shared=True) for each in calls))
-        assert [answer["call_id"] for answer in answers] == [each.call_id for each in calls]
+        for each in [call(tier=0) for _ in range(50)]:
+            assert (await ask(host, each))["call_id"] == each.call_id
         assert host.resident_bytes() > 1_000_000
         await host.stop()
         assert not host.alive
@@ -106,21 +105,6 @@ def test_a_flood_on_stderr_is_drained_and_only_its_end_is_kept() -> None:
         run(work())
 
 
-def test_a_second_answer_is_never_taken_for_the_answer_to_another_call() -> None:
-    async def work() -> None:
-        host = HostProcess.start(command())
-        first, second, third = (call(fault=fault) for fault in ("twice", "", ""))
-        results = await asyncio.gather(
-            *(ask(host, each, shared=True) for each in (first, second, third)), return_exceptions=True
-        )
-        assert isinstance(results[0], dict)
-        assert [getattr(result, "loss", None) for result in results[1:]] == ["crash", "crash"]
-        assert [getattr(result, "suspect", None) for result in results[1:]] == [True, False]
-
-    with nothing_left():
-        run(work())
-
-
 def test_a_line_that_nobody_asked_for_ends_the_host_before_the_next_call_is_sent() -> None:
     async def work() -> None:
         host = HostProcess.start(command())
@@ -135,45 +119,28 @@ def test_a_line_that_nobody_asked_for_ends_the_host_before_the_next_call_is_sent
         run(work())
 
 
-def test_a_request_that_waits_for_the_pipe_is_not_sent_and_can_be_withdrawn() -> None:
+def test_a_request_that_is_longer_than_the_pipe_is_sent_in_parts() -> None:
     async def work() -> None:
         host = HostProcess.start(command())
-        await ask(host, call())
-        slow = asyncio.create_task(ask(host, call(fault="slow", seconds=1), shared=True))
-        big = asyncio.create_task(ask(host, call(text="x" * 3_000_000), shared=True))
-        await asyncio.sleep(0.05)
-        with pytest.raises(HostLost) as caught:
-            await ask(host, call(timeout=0.05), shared=True)
-        assert (caught.value.loss, caught.value.sent) == ("timeout", False)
-        unsent = asyncio.create_task(ask(host, call(), shared=True))
-        await asyncio.sleep(0)
-        unsent.cancel()
-        assert (await slow)["ok"]
         with pytest.raises(HostLost, match="more than 1048576 bytes"):
-            await big
+            await ask(host, call(text="x" * 3_000_000))
         await host.stop()
 
     with nothing_left():
         run(work())
 
 
-def test_a_cancelled_call_ends_its_host_unless_it_is_shared() -> None:
+def test_a_cancelled_call_ends_its_host() -> None:
     async def work() -> None:
         host = HostProcess.start(command())
         await ask(host, call())
-        shared = asyncio.create_task(ask(host, call(fault="slow", seconds=0.1), shared=True))
-        neighbour = asyncio.create_task(ask(host, call(), shared=True))
+        task = asyncio.create_task(ask(host, call(fault="hang")))
         await asyncio.sleep(0.02)
-        shared.cancel()
-        assert (await neighbour)["ok"]
-        assert (await ask(host, call()))["ok"]
-        alone = asyncio.create_task(ask(host, call(fault="hang")))
-        await asyncio.sleep(0.02)
-        alone.cancel()
+        task.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await alone
+            await task
         assert not host.alive
-        assert not running(host.pid)  # whoever hears of it can be sure
+        assert not running(host.pid)  # the caller can be sure
 
     with nothing_left():
         run(work())

@@ -26,7 +26,7 @@ SERVED = ServedPlugin(
 
 @pytest.mark.parametrize("size", [0, -1, 65, 1.5, True, "2"])
 def test_a_size_that_no_pool_can_have(size: Any) -> None:
-    with pytest.raises(ValueError, match=r"^size is .*, and has to be a whole number from 1 to 64$"):
+    with pytest.raises(ValueError, match=r"^size is .*: a whole number from 1 to 64 is expected$"):
         Dispatcher([SERVED], size=size)
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import manglecp
-from manglecp.toolhost.sandbox import Mechanism, Policy, Profile, probe
+from manglecp.toolhost.sandbox import Mechanism, Policy, Profile, measure
 
 from .attacks import Scene
 
@@ -132,7 +132,7 @@ def as_identity(identity: Identity) -> Mapping[str, Any]:
 
 @cache
 def _missing(profile: Profile, policy: Policy | None) -> Mapping[Mechanism, str]:
-    return probe(profile, policy).missing
+    return measure(profile, policy).missing_mechanisms
 
 
 def require(profile: Profile, policy: Policy | None = None) -> None:

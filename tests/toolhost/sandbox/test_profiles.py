@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from manglecp.toolhost.sandbox import PROFILES, Enforcement, Policy, Profile, SandboxUnavailable, apply, probe, profiles
+from manglecp.toolhost.sandbox import (
+    PROFILES,
+    Enforcement,
+    Policy,
+    Profile,
+    SandboxUnavailable,
+    apply,
+    measure,
+    profiles,
+)
 from manglecp.toolhost.sandbox.policy import Unsupported
 
 from .confined import NOBODY, Identity, require, run
@@ -62,7 +71,7 @@ def test_probe_leaves_the_caller_as_it_is(profile: Profile) -> None:
         return (*kept, str(Path("/proc/self/ns/net").readlink()), str(Path("/proc/self/ns/mnt").readlink()))
 
     before, descriptors = state(), len(os.listdir("/proc/self/fd"))  # noqa: PTH208  # iterdir holds one open
-    probe(profile)
+    measure(profile)
     assert state() == before
     assert len(os.listdir("/proc/self/fd")) == descriptors  # noqa: PTH208
 
@@ -72,8 +81,8 @@ def test_a_probe_beside_a_library_that_starts_threads_in_every_copy() -> None:
     code = """
 import os, threading
 os.register_at_fork(after_in_child=lambda: threading.Thread(target=threading.Event().wait, daemon=True).start())
-from manglecp.toolhost.sandbox import probe
-print(probe("strict").profile)
+from manglecp.toolhost.sandbox import measure
+print(measure("strict").profile)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout == "strict\n", done.stderr
@@ -143,7 +152,8 @@ def test_less_will_do_only_if_somebody_says_so() -> None:
     code = """
 landlock.restrict_files = refuse
 result = profiles.apply("strict", degrade=True)
-print(result.complete, "landlock_files" in result.active, "seccomp" in result.active, dict(result.missing))
+active = result.active_mechanisms
+print(result.complete, "landlock_files" in active, "seccomp" in active, dict(result.missing_mechanisms))
 """
     outcome = run("none", code, before=MISSING)
     assert outcome.stdout == "False False True {'landlock_files': '[Errno 38] not on this kernel'}\n", outcome
@@ -154,7 +164,7 @@ def test_what_strict_does_not_need_is_not_missing() -> None:
     require("strict")
     code = """
 landlock.version = lambda: 3
-print("landlock_scopes" in profiles.apply("strict").active)
+print("landlock_scopes" in profiles.apply("strict").active_mechanisms)
 """
     outcome = run("none", code, before=MISSING)
     assert outcome.stdout == "False\n", outcome
@@ -164,7 +174,7 @@ def test_the_refusal_names_each_missing_mechanism() -> None:
     error = SandboxUnavailable(Enforcement("strict", (), {"seccomp": "none", "landlock_files": "ABI 1"}))
     reasons = "(seccomp: none; landlock_files: ABI 1)"
     assert str(error) == f"sandbox profile 'strict' cannot be enforced here {reasons}; --degrade continues without them"
-    assert error.enforcement.missing["seccomp"] == "none"
+    assert error.enforcement.missing_mechanisms["seccomp"] == "none"
 
 
 # ---- each wall alone: what one lets through another has to stop ---------------------------------------------------

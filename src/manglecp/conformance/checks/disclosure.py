@@ -1,4 +1,4 @@
-"""Checks of disclosure levels and proof hints. The ids name requirements of ``docs/reference/requirements.md``."""
+"""Checks of detail levels and proof hints. The ids name requirements of ``docs/reference/requirements.md``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _RANK: Final = {"minimal": 0, "condensed": 1, "full": 2}
 
 
 def _ranks(tools: list[dict[str, Any]]) -> dict[str, int]:
-    """Return the rank of the disclosure level of each tool, by macro_id; -1 for an unknown level."""
+    """Return the rank of the detail level of each tool, by macro_id; -1 for an unknown level."""
     return {str(tool.get("macro_id")): _RANK.get(str(tool.get("disclosure_level")), -1) for tool in tools}
 
 

@@ -182,7 +182,7 @@ async def no_wildcards(test: ServerTest) -> None:
 
 
 def comparable(answer: ServerMessage) -> list[tuple[str, str, str]]:
-    """Return (macro_id, disclosure level, score) of the tools, sorted: they must be equal for equal requests."""
+    """Return (macro_id, detail level, score) of the tools, sorted: they must be equal for equal requests."""
     return sorted(
         (str(tool.get("macro_id")), str(tool.get("disclosure_level")), str((tool.get("metadata") or {}).get("score")))
         for tool in answer.tools

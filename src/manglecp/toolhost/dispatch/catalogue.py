@@ -13,13 +13,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, Unpack
 
 import msgspec
 
 from manglecp.pack import ListingError, SandboxPolicy, run_listing
 from manglecp.toolhost.actions import DANGEROUS, lease_tier, starts_programs
-from manglecp.toolhost.dispatch.launch import DEFAULT_TIMEOUT, HostCommand, ProgramFinder, library_paths
+from manglecp.toolhost.dispatch.launch import DEFAULT_TIMEOUT, HostCommand, HostOptions, ProgramFinder, library_paths
 from manglecp.toolhost.dispatch.messages import MAX_TIMEOUT, DispatchError, failure
 from manglecp.toolhost.dispatch.responses import MAX_OUTPUT
 from manglecp.toolhost.plugin import PluginError, action_id, find, plugin_name
@@ -118,43 +118,24 @@ class Listing:
         *,
         sandbox: Profile | None = None,
         programs: Sequence[str] = (),
-        workspace: Sequence[str] = (),
-        read_only: bool = False,
-        writable: Sequence[str] = (),
-        readable: Sequence[str] = (),
-        policy: SandboxPolicy | None = None,
-        limits: Mapping[str, int] | None = None,
-        settings: Mapping[str, str] | None = None,
         finder: ProgramFinder | None = None,
-        single_use: bool | None = None,
-        may_fork: bool = True,
+        **options: Unpack[HostOptions],
     ) -> HostCommand | DispatchError:
         """Return the command of a host that serves exactly the listed actions, or the error of a missing program.
 
         ``programs`` are those that the caller allows, by name or absolute path; ``finder`` resolves them, by default on
-        ``PATH``. Without ``sandbox`` the profile is ``spawn`` if an action may start one of them, else ``strict``. The
-        other parameters are those of :meth:`.HostCommand.for_plugin`.
+        ``PATH``. Without ``sandbox`` the profile is ``spawn`` if an action may start one of them, else ``strict``.
         """
         # The other profiles need no list of programs: standard and none allow every program, strict allows none.
         allowed = programs if sandbox in (None, "spawn") else ()
         executables = self._executables(allowed, finder or ProgramFinder(environ))
         if not isinstance(executables, tuple):
             return executables
+        libraries = [folder for program in executables for folder in library_paths(program)]
+        options["readable"] = (*options.get("readable", ()), *libraries)
+        profile = sandbox or ("spawn" if executables else "strict")
         return HostCommand.for_plugin(
-            self.plugin,
-            environ,
-            sha256=self.sha256,
-            sandbox=sandbox or ("spawn" if executables else "strict"),
-            workspace=workspace,
-            read_only=read_only,
-            writable=writable,
-            readable=(*readable, *(folder for program in executables for folder in library_paths(program))),
-            executables=executables,
-            policy=policy,
-            limits=limits,
-            settings=settings,
-            single_use=single_use,
-            may_fork=may_fork,
+            self.plugin, environ, sha256=self.sha256, sandbox=profile, executables=executables, **options
         )
 
     def _executables(self, allowed: Sequence[str], finder: ProgramFinder) -> tuple[str, ...] | DispatchError:

@@ -12,7 +12,6 @@ The checks of a call, in this order:
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
@@ -22,19 +21,16 @@ import msgspec
 
 from manglecp.toolhost.dispatch.breakers import Breakers
 from manglecp.toolhost.dispatch.catalogue import ActionProfile, Catalogue
-from manglecp.toolhost.dispatch.hosts import OnOutage
-from manglecp.toolhost.dispatch.launch import HostCommand, PoolLimits, check_settings
+from manglecp.toolhost.dispatch.launch import HostCommand, check_settings
 from manglecp.toolhost.dispatch.messages import ActionResult, DispatchError, HostCall, OnReport, failure
-from manglecp.toolhost.dispatch.pool import Pool
-from manglecp.toolhost.idempotency import unique
-from manglecp.toolhost.leases import Audit
+from manglecp.toolhost.dispatch.pool import Pool, PoolOptions
 from manglecp.toolhost.state import Artifact
+from manglecp.wire import Fault, decode
 
 if TYPE_CHECKING:
     from manglecp.harness import MutationReady, ToolRequests
     from manglecp.toolhost.dispatch.rights import PlanPermit
 
-_decode_strictly: Final = json.JSONDecoder(object_pairs_hook=unique).decode
 _MAX_INLINE: Final = 1 << 19  # characters; a longer input is parsed in a thread, to keep the event loop responsive
 
 
@@ -68,22 +64,11 @@ _OPTIONS: Final = CallOptions.__annotations__.keys()
 class Dispatcher:
     """Pools for several plugins; an async context manager. Hosts are started when it is entered.
 
-    Raises ValueError for two plugins with the same action. ``size`` is the number of hosts per plugin; the other
-    options are those of :class:`.Pool`.
+    Raises ValueError for two plugins with the same action. ``options`` are those of each pool.
     """
 
-    def __init__(
-        self,
-        plugins: Iterable[ServedPlugin],
-        *,
-        size: int | None = None,
-        timeout: float | None = None,
-        limits: PoolLimits | None = None,
-        breakers: Breakers | None = None,
-        audit: Audit | None = None,
-        on_outage: OnOutage = lambda _: None,
-    ) -> None:
-        check_settings(size, timeout)
+    def __init__(self, plugins: Iterable[ServedPlugin], **options: Unpack[PoolOptions]) -> None:
+        check_settings(options.get("size"), options.get("timeout"))
         self._plugins = tuple(plugins)
         self._indexes: dict[str, int] = {}  # into _plugins and _pools, by action id
         for index, served in enumerate(self._plugins):
@@ -91,8 +76,7 @@ class Dispatcher:
                 if aid in self._indexes:
                     raise ValueError(f"{aid} is offered by two plugins")
                 self._indexes[aid] = index
-        self._create_pool = partial(Pool, size=size, timeout=timeout, limits=limits, audit=audit, on_outage=on_outage)
-        self._breakers = breakers
+        self._options = options
         self._pools: list[Pool] = []
         self._stack = AsyncExitStack()
         self._entered = False
@@ -101,11 +85,11 @@ class Dispatcher:
         if self._entered:
             raise RuntimeError("a dispatcher is entered once; create another one")
         self._entered = True
-        breakers = self._breakers or Breakers(asyncio.get_running_loop().time)
+        if self._options.get("breakers") is None:
+            self._options["breakers"] = Breakers(asyncio.get_running_loop().time)
         async with AsyncExitStack() as stack:
             for served in self._plugins:
-                pool = self._create_pool(served.command, breakers=breakers)
-                self._pools.append(await stack.enter_async_context(pool))
+                self._pools.append(await stack.enter_async_context(Pool(served.command, **self._options)))
             self._stack = stack.pop_all()
         return self
 
@@ -173,13 +157,12 @@ def prepare_call(
     if inputs is not None and input_json is not None:
         return failure(aid, "exception", "inputs and input_json are both given")
     try:
-        text = input_json
-        if text is None:
-            text = "{}" if inputs is None else msgspec.json.encode(inputs).decode()
-        value = msgspec.json.decode(text)
-        if input_json is not None and msgspec.json.encode(value) != text.encode():
-            _decode_strictly(text)  # raises for a repeated member name, which msgspec accepts and a host refuses
-    except (TypeError, ValueError, RecursionError) as error:
+        if input_json is None:
+            text = msgspec.json.encode({} if inputs is None else inputs).decode()
+            value = msgspec.json.decode(text)
+        else:
+            text, value = input_json, decode(input_json.encode())
+    except (TypeError, ValueError, RecursionError, Fault) as error:
         return failure(aid, "tool_error", f"the input is not JSON: {error}", status="INVALID_PICK")
     if not isinstance(value, dict):
         return failure(aid, "tool_error", "the input is not a JSON object", status="INVALID_PICK")

@@ -1,11 +1,11 @@
 """The host slots of a pool, the queue of calls that wait for one, and the supervisor that keeps a host in each.
 
-An *exclusive* call (one that may have an effect, or whose host serves only one call) has its host to itself; others
-share a host, up to a limit. The queue is bounded and first in, first out, so that no exclusive call is starved.
+A host works on one call at a time. The queue is bounded and first in, first out.
 
-The supervisor starts a host in every slot, probes it before the first call, checks its health, and replaces it after
-its death, when its memory has grown too much, or after a number of calls. A live host serves until its successor is up.
-A failed start is retried with exponential back-off; that of a successor, at the next health check.
+The supervisor starts a host in every slot, checks its health before the first call and then regularly, and replaces it
+after its death, when its memory has grown too much, or after a number of calls. A live host serves until its successor
+is up. A failed start is retried with exponential back-off; that of a successor, at the next health
+check.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import contextlib
 from collections import deque
 from collections.abc import Callable
 from subprocess import SubprocessError
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from manglecp.toolhost.dispatch.launch import HostCommand, PoolLimits
 from manglecp.toolhost.dispatch.messages import CallRefused, ErrorCode, ErrorType
@@ -23,10 +23,9 @@ from manglecp.toolhost.dispatch.process import HostProcess
 from manglecp.toolhost.dispatch.responses import HostLost, loss_type
 
 _MAX_FAILED_STARTS: Final = 2  # in a row; if every slot has that many, calls are refused at once
-_MEMORY_CHECK_CALLS: Final = 64  # calls between two checks of the memory of a busy host
 OnOutage: TypeAlias = Callable[[str | None], None]
-"""Called with the reason when no host of a pool can be started, and with None when that is over."""
-_PROBE: Final = b'{"aid":"_health"}\n'  # a request that every host answers without running an action
+"""Called with the reason when no host of a pool can be started, and with None when one is up again."""
+_HEALTH_REQUEST: Final = b'{"aid":"_health"}\n'  # every host answers it without running an action
 
 
 class HostSlot:
@@ -34,29 +33,23 @@ class HostSlot:
 
     def __init__(self) -> None:
         self.host: HostProcess | None = None
-        self.load = 0  # calls that were granted this slot and have not released it
-        self.exclusive = False  # whether an exclusive call has the slot
+        self.busy = False  # whether a call was granted this slot and has not released it
         self.successor_requested = False
         self.retiring = False  # whether the successor is up: new calls then wait for it
-        self.calls = 0  # that the current host has served, probes included
+        self.calls = 0  # that the current host has served, health requests included
         self.failed_starts = 0  # in a row
         self.last_start_error: tuple[ErrorType, str] = ("crash", "")  # type and detail
         self.initial_resident_bytes = 0
         self.wake = asyncio.Event()  # wakes the supervisor
 
-    def has_room(self, *, exclusive: bool, max_shared_calls: int) -> bool:
-        """Return whether a call can go to this host now."""
-        if self.host is None or not self.host.alive or self.retiring or self.exclusive:
-            return False
-        if exclusive:
-            # A host without load may be busy: with a shared call whose caller has left.
-            return self.load == 0 and self.host.idle
-        return self.load < max_shared_calls
+    @property
+    def free(self) -> bool:
+        """Whether a call can go to this host now."""
+        return not self.busy and not self.retiring and self.host is not None and self.host.alive
 
     def count_call(self, limits: PoolLimits) -> None:
-        """Count a call, and check the memory regularly: fast growth must not wait for the next health check."""
         self.calls += 1
-        if self.calls >= limits.calls_per_host or (self.calls % _MEMORY_CHECK_CALLS == 0 and self.has_grown(limits)):
+        if self.calls >= limits.calls_per_host:
             self.request_successor()
 
     def has_grown(self, limits: PoolLimits) -> bool:
@@ -69,52 +62,46 @@ class HostSlot:
             self.wake.set()
 
 
-class _Waiter(NamedTuple):
-    exclusive: bool
-    granted: asyncio.Future[HostSlot]
-
-
 class HostQueue:
-    """The slots of a pool, and the calls that wait for room in one."""
+    """The slots of a pool, and the calls that wait for a free one."""
 
-    def __init__(self, size: int, limits: PoolLimits, on_outage: OnOutage = lambda _: None) -> None:
+    def __init__(self, size: int, limits: PoolLimits, on_outage: OnOutage | None = None) -> None:
         self.slots: Final = [HostSlot() for _ in range(size)]
         self._on_outage = on_outage
         self._in_outage = False
         self._limits = limits
-        self._waiters: deque[_Waiter] = deque()
+        self._waiters: deque[asyncio.Future[HostSlot]] = deque()
         self._closed = False
 
     @property
     def waiting(self) -> int:
         return len(self._waiters)
 
-    async def acquire(self, deadline: float, *, exclusive: bool) -> HostSlot:
-        """Return a slot with room, to be given back with :meth:`release`; ``deadline`` is a time of the event loop.
+    async def acquire(self, deadline: float) -> HostSlot:
+        """Return a free slot, to be given back with :meth:`release`; ``deadline`` is a time of the event loop.
 
-        Raises :class:`.CallRefused` if no slot has room before the deadline; or at once if the pool is closed, too many
+        Raises :class:`.CallRefused` if no slot is free before the deadline; or at once if the pool is closed, too many
         calls are waiting, or every slot has failed to start a host.
         """
         if self._closed:
             raise CallRefused("exception", "the pool is closed")
-        if not self._waiters and (slot := self._take_room(exclusive)) is not None:
+        if not self._waiters and (slot := self._take_free_slot()) is not None:
             return slot
         if self._all_starts_failed():
             raise CallRefused(*self.slots[0].last_start_error, "no_host")
         if len(self._waiters) >= self._limits.queued:
             raise CallRefused("exception", f"{len(self._waiters)} calls are waiting already", "queue_full")
-        waiter = _Waiter(exclusive, asyncio.get_running_loop().create_future())
-        self._waiters.append(waiter)
+        granted: asyncio.Future[HostSlot] = asyncio.get_running_loop().create_future()
+        self._waiters.append(granted)
         try:
             async with asyncio.timeout_at(deadline):
-                return await waiter.granted
+                return await granted
         except BaseException as error:
-            if waiter.granted.done() and not waiter.granted.cancelled() and waiter.granted.exception() is None:
-                self.release(waiter.granted.result())  # granted just before the timeout or cancellation
+            if granted.done() and not granted.cancelled() and granted.exception() is None:
+                self.release(granted.result())  # granted just before the timeout or cancellation
             else:
                 with contextlib.suppress(ValueError):  # admit() may have removed it
-                    self._waiters.remove(waiter)
-                self.admit()  # the waiters behind this one may fit
+                    self._waiters.remove(granted)
             if isinstance(error, TimeoutError):
                 if all(slot.failed_starts for slot in self.slots):
                     raise CallRefused(*self.slots[0].last_start_error, "no_host") from error
@@ -122,24 +109,20 @@ class HostQueue:
             raise
 
     def release(self, slot: HostSlot) -> None:
-        slot.load -= 1
-        slot.exclusive = False
-        if slot.load == 0 and (slot.host is None or slot.retiring or not slot.host.alive):
-            slot.wake.set()  # the supervisor waits for the last call of this host
+        slot.busy = False
+        if slot.host is None or slot.retiring or not slot.host.alive:
+            slot.wake.set()  # the supervisor waits for the call of this host
         self.admit()
 
     def admit(self) -> None:
-        """Grant free room to waiting calls, in their order."""
+        """Grant free slots to waiting calls, in their order."""
         while self._waiters:
-            waiter = self._waiters[0]
-            if waiter.granted.done():
-                self._waiters.popleft()
-                continue
-            slot = self._take_room(waiter.exclusive)
-            if slot is None:
+            if self._waiters[0].done():
+                del self._waiters[0]
+            elif (slot := self._take_free_slot()) is not None:
+                self._waiters.popleft().set_result(slot)
+            else:
                 return
-            self._waiters.popleft()
-            waiter.granted.set_result(slot)
 
     def start_failed(self, slot: HostSlot) -> None:
         """Record a failed start. If all slots have failed repeatedly, all waiting calls are refused."""
@@ -160,30 +143,26 @@ class HostQueue:
         self._refuse_all("exception", "the pool is closed")
 
     def _report_outage(self, reason: str | None) -> None:
-        """Call ``on_outage`` if no host can be started, with the first reason; with None when that is over."""
+        """Call ``on_outage`` if no host can be started, with the first reason; with None when one is up again."""
         if self._in_outage != (reason is not None):
             self._in_outage = not self._in_outage
-            self._on_outage(reason)
+            if self._on_outage is not None:
+                self._on_outage(reason)
 
     def _all_starts_failed(self) -> bool:
         return all(slot.failed_starts >= _MAX_FAILED_STARTS for slot in self.slots)
 
-    def _take_room(self, exclusive: bool) -> HostSlot | None:
-        """Add a call to the least loaded slot that has room for it, and return that slot."""
-        least_loaded: HostSlot | None = None
+    def _take_free_slot(self) -> HostSlot | None:
+        """Return a free slot, which is then busy; None if there is none."""
         for slot in self.slots:
-            if slot.has_room(exclusive=exclusive, max_shared_calls=self._limits.pipelined) and (
-                least_loaded is None or slot.load < least_loaded.load
-            ):
-                least_loaded = slot
-        if least_loaded is not None:
-            least_loaded.load += 1
-            least_loaded.exclusive = exclusive
-        return least_loaded
+            if slot.free:
+                slot.busy = True
+                return slot
+        return None
 
     def _refuse_all(self, kind: ErrorType, detail: str, code: ErrorCode | None = None) -> None:
         while self._waiters:
-            granted = self._waiters.popleft().granted
+            granted = self._waiters.popleft()
             if not granted.done():
                 granted.set_exception(CallRefused(kind, detail, code))
 
@@ -237,9 +216,9 @@ class HostSupervisor:
         return successor
 
     async def _start(self, slot: HostSlot) -> HostProcess | None:
-        """Return a host that has answered a probe, or None with the reason in ``slot.last_start_error``."""
+        """Return a host that has answered a health request, or None with the reason in ``slot.last_start_error``."""
         try:
-            host = HostProcess.start(self._command, on_end=slot.wake.set, on_late_answer=self._queue.admit)
+            host = HostProcess.start(self._command, on_end=slot.wake.set)
         except FileNotFoundError as error:
             slot.last_start_error = ("not_found", f"the host program is missing: {error.filename}")
             # A retry would fail as well, so the next start_failed() reaches the maximum.
@@ -249,7 +228,7 @@ class HostSupervisor:
             slot.last_start_error = ("exception", f"the host cannot be started: {error}")
             return None
         try:
-            await host.exchange(_PROBE, deadline=self._loop.time() + self._limits.start_timeout)
+            await host.exchange(_HEALTH_REQUEST, deadline=self._loop.time() + self._limits.start_timeout)
         except HostLost as lost:
             slot.last_start_error = (loss_type(lost), lost.detail)
             await asyncio.shield(self._stop(host))
@@ -270,7 +249,7 @@ class HostSupervisor:
         """Wait until the host is unused, and dead or retiring; return its successor, if there is one."""
         successor: HostProcess | None = None
         try:
-            while host.alive and not (slot.retiring and slot.load == 0):
+            while host.alive and not (slot.retiring and not slot.busy):
                 slot.wake.clear()
                 if slot.successor_requested and successor is None:
                     successor = await self._start(slot)
@@ -282,7 +261,7 @@ class HostSupervisor:
                         await slot.wake.wait()
                 except TimeoutError:
                     await self._check_health(slot, host)
-            while slot.load:  # the host died, and its calls have not released the slot yet
+            while slot.busy:  # the host died, and its call has not released the slot yet
                 slot.wake.clear()
                 await slot.wake.wait()
         except asyncio.CancelledError:
@@ -295,12 +274,12 @@ class HostSupervisor:
         """Check memory and, if the host is idle, responsiveness: a hanging busy host is found by deadlines of calls."""
         if slot.has_grown(self._limits):
             slot.request_successor()
-        if slot.load or slot.successor_requested:
+        if slot.busy or slot.successor_requested:
             return
-        slot.load, slot.exclusive = 1, True  # the probe takes the slot like an exclusive call
+        slot.busy = True
         try:
             with contextlib.suppress(HostLost):
-                await host.exchange(_PROBE, deadline=self._loop.time() + self._limits.health_timeout)
+                await host.exchange(_HEALTH_REQUEST, deadline=self._loop.time() + self._limits.health_timeout)
         finally:
             slot.count_call(self._limits)
             self._queue.release(slot)

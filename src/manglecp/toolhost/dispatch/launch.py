@@ -12,9 +12,9 @@ MACHINA_TOOLHOST_POOL_SIZE  hosts that are kept per plugin    2
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
-import math
 import os
 import re
 import secrets
@@ -25,7 +25,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypedDict, TypeVar, Unpack
 
 from manglecp.pack import SandboxPolicy
 from manglecp.toolhost.context import SETTINGS
@@ -42,42 +42,50 @@ class SettingError(ValueError):
     """An environment variable holds an invalid value; the text names it and the valid range."""
 
 
+_SIZES: Final = f"a whole number from 1 to {MAX_POOL_SIZE} is expected"
+_TIMEOUTS: Final = f"seconds are expected, more than 0 and at most {MAX_TIMEOUT:.0f}"
+Number = TypeVar("Number", int, float)
+
+
+def _is_size(size: object) -> bool:
+    return type(size) is int and 1 <= size <= MAX_POOL_SIZE
+
+
+def _is_positive_timeout(timeout: object) -> bool:
+    return is_timeout(timeout) and timeout != 0
+
+
 def check_settings(size: object, timeout: object) -> None:
     """Raise ValueError for an invalid pool size or timeout; None is valid: the environment then decides."""
-    if size is not None and (type(size) is not int or not 1 <= size <= MAX_POOL_SIZE):
-        raise ValueError(f"size is {size!r}, and has to be a whole number from 1 to {MAX_POOL_SIZE}")
-    if timeout is not None and (not is_timeout(timeout) or timeout == 0):
-        raise ValueError(f"timeout is {timeout!r}: seconds are expected, more than 0 and at most {MAX_TIMEOUT:.0f}")
+    if size is not None and not _is_size(size):
+        raise ValueError(f"size is {size!r}: {_SIZES}")
+    if timeout is not None and not _is_positive_timeout(timeout):
+        raise ValueError(f"timeout is {timeout!r}: {_TIMEOUTS}")
 
 
 def default_timeout(environ: Mapping[str, str]) -> float:
-    text = environ.get(TIMEOUT_VARIABLE, "")
-    if not text.strip():
-        return DEFAULT_TIMEOUT
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 < seconds <= MAX_TIMEOUT:
-        problem = f"seconds are expected, more than 0 and at most {MAX_TIMEOUT:.0f}"
-        raise SettingError(f"{TIMEOUT_VARIABLE}={text!r}: {problem}")
-    return seconds
+    return _read(environ, TIMEOUT_VARIABLE, float, _is_positive_timeout, _TIMEOUTS) or DEFAULT_TIMEOUT
 
 
 def default_pool_size(environ: Mapping[str, str]) -> int:
-    name = "MACHINA_TOOLHOST_POOL_SIZE"
+    return _read(environ, "MACHINA_TOOLHOST_POOL_SIZE", int, _is_size, _SIZES) or DEFAULT_POOL_SIZE
+
+
+def _read(
+    environ: Mapping[str, str], name: str, parse: type[Number], is_valid: Callable[[object], bool], expected: str
+) -> Number | None:
+    """Return the value of a variable; None if it is absent or empty. Raises :class:`SettingError`."""
     text = environ.get(name, "").strip()
     if not text:
-        return DEFAULT_POOL_SIZE
-    # The length is limited because int() raises for thousands of digits.
-    if not (text.isascii() and text.isdigit() and len(text) < 4 and 1 <= int(text) <= MAX_POOL_SIZE):
-        raise SettingError(f"{name}={text!r}: a whole number from 1 to {MAX_POOL_SIZE} is expected")
-    return int(text)
+        return None
+    with contextlib.suppress(ValueError):
+        value = parse(text)
+        if is_valid(value):
+            return value
+    raise SettingError(f"{name}={text!r}: {expected}")
 
 
 class PoolLimits(NamedTuple):
-    pipelined: int = 32
-    """The most calls of tier 0 that share a host."""
     queued: int = 1_024
     """The most calls that wait for a host."""
     attempts: int = 3
@@ -179,6 +187,24 @@ _PR_SET_PDEATHSIG: Final = 1  # from <sys/prctl.h>
 _prctl: Final = ctypes.CDLL(None).prctl  # looked up here, because a child between fork and exec must not load libraries
 
 
+class HostOptions(TypedDict, total=False):
+    """Options of the command of our own host."""
+
+    workspace: Sequence[str]
+    """Folders to write, of which the first is the working directory."""
+    read_only: bool
+    """Whether the workspace can only be read."""
+    writable: Sequence[str]
+    readable: Sequence[str]
+    policy: SandboxPolicy | None
+    settings: Mapping[str, str] | None
+    """Passed in the environment, which other users cannot read, unlike the command line."""
+    single_use: bool | None
+    """Whether the host serves one call; None: in the profile ``spawn``."""
+    may_fork: bool
+    """Whether the profiles ``standard`` and ``spawn`` permit processes; by default they do."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostCommand:
     """The command that starts the host of one plugin.
@@ -208,45 +234,31 @@ class HostCommand:
         *,
         sha256: str | None = None,
         sandbox: Profile = "strict",
-        workspace: Sequence[str] = (),
-        read_only: bool = False,
-        writable: Sequence[str] = (),
-        readable: Sequence[str] = (),
         executables: Sequence[str] = (),
-        policy: SandboxPolicy | None = None,
-        limits: Mapping[str, int] | None = None,
-        settings: Mapping[str, str] | None = None,
-        single_use: bool | None = None,
-        may_fork: bool = True,
+        **options: Unpack[HostOptions],
     ) -> HostCommand:
-        """Return the command of our own host for a Python file or module, whose content may be pinned by ``sha256``.
+        """Return the command of our own host for a Python file or module, by default with any content.
 
-        ``workspace`` are folders to write, of which the first is the working directory; if ``read_only``, they can only
-        be read. ``writable`` and ``readable`` are further paths, ``executables`` the programs that a host may start.
-        ``limits`` override fields of :class:`manglecp.toolhost.sandbox.Policy`: ``memory``, ``file_size``,
-        ``open_files``, ``processes``, ``cpu_seconds``, ``temporary``. ``single_use`` defaults to True in the profile
-        ``spawn``. Without ``may_fork``, the profiles ``standard`` and ``spawn`` permit no processes.
-        ``settings`` are passed in the environment, which other users cannot read, unlike the command line. A host that
-        cannot be sandboxed as requested exits at once.
+        ``sha256`` is the only digest of the content that the host accepts, ``executables`` are the programs that the
+        host may start. A host that cannot be sandboxed as requested exits at once.
         """
-        options = ["--sandbox", sandbox]
+        workspace, single_use = options.get("workspace", ()), options.get("single_use")
+        words = ["--sandbox", sandbox]
         if sandbox != "none":  # which has no restrictions, and no such options
-            folders = {"--workspace": workspace, "--writable": writable, "--readable": readable}
-            for option, paths in {**folders, "--executable": executables}.items():
-                for path in paths:
-                    options += [option, path]
-            if read_only:
-                options.append("--read-only")
-        if not may_fork and sandbox in CONTAINED:
-            options.append("--no-processes")
-        for name, value in (limits or {}).items():
-            options += ["--limit", f"{name}={value}"]
-        if policy is not None:
-            options += policy.host_options(sandbox)
+            folders = {"--workspace": workspace, "--executable": executables}
+            folders |= {"--writable": options.get("writable", ()), "--readable": options.get("readable", ())}
+            words += [word for option, paths in folders.items() for path in paths for word in (option, path)]
+            if options.get("read_only"):
+                words.append("--read-only")
+        if not options.get("may_fork", True) and sandbox in CONTAINED:
+            words.append("--no-processes")
+        if (policy := options.get("policy")) is not None:
+            words += policy.host_options(sandbox)
         if sha256 is not None:
-            options += ["--sha256", sha256]
+            words += ["--sha256", sha256]
+        settings = options.get("settings")
         return cls(
-            argv=(sys.executable, "-I", "-m", "manglecp.toolhost.host", "--serve", plugin, *options),
+            argv=(sys.executable, "-I", "-m", "manglecp.toolhost.host", "--serve", plugin, *words),
             environ={**cls.inherited(environ), **({SETTINGS: json.dumps(dict(settings))} if settings else {})},
             lease_key_option="--lease-key-fd",
             progress_option="--progress-fd",

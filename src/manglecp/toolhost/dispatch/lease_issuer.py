@@ -54,12 +54,12 @@ class LeaseIssuer:
         """
         ttl = min(deadline - self._loop.time(), MAX_TTL)  # seconds
         if ttl <= 0:
-            raise HostLost("timeout", "the deadline passed before the request could be sent", sent=False, suspect=False)
+            raise HostLost("timeout", "the deadline passed before the request could be sent")
         if call.not_after is not None:
             ttl = min(ttl, call.not_after() - self._loop.time())
             if ttl <= 0:
-                raise HostLost("timeout", "the latest start has passed; nothing was sent", sent=False, suspect=False)
-        above_tier_0 = call.exclusive or lease_demand is not None
+                raise HostLost("timeout", "the latest start has passed; nothing was sent")
+        above_tier_0 = call.above_tier_0 or lease_demand is not None
         right.spend(effect=above_tier_0)
         if host.lease_key is None:
             if not (self._on_pipe and above_tier_0):
@@ -87,10 +87,9 @@ class LeaseIssuer:
         }
         try:
             line = msgspec.json.encode(request) + b"\n"
-            # Shared if the call is shared: cancelling one of many calls must not end the host for all.
-            answer = await host.exchange(line, deadline=deadline, shared=not call.exclusive)
+            answer = await host.exchange(line, deadline=deadline)
         except HostLost as lost:  # the call itself was not sent
-            raise HostLost(lost.loss, lost.detail, sent=False, suspect=False) from lost
+            raise HostLost(lost.loss, lost.detail) from lost
         token = answer.get("token_id")
         if not isinstance(token, str):
             return None

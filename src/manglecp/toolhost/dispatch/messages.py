@@ -136,8 +136,8 @@ class HostCall(msgspec.Struct, frozen=True, kw_only=True):
     on_report: OnReport | None = None
 
     @property
-    def exclusive(self) -> bool:
-        """Above tier 0 a call has its host to itself, so that killing the host affects no other call."""
+    def above_tier_0(self) -> bool:
+        """Whether the action may have an effect."""
         return self.tier > SAFE
 
 

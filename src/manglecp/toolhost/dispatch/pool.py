@@ -3,9 +3,9 @@
 A call passes the authority check, the circuit breaker of its action, its idempotency key, the host queue, the lease and
 the exchange with a host. The request contains its whole state, so that any host can execute it.
 
-The breaker counts a call once, also after retries. It counts no failure for a call that was lost because of another
-call on the same host, never sent, given less time than the action may take, or refused by the host. The timeout of a
-call is the shortest of those of the pool, the action and the caller.
+The breaker counts a call once, also after retries. It counts no failure for a call that was never sent, given less time
+than the action may take, or refused by the host. The timeout of a call is the shortest of those of the pool, the action
+and the caller.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from manglecp.toolhost.dispatch.breakers import Breaker, Breakers, Permit
 from manglecp.toolhost.dispatch.hosts import HostQueue, HostSlot, HostSupervisor, OnOutage
@@ -37,43 +37,44 @@ from manglecp.toolhost.dispatch.messages import (
     failure,
     interpret_answer,
 )
-from manglecp.toolhost.dispatch.responses import HostLost, loss_error, lost_to_neighbour, may_repeat
+from manglecp.toolhost.dispatch.responses import HostLost, loss_error, may_repeat
 from manglecp.toolhost.dispatch.rights import Right
 from manglecp.toolhost.leases import Audit
 
 
+class PoolOptions(TypedDict, total=False):
+    """Options of a pool."""
+
+    size: int | None
+    """The number of hosts; None: as the environment sets it."""
+    timeout: float | None
+    """The seconds that a call may take; None: as the environment sets it."""
+    limits: PoolLimits | None
+    breakers: Breakers | None
+    audit: Audit | None
+    """Called with lease events."""
+    on_outage: OnOutage
+    """Called with the reason when no host can be started, and with None when one is up again."""
+
+
 class Pool:
-    """Hosts for one plugin; an async context manager.
+    """Hosts for one plugin; an async context manager."""
 
-    ``size`` is the number of hosts, ``timeout`` the seconds that a call may take; both default to the environment's.
-    ``audit`` gets the lease events. ``on_outage`` is called with the reason when no host can be started, and with None
-    when that is over.
-    """
-
-    def __init__(
-        self,
-        command: HostCommand,
-        *,
-        size: int | None = None,
-        timeout: float | None = None,
-        limits: PoolLimits | None = None,
-        breakers: Breakers | None = None,
-        audit: Audit | None = None,
-        on_outage: OnOutage = lambda _: None,
-    ) -> None:
+    def __init__(self, command: HostCommand, **options: Unpack[PoolOptions]) -> None:
+        size, timeout = options.get("size"), options.get("timeout")
         check_settings(size, timeout)
         self._timeout = default_timeout(os.environ) if timeout is None else timeout
-        self._limits = limits or PoolLimits()
+        self._limits = options.get("limits") or PoolLimits()
         size = default_pool_size(os.environ) if size is None else size
-        self._queue = HostQueue(size, self._limits, on_outage)
+        self._queue = HostQueue(size, self._limits, options.get("on_outage"))
         self._supervisor = HostSupervisor(command, self._queue, self._limits)
-        self._leases = LeaseIssuer(audit, on_pipe=command.issues_leases)
+        self._leases = LeaseIssuer(options.get("audit"), on_pipe=command.issues_leases)
         self._single_use = command.single_use
         self._tasks: dict[str, asyncio.Task[Any]] = {}  # of running calls, by call id
         self._cancelled: set[str] = set()  # call ids
         self._entered = False
         self._loop = asyncio.get_running_loop()
-        self._breakers = breakers or Breakers(self._loop.time)
+        self._breakers = options.get("breakers") or Breakers(self._loop.time)
         self._idempotency = IdempotencyTable(self._loop.time)
 
     async def __aenter__(self) -> Pool:
@@ -135,7 +136,7 @@ class Pool:
         work_seconds = self._timeout if call.timeout is None else min(call.timeout, self._timeout)
         wait_seconds = work_seconds if call.patience is None else min(call.patience, work_seconds)
         deadline = self._loop.time() + wait_seconds
-        running = _RunningCall(call, right, breaker, permit, work_seconds, impatient=wait_seconds < work_seconds)
+        running = _RunningCall(call, right, breaker, permit, impatient=wait_seconds < work_seconds)
         task = asyncio.current_task(self._loop)
         assert task is not None
         earlier_cancellations = task.cancelling()
@@ -174,7 +175,7 @@ class Pool:
         attempts_left = self._limits.attempts
         try:
             while True:
-                slot = await self._queue.acquire(deadline, exclusive=call.exclusive or self._single_use)
+                slot = await self._queue.acquire(deadline)
                 if self._single_use:
                     slot.request_successor()  # starts while this host works
                 try:
@@ -182,8 +183,7 @@ class Pool:
                 except HostLost as lost:
                     running.sent = lost.sent
                     running.suspected = running.suspected or lost.suspect
-                    if not lost_to_neighbour(call, lost):
-                        attempts_left -= 1
+                    attempts_left -= 1
                     if attempts_left and may_repeat(call, lost, is_probe=running.permit.is_probe):
                         continue
                     return loss_error(call, lost)
@@ -207,15 +207,13 @@ class Pool:
         while True:
             token = await self._leases.issue(host, call, running.right, deadline, lease_demand)
             line = encode(call, token)
-            running.sent = call.exclusive  # from here on, an effect may have happened if the caller cancels
+            running.sent = call.above_tier_0  # from here on, an effect may have happened if the caller cancels
             try:
                 document = await host.exchange(
                     line,
                     deadline=deadline,
                     call_id=call.call_id,
-                    shared=not call.exclusive,
                     impatient=running.impatient,
-                    work_seconds=running.work_seconds,
                     last=self._single_use,
                     on_report=call.on_report,
                 )
@@ -237,8 +235,7 @@ class _RunningCall:
     right: Right
     breaker: Breaker
     permit: Permit
-    work_seconds: float  # that the action may take
-    impatient: bool  # the caller waits for less time than that
+    impatient: bool  # the caller waits for less time than the action may take
     sent: bool = False  # an effect may have happened
     suspected: bool = False  # a host was lost while it worked on this call, and none has answered since
 

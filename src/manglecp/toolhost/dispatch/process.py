@@ -1,9 +1,7 @@
 """One host process: requests to its stdin, answers from its stdout, and the end of its whole process group.
 
 A request is reported as lost only after the process is dead, also after a cancellation, so that its effect cannot
-happen after the report. A host whose answers can no longer be matched to requests is ended. Requests that share a host
-have no effects: if a caller cancels, or waits for less time than the action may take, the host continues for the other
-callers. A shared host is ended only if an action exceeds its own time.
+happen after the report. A host whose answer is late or unreadable is ended.
 
 The process leads a session and process group. The group gets SIGTERM and then SIGKILL; also when the leader has exited
 by itself, before it is reaped, because then the group id cannot be reused yet. A contained host has a supervisor, which
@@ -17,9 +15,7 @@ import contextlib
 import fcntl
 import os
 import signal
-from collections import deque
 from collections.abc import Callable
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +23,7 @@ import msgspec
 
 from manglecp.toolhost.dispatch.launch import HostCommand, LaunchedHost, launch
 from manglecp.toolhost.dispatch.messages import OnReport, decode
-from manglecp.toolhost.dispatch.responses import WORK_SECONDS, HostLost, LineBuffer, Request, ResponseMatcher
+from manglecp.toolhost.dispatch.responses import HostLost, LineBuffer, Request, ResponseReader
 
 KILL_GRACE: Final = 0.2  # seconds between SIGTERM and SIGKILL
 STOP_GRACE: Final = 0.05  # seconds that a host has to exit after an empty line, as the C++ client gives it
@@ -35,9 +31,6 @@ STDERR_BYTES: Final = 8_192  # the end of stderr that is kept for error messages
 MAX_REPORT_BYTES: Final = 65_536
 _REPORT_SECONDS: Final = 0.05  # between two reads of reports while a call is open
 PIPE_BYTES: Final = 1_048_576  # the requested capacity of stdin and stdout
-_LATE: Final = "no answer before the deadline"  # details of a HostLost
-_UNSENT: Final = "the deadline passed before the request could be sent"
-_MAX_BUFFERS: Final = 64  # requests that one system call writes
 _CHUNK: Final = 65_536
 """Bytes of a read. Most answers have fewer, and malloc does not mmap a buffer of this size each time."""
 _LONG_CHUNK: Final = 262_144  # bytes of a read after one that filled its chunk
@@ -51,7 +44,6 @@ class HostProcess:
         launched: LaunchedHost,
         contained: bool,
         on_end: Callable[[], None] | None,
-        on_late_answer: Callable[[], None] | None,
     ) -> None:
         process = launched.process
         assert process.stdin is not None
@@ -66,11 +58,11 @@ class HostProcess:
         self._stdin: int | None = process.stdin.fileno()
         self._stdout = process.stdout.fileno()
         self._chunk_size = _CHUNK
-        self._matcher = ResponseMatcher(on_late_answer, on_orphan=self._limit_orphan)
+        self._responses = ResponseReader()
         self._reports = LineBuffer(MAX_REPORT_BYTES)
         self._stderr_tail = b""
-        self._unsent: deque[Request] = deque()  # of which some bytes are not written yet
-        self._write_blocked = False  # the pipe is full, and the loop waits until it is writable
+        self._deadline = 0.0  # of the open request, in the time of the event loop
+        self._timer: asyncio.TimerHandle | None = None  # of the deadline, or of the next read of reports before that
         self._ending = False
         self._kill_timer: asyncio.TimerHandle | None = None
         self._ended: asyncio.Future[None] = self._loop.create_future()
@@ -87,29 +79,17 @@ class HostProcess:
         self._loop.add_reader(self._pidfd, self._exited)
 
     @classmethod
-    def start(
-        cls,
-        command: HostCommand,
-        *,
-        on_end: Callable[[], None] | None = None,
-        on_late_answer: Callable[[], None] | None = None,
-    ) -> HostProcess:
-        """Start the process; raises OSError. Requests may be written before it is up.
+    def start(cls, command: HostCommand, *, on_end: Callable[[], None] | None = None) -> HostProcess:
+        """Start the process; raises OSError. A request may be written before it is up.
 
-        ``on_end`` is called when the process is gone; ``on_late_answer`` when a shared request whose caller has left is
-        answered, and so no longer keeps the host busy.
+        ``on_end`` is called when the process is gone.
         """
-        return cls(launch(command), command.contained, on_end, on_late_answer)
+        return cls(launch(command), command.contained, on_end)
 
     @property
     def alive(self) -> bool:
         """Whether the host accepts requests: it has not exited, and is not being ended."""
         return not self._ending
-
-    @property
-    def idle(self) -> bool:
-        """Whether no request is open, not even one whose caller has left."""
-        return self._matcher.idle
 
     async def exchange(
         self,
@@ -117,36 +97,28 @@ class HostProcess:
         *,
         deadline: float,
         call_id: str | None = None,
-        shared: bool = False,
         impatient: bool = False,
-        work_seconds: float = WORK_SECONDS,
         last: bool = False,
         on_report: OnReport | None = None,
     ) -> dict[str, Any]:
-        """Send a line and return its answer; raises :class:`HostLost`.
+        """Send a line and return its answer; raises :class:`HostLost`. Call it for one line at a time.
 
-        ``deadline`` is a time of the event loop, ``work_seconds`` what the action may take; ``impatient`` marks a
-        caller that waits for less. Cancelling a request that was sent ends the host, unless other calls share it. The
-        answer to the ``last`` request is returned when the host is dead. ``on_report`` gets the reports with this call
-        id, until the answer.
+        ``deadline`` is a time of the event loop; ``impatient`` marks a caller that waits for less time than the action
+        may take. A deadline that passes, and a cancellation, end the host. The answer to the ``last`` request is
+        returned when the host is dead. ``on_report`` gets the reports with this call id, until the answer.
         """
         if deadline <= self._loop.time():
-            raise HostLost("timeout", _UNSENT, sent=False, suspect=False)
-        answer: asyncio.Future[dict[str, Any]] = self._loop.create_future()
-        request = Request(line, answer, call_id, shared=shared, impatient=impatient, work_seconds=work_seconds)
-        request.on_report = on_report
-        if self._matcher.idle and self.alive:
+            raise HostLost("timeout", "the deadline passed before the request could be sent")
+        if self.alive:
             self._read_stdout()  # a line that the host wrote before the request is not its answer, and ends the host
         if not self.alive:
-            raise HostLost("crash", "the host is gone", sent=False, suspect=False)
-        self._matcher.add(request)
-        self._unsent.append(request)
-        self._set_deadline(request, deadline)
-        if len(self._unsent) == 1:
-            if self._matcher.oldest is request:
-                self._write()
-            else:  # the host is busy: write all requests of this loop iteration at once
-                self._loop.call_soon(self._write)
+            raise HostLost("crash", "the host is gone")
+        answer: asyncio.Future[dict[str, Any]] = self._loop.create_future()
+        request = Request(line, answer, call_id, impatient=impatient, on_report=on_report)
+        self._responses.request = request
+        self._deadline = deadline
+        self._schedule_wake(request)
+        self._write()
         try:
             await answer
             if last:
@@ -155,10 +127,13 @@ class HostProcess:
                 await self.wait()
             return answer.result()
         except asyncio.CancelledError:
-            self._cancel(request)
-            if request.sent and self._ending:
-                await self._wait_despite_cancellation()
+            request.loss = request.loss or ("cancelled", "the call was cancelled")
+            self.end()
+            await self._wait_despite_cancellation()
             raise
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
 
     def end(self) -> None:
         """Send SIGTERM now and SIGKILL after :data:`KILL_GRACE`, unless the host is ending already."""
@@ -170,7 +145,7 @@ class HostProcess:
     async def stop(self) -> None:
         """Stop an idle host: an empty line, then SIGTERM, then SIGKILL, as the C++ client does."""
         if self.alive and self._stdin is not None:
-            if not self._unsent:
+            if self._responses.request is None:
                 with contextlib.suppress(OSError):
                     os.write(self._stdin, b"\n")
             self._close_stdin()
@@ -193,32 +168,24 @@ class HostProcess:
         """Return the resident memory of the process; 0 if unknown."""
         try:
             pid = str(self.pid)
-            for _ in range(2 if self._contained else 0):  # from the supervisor to init of the namespace, to the worker
+            for _ in range(2 if self._contained else 0):  # from the supervisor to init of the namespace, to the host
                 pid = (Path("/proc") / pid / "task" / pid / "children").read_text().split()[0]
             return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         except (OSError, ValueError, IndexError):
             return 0
 
     def _write(self) -> None:
-        while self._unsent and self._stdin is not None:
-            try:
-                count = os.writev(self._stdin, [request.unwritten for request in islice(self._unsent, _MAX_BUFFERS)])
-            except BlockingIOError:
-                self._write_blocked = True
-                self._loop.add_writer(self._stdin, self._write)
-                return
-            except OSError:  # the host closed its stdin; the end of the process settles every request
-                self.end()
-                return
-            while count:
-                request = self._unsent[0]
-                part = min(count, len(request.unwritten))
-                request.written(part)
-                count -= part
-                if not request.unwritten:
-                    self._unsent.popleft()
-        if self._write_blocked and self._stdin is not None:
-            self._write_blocked = False
+        request = self._responses.request
+        try:
+            while request is not None and request.unwritten and self._stdin is not None:
+                request.written(os.write(self._stdin, request.unwritten))
+        except BlockingIOError:  # the pipe is full
+            assert self._stdin is not None
+            self._loop.add_writer(self._stdin, self._write)
+            return
+        except OSError:  # the host closed its stdin; the end of the process settles the request
+            self.end()
+        if self._stdin is not None:
             self._loop.remove_writer(self._stdin)
 
     def _close_stdin(self) -> None:
@@ -246,8 +213,8 @@ class HostProcess:
         self._chunk_size = _CHUNK if len(data) < _CHUNK else _LONG_CHUNK
         self._read_reports()  # the host wrote those of a call before its answer
         if not self._ending:
-            self._matcher.feed(data)
-            if self._matcher.spoiled:
+            self._responses.feed(data)
+            if self._responses.spoiled:
                 self.end()
         return True
 
@@ -266,80 +233,37 @@ class HostProcess:
                 self._forward_report(decode(line))
 
     def _forward_report(self, report: dict[str, Any]) -> None:
-        """Pass a report on to the open request of this host that it names; drop others, and claims about leases."""
-        request = self._matcher.find(report.get("call_id"))
-        if request is None or request.on_report is None or report.get("event") not in ("progress", "log"):
+        """Pass a report on to the open request if it names that; drop others, and claims about leases."""
+        request = self._responses.request
+        if request is None or request.on_report is None or request.call_id != report.get("call_id"):
+            return
+        if report.get("event") not in ("progress", "log"):
             return
         try:
             request.on_report(report)
         except Exception as error:
             self._loop.call_exception_handler({"message": "on_report failed", "exception": error})
 
-    def _deadline_passed(self, request: Request) -> None:
-        if request.orphaned:
-            self.end()
-            return
-        request.excused = request.impatient
-        if not request.sent:
-            self._withdraw(request)
-            if not request.answer.done():
-                request.answer.set_exception(HostLost("timeout", _UNSENT, sent=False, suspect=False))
-            return
-        host_is_shared = request.shared and self._matcher.wanted_by_others(request)
-        if host_is_shared and (request.impatient or self._matcher.oldest is not request):
-            if not request.answer.done():
-                request.answer.set_exception(HostLost("timeout", _LATE, sent=True, suspect=False))
-            self._abandon(request)
-        else:
-            request.loss = request.loss or ("timeout", _LATE)
-            self.end()
-
-    def _cancel(self, request: Request) -> None:
-        request.cancel_timer()
-        if not request.sent:
-            self._withdraw(request)
-        elif request.shared and self._matcher.wanted_by_others(request):
-            self._abandon(request)
-        else:
-            request.loss = request.loss or ("cancelled", "the call was cancelled")
-            self.end()
-
-    def _abandon(self, request: Request) -> None:
-        """Let the host finish a request whose caller has left, in the time that its action may take."""
-        if self._matcher.oldest is request:  # else the matcher calls _limit_orphan when the host begins with it
-            self._limit_orphan(request)
-
-    def _limit_orphan(self, request: Request) -> None:
-        """Give a request that the host works on, and whose caller has left, the time that its action may take."""
-        request.orphaned = True
-        self._set_deadline(request, self._loop.time() + request.work_seconds)
-
-    def _set_deadline(self, request: Request, when: float) -> None:
-        request.cancel_timer()
-        request.deadline = when
-        self._wait(request)
-
-    def _wait(self, request: Request) -> None:
-        """Wait for the deadline of a request; until then, read reports regularly.
+    def _schedule_wake(self, request: Request) -> None:
+        """Wake at the deadline of the open request; until then, regularly, to read reports.
 
         Reports have no reader of the loop: a host that floods the pipe would keep the loop busy. So it loses reports.
         """
-        wake_time = request.deadline
+        wake_time = self._deadline
         if self._progress is not None:
             wake_time = min(wake_time, self._loop.time() + _REPORT_SECONDS)
-        request.timer = self._loop.call_at(wake_time, self._wake, request)
+        self._timer = self._loop.call_at(wake_time, self._wake, request)
 
     def _wake(self, request: Request) -> None:
-        if self._loop.time() >= request.deadline:
-            self._deadline_passed(request)
-        else:
+        if self._responses.request is not request:
+            return
+        if self._loop.time() < self._deadline:
             self._read_reports()
-            self._wait(request)
-
-    def _withdraw(self, request: Request) -> None:
-        self._matcher.withdraw(request)
-        with contextlib.suppress(ValueError):  # the host may have been lost in the meantime
-            self._unsent.remove(request)
+            self._schedule_wake(request)
+            return
+        request.suspect = not request.impatient
+        request.loss = request.loss or ("timeout", "no answer before the deadline")
+        self.end()
 
     def _kill(self) -> None:
         if self._ended.done():  # the process is reaped, and its id may be reused
@@ -369,8 +293,8 @@ class HostProcess:
             self._kill_timer.cancel()
         self._close()
         try:
-            self._lose_all(code)
-        finally:  # also after an error, so that no caller waits for ever
+            self._lose_request(code)
+        finally:  # also after an error, so that the caller does not wait for ever
             self._ended.set_result(None)
             if self._on_end is not None:
                 self._on_end()
@@ -386,13 +310,11 @@ class HostProcess:
             self._progress = None
         os.close(self._pidfd)
 
-    def _lose_all(self, code: int) -> None:
+    def _lose_request(self, code: int) -> None:
         how = f"ended by signal {-code}" if code < 0 else f"exited with code {code}"
-        reason = _exit_reason((self._matcher.partial + b"\n" + self._stderr_tail).strip())
-        self._matcher.lose_all(
-            "crash" if code else "empty_output", f"the host {how}" + (f": {reason}" if reason else "")
-        )
-        self._unsent.clear()
+        reason = _exit_reason((self._responses.partial + b"\n" + self._stderr_tail).strip())
+        detail = f"the host {how}" + (f": {reason}" if reason else "")
+        self._responses.lose("crash" if code else "empty_output", detail)
 
 
 def _exit_reason(output: bytes) -> str:

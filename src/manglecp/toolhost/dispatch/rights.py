@@ -40,23 +40,23 @@ class PlanPermit(msgspec.Struct):
 class Right:
     """The right to one call, while dispatch works on it."""
 
-    __slots__ = ("_call", "_spent", "_subject", "input_digest")
+    __slots__ = ("_call", "_call_name", "_spent", "input_digest")
 
     def __init__(self, call: HostCall) -> None:
         self.input_digest = input_digest(call.input_json)
         self._call = call
         # What the authority has to name: call id, action, input.
-        self._subject = (call.call_id, call.aid, f"sha256:{self.input_digest}")
+        self._call_name = (call.call_id, call.aid, f"sha256:{self.input_digest}")
         self._spent = False
 
     def check(self) -> None:
         """Raise :class:`.CallRefused` if the call may not be made. The right is not spent."""
         call = self._call
-        self._check_type(effect=call.exclusive)
+        self._check_type(effect=call.above_tier_0)
         if call.authority is None:
             return
         try:
-            permitted = call.authority.permits(*self._subject)
+            permitted = call.authority.permits(*self._call_name)
         except ForgedState as forged:
             raise _refused(str(forged)) from None
         if not permitted:
@@ -71,7 +71,7 @@ class Right:
         authority = self._call.authority
         if authority is None or self._spent:
             return
-        call_id, tool_name, digest = self._subject
+        call_id, tool_name, digest = self._call_name
         try:
             if not isinstance(authority, PlanPermit):
                 redeem_call(authority, call_id=call_id, tool_name=tool_name, input_digest=digest)

@@ -15,9 +15,9 @@ from typing import Any, Final
 from manglecp.toolhost.context import SETTINGS, Reports, describe, trace
 from manglecp.toolhost.host.arguments import USAGE, Arguments, UsageError, parse_arguments
 from manglecp.toolhost.host.confinement import ConfinementError, compile_all_below, confine, die_with
-from manglecp.toolhost.host.execution import Signals, Worker, let_sigint_end_host
+from manglecp.toolhost.host.execution import ActionExecutor, Signals, let_sigint_end_host
 from manglecp.toolhost.host.messages import MAX_ANSWER_BYTES, REQUEST_TOO_LONG, answer_too_long, encode, parse, refusal
-from manglecp.toolhost.host.session import Gate, HostSession, requires_leases
+from manglecp.toolhost.host.session import LeaseCheck, RequestHandler, requires_leases
 from manglecp.toolhost.host.streams import Oversize, PipeLost, Streams, high_descriptor, open_standard_descriptors
 from manglecp.toolhost.plugin import Plugin, PluginError, find, load
 
@@ -80,16 +80,20 @@ def _execute(arguments: Arguments, streams: Streams, reports: Reports) -> int:
     key = arguments.lease_key
     if key is None and mode == "--serve" and requires_leases(os.environ):
         key = os.urandom(_KEY_BYTES)  # only leases issued on the pipe are valid then
-    gate = Gate(key, reports, pipe_leases=arguments.pipe_leases, every_call=arguments.lease_key is not None)
-    worker = Worker(reports, Signals(), settings, temporary, ignore_extra_inputs=arguments.ignore_extra_inputs)
-    session = HostSession(plugin, gate, worker)
+    lease_check = LeaseCheck(
+        key, reports, pipe_leases=arguments.pipe_leases, every_call=arguments.lease_key is not None
+    )
+    executor = ActionExecutor(
+        reports, Signals(), settings, temporary, ignore_extra_inputs=arguments.ignore_extra_inputs
+    )
+    handler = RequestHandler(plugin, lease_check, executor)
     match mode:
         case "--list":
             return _list(streams, plugin, sandbox)
         case "--run" | "tool_exec":
-            return _run(streams, plugin, session, rest[0] if rest else None, is_tool_exec=mode == "tool_exec")
+            return _run(streams, plugin, handler, rest[0] if rest else None, is_tool_exec=mode == "tool_exec")
         case "--serve":
-            return _serve(streams, session)
+            return _serve(streams, handler)
     streams.write(encode(refusal(f"unknown mode: {mode}")))
     return 2
 
@@ -100,7 +104,7 @@ def _list(streams: Streams, plugin: Plugin, sandbox: dict[str, Any]) -> int:
     return 0
 
 
-def _run(streams: Streams, plugin: Plugin, session: HostSession, aid: str | None, *, is_tool_exec: bool) -> int:
+def _run(streams: Streams, plugin: Plugin, handler: RequestHandler, aid: str | None, *, is_tool_exec: bool) -> int:
     """Run one action. ``tool_exec`` answers an unknown action as a failed one, with exit status 0."""
     if aid is None:
         streams.write(encode(refusal("missing aid")))
@@ -122,11 +126,11 @@ def _run(streams: Streams, plugin: Plugin, session: HostSession, aid: str | None
     if not isinstance(request, dict):
         streams.write(encode(refusal("invalid JSON on stdin" if is_tool_exec else "invalid JSON request on stdin")))
         return 5
-    streams.write(_encode_answer(session.run(tool, request), session))
+    streams.write(_encode_answer(handler.run(tool, request), handler))
     return 0
 
 
-def _serve(streams: Streams, session: HostSession) -> int:
+def _serve(streams: Streams, handler: RequestHandler) -> int:
     while True:
         try:
             line = streams.read_line()
@@ -140,11 +144,11 @@ def _serve(streams: Streams, session: HostSession) -> int:
         else:
             if not line:
                 return 0
-            answer = session.serve(line)
-        streams.write(_encode_answer(answer, session) + b"\n")
+            answer = handler.serve(line)
+        streams.write(_encode_answer(answer, handler) + b"\n")
 
 
-def _encode_answer(answer: dict[str, Any], session: HostSession) -> bytes:
+def _encode_answer(answer: dict[str, Any], handler: RequestHandler) -> bytes:
     """Return the answer, or an error in place of one that cannot be encoded or is too long."""
     try:
         line = encode(answer)
@@ -153,7 +157,7 @@ def _encode_answer(answer: dict[str, Any], session: HostSession) -> bytes:
         return encode(refusal(describe(error)))
     if len(line) <= MAX_ANSWER_BYTES:
         return line
-    session.restore_slots()
+    handler.restore_slots()
     return encode(answer_too_long(answer, len(line)))
 
 

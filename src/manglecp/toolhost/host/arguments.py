@@ -1,9 +1,9 @@
 """The command line of a host.
 
 The positional arguments are those of the IPC contract: a mode, a plugin, perhaps an action id; or ``tool_exec`` and an
-action id, as upstream's dispatch starts a host. The options are not in
-the contract and may stand anywhere. Only the number of positional arguments is checked here: by the contract, an error
-of the plugin is reported before one of the mode or the action id.
+action id, as the dispatch of the C++ toolhost starts a host. The options are not in the contract and may stand
+anywhere. Only the number of positional arguments is checked here: by the contract, an error of the plugin is reported
+before one of the mode or the action id.
 """
 
 from __future__ import annotations
@@ -102,15 +102,15 @@ def parse_arguments(argv: list[str]) -> Arguments:
         positionals.insert(1, os.environ[_PLUGIN_VARIABLE])
     if len(positionals) < 2:
         raise UsageError("a mode and a plugin are needed")
-    confinement = _parse_confinement(options)
+    parent = _value(options, "--parent")
     return Arguments(
         positionals,
         _value(options, "--sha256"),
         _parse_descriptor(options, "--progress-fd"),
         _read_key(_parse_descriptor(options, "--lease-key-fd")),
         "--pipe-leases" in options,
-        confinement,
-        _parse_parent(_value(options, "--parent")),
+        _parse_confinement(options),
+        None if parent is None else _parse_number(parent, f"--parent: {parent} is not a process"),
         "--ignore-extra-inputs" in options or os.environ.get(_EXTRA_INPUTS_VARIABLE) in ("1", "true"),
     )
 
@@ -150,9 +150,8 @@ def _parse_user(text: str | None) -> tuple[int, int] | None:
     if text is None:
         return None
     user, _, group = text.partition(":")
-    if not (user.isdecimal() and group.isdecimal()):
-        raise UsageError(f"--user: {text} is not UID:GID")
-    return int(user), int(group)
+    problem = f"--user: {text} is not UID:GID"
+    return _parse_number(user, problem), _parse_number(group, problem)
 
 
 def _parse_limit(text: str) -> tuple[str, int]:
@@ -160,16 +159,16 @@ def _parse_limit(text: str) -> tuple[str, int]:
     field = name.replace("-", "_")
     if field not in _LIMITS:
         raise UsageError(f"--limit: {name} is not one of {', '.join(_LIMITS).replace('_', '-')}")
-    if not (value.isdecimal() and value.isascii() and 0 < len(value) < _TOO_MANY_DIGITS and int(value)):
-        raise UsageError(f"--limit: {text} is not NAME=N with a positive whole number")
-    return field, int(value)
+    problem = f"--limit: {text} is not NAME=N with a positive whole number"
+    if number := _parse_number(value, problem):
+        return field, number
+    raise UsageError(problem)
 
 
-def _parse_parent(text: str | None) -> int | None:
-    if text is None:
-        return None
+def _parse_number(text: str, problem: str) -> int:
+    """Return a whole number. Raises :class:`UsageError` with this problem."""
     if not (text.isdecimal() and text.isascii() and len(text) < _TOO_MANY_DIGITS):
-        raise UsageError(f"--parent: {text} is not a process")
+        raise UsageError(problem)
     return int(text)
 
 

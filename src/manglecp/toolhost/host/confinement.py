@@ -20,6 +20,10 @@ from typing import Any, Final
 from manglecp.toolhost.host.arguments import Confinement
 from manglecp.toolhost.plugin import Source
 
+TYPE_CHECKING = False  # type checkers assume True; a host that is not sandboxed does not load the sandbox
+if TYPE_CHECKING:
+    from manglecp.toolhost.sandbox import Enforcement
+
 _SIGKILL: Final = 9
 
 
@@ -125,13 +129,12 @@ def confine(requested: Confinement, source: Source) -> tuple[dict[str, Any], str
         os.chdir(requested.workspace[0] if requested.workspace else "/")
         enforcement = apply(profile, policy, degrade=requested.degrade)
     except SandboxUnavailable as error:
-        partial = error.enforcement
-        raise ConfinementError(str(error), _manifest(profile, partial.active, dict(partial.missing))) from error
+        raise ConfinementError(str(error), _describe(error.enforcement)) from error
     except (OSError, RuntimeError, ValueError) as error:  # a path that is missing or closed; threads that were started
         raise ConfinementError(f"sandbox profile {profile!r}: {error}", _manifest(profile)) from error
-    manifest = _manifest(profile, enforcement.active, dict(enforcement.missing))
+    manifest = _describe(enforcement)
     _check_interpreter(manifest)
-    sys.path[:] = filter(_is_open, sys.path)
+    sys.path[:] = filter(_is_readable, sys.path)
     os.environ.pop("TMPDIR", None)
     if enforcement.temporary is not None:
         os.environ["TMPDIR"] = enforcement.temporary
@@ -159,6 +162,11 @@ def _is_shared(folder: str) -> bool:
     return bool(os.stat(folder).st_mode & _WORLD_WRITABLE)  # noqa: PTH116  # pathlib would be the slowest import
 
 
+def _describe(enforcement: Enforcement) -> dict[str, Any]:
+    missing = dict(enforcement.missing_mechanisms)
+    return _manifest(enforcement.profile, enforcement.active_mechanisms, missing)
+
+
 def _manifest(profile: str, active: tuple[str, ...] = (), missing: dict[Any, str] | None = None) -> dict[str, Any]:
     return {"profile": profile, "active": list(active), "missing": missing or {}}
 
@@ -174,8 +182,8 @@ def _check_interpreter(manifest: dict[str, Any]) -> None:
             )
 
 
-def _is_open(folder: str) -> bool:
-    """Return whether imports can search this folder. In a closed one the import caches would raise."""
+def _is_readable(folder: str) -> bool:
+    """Return whether imports can search this folder. In another one the import caches would raise."""
     try:
         os.scandir(folder or ".").close()
     except PermissionError:

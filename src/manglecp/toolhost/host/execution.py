@@ -32,7 +32,8 @@ else:
 
 
 _SIGNALS: Final = range(1, 32)
-_TERMINATING: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
+# Signals that end a process, and SIGCHLD: if that were ignored, the plugin could not wait for its children.
+_DEFAULT_BETWEEN_CALLS: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGCHLD)
 _TIMERS: Final = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 
 
@@ -46,32 +47,23 @@ class Signals:
     """Signal handlers and timers as they were after the plugin was loaded; restored after each call.
 
     Handlers that the plugin set while it was loaded are active during calls only. Between calls their signals are
-    blocked, except those that end a process, which have their default action.
+    ignored, except those that end a process, which have their default action.
     """
 
     def __init__(self) -> None:
-        handled = {number: handler for number in _SIGNALS if callable(handler := signal.getsignal(number))}
-        self._terminating: Final = {number: handled.pop(number) for number in _TERMINATING if number in handled}
-        self._blocked: Final = list(handled)
-        for number in self._terminating:
-            signal.signal(number, signal.SIG_DFL)
+        self._of_plugin: Final = {n: handler for n in _SIGNALS if callable(handler := signal.getsignal(n))}
+        for number in self._of_plugin:
+            signal.signal(number, signal.SIG_DFL if number in _DEFAULT_BETWEEN_CALLS else signal.SIG_IGN)
         self._between_calls: Final = _handlers()
         self.restore()
 
     def activate(self) -> None:
-        """Activate the plugin's handlers for a call. Exceptions of pending signals are logged."""
-        for number, handler in self._terminating.items():
+        """Activate the plugin's handlers for a call."""
+        for number, handler in self._of_plugin.items():
             signal.signal(number, handler)
-        if self._blocked:
-            try:
-                signal.pthread_sigmask(signal.SIG_UNBLOCK, self._blocked)
-            except BaseException as error:
-                trace(error)
 
     def restore(self) -> None:
         """Deactivate the plugin's handlers and all timers after a call."""
-        if self._blocked:
-            signal.pthread_sigmask(signal.SIG_BLOCK, self._blocked)
         for timer in _TIMERS:
             signal.setitimer(timer, 0)
         current = _handlers()
@@ -107,7 +99,7 @@ class ActionOutcome(NamedTuple):
     """
 
 
-class Worker:
+class ActionExecutor:
     """Runs actions, one after the other. Async ones share one event loop, made for the first.
 
     ``settings`` are those of the pack, ``temporary`` the temporary folder of this host, if it has one.

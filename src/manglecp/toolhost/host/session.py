@@ -10,18 +10,17 @@ after an error of the host, that before the request.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from manglecp.toolhost.context import Reports, describe, trace
-from manglecp.toolhost.host.execution import InvalidInput, Worker
+from manglecp.toolhost.host.execution import ActionExecutor, InvalidInput
 from manglecp.toolhost.host.messages import RequestError, input_text, parse, refusal, with_call_id
 from manglecp.toolhost.idempotency import AnswerCache, canonical_digest
 from manglecp.toolhost.plugin import Plugin, PluginAction
-from manglecp.toolhost.state import Drift, Slots, StateError, apply_state, full_state, state_delta
+from manglecp.toolhost.state import BaseMismatch, Slots, StateError, apply_state, full_state, state_delta
 
 if TYPE_CHECKING:
     from manglecp.toolhost.leases import LeaseBook
@@ -43,7 +42,7 @@ def _leases() -> Any:
     return leases
 
 
-class Gate:
+class LeaseCheck:
     """The lease check of one host. Without ``key`` no call needs a lease; ``every_call``: also calls of tier 0 do.
 
     A host that was started with a key requires a lease for every call. One that was started by hand follows the
@@ -122,23 +121,16 @@ class Gate:
         self._reports.send(event, details)
 
 
-def _memory_bytes(value: object) -> int:
-    """Return the approximate memory of a JSON value."""
-    if isinstance(value, dict):
-        return sum(_memory_bytes(name) + _memory_bytes(member) for name, member in value.items())
-    return sys.getsizeof(value)
-
-
 T = TypeVar("T")
 
 
-class HostSession:
+class RequestHandler:
     """A plugin and what it has between requests: the state (slots), and a cache of answers."""
 
-    def __init__(self, plugin: Plugin, gate: Gate, worker: Worker) -> None:
+    def __init__(self, plugin: Plugin, lease_check: LeaseCheck, executor: ActionExecutor) -> None:
         self._tools = plugin.tools
-        self._gate = gate
-        self._worker = worker
+        self._lease_check = lease_check
+        self._executor = executor
         # By action id and idempotency key: the digest of the input, and the answer.
         self._cache: AnswerCache[tuple[str, dict[str, Any]]] = AnswerCache()
         self._slots: Slots = {}
@@ -185,7 +177,7 @@ class HostSession:
             return refusal(describe(error))
 
     def _lookup(self, aid: str, request: dict[str, Any]) -> dict[str, Any]:
-        answer = self._gate.answer_lease_command(aid, request)
+        answer = self._lease_check.answer_lease_command(aid, request)
         if answer is not None:
             return answer
         tool = self._tools.get(aid)
@@ -200,7 +192,7 @@ class HostSession:
         except RequestError as error:  # reported after the checks of lease and state
             text = request.get("input_json")
             input_json, input_error = text if isinstance(text, str) else "", error
-        refused = self._gate.check_lease(tool, input_json, request)
+        refused = self._lease_check.check_lease(tool, input_json, request)
         if refused is not None:
             return refused
         key = request.get("idempotency_key")
@@ -217,7 +209,7 @@ class HostSession:
         if answer.get("status") == "OK":
             # Only successes are cached: a failed call may be repeated.
             stored = {**answer, "ds_state": {}}
-            self._cache.keep((tool.aid, key), (digest, stored), _memory_bytes(key) + _memory_bytes(stored))
+            self._cache.keep((tool.aid, key), (digest, stored), len(key) + len(answer["output_json"]))
         return answer
 
     def _run(
@@ -226,7 +218,7 @@ class HostSession:
         incoming = request.get("ds_state")
         try:
             before = apply_state(incoming, self._slots)
-        except Drift as error:
+        except BaseMismatch as error:
             return refusal("state_drift", detail=str(error), expected=error.expected, held=error.held)
         except StateError as error:
             return refusal(f"invalid ds_state: {error}")
@@ -235,7 +227,9 @@ class HostSession:
         try:
             if input_error is not None:
                 raise InvalidInput(f"invalid input: {input_error}")
-            outcome = self._worker.call(tool, input_json, before, {"aid": tool.aid, "call_id": request.get("call_id")})
+            outcome = self._executor.call(
+                tool, input_json, before, {"aid": tool.aid, "call_id": request.get("call_id")}
+            )
         except InvalidInput as error:
             self._slots = before
             unchanged = state_delta(before, before, name_base=client_sends_digests)

@@ -1,6 +1,6 @@
-"""The sandbox of a worker: here, a process that runs a plugin.
+"""The sandbox of a host, the process that runs a plugin.
 
-* **The worker sandboxes itself.** :func:`apply` is called in the process that is to be confined, after the interpreter
+* **A host sandboxes itself.** :func:`apply` is called in the process that is to be confined, after the interpreter
   has started and before a plugin is loaded. It needs no installation and no root helper, and is irrevocable, also for
   children.
 * **Defence in depth.** Namespaces remove the network and the writable disk, Landlock restricts files, seccomp system
@@ -8,11 +8,11 @@
 * **No silent degradation.** A mechanism that the kernel refuses is named; the profile then does not start, unless the
   caller allows an incomplete sandbox, and then the result names what is missing.
 
-Standard library only, and little of it: this is part of the start of every worker.
+Standard library only, and little of it: this is part of the start of every host.
 """
 
 from .policy import Enforcement, Mechanism, PathClosed, Policy, Profile, SandboxUnavailable
-from .profiles import CONTAINED, PROFILES, apply, probe
+from .profiles import CONTAINED, PROFILES, apply, measure
 
 __all__ = [
     "CONTAINED",
@@ -24,5 +24,5 @@ __all__ = [
     "Profile",
     "SandboxUnavailable",
     "apply",
-    "probe",
+    "measure",
 ]

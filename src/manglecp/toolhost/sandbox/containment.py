@@ -1,8 +1,8 @@
-"""A supervisor for a worker that may start programs: nothing that was started outlives the worker.
+"""A supervisor for a host that may start programs: nothing that was started outlives the host.
 
-    supervisor   stays outside; kills the worker on SIGHUP, SIGINT or the end of its own parent; exits as the worker did
-    init         process 1 of a new PID namespace; reaps orphans, and exits with the worker
-    worker       returns from :func:`contain`; it and all of its descendants are in the namespace
+    supervisor   stays outside; kills the host on SIGHUP, SIGINT or the end of its own parent; exits as the host did
+    init         process 1 of a new PID namespace; reaps orphans, and exits with the host
+    host       returns from :func:`contain`; it and all of its descendants are in the namespace
 
 The kernel kills every process of a PID namespace, also those that fork meanwhile, before it reports the end of init.
 So when the supervisor has exited, no process is left. If there is no namespace, the supervisor adopts orphans (child
@@ -43,9 +43,9 @@ class Uncontained(Unsupported):
 
 
 def contain() -> None:
-    """Become the supervisor of a new worker, and return in that worker, in a new PID namespace.
+    """Become the supervisor of a new host, and return in that host, in a new PID namespace.
 
-    Raises :class:`Uncontained`, also in the worker, if the kernel refuses the namespace.
+    Raises :class:`Uncontained`, also in the host, if the kernel refuses the namespace.
     """
     namespace_error: OSError | None = None
     temporary = ""
@@ -66,8 +66,8 @@ def contain() -> None:
         os._exit(1)
     os.close(supervisor)
     os.setpgid(0, 0)  # one group for SIGTERM; no descendant can signal the supervisor's group
-    if namespace_error is None and (worker := os.fork()):
-        _run_and_exit(_reap_orphans, worker)  # this process is the init of the namespace
+    if namespace_error is None and (host := os.fork()):
+        _run_and_exit(_reap_orphans, host)  # this process is the init of the namespace
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     if namespace_error is not None:
         raise Uncontained(f"{namespace_error}; {_HINT}", temporary)
@@ -82,18 +82,18 @@ def _run_and_exit(task: Callable[..., int], *arguments: Any) -> NoReturn:
 
 
 def _supervise(child: int, temporary: str) -> int:
-    """Wait for the child (init, or else the worker) and return its exit status, or end by the signal that ended it."""
+    """Wait for the child (init, or else the host) and return its exit status, or end by the signal that ended it."""
 
     def kill(*_: object) -> None:
         os.kill(child, signal.SIGKILL)  # the child is not reaped yet, so its id cannot be reused
 
-    os.closerange(0, _MAX_DESCRIPTORS)  # only the worker holds the pipes, so that they are closed when it ends
+    os.closerange(0, _MAX_DESCRIPTORS)  # only the host holds the pipes, so that they are closed when it ends
     with suppress(OSError):  # the child does the same, perhaps too late for the first signal
         os.setpgid(child, child)
     signal.signal(signal.SIGTERM, lambda *_: os.killpg(child, signal.SIGTERM))
     for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, kill)
-    if death_signal():  # it must not kill the supervisor, but make the supervisor kill the worker
+    if death_signal():  # it must not kill the supervisor, but make the supervisor kill the host
         die_with_parent(signal.SIGHUP)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)  # does not reap: the group of the child stays valid
@@ -143,13 +143,13 @@ def _children() -> list[int]:
     return pids
 
 
-def _reap_orphans(worker: int) -> int:
-    """Be the init of the namespace, with all signals blocked, until the worker exits; return its exit status."""
+def _reap_orphans(host: int) -> int:
+    """Be the init of the namespace, with all signals blocked, until the host exits; return its exit status."""
     os.closerange(0, _MAX_DESCRIPTORS)
     refuse_dumps()
     while True:
         pid, status = os.wait()
-        if pid == worker:
+        if pid == host:
             return _exit_status(status)
 
 

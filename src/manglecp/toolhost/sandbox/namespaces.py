@@ -2,7 +2,7 @@
 
 Root with CAP_SYS_ADMIN creates these namespaces directly. Other users first create a user namespace with themselves as
 the only user, which lets them create the others. A user namespace also counts its processes separately, so that a limit
-on processes concerns this worker and not all processes of the user.
+on processes concerns this host and not all processes of the user.
 """
 
 import os
@@ -33,7 +33,7 @@ _MAX_FILES = 200_000  # in the temporary folder
 
 def may_create() -> bool:
     """Return whether this process may create namespaces without a user namespace."""
-    with open("/proc/self/status") as file:  # noqa: PTH123  # pathlib would be the slowest import of a worker
+    with open("/proc/self/status") as file:  # noqa: PTH123  # pathlib would be the slowest import of a host
         (effective,) = (line.split()[1] for line in file if line.startswith("CapEff:"))
     return os.geteuid() == 0 and bool(int(effective, 16) >> _CAP_SYS_ADMIN & 1)
 
@@ -80,7 +80,7 @@ def make_disk_read_only(writable: Iterable[str], shield: Shield = NO_SHIELD) -> 
     Writable mounts are noexec, which also refuses to map a file as code, so that no loader can run a written file.
     """
     root = c_string("/")
-    writable_paths = [c_string(folder) for folder in (*writable, *shield.pinned)]
+    writable_paths = [c_string(folder) for folder in (*writable, *shield.mount_points)]
     for path in (*writable_paths, *map(c_string, shield.read_only)):
         call("mount", address(path), address(path), 0, _MS_BIND | _MS_REC)  # becomes a mount of its own
     _set_mount_attributes(root, attributes=_MOUNT_ATTR_RDONLY, flags=_AT_RECURSIVE)
@@ -88,7 +88,7 @@ def make_disk_read_only(writable: Iterable[str], shield: Shield = NO_SHIELD) -> 
         _set_mount_attributes(path, attributes=_DATA_ONLY, clear=_MOUNT_ATTR_RDONLY)
     # Re-enter the working folder: the process is still in the folder below the new mount, which is read-only.
     try:
-        os.chdir(os.getcwd())  # noqa: PTH109  # pathlib would be the slowest import of a worker
+        os.chdir(os.getcwd())  # noqa: PTH109  # pathlib would be the slowest import of a host
     except OSError:  # the user that root became may not enter it
         os.chdir("/")
 

@@ -25,7 +25,7 @@ MiB = 1 << 20
 
 
 class Policy(NamedTuple):
-    """The resources of a worker, the process that is sandboxed. All paths are absolute and exist."""
+    """The resources of a host, the process that is sandboxed. All paths are absolute and exist."""
 
     workspace: tuple[str, ...] = ()
     """Folders that may be read and written: the only writable places."""
@@ -41,7 +41,7 @@ class Policy(NamedTuple):
     """Bytes of one file."""
     open_files: int = 256
     processes: int = 64
-    """Processes and threads of the worker together; limited only in `spawn` and `strict`."""
+    """Processes and threads of the host together; limited only in `spawn` and `strict`."""
     cpu_seconds: int | None = None
     """CPU time of each process over its life. None: no limit; the dispatcher enforces the deadline of a call."""
     temporary: int = 1024 * MiB
@@ -53,17 +53,17 @@ class Policy(NamedTuple):
 
 
 class Enforcement(NamedTuple):
-    """The sandbox as it was applied: active mechanisms, and missing ones with reasons."""
+    """The sandbox as it was applied: the active mechanisms, and the missing ones with reasons."""
 
     profile: Profile
-    active: tuple[Mechanism, ...]
-    missing: Mapping[Mechanism, str]
+    active_mechanisms: tuple[Mechanism, ...]
+    missing_mechanisms: Mapping[Mechanism, str]
     temporary: str | None = None
-    """A writable folder of this worker alone, which is removed with the worker."""
+    """A writable folder of this host alone, which is removed with the host."""
 
     @property
     def complete(self) -> bool:
-        return not self.missing
+        return not self.missing_mechanisms
 
 
 class SandboxUnavailable(RuntimeError):
@@ -71,13 +71,13 @@ class SandboxUnavailable(RuntimeError):
 
     def __init__(self, enforcement: Enforcement) -> None:
         self.enforcement = enforcement
-        reasons = "; ".join(f"{mechanism}: {reason}" for mechanism, reason in enforcement.missing.items())
+        reasons = "; ".join(f"{mechanism}: {reason}" for mechanism, reason in enforcement.missing_mechanisms.items())
         profile = f"sandbox profile {enforcement.profile!r}"
         super().__init__(f"{profile} cannot be enforced here ({reasons}); --degrade continues without them")
 
 
 class PathClosed(ValueError):
-    """The worker's user has no access to a path of the policy: an error of the caller, not of the kernel."""
+    """The host's user has no access to a path of the policy: an error of the caller, not of the kernel."""
 
 
 class Unsupported(Exception):

@@ -27,7 +27,7 @@ def become(user: int, group: int) -> None:
     os.setresuid(user, user, user)
     # A change of user gives the files of /proc/self to root, and the maps of a user namespace are written there.
     prctl(_PR_SET_DUMPABLE, 1)
-    if signal:  # a change of user also clears the death signal, and a worker must not outlive its parent
+    if signal:  # a change of user also clears the death signal, and a host must not outlive its parent
         die_with_parent(signal)
         if os.getppid() != parent:  # it ended before the signal was set again
             os._exit(1)

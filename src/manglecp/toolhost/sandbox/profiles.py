@@ -3,9 +3,9 @@
     none      nothing; for plugins that are as trusted as the operator
     standard  network, programs and files are available, but only the workspace is writable, and privileges never grow
     strict    no network, no programs, no files but the interpreter, the libraries, the plugin and the workspace
-    spawn     as strict, but the named programs can be started; they are confined as the worker is
+    spawn     as strict, but the named programs can be started; they are confined as the host is
 
-In `standard` and `spawn`, which permit processes, the worker is contained: it gets a supervisor and a PID namespace.
+In `standard` and `spawn`, which permit processes, the host is contained: it gets a supervisor and a PID namespace.
 
 The order follows from dependencies: namespaces need capabilities, Landlock and seccomp need no_new_privs, and seccomp
 comes last because it refuses system calls that the other steps make.
@@ -15,7 +15,6 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 from . import containment, landlock, namespaces, privileges, seccomp
 from .landlock import files_to_execute
@@ -24,8 +23,6 @@ from .shielding import PACKAGE, Shield, prefixes, shield, within
 
 PROFILES: tuple[Profile, ...] = ("none", "standard", "spawn", "strict")
 CONTAINED: tuple[Profile, ...] = ("standard", "spawn")
-
-_MAX_PROBES = 3  # child processes of one probe: one of them may be killed for lack of memory
 
 # What an interpreter reads late: libraries, time zones, randomness. No configuration, no user or host names.
 _LIBRARIES = (
@@ -79,36 +76,29 @@ def apply(profile: Profile, policy: Policy | None = None, *, degrade: bool = Fal
     return enforcement
 
 
-def probe(profile: Profile = "spawn", policy: Policy | None = None) -> Enforcement:
+def measure(profile: Profile = "spawn", policy: Policy | None = None) -> Enforcement:
     """Return what :func:`apply` would return here with `degrade`, as measured in a child process."""
-    for _ in range(_MAX_PROBES):
-        answer = _run_probe(profile, policy)
-        if isinstance(answer, list):
-            active, missing = answer
-            return Enforcement(profile, tuple(active), missing)
-    raise RuntimeError(f"the probe of the sandbox ended without an answer: {answer or 'it was killed'}")
-
-
-def _run_probe(profile: Profile, policy: Policy | None) -> list[Any] | str:
-    """Return active and missing mechanisms from the child process, or its error; "" if it was killed."""
     # A new interpreter, not a fork: some libraries start threads in every fork.
     import subprocess  # slow to import, and only needed here
 
     import_root = os.path.abspath(__file__).removesuffix(__name__.replace(".", os.sep) + ".py")  # noqa: PTH100
-    code = f"import sys; sys.path.insert(0, sys.argv[1]); import {__name__} as m; m._probe_child(sys.argv[2])"
+    code = f"import sys; sys.path.insert(0, sys.argv[1]); import {__name__} as m; m._measure_child(sys.argv[2])"
     argument = json.dumps([profile, policy or Policy()])
     command = [sys.executable, "-I", "-S", "-c", code, import_root, argument]
     completed = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)
-    answer: list[Any] | str = json.loads(completed.stdout) if completed.stdout else ""
-    return answer
+    answer = json.loads(completed.stdout) if completed.stdout else "it was killed"
+    if isinstance(answer, str):
+        raise RuntimeError(f"the measurement of the sandbox ended without an answer: {answer}")
+    active, missing = answer
+    return Enforcement(profile, tuple(active), missing)
 
 
-def _probe_child(argument: str) -> None:
+def _measure_child(argument: str) -> None:
     profile, fields = json.loads(argument)
     policy = Policy._make(tuple(value) if isinstance(value, list) else value for value in fields)
     try:
         enforcement = apply(profile, policy, degrade=True)
-        answer: object = [enforcement.active, dict(enforcement.missing)]
+        answer: object = [enforcement.active_mechanisms, dict(enforcement.missing_mechanisms)]
     except BaseException as error:
         answer = f"{type(error).__name__}: {error}"
     os.write(1, json.dumps(answer).encode())

@@ -1,4 +1,4 @@
-"""Seccomp: which system calls a worker may make.
+"""Seccomp: which system calls a host may make.
 
 The filter is a deny-list: an allow-list breaks with every release of a C library, and seccomp is not the only mechanism
 here. Two rules compensate: a call newer than the lists returns ENOSYS, as on an older kernel, and a call of another
@@ -29,7 +29,7 @@ _KERNEL = (
     " lookup_dcookie nfsservctl vhangup"
 )
 _IDENTITY = "setuid setgid setreuid setregid setresuid setresgid setgroups setfsuid setfsgid capset"
-# The dispatcher kills the process group of a worker: no process leaves it.
+# The dispatcher kills the process group of a host: no process leaves it.
 _GROUPS = "setsid setpgid"
 _REFUSED_EVERYWHERE = f"{_TRACING} {_MOUNTS} {_KERNEL} {_IDENTITY} {_GROUPS}"
 
@@ -81,7 +81,7 @@ def _argument_tests(profile: Profile, own_pid: int, may_fork: bool) -> dict[str,
     """Return the tests of system calls, by name; a call is allowed if it passes all of its tests."""
     tests: dict[str, tuple[_Test, ...]] = {
         "ioctl": (_Test(1, _TERMINAL_INPUT, negated=True),),
-        "prctl": (_Test(0, (_PR_SET_PDEATHSIG,), negated=True),),  # no worker outlives its parent
+        "prctl": (_Test(0, (_PR_SET_PDEATHSIG,), negated=True),),  # no host outlives its parent
     }
     for argument, names in _MODE_CALLS.items():
         tests |= {name: (_Test(argument, (0,), mask=_SET_ID),) for name in names.split()}
@@ -94,7 +94,7 @@ def _argument_tests(profile: Profile, own_pid: int, may_fork: bool) -> dict[str,
         tests["fcntl"] = (_Test(1, _OWNER_BY_FCNTL + _WATCH_BY_FCNTL, negated=True),)
         # An event loop wakes itself through a pair of streams. A datagram socket could send to any path.
         tests["socketpair"] = (_Test(0, (_AF_UNIX,)), _Test(1, (_SOCK_STREAM,), mask=_SOCK_TYPE_MASK))
-        # A process may change only itself, named by 0: the id of the worker would be another process for its children.
+        # A process may change only itself, named by 0: the id of the host would be another process for its children.
         for name in ("prlimit64", "sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr"):
             tests[name] = (_Test(0, (0,)),)
         tests["setpriority"] = (_Test(0, (_PRIO_PROCESS,)), _Test(1, (0,)))

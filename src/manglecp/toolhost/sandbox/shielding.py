@@ -5,12 +5,12 @@ would run outside a sandbox at the next start of a host. So these paths are *shi
 read-only.
 
 * A folder above a shielded path could be renamed and replaced. The kernel renames no mount point, so each folder that
-  lies between the workspace and the shielded path is *pinned*: it becomes a mount, too, and stays writable.
+  lies between the workspace and the shielded path becomes a mount point, too, and stays writable.
 * Refused are: a path to shield that is reached by a symbolic link in a workspace (links cannot be mounted); a path to
   shield without a mount namespace (Landlock cannot revoke rights below a folder); a workspace in a shielded folder.
 """
 
-# pathlib would be the slowest import of a worker:
+# pathlib would be the slowest import of a host:
 # ruff: noqa: PTH115, PTH118, PTH120
 
 import os
@@ -26,7 +26,7 @@ PACKAGE = __file__.rpartition("/toolhost/")[0]  # the folder of manglecp
 class Shield(NamedTuple):
     """Real paths, parents first."""
 
-    pinned: tuple[str, ...]
+    mount_points: tuple[str, ...]
     """Folders that are writable but cannot be moved."""
     read_only: tuple[str, ...]
     """The shielded paths."""
@@ -52,8 +52,8 @@ def shield(policy: Policy) -> Shield:
             if _inside_any(path, workspaces) and not _inside_any(path, read_only):
                 raise ValueError(f"a program in a workspace could be written before it is started: {program!r}")
     between = {folder for path in read_only for workspace in workspaces for folder in _folders_between(workspace, path)}
-    pinned = sorted(folder for folder in between if not _inside_any(folder, read_only))
-    return Shield(tuple(pinned), tuple(sorted(read_only)))
+    mount_points = sorted(folder for folder in between if not _inside_any(folder, read_only))
+    return Shield(tuple(mount_points), tuple(sorted(read_only)))
 
 
 def _shield_path(read_only: list[str], description: str, path: str, workspaces: tuple[str, ...]) -> None:

@@ -1,4 +1,4 @@
-"""Calls that share a host: nobody's haste, and nobody's fault, costs the others their answers or their breakers."""
+"""Deadlines and cancellations: the haste of one caller costs other calls neither their answers nor their breakers."""
 
 import asyncio
 import sys
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from manglecp.toolhost.dispatch import ActionResult, DispatchError, HostCall, HostCommand, Pool
+from manglecp.toolhost.dispatch import ActionResult, HostCall, HostCommand, Pool
 from manglecp.toolhost.dispatch.breakers import Breakers, BreakerState
 from manglecp.toolhost.dispatch.launch import PoolLimits
 from tests.deadlines import patience
@@ -42,37 +42,7 @@ def in_pool(
         asyncio.run(main())
 
 
-async def behind(pool: Pool, first: HostCall, second: HostCall) -> list[asyncio.Task[ActionResult | DispatchError]]:
-    """Two calls on their way to one host, in this order."""
-    tasks = []
-    for each in (first, second):
-        tasks.append(asyncio.create_task(pool.call(each)))
-        await asyncio.sleep(0.02)
-    return tasks
-
-
 @pytest.mark.req("IPC-28")
-def test_a_hasty_caller_leaves_alone() -> None:
-    breakers = Breakers(lambda: 0.0, threshold=1)
-
-    async def work(pool: Pool) -> None:
-        pids = pool.pids
-        for order in (1, -1):
-            patient, short = call("AID.SLOW.v1", fault="slow", seconds=0.4), hasty(0.15, fault="slow", seconds=0.4)
-            first, second = (patient, short)[::order]
-            tasks = dict(zip((first.call_id, second.call_id), await behind(pool, first, second), strict=True))
-            began = time.monotonic()
-            assert error(await tasks[short.call_id]) == ("timeout", "outcome_unknown")
-            assert time.monotonic() - began < 0.38
-            assert isinstance(await tasks[patient.call_id], ActionResult)
-        assert isinstance(await pool.call(call(tier=1)), ActionResult)  # the late answers were nobody's
-        assert pool.pids == pids
-
-    in_pool(work, breakers=breakers)
-    assert breakers.of("AID.SLOW.v1").state is BreakerState.CLOSED
-    assert breakers.of("AID.HASTY.v1").state is BreakerState.CLOSED
-
-
 @pytest.mark.parametrize("tier", [0, 1])
 def test_a_deadline_shorter_than_the_actions_own_says_nothing_about_the_action(tier: int) -> None:
     breakers = Breakers(lambda: 0.0, threshold=1)
@@ -87,38 +57,7 @@ def test_a_deadline_shorter_than_the_actions_own_says_nothing_about_the_action(t
     in_pool(work, breakers=breakers)
 
 
-def test_whoever_left_cannot_keep_the_host_for_ever() -> None:
-    async def work(pool: Pool) -> None:
-        pids = pool.pids
-        hanging = HostCall(aid="AID.HANG.v1", tier=0, input_json='{"fault":"hang"}', timeout=0.6, patience=0.1)
-        tasks = await behind(pool, hanging, call(timeout=15))
-        assert error(await tasks[0]) == ("timeout", "outcome_unknown")
-        assert isinstance(await tasks[1], ActionResult)  # on another host
-        assert not running(pids[0])
-
-    in_pool(work)
-
-
-def test_neighbours_of_a_call_that_ends_the_host_are_repeated_and_not_blamed(tmp_path: Path) -> None:
-    breakers = Breakers(lambda: 0.0, threshold=1)
-    effects = tmp_path / "effects"
-
-    async def work(pool: Pool) -> None:
-        for fault, timeout, kind in (("crash", 10, "crash"), ("noise", 10, "parse_error"), ("hang", 0.3, "timeout")):
-            bad = call(f"AID.{fault.upper()}.v1", fault=fault, timeout=timeout)
-            good = [call("AID.GOOD.v1", effect=str(effects)) for _ in range(5)]
-            results = await asyncio.gather(*map(pool.call, [bad, *good]))
-            assert error(results[0]) == (kind, "outcome_unknown")
-            assert [seen(result)["request"]["call_id"] for result in results[1:]] == [each.call_id for each in good]
-        alone = call("AID.GOOD.v1", tier=1, fault="crash", effect=str(effects))
-        assert error(await pool.call(alone)) == ("crash", "outcome_unknown")
-        assert effects.read_text().split().count(alone.call_id) == 1
-
-    in_pool(work, breakers=breakers)
-    assert breakers.of("AID.HANG.v1").state is BreakerState.OPEN
-
-
-def test_cancelling_a_call_that_nobody_shares_its_host_with_frees_the_host() -> None:
+def test_cancelling_a_call_frees_its_host() -> None:
     async def work(pool: Pool) -> None:
         pids = pool.pids
         hanging = call(fault="hang", timeout=20)
@@ -263,13 +202,3 @@ def test_a_host_goes_on_until_its_successor_is_up() -> None:
 
     with nothing_left():
         asyncio.run(main())
-
-
-def test_a_host_that_grows_fast_is_replaced_while_it_is_busy() -> None:
-    async def work(pool: Pool) -> None:
-        first = pool.pids
-        async with asyncio.timeout(patience(20)):
-            while pool.pids == first:
-                await asyncio.gather(*(pool.call(call()) for _ in range(20)))
-
-    in_pool(work, limits=CALM._replace(growth=-1))
