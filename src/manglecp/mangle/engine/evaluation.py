@@ -76,8 +76,8 @@ class Evaluation:
         self.max_facts = 0  # how many may still be added
         self.max_rows = limits.rows
         self.pending = 0  # facts in the new sets of grouped views, which may overlap
-        self.stopped: LimitError | None = None
-        self.current: CompiledComponent | None = None
+        self.stop_error: LimitError | None = None
+        self.current_component: CompiledComponent | None = None
 
     def run(self, added: Mapping[int, set[FactTuple]], removed: Mapping[int, set[FactTuple]] | None = None) -> None:
         """Add given facts (and remove some, to make another base) and derive the consequences."""
@@ -92,7 +92,7 @@ class Evaluation:
 
     def _out_of_time(self) -> None:
         seconds = self.limits.seconds or 0
-        self.stopped = LimitError(seconds, seconds, "seconds")
+        self.stop_error = LimitError(seconds, seconds, "seconds")
         self.max_facts = self.max_rows = -1
 
     def _set_bound(self, component: CompiledComponent) -> None:
@@ -103,8 +103,8 @@ class Evaluation:
         self.checkpoint()
 
     def checkpoint(self) -> None:
-        if self.stopped is not None:
-            raise self.stopped
+        if self.stop_error is not None:
+            raise self.stop_error
 
     def _run(self, added: Mapping[int, set[FactTuple]], removed: Mapping[int, set[FactTuple]] | None) -> None:
         for i in added if removed is None else {*added, *removed}:
@@ -151,24 +151,24 @@ class Evaluation:
                 self._coalesce(i)
 
     def _evaluate_component(self, component: CompiledComponent) -> None:
-        self.current = component
+        self.current_component = component
         is_done = component in self.base.done
         if self.removed_given and not self.removed_given.keys().isdisjoint(component.heads):
             method: Method | None = AGAIN
         else:
             method = component.methods.get((is_done, component.layers_of(self.layers)))
         if method is not KEEP:
-            for i in component.temporal:  # its rules read and derive uncoalesced facts
+            for i in component.temporal_heads:  # its rules read and derive uncoalesced facts
                 self.views[i] = self._raw_view(i)
             try:
                 self._derive(component, method or self._choose(component, is_done))
             except NotCompiled as reason:
-                component.interpreted = str(reason)
+                component.interpreter_reason = str(reason)
                 component.methods.clear()
                 self._reevaluate(component)
             except ValueFault as fault:
                 self._raise_located(component, fault)
-            for i in component.temporal:
+            for i in component.temporal_heads:
                 self.raw[i] = self.views[i]
                 self._coalesce(i)
             for i in component.heads:
@@ -181,7 +181,7 @@ class Evaluation:
         if mode == "keep":
             return
         if mode == "again":
-            if component.interpreted or not maintain(self, component):
+            if component.interpreter_reason or not maintain(self, component):
                 self._reevaluate(component)
             return
         for i in component.heads:
@@ -192,7 +192,7 @@ class Evaluation:
         if mode == "insert":
             for i in component.inputs:
                 views[i].delta = views[i].facts
-        if component.interpreted:
+        if component.interpreter_reason:
             interpret(self, component)
         elif in_rounds:
             self._fixpoint(component, functions)
@@ -207,17 +207,17 @@ class Evaluation:
             pass
         elif not is_done or component.is_empty_in(self.base.layers):
             recurs = component.recurs(self.layers)
-            is_grouped = recurs and bool(component.grouped) and not any(views[i].base.facts for i in component.heads)
-            if component.interpreted:
+            is_grouped = recurs and bool(component.groupable) and not any(views[i].base.facts for i in component.heads)
+            if component.interpreter_reason:
                 method = Method("full")
-            elif functions := generate(component, views, "full", recurs, component.grouped if is_grouped else ()):
+            elif functions := generate(component, views, "full", recurs, component.groupable if is_grouped else ()):
                 method = Method("full", functions, recurs, is_grouped)
-            elif component.temporal:
+            elif component.temporal_heads:
                 method = Method("full")
         elif (
-            any(views[i].removed for i in component.outside)
-            or component.interpreted
-            or any(views[i].changed for i in component.strict)
+            any(views[i].removed for i in component.outer_inputs)
+            or component.interpreter_reason
+            or any(views[i].changed for i in component.strict_inputs)
         ):
             method = AGAIN  # it may lose facts
         else:
@@ -228,9 +228,9 @@ class Evaluation:
         built, shared = self.compiled.built, self.base.views
         for i in component.heads:
             self.derived_count += self.base.derived_counts[i]
-            view = self._raw_view(i) if i in component.temporal else self.views[i]
+            view = self._raw_view(i) if i in component.temporal_heads else self.views[i]
             if view is not shared[i]:
-                if i in component.merged:  # a merge may drop given facts
+                if i in component.merged_heads:  # a merge may drop given facts
                     self.derived_count += len(set(view) - self.all_given(i)) - self.base.derived_counts[i]
                 else:
                     self.derived_count += view.overlay_size() - len(view.removed)
@@ -264,7 +264,7 @@ class Evaluation:
     def too_many_facts(self) -> None:
         self.checkpoint()
         limit = self.limits.derived_facts
-        rules = () if self.current is None else self.current.rules
+        rules = () if self.current_component is None else self.current_component.rules
         span = rules[-1].steps.rule.clause.span if rules else None  # of any rule: which one exceeds it is arbitrary
         raise LimitError(limit, limit + 1, "derived facts", span)
 
@@ -290,8 +290,8 @@ class Evaluation:
             rule = function.rule
             view = views[rule.head]
             self.max_facts = remaining + (len(given[rule.head]) if rule.head in given else 0)
-            if self.stopped is not None:  # checked after the bound is set, so that a concurrent stop is not lost
-                raise self.stopped
+            if self.stop_error is not None:  # checked after the bound is set, so that a concurrent stop is not lost
+                raise self.stop_error
             count_before = len(view.facts)
             if rule.aggregation is None:
                 function.compiled.run(views, now, self, None)
@@ -315,7 +315,7 @@ class Evaluation:
         """Evaluate in semi-naive rounds: apply ``first``, then the rules to the delta until it is empty."""
         views, now = self.views, self.now
         heads = [views[i] for i in component.heads]
-        intervals: dict[int, dict[FactTuple, list[Interval]]] = {i: {} for i in component.temporal}
+        intervals: dict[int, dict[FactTuple, list[Interval]]] = {i: {} for i in component.temporal_heads}
         for view in heads:
             view.start_rounds()
         self._set_bound(component)
@@ -375,8 +375,8 @@ class Evaluation:
     def too_many_pending(self) -> None:
         """Count pending facts again, because sets may overlap, and raise if there are too many."""
         self.checkpoint()
-        assert self.current is not None
-        heads = [self.views[i] for i in self.current.heads]
+        assert self.current_component is not None
+        heads = [self.views[i] for i in self.current_component.heads]
         self.pending = sum(view.new_count() for view in heads if isinstance(view, GroupedView))
         if self.pending > self.max_facts:
             self.too_many_facts()

@@ -33,7 +33,9 @@ def interpret(evaluation: Evaluation, component: CompiledComponent) -> None:
     interpreter.part_count = evaluation.part_count
     interpreter.statistics = evaluation.statistics
     interpreter.evaluate_component(component.component)
-    if not component.merged and not any(interpreter.predicate(key).deferred for key in component.component.predicates):
+    if not component.merged_heads and not any(
+        interpreter.predicate(key).deferred for key in component.component.predicates
+    ):
         # Without a merge facts are only added, so a rule that derived a fact in any round still does.
         evaluation.fired_counts[component] = len(interpreter.fired)
     for i in component.heads:

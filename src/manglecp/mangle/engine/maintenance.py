@@ -37,7 +37,7 @@ def maintainable(compiled: CompiledProgram, component: CompiledComponent) -> tup
     """Return the prepared rules of a component, or the reason why it is evaluated again."""
     if component.recursive:
         return "it is recursive"
-    if component.temporal:
+    if component.temporal_heads:
         return "its facts hold for intervals"
     maintained = []
     for rule in component.rules:
@@ -64,12 +64,12 @@ def maintainable(compiled: CompiledProgram, component: CompiledComponent) -> tup
 
 def maintain(evaluation: Evaluation, component: CompiledComponent) -> bool:
     """Update the component; return False if it has to be evaluated again."""
-    if component.maintained is None:
-        component.maintained = maintainable(evaluation.compiled, component)
-    if isinstance(component.maintained, str):
+    if component.maintained_rules is None:
+        component.maintained_rules = maintainable(evaluation.compiled, component)
+    if isinstance(component.maintained_rules, str):
         return False
     try:
-        _Update(evaluation, component, component.maintained).run()
+        _Update(evaluation, component, component.maintained_rules).run()
     except (ValueFault, NotCompiled):
         return False
     return True

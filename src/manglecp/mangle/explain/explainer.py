@@ -14,7 +14,7 @@ from manglecp.mangle.explain.instances import Instances
 from manglecp.mangle.explain.proof import Alternatives, Proof, Prover, Supports, TooWide
 from manglecp.mangle.explain.shape import RuleRef, Shape, bindings_json, filled_in, premise_text, unifies, with_bindings
 from manglecp.mangle.explain.solver import ModelSolver, furthest, read_goal, row_key, satisfying_rows
-from manglecp.mangle.explain.unlock import MAX_TRIES, MAX_TRIES_OF_CALLERS, Unlock, Unlocked
+from manglecp.mangle.explain.unlock import MAX_TRIES, MAX_TRIES_OF_CALLERS, Unlocked, UnlockSearch
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.matching import Row
 from manglecp.mangle.printer import interval_text, value_text
@@ -38,10 +38,10 @@ class BlockedRule:
 def _blocked(instances: Instances, shape: Shape, goal: Fact) -> BlockedRule:
     """Return where a rule stops whose head unifies with ``goal``."""
     solver, rule = instances.solver, shape.rule
-    start = shape.fix(shape.fixable, [goal.args[i] for i in shape.fixable])
+    start = shape.fix(shape.fixable_positions, [goal.args[i] for i in shape.fixable_positions])
     assert start is not None  # the head unifies
     # If all of the head is fixed, no row satisfies all premises, and one that satisfies all but the last suffices.
-    target = len(rule.premises) - (0 if shape.leaves_open(shape.fixable) else 1)
+    target = len(rule.premises) - (0 if shape.needs_comparison(shape.fixable_positions) else 1)
     depth, row = furthest(solver, rule, start, MAX_ROWS, target)
     if depth < len(rule.premises):
         return BlockedRule(shape.ref, premise_text(shape.as_written(depth), row), shape.by_first_occurrence(row))
@@ -156,11 +156,11 @@ class Explainer:
         """
         goal = self.read(fact)
         candidates = Candidates(self._prover, goal, over)
-        search = Unlock(self._prover, goal, candidates, max_tries=tries)
+        search = UnlockSearch(self._prover, goal, candidates, max_tries=tries)
         unlocked = search.run()
         if not unlocked.sets and candidates.chose_values:
             others = Candidates(self._prover, goal, over, fresh=True)
-            unlocked = Unlock(self._prover, goal, others, max_tries=max(search.tries_left, 0)).run()
+            unlocked = UnlockSearch(self._prover, goal, others, max_tries=max(search.tries_left, 0)).run()
             unlocked = Unlocked(unlocked.sets[:MAX_FRESH_SETS], complete=False)  # other values could succeed too
         shapes = () if unlocked.sets == ((),) else self._prover.instances.shapes.get(goal.key, ())
         unifying = [shape for shape in shapes if unifies(shape.rule.head, goal.args)]
@@ -196,12 +196,12 @@ class Explainer:
         """
         arguments = self._prover, rules, session, goal, over
         assertable = Assertable(*arguments)
-        search = Unlock(self._prover, goal, assertable, max_tries=MAX_TRIES_OF_CALLERS)
+        search = UnlockSearch(self._prover, goal, assertable, max_tries=MAX_TRIES_OF_CALLERS)
         unlocked = search.run()
         complete = unlocked.complete and assertable.rules_out(unlocked.sets, search.failed)
         if not (unlocked.sets or complete) and readable:
             readable_values = Assertable(*arguments, readable=True)
-            unlocked = Unlock(self._prover, goal, readable_values, max_tries=MAX_TRIES_OF_CALLERS).run()
+            unlocked = UnlockSearch(self._prover, goal, readable_values, max_tries=MAX_TRIES_OF_CALLERS).run()
         return Unlocked(unlocked.sets, complete)
 
     def coverage(self, selector: str | None = None) -> Coverage:

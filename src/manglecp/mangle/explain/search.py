@@ -152,7 +152,7 @@ class Search:
         expanded, is_whole = self._expand(goals, limit)
         self._settle_all(expanded)
         while not is_whole and any(goal not in self.best for goal in goals):
-            expanded, is_whole = self._dive(goals, limit)
+            expanded, is_whole = self._expand_depth_first(goals, limit)
             self._settle_all(expanded)
             limit *= 2
         if is_whole:
@@ -185,13 +185,13 @@ class Search:
     def _expand(self, goals: Iterable[Fact], work: int) -> tuple[list[Fact], bool]:
         """Expand the goals and what they rest on, breadth first; return them and whether these are all."""
         expanded: dict[Fact, None] = {}
-        distant = dict.fromkeys(goals)
+        next_layer = dict.fromkeys(goals)
         is_whole = True
-        while distant:
-            layer = [fact for fact in distant if fact not in expanded and self._is_open(fact)]
+        while next_layer:
+            layer = [fact for fact in next_layer if fact not in expanded and self._needs_search(fact)]
             if len(layer) > work:
                 layer.sort(key=self.text)
-            distant = {}
+            next_layer = {}
             for fact in layer:
                 if work <= 0:
                     return list(expanded), False
@@ -200,13 +200,13 @@ class Search:
                 is_whole &= is_all
                 expanded[fact] = None
                 for instance in instances:
-                    distant.update(dict.fromkeys(instance.facts()))
+                    next_layer.update(dict.fromkeys(instance.facts()))
         return list(expanded), is_whole
 
-    def _is_open(self, fact: Fact) -> bool:
+    def _needs_search(self, fact: Fact) -> bool:
         return fact not in self.best and fact not in self._unprovable and not self.is_leaf(fact)
 
-    def _dive(self, goals: Iterable[Fact], limit: int) -> tuple[list[Fact], bool]:
+    def _expand_depth_first(self, goals: Iterable[Fact], limit: int) -> tuple[list[Fact], bool]:
         """Expand depth first until the goals have proofs; return the expanded facts and whether these are all."""
         expanded: dict[Fact, None] = {}
         proved: set[Fact] = set()
@@ -216,14 +216,16 @@ class Search:
         def is_met(ground: Ground) -> bool:
             options = () if isinstance(ground, Absence) else ground.options
             return not options or any(
-                (any if option.demand.whole is None else all)(f in proved or not self._is_open(f) for f in option.facts)
+                (any if option.demand.whole is None else all)(
+                    f in proved or not self._needs_search(f) for f in option.facts
+                )
                 for option in options
             )
 
         stack = [(goal, goal) for goal in goals]  # facts, each with the fact that needs it
         while stack:
             fact, reader = stack.pop()
-            if fact in expanded or fact in proved or reader in proved or not self._is_open(fact):
+            if fact in expanded or fact in proved or reader in proved or not self._needs_search(fact):
                 continue
             instances, is_all = self.expand(fact, limit)
             is_whole &= is_all
