@@ -203,7 +203,7 @@ class Abduction:
         merge = self.solver.predicate(table.key).merge
         for shape in self.prover.instances.shapes.get(table.key, ()):
             merged_column = None if merge is None else merge.column
-            known = [i for i in shape.fixable_positions if table.pattern[i] is not None and i != merged_column]
+            known = [i for i in shape.fixable if table.pattern[i] is not None and i != merged_column]
             start = shape.fix(known, [table.pattern[i] for i in known])
             if start is None:
                 continue

@@ -38,10 +38,10 @@ class BlockedRule:
 def _blocked(instances: Instances, shape: Shape, goal: Fact) -> BlockedRule:
     """Return where a rule stops whose head unifies with ``goal``."""
     solver, rule = instances.solver, shape.rule
-    start = shape.fix(shape.fixable_positions, [goal.args[i] for i in shape.fixable_positions])
+    start = shape.fix(shape.fixable, [goal.args[i] for i in shape.fixable])
     assert start is not None  # the head unifies
     # If all of the head is fixed, no row satisfies all premises, and one that satisfies all but the last suffices.
-    target = len(rule.premises) - (0 if shape.needs_comparison(shape.fixable_positions) else 1)
+    target = len(rule.premises) - (0 if shape.leaves_open(shape.fixable) else 1)
     depth, row = furthest(solver, rule, start, MAX_ROWS, target)
     if depth < len(rule.premises):
         return BlockedRule(shape.ref, premise_text(shape.as_written(depth), row), shape.by_first_occurrence(row))

@@ -177,7 +177,7 @@ class Shape:
         return tuple(self._positions({a.name for p in premises for a in p.atom.args if isinstance(a, syntax.Variable)}))
 
     @cached_property
-    def fixable_positions(self) -> tuple[int, ...]:
+    def fixable(self) -> tuple[int, ...]:
         """Head positions that may be fixed without changing the meaning of the body."""
         return tuple(self._positions({v.name for p in self.rule.premises for v in syntax.premise_variables(p)}))
 
@@ -192,13 +192,13 @@ class Shape:
             if position in self.inputs or not isinstance(arg, syntax.Variable) or arg.name in names:
                 yield position
 
-    def needs_comparison(self, positions: tuple[int, ...]) -> bool:
+    def leaves_open(self, positions: tuple[int, ...]) -> bool:
         """Return whether, with these positions fixed, arguments or an interval remain to be compared after the body."""
         return len(positions) < len(self.rule.head.args) or self.predicate.temporal
 
     @cached_property
     def compares_head(self) -> bool:
-        return self.needs_comparison(self.selective_positions)
+        return self.leaves_open(self.selective_positions)
 
     def fix(self, positions: Iterable[int], values: Iterable[object]) -> Row | None:
         """Return the initial row with these values of the head; None if the head cannot have them."""
