@@ -60,7 +60,7 @@ class _SpentCalls:
 class _Credential:
     """The proof that a transition issued a state, with the turn so far, and the judgement of a closed turn."""
 
-    __slots__ = ("builder", "judgement", "is_spent", "spent_calls", "state", "state_type")
+    __slots__ = ("builder", "is_spent", "judgement", "spent_calls", "state", "state_type")
 
     def __init__(
         self, state: _State, builder: TurnBuilder, judgement: Judgement | None, spent_calls: _SpentCalls

@@ -35,7 +35,7 @@ from manglecp.mangle.transforms import transform_rows
 from manglecp.mangle.values import order_key
 
 Call: TypeAlias = tuple[Key, Args]  # a deferred predicate and its inputs
-Solving: TypeAlias = Generator[Call, list[Args], list[Row]]  # yields calls, receives their facts, returns rows
+RowGenerator: TypeAlias = Generator[Call, list[Args], list[Row]]  # yields calls, receives their facts, returns rows
 _Result = TypeVar("_Result")
 _BATCH_SIZE: Final = 1_000  # rows that are joined with the next premise at once
 
@@ -284,7 +284,7 @@ class NaiveEvaluation:
     def error_at(self, message: str, span: Span | None, clause: Clause) -> EvalError:
         return EvalError([Diagnostic("eval", message, span or clause.span, printer.clause(clause))])
 
-    def _solve_body(self, rule: Rule, rows: list[Row], emit: Callable[[list[Row]], None]) -> Solving:
+    def _solve_body(self, rule: Rule, rows: list[Row], emit: Callable[[list[Row]], None]) -> RowGenerator:
         """Pass all extensions of ``rows`` that satisfy the body to ``emit``, in batches unless they are aggregated."""
         clause = rule.clause
         batched = not clause.aggregates
@@ -330,7 +330,7 @@ class NaiveEvaluation:
         premise = rule.premises[0]
         return isinstance(premise, Literal) and not premise.negated and not premise.atom.predicate.startswith(":")
 
-    def _solve(self, premise: Premise, rows: list[Row]) -> Solving:
+    def _solve(self, premise: Premise, rows: list[Row]) -> RowGenerator:
         """Return the rows extended by every solution of the premise."""
         if not rows:
             return []
@@ -394,7 +394,7 @@ class NaiveEvaluation:
         elif next(solutions, None) is None:
             yield row
 
-    def _solve_deferred(self, premise: Literal, rows: list[Row]) -> Solving:
+    def _solve_deferred(self, premise: Literal, rows: list[Row]) -> RowGenerator:
         key = premise.atom.key
         solved: list[Row] = []
         for row in rows:

@@ -159,7 +159,7 @@ Functions: TypeAlias = tuple[RuleFunction, ...]
 class Method(NamedTuple):
     """How a component is evaluated, for inputs with facts in certain layers."""
 
-    mode: Literal["keep", "full", "insert", "again"]
+    mode: Literal["keep", "full", "insert", "reevaluate"]
     """Keep the facts; apply all rules to all facts; apply them to what the overlay adds; maintain or reevaluate."""
     functions: Functions = ()
     in_rounds: bool = False
@@ -169,7 +169,7 @@ class Method(NamedTuple):
 
 
 KEEP: Final = Method("keep")
-AGAIN: Final = Method("again")
+REEVALUATE: Final = Method("reevaluate")
 
 
 @dataclass(eq=False)

@@ -20,8 +20,8 @@ from typing import Any, Final
 
 from manglecp.mangle.engine.codegen import NotCompiled
 from manglecp.mangle.engine.compiled import (
-    AGAIN,
     KEEP,
+    REEVALUATE,
     CompiledComponent,
     CompiledProgram,
     CompiledRule,
@@ -31,7 +31,7 @@ from manglecp.mangle.engine.compiled import (
 )
 from manglecp.mangle.engine.interpreter import interpret
 from manglecp.mangle.engine.maintenance import maintain
-from manglecp.mangle.engine.views import NOTHING, FactTuple, Frozen, GroupedView, Layer, View
+from manglecp.mangle.engine.views import NOTHING, FactTuple, FrozenFacts, GroupedView, Layer, View
 from manglecp.mangle.errors import LimitError, ValueFault
 from manglecp.mangle.externals import ExternalCalls, Externals
 from manglecp.mangle.facts import Interval, coalesce
@@ -154,7 +154,7 @@ class Evaluation:
         self.current_component = component
         is_done = component in self.base.done
         if self.removed_given and not self.removed_given.keys().isdisjoint(component.heads):
-            method: Method | None = AGAIN
+            method: Method | None = REEVALUATE
         else:
             method = component.methods.get((is_done, component.layers_of(self.layers)))
         if method is not KEEP:
@@ -180,7 +180,7 @@ class Evaluation:
         views, shared, facts_of_base = self.views, self.base.views, self.base.facts
         if mode == "keep":
             return
-        if mode == "again":
+        if mode == "reevaluate":
             if component.interpreter_reason or not maintain(self, component):
                 self._reevaluate(component)
             return
@@ -219,7 +219,7 @@ class Evaluation:
             or component.interpreter_reason
             or any(views[i].changed for i in component.strict_inputs)
         ):
-            method = AGAIN  # it may lose facts
+            method = REEVALUATE  # it may lose facts
         else:
             method = Method("insert", generate(component, views, "insert", True), True)
         return component.methods.setdefault((is_done, component.layers_of(self.layers)), method)
@@ -272,7 +272,7 @@ class Evaluation:
         """Let the interpreter locate the error after a compiled function met an invalid value."""
         for i in component.heads:  # start again from the given facts
             view = self.views[i]
-            view.base, view.removed = Frozen(set(self.all_given(i))), frozenset()
+            view.base, view.removed = FrozenFacts(set(self.all_given(i))), frozenset()
             self.views[i] = View(view.base)
         interpret(self, component)
         raise AssertionError(f"only compiled rules fail: {fault}") from fault
@@ -435,11 +435,11 @@ class Evaluation:
         return Layer(compiled, list(map(_frozen, self.views)), raw, given, done)
 
 
-def _frozen(view: View) -> Frozen:
+def _frozen(view: View) -> FrozenFacts:
     if not view.changed and view.skipped is view.base.skipped:
         return view.base
     if not view.base.facts:
-        frozen = Frozen(view.facts, view.skipped)
+        frozen = FrozenFacts(view.facts, view.skipped)
         frozen.indexes = dict(view.indexes)
         return frozen
     return view.base.with_changes(view.facts, view.removed, view.skipped)

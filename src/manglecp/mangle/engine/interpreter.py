@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.mangle.declarations import Predicate
-from manglecp.mangle.engine.views import Columns, FactTuple, Frozen, GroupedView, View, ViewIndex
+from manglecp.mangle.engine.views import Columns, FactTuple, FrozenFacts, GroupedView, View, ViewIndex
 from manglecp.mangle.errors import EvalError
 from manglecp.mangle.facts import TimedArgs
 from manglecp.mangle.matching import Matcher, Row
@@ -136,7 +136,7 @@ class _Integrity:
         predicate = self.compiled.program.predicates[atom.key]
         return predicate.deferred or predicate.external
 
-    def _unmatched(self, predicate: Predicate, base: Frozen, atom: Atom) -> set[FactTuple]:
+    def _unmatched(self, predicate: Predicate, base: FrozenFacts, atom: Atom) -> set[FactTuple]:
         """Return the facts of the base that have no match for an inclusion in the base, cached."""
         target = self._view(atom).base
         cached = base.unmatched.get(id(atom))
@@ -159,7 +159,7 @@ class _Integrity:
         return any(matcher.match(row, args, None) is not None for args, _ in facts.get(matcher.key(row), ()))
 
 
-def _sharing_key(base: Frozen, source: Columns) -> set[FactTuple]:
+def _sharing_key(base: FrozenFacts, source: Columns) -> set[FactTuple]:
     """Return facts of a base that share the key of a dependency with another fact, cached."""
     sharing = base.sharing_key.get(source)
     if sharing is None:

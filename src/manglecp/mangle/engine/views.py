@@ -96,7 +96,7 @@ def build_set_index(facts: Iterable[FactTuple], columns: Columns, value_column: 
     return {key: {fact[value_column] for fact in bucket} for key, bucket in build_index(facts, columns).items()}
 
 
-class Frozen:
+class FrozenFacts:
     """Immutable facts, shared between requests and threads."""
 
     __slots__ = ("_part_count", "facts", "indexes", "sharing_key", "skipped", "timeline", "unmatched")
@@ -110,7 +110,7 @@ class Frozen:
         # Caches of constraint checks. By the columns of a key: the facts that share their key with another fact.
         self.sharing_key: dict[Columns, set[FactTuple]] = {}
         # By the id of an inclusion: the relation that was searched, and the facts that have no match there.
-        self.unmatched: dict[int, tuple[Frozen, set[FactTuple]]] = {}
+        self.unmatched: dict[int, tuple[FrozenFacts, set[FactTuple]]] = {}
 
     def part_count(self, columns: Columns) -> int:
         """Return :func:`count_parts`, cached: ``columns`` are always the built columns of the predicate."""
@@ -124,9 +124,9 @@ class Frozen:
             index = self.indexes[columns] = build_index(self.facts, columns)
         return index
 
-    def with_changes(self, added: Facts, removed: Facts, skipped: Facts) -> Frozen:
+    def with_changes(self, added: Facts, removed: Facts, skipped: Facts) -> FrozenFacts:
         """Return changed facts, with updated indexes; other caches start empty, and ``skipped`` replaces the old."""
-        frozen = Frozen((self.facts - removed) | added, skipped)
+        frozen = FrozenFacts((self.facts - removed) | added, skipped)
         for columns, index in self.indexes.copy().items():
             frozen.indexes[columns] = update_index(index, columns, added, removed)
         return frozen
@@ -137,7 +137,7 @@ class Frozen:
         return self.timeline.during(first, last)
 
 
-NOTHING: Final = Frozen(frozenset())
+NOTHING: Final = FrozenFacts(frozenset())
 _NO_FACTS: Final[frozenset[FactTuple]] = frozenset()
 _FEW_FACTS: Final = 8  # up to this number, a search is faster than an index
 _UNINDEXED: Final[dict[Any, Any]] = {}
@@ -153,7 +153,7 @@ class View:
 
     __slots__ = ("base", "delta", "facts", "indexes", "new", "removed", "set_indexes", "skipped")
 
-    def __init__(self, base: Frozen, facts: Any = None) -> None:
+    def __init__(self, base: FrozenFacts, facts: Any = None) -> None:
         """Pass a frozen set as ``facts`` for a view that several evaluations read: to add a fact to it raises."""
         self.base = base
         self.removed: Facts = _NO_FACTS
@@ -328,8 +328,8 @@ class Layer:
     def __init__(
         self,
         compiled: CompiledProgram,
-        facts: list[Frozen] | None = None,  # as read: temporal facts coalesced
-        raw: dict[int, Frozen] | None = None,  # temporal facts as given and derived
+        facts: list[FrozenFacts] | None = None,  # as read: temporal facts coalesced
+        raw: dict[int, FrozenFacts] | None = None,  # temporal facts as given and derived
         given: Sequence[Facts] | None = None,  # as passed in
         done: frozenset[CompiledComponent] = frozenset(),
     ) -> None:

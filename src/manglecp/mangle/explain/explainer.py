@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from manglecp.mangle.engine.model import EvaluatedModel
 from manglecp.mangle.errors import EvalError
-from manglecp.mangle.explain.candidates import Assertable, Candidates
+from manglecp.mangle.explain.candidates import CallerCandidates, Candidates
 from manglecp.mangle.explain.coverage import Coverage, RuleUsage, UnusedFact
 from manglecp.mangle.explain.instances import Instances
 from manglecp.mangle.explain.proof import Alternatives, Proof, Prover, Supports, TooWide
@@ -195,12 +195,12 @@ class Explainer:
         suffice, those of all facts too. ``ANYTHING`` and ``ANY_NAME`` in a result are wildcards.
         """
         arguments = self._prover, rules, session, goal, over
-        assertable = Assertable(*arguments)
+        assertable = CallerCandidates(*arguments)
         search = UnlockSearch(self._prover, goal, assertable, max_tries=MAX_TRIES_OF_CALLERS)
         unlocked = search.run()
         complete = unlocked.complete and assertable.rules_out(unlocked.sets, search.failed)
         if not (unlocked.sets or complete) and readable:
-            readable_values = Assertable(*arguments, readable=True)
+            readable_values = CallerCandidates(*arguments, readable=True)
             unlocked = UnlockSearch(self._prover, goal, readable_values, max_tries=MAX_TRIES_OF_CALLERS).run()
         return Unlocked(unlocked.sets, complete)
 

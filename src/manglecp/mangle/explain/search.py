@@ -93,7 +93,7 @@ class Replay(ModelSolver):
 # algorithm. An instance costs more than each premise, so proofs are well-founded under recursion. Leaves count as often
 # as they are used; counting each once would be NP-hard. If WORK instances are not all, the best proof
 # from these is taken; if there is none, instances are expanded depth first until there is one.
-Chosen: TypeAlias = tuple[Fact, ...] | Absence  # the facts that satisfy a positive premise, or a negated premise
+ChosenFacts: TypeAlias = tuple[Fact, ...] | Absence  # the facts that satisfy a positive premise, or a negated premise
 
 WORK: Final = 128  # instances
 
@@ -105,7 +105,7 @@ class Choice:
     leaf_count: int
     height: int
     instance: Instance | None = None  # None for a leaf, and for a value merged from ``chosen``
-    chosen: tuple[Chosen, ...] = ()  # of each ground of the instance
+    chosen: tuple[ChosenFacts, ...] = ()  # of each ground of the instance
 
     @property
     def premises(self) -> Iterator[Fact]:
@@ -121,7 +121,7 @@ class _PendingInstance:
 
     fact: Fact
     instance: Instance
-    chosen: list[Chosen | None]  # of each ground; None without a proof
+    chosen: list[ChosenFacts | None]  # of each ground; None without a proof
     missing_count: int = 0  # grounds without a proof
 
 
@@ -319,13 +319,13 @@ class Search:
         choice = self.best[fact]
         return choice.leaf_count, choice.height, self.text(fact)
 
-    def _cost(self, chosen: Iterable[Chosen | None]) -> tuple[int, int]:
+    def _cost(self, chosen: Iterable[ChosenFacts | None]) -> tuple[int, int]:
         """Return the number of leaves and the height of chosen facts; a fact that occurs twice counts once."""
         facts = {fact for facts in chosen if isinstance(facts, tuple) for fact in facts}
         choices = [self.best[fact] for fact in facts]
         return sum([choice.leaf_count for choice in choices]), max([choice.height for choice in choices], default=0)
 
-    def _choice(self, instance: Instance | None, chosen: Sequence[Chosen | None]) -> Choice:
+    def _choice(self, instance: Instance | None, chosen: Sequence[ChosenFacts | None]) -> Choice:
         leaf_count, height = self._cost(chosen)
         return Choice(leaf_count, height + 1, instance, tuple([c for c in chosen if c is not None]))
 
@@ -360,7 +360,7 @@ class Search:
             if fact not in needed or fact in self.best:
                 continue
             if isinstance(entry, MergedFact):
-                chosen: list[Chosen | None] = [entry.facts]
+                chosen: list[ChosenFacts | None] = [entry.facts]
             else:
                 chosen = [g if isinstance(g, Absence) else self.cheapest(g.options) for g in entry.grounds]
             if None not in chosen:

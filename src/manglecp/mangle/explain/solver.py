@@ -1,4 +1,4 @@
-"""Solving premises over a finished model, and parsing facts to be explained."""
+"""RowGenerator premises over a finished model, and parsing facts to be explained."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from manglecp.mangle.errors import AnalysisError, EvalError, LimitError, ParseEr
 from manglecp.mangle.facts import Args, Fact, Interval, TimedArgs, is_nonempty_interval
 from manglecp.mangle.matching import Matcher, Row, evaluate_term, head_interval
 from manglecp.mangle.model import Facts, Index, Limits, Relation
-from manglecp.mangle.naive import Call, NaiveEvaluation, Solving, distinct_rows
+from manglecp.mangle.naive import Call, NaiveEvaluation, RowGenerator, distinct_rows
 from manglecp.mangle.parser import parse_premise
 from manglecp.mangle.program import Program, Rule
 from manglecp.mangle.syntax import Apply, Clause, Key, Literal, Premise, Term, Variable
@@ -201,7 +201,7 @@ class ModelSolver(NaiveEvaluation):
         matcher, index = cached
         return matcher, index.get(matcher.key(row), ())
 
-    def _solve(self, premise: Premise, rows: list[Row]) -> Solving:
+    def _solve(self, premise: Premise, rows: list[Row]) -> RowGenerator:
         if not rows or not self.traits(premise).is_stored:
             return (yield from super()._solve(premise, rows))
         return [extended for row in rows for extended in self._matches(premise, row)]  # type: ignore[arg-type]
