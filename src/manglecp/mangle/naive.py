@@ -27,7 +27,7 @@ from manglecp.mangle.errors import EvalError, LimitError, ValueFault
 from manglecp.mangle.externals import ExternalCalls, Externals, call_external, check_names
 from manglecp.mangle.facts import Args, Interval, TimedArgs, is_nonempty_interval
 from manglecp.mangle.matching import Matcher, Row, evaluate_term as value_of, head_interval, unify
-from manglecp.mangle.model import MAX_SKIPPED, Limits, Relation, Statistics, check_intervals
+from manglecp.mangle.model import Limits, Relation, Statistics, check_intervals
 from manglecp.mangle.program import Program, Rule, built_columns, count_parts
 from manglecp.mangle.stratify import Component
 from manglecp.mangle.syntax import Apply, Atom, Clause, Equality, Key, Literal, Premise, Term, Variable
@@ -62,7 +62,6 @@ class NaiveEvaluation:
         self.part_count = 0  # of built values, in the components that are done
         self.new_part_count = 0  # of built values, in the component that is evaluated
         self.facts_limit = self.facts_left = limits.derived_facts  # how many may be derived, in all and from now on
-        self.skipped: set[tuple[Key, Args, Interval]] = set()  # derivations that hold at no instant
 
     @cached_property
     def built(self) -> dict[Key, tuple[int, ...]]:
@@ -246,10 +245,8 @@ class NaiveEvaluation:
             for row in rows:
                 args = self.head_args(clause, row)
                 interval = self.head_interval(clause, row) if temporal else None
-                if interval is not None and not is_nonempty_interval(*interval):
-                    if len(self.skipped) < MAX_SKIPPED:
-                        self.skipped.add((clause.head.key, args, interval))
-                elif (args, interval) not in derived:
+                holds_at_no_instant = interval is not None and not is_nonempty_interval(*interval)
+                if not holds_at_no_instant and (args, interval) not in derived:
                     derived[args, interval] = None
                     if interval not in stored.get(args, ()):
                         new_count += 1

@@ -630,7 +630,7 @@ class Generator(Code):
         parts = [self.expression(arg) for arg in clause.head.args]
         if self.is_temporal(clause.head.key):
             parts += ["start", "end"]
-            self._write_head_interval(f"views[{i}].skip({tuple_text(parts)})")
+            self._write_head_interval()
         if clause.head.key in self.grouped:
             self._write_grouped_head(i, parts)
             return
@@ -652,16 +652,13 @@ class Generator(Code):
             self.write(f"{add}({fact})")
         self._write_limit_check(f"len({target}) > limits.max_facts", "limits.too_many_facts()")
 
-    def _write_head_interval(self, skip: str | None = None) -> None:
+    def _write_head_interval(self) -> None:
         """Bind the ends of the head's interval; skip the row if it holds at no instant."""
         annotation = self.rule_steps.rule.clause.annotation
         assert annotation is not None
         self.write(f"start = {self._head_bound(annotation.start, INT_MIN)}")
         self.write(f"end = {self._head_bound(annotation.end, INT_MAX)}")
-        self.write("if not is_nonempty_interval(start, end):")
-        if skip is not None:
-            self.write(f"    {skip}")
-        self.write(f"    {'continue' if self.open_loops else 'return'}")
+        self.skip_if("not is_nonempty_interval(start, end)")
 
     def _write_grouped_head(self, i: int, parts: list[str]) -> None:
         groups = self.local_name(f"g{i}", f"views[{i}].groups")

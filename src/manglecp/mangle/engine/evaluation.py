@@ -35,7 +35,7 @@ from manglecp.mangle.engine.views import NOTHING, FactTuple, FrozenFacts, Groupe
 from manglecp.mangle.errors import LimitError, ValueFault
 from manglecp.mangle.externals import ExternalCalls, Externals
 from manglecp.mangle.facts import Interval, coalesce
-from manglecp.mangle.model import MAX_SKIPPED, Limits, Statistics, check_intervals
+from manglecp.mangle.model import Limits, Statistics, check_intervals
 from manglecp.mangle.values import Value, part_size
 
 
@@ -64,7 +64,6 @@ class Evaluation:
         self.given_growth: dict[int, int] = {}  # how many more facts are given than in the base
         self.removed_given: dict[int, set[FactTuple]] = {}
         self.derived_count = 0  # of facts, with those of the base
-        self.skipped_count = 0  # derivations whose interval ends before it starts
         self.fired: set[CompiledRule] = set()  # rules that added a fact, as far as that is cheap to observe
         self.fired_counts: dict[CompiledComponent, int] = {}  # number of rules that fired, by interpreted component
         self.statistics = Statistics(strata=len(compiled.components))
@@ -117,7 +116,6 @@ class Evaluation:
                 self._leave_as_given(component)
         self.checkpoint()  # not every component has a loop that would notice
         self.statistics.derived = self.derived_count
-        self.statistics.skipped_inverted = min(self.skipped_count, MAX_SKIPPED)
 
     def _change_given(self, i: int, added: set[FactTuple], removed: set[FactTuple]) -> None:
         given_before = self.base.given[i]
@@ -236,8 +234,6 @@ class Evaluation:
                     self.derived_count += view.overlay_size() - len(view.removed)
                     if i in self.given_growth:
                         self.derived_count -= self.given_growth[i]
-                if view.skipped:
-                    self.skipped_count += len(view.skipped)
             if i in built and len(view):
                 self.part_count += view.part_count(built[i])
         self.new_part_count = 0
@@ -296,20 +292,17 @@ class Evaluation:
             if rule.aggregation is None:
                 function.compiled.run(views, now, self, None)
             else:
-                view.facts |= self._aggregated(function, view) - view.base.facts
+                view.facts |= self._aggregated(function) - view.base.facts
             if len(view.facts) > count_before:
                 self.fired.add(rule)
 
-    def _aggregated(self, function: RuleFunction, view: View) -> set[FactTuple]:
-        """Return the facts of an aggregation; record skipped ones in the view of its head."""
+    def _aggregated(self, function: RuleFunction) -> set[FactTuple]:
+        """Return the facts of an aggregation."""
         rule = function.rule
         assert rule.aggregation is not None
         rows: Any = [] if rule.counts_facts else set()
         function.compiled.run(self.views, self.now, self, rows)
-        facts, skipped = rule.aggregation.facts(rows, self.now)
-        for fact in skipped:
-            view.skip(fact)
-        return set(facts)
+        return set(rule.aggregation.facts(rows, self.now))
 
     def _fixpoint(self, component: CompiledComponent, first: Functions) -> None:
         """Evaluate in semi-naive rounds: apply ``first``, then the rules to the delta until it is empty."""
@@ -364,7 +357,7 @@ class Evaluation:
         check_intervals(self.compiled.keys[i][0], new, self.limits.intervals)
 
     def _aggregate_into(self, function: RuleFunction, view: View) -> None:
-        facts = self._aggregated(function, view)
+        facts = self._aggregated(function)
         if isinstance(view, GroupedView):
             for first, second in facts:
                 if second not in view.groups.get(first, ()):
@@ -398,7 +391,6 @@ class Evaluation:
             before = self.base.raw.get(i, NOTHING) if self.compiled.temporal[i] else self.base.facts[i]
             views[i] = View(before, evaluated.facts - before.facts)
             views[i].removed = before.facts - evaluated.facts
-            views[i].skipped = evaluated.skipped
 
     def _coalesce(self, i: int) -> None:
         """Coalesce the intervals of changed facts of a temporal predicate, and check their number."""
@@ -436,13 +428,13 @@ class Evaluation:
 
 
 def _frozen(view: View) -> FrozenFacts:
-    if not view.changed and view.skipped is view.base.skipped:
+    if not view.changed:
         return view.base
     if not view.base.facts:
-        frozen = FrozenFacts(view.facts, view.skipped)
+        frozen = FrozenFacts(view.facts)
         frozen.indexes = dict(view.indexes)
         return frozen
-    return view.base.with_changes(view.facts, view.removed, view.skipped)
+    return view.base.with_changes(view.facts, view.removed)
 
 
 _POLL_SECONDS: Final = 0.01  # the precision of deadlines

@@ -47,7 +47,6 @@ def interpret(evaluation: Evaluation, component: CompiledComponent) -> None:
         facts = {(*args, *(interval or ())) for args, intervals in stored.items() for interval in intervals}
         fresh = View(view.base, facts - view.base.facts)
         fresh.removed = view.base.facts - facts
-        fresh.skipped = {(*args, *interval) for head, args, interval in interpreter.skipped if head == key}
         evaluation.views[i] = fresh
 
 

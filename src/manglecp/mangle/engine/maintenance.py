@@ -140,8 +140,7 @@ class _Update:
             assert rule.rule.aggregation is not None
             rows: Any = [] if rule.rule.steps.counts_facts else set()
             self._run(rule, "group", rows, key, ending="row", preset=rule.keys)
-            facts, _ = rule.rule.aggregation.facts(rows, self.evaluation.now)
-            cached[key] = set(facts)
+            cached[key] = set(rule.rule.aggregation.facts(rows, self.evaluation.now))
         return cached[key]
 
     def _derives(self, rule: MaintainedRule, fact: FactTuple) -> bool:
