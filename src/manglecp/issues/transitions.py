@@ -348,7 +348,7 @@ def check_mutation(tables: IssueTables, record: model.MutationRecord, issue_id: 
 
 
 def spend_authorisation(ready: MutationReady, change: model.GatedChange) -> None:
-    from manglecp.harness import redeem  # imported late, as in read_evidence()
+    from manglecp.harness import redeem  # imported late, as in read_authorisation()
 
     redeem(ready, *required_mutation(change))
 
