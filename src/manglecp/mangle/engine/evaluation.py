@@ -40,7 +40,7 @@ from manglecp.mangle.values import Value, part_size
 
 
 class Evaluation:
-    """One evaluation. Used once, by one thread; the watchdog's thread may stop it. In its code, ``i`` numbers a predicate."""
+    """One evaluation. Used once, by one thread; the watchdog's thread may stop it. ``i`` is a predicate number."""
 
     def __init__(
         self,
