@@ -24,7 +24,7 @@ def shuffled(program: Program, order: Random, *, rules: bool) -> Program:
 def show(result: Result) -> None:
     print("\n".join(result.facts()))
     counts = result.statistics
-    print(counts.given, counts.derived, counts.skipped_inverted)
+    print(counts.given, counts.derived)
 
 
 def main(case: Case, order: Random) -> None:

@@ -173,16 +173,6 @@ def test_time(run: Run) -> None:
     assert words[4][2] == "s"
 
 
-def test_time_mentions_what_was_skipped(run: Run) -> None:
-    text = """
-    Decl on(X) temporal bound [/number].  Decl off(X) temporal bound [/number].
-    on(1)@[2026-01-01, 2026-01-02].
-    off(X)@[E, S] :- on(X)@[S, E].
-    """
-    shown = run("eval", "-", "--time", stdin=text)
-    assert re.search(r"^skipped +1 derivations whose interval ends before it starts$", shown.stderr, re.MULTILINE)
-
-
 def test_the_plan_shows_what_was_compiled() -> None:
     shown = CliRunner().invoke(cli, ["eval", "-", "--show-plan"], input="n(1). p(X) :- n(X), X > 0.")
     assert shown.exit_code == 0

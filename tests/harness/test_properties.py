@@ -94,8 +94,8 @@ def owed(document: dict[str, Any], found: Judgement) -> Iterator[tuple[str, int]
         alone = [str(other.get(IDS[kind])).strip() for other in evidence[kind]].count(name) == 1
         if (
             (kind in ("toolResults", "toolUse") and alone)
-            or (kind == "toolRender" and alone and read.owes_context and name in read.results)
-            or (kind in ("reminderQueue", "stateViews") and len(evidence[kind]) == 1 and read.owes_context)
+            or (kind == "toolRender" and alone and read.needs_context and name in read.results)
+            or (kind in ("reminderQueue", "stateViews") and len(evidence[kind]) == 1 and read.needs_context)
         ):
             yield kind, index
         if kind == "guardrailDecisions" and (

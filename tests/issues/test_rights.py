@@ -66,8 +66,8 @@ def test_a_right_is_good_for_its_change(memory: IssueMemory, bench: Workbench, a
     assert event.action == action
     assert event.mutation is not None
     assert event.mutation.witness_id == witness
-    assert event.mutation.intent.instruction_ref == "instructions/tidy-up.json"
-    assert event.mutation.intent.input_refs == (SUBJECTS[action],)
+    assert event.mutation.mutation.instruction_ref == "instructions/tidy-up.json"
+    assert event.mutation.mutation.input_refs == (SUBJECTS[action],)
     assert (event.mutation.session_refs, event.mutation.trajectory_refs) == (("session://orchard/12",), ())
     assert (event.mutation.before is None) == (action == "issue.discover")
     assert event.mutation.before != event.mutation.after

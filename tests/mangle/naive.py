@@ -50,7 +50,6 @@ class _WholeProgram(NaiveEvaluation):
         if broken:
             raise EvalError(broken)
         self.statistics.derived = self.derived_count
-        self.statistics.skipped_inverted = len(self.skipped)
 
 
 class BareModel(EvaluatedModel):

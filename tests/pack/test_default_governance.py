@@ -17,7 +17,7 @@ def test_a_version_never_changes() -> None:
 
 
 def test_every_field_of_a_call_spec_has_its_document() -> None:
-    owed = {kind.name for kind in KINDS.values() if kind.inline or kind.digested} - OF_CHAINS
+    owed = {kind.name for kind in KINDS.values() if kind.inline_field or kind.digest_field} - OF_CHAINS
     assert owed <= set(default_governance().contents)
 
 

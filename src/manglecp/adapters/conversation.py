@@ -253,9 +253,8 @@ ConversationEvent: TypeAlias = Prompt | ModelReply
 class _Transcript:
     thread: Thread
     request: Message  # an object with the other members of a request, such as ``model``; may be empty
-    prompt: Prompt = field(
-        default_factory=lambda: Prompt(follows_reply=False)
-    )  # with the messages since the last reply
+    prompt: Prompt = field(default_factory=lambda: Prompt(follows_reply=False))
+    """With the messages since the last reply."""
     reply: list[ChatMessage] = field(default_factory=list)  # messages of the model that form the current reply
     line: int = 0  # the line on which the reply began
 
@@ -370,11 +369,8 @@ class Dialogue:
 
     def _complete(self, prompt: Prompt, thread: Thread, request: Message) -> Prompt:
         """Set the fields of a prompt that follow from its thread and its request, and return it."""
-        prompt.thread, prompt.view_digest, prompt.queue_digest = (
-            thread.number,
-            thread.view.digest(),
-            thread.queue.digest(),
-        )
+        prompt.thread = thread.number
+        prompt.view_digest, prompt.queue_digest = thread.view.digest(), thread.queue.digest()
         prompt.model = records.optional_text(request, "model")
         prompt.offer = self._offer(request)
         prompt.choice = self._dialect.choice(request)
@@ -393,7 +389,7 @@ class Dialogue:
 
 
 class ExchangeLog(ABC):
-    """Base class of readers for logs with exchanges, ``{"request": …, "response": …}``."""
+    """The base of readers for logs with exchanges, ``{"request": …, "response": …}``."""
 
     @abstractmethod
     def _request(self, request: Message, session: str | None) -> ConversationEvent:

@@ -1,4 +1,4 @@
-"""Assemble the events of a log into turns, and convert each turn to its evidence document.
+"""The turns of a log, assembled from its events, and the evidence document of each turn.
 
 A turn is a reply with its calls, and the results of these calls in the next request. If the provider runs a call and
 has not returned its result, the next reply belongs to the same turn, unless the user has sent text in between. A result
@@ -106,7 +106,7 @@ def without_derived(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _call_spec(turn: TurnEvidence, turn_policy: TurnPolicy) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the call specification and the constraints; the turn_policy takes precedence over the offered tools."""
+    """Return the call specification and the constraints; ``turn_policy`` overrides the offered tools."""
     spec = dict(turn_policy.fields)
     constraints = dict(turn_policy.constraints)
     prompt = turn.prompt

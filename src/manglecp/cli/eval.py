@@ -142,7 +142,5 @@ def _print_cost(timed_result: TimedResult) -> None:
         ("load", f"{timed_result.load_seconds:.3f}", "s"),
         ("evaluation", f"{timed_result.evaluation_seconds:.3f}", "s"),
     ]
-    if skipped := statistics.skipped_inverted:
-        rows.insert(2, ("skipped", f"{skipped:,}", "derivations whose interval ends before it starts"))
     for name, number, unit in rows:
         click.echo(f"{name:<10} {number:>12} {unit}".rstrip(), err=True)

@@ -49,17 +49,10 @@ TRACE_MODES: Final = ("dashboard", "internal_processor", "disabled")
 TIERS: Final = ("low", "moderate", "high")
 CLAIM_ID: Final = "profile.doctrine_inf_governance.v0"
 HANDLED_STOP_REASONS: Final = ("tool_use", "pause_turn", "max_tokens", "end_turn")
-"""Used if the policy does not list any."""
+"""The stop reasons that are handled if the policy lists none."""
 PATTERNS: Final = ("single", "chain", "route", "parallel", "orchestrator_workers", "evaluator_optimizer")
-AUTONOMOUS_PATTERNS: Final = (
-    "orchestrator_workers",
-    "evaluator_optimizer",
-)  # the model decides when to stop
-UNDIVIDED_PATTERNS: Final = (
-    "single",
-    "chain",
-    "evaluator_optimizer",
-)  # the work is not split
+AUTONOMOUS_PATTERNS: Final = ("orchestrator_workers", "evaluator_optimizer")  # the model decides when to stop
+UNDIVIDED_PATTERNS: Final = ("single", "chain", "evaluator_optimizer")  # the work is not split
 
 WordsByName: TypeAlias = Annotated[dict[str, tuple[str, ...]] | None, Member(read_words_by_name)]
 

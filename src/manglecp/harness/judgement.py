@@ -97,7 +97,7 @@ def digest_bundle_v1(turn: Turn) -> dict[str, str]:
         "renderPolicyValid": render_valid,
         "queuePolicyValid": queue_valid,
         "stateViewPolicyValid": view_valid,
-        "continuationContextReady": not turn.owes_context
+        "continuationContextReady": not turn.needs_context
         or (context_present and render_valid and queue_valid and view_valid),
     }
     handoff_member = {} if handoff_digest is None else {"handoffDigest": handoff_digest}

@@ -60,7 +60,7 @@ class _SpentCalls:
 class _Credential:
     """The proof that a transition issued a state, with the turn so far, and the judgement of a closed turn."""
 
-    __slots__ = ("builder", "judgement", "spent", "spent_calls", "state", "state_type")
+    __slots__ = ("builder", "is_spent", "judgement", "spent_calls", "state", "state_type")
 
     def __init__(
         self, state: _State, builder: TurnBuilder, judgement: Judgement | None, spent_calls: _SpentCalls
@@ -70,10 +70,10 @@ class _Credential:
         self.builder = builder
         self.judgement = judgement
         self.spent_calls = spent_calls
-        self.spent = False
+        self.is_spent = False
 
     def raise_if_spent(self) -> None:
-        if self.spent:
+        if self.is_spent:
             raise ForgedState(f"this {self.state_type.__name__} was spent already")
 
     def spend(self, call_id: str | None = None) -> None:
@@ -81,7 +81,7 @@ class _Credential:
         with self.spent_calls.lock:
             self.raise_if_spent()
             if call_id is None:
-                self.spent = True
+                self.is_spent = True
             elif call_id in self.spent_calls.ids:
                 raise ForgedState(f"the call {call_id} was redeemed already")
             else:

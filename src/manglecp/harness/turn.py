@@ -90,7 +90,7 @@ class Turn:
         return (row for row in rows if row.tool_call_id not in self.caller_edges and row.caller_id not in program_ids)
 
     @property
-    def owes_context(self) -> bool:
+    def needs_context(self) -> bool:
         """Whether the evidence must show how results were rendered: the turn continues, or has used a result."""
         return self.continues or any(row.is_consumed for row in self.evidence.tool_use)
 

@@ -110,7 +110,7 @@ class UnlockSearch:
     """Searches sets of facts that a client could state to get a tool. Every set that is returned was evaluated.
 
     The search is restricted to predicates that clients may state and the selection reads without policy, and to values
-    that the caller may know (:class:`manglecp.mangle.explain.candidates.Assertable`).
+    that the caller may know (:class:`manglecp.mangle.explain.candidates.CallerCandidates`).
     """
 
     def __init__(self, evaluation: IntentEvaluation, visibility: Visibility) -> None:

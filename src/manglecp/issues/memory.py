@@ -49,7 +49,7 @@ def replay(tables: IssueTables, event: model.IssueEvent) -> list[str]:
         ]
     if event.compute_hash() != event.row_hash:
         problems.append("row_hash is not the hash of the row")
-    # The database refuses a repeated number, hash or evidence, and a number out of range; ``problems`` has these, too.
+    # The database refuses a repeated number, hash or witness, and a number out of range; ``problems`` has these, too.
     with suppress(sqlite3.IntegrityError, OverflowError):
         tables.append(event)
     return problems

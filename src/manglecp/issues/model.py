@@ -109,7 +109,7 @@ class Issue(msgspec.Struct, frozen=True, kw_only=True):
     created_at: Instant
     updated_at: Instant
     closed_at: Instant | None = None
-    added_by: int = msgspec.field(name="born")
+    added_by: int
     """The number of the event that added it; among issues of one priority the smallest is claimed first."""
     fence: int = 0
     """How often the issue was claimed, which is also the fencing token of the last claim."""
@@ -152,7 +152,7 @@ class MutationRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     witness_id: str
     call_id: str
     """The id of the turn. A turn may have several witnesses, but authorises one change only."""
-    intent: Mutation
+    mutation: Mutation
     """What the turn authorises: action, inputs, instruction, claims."""
     session_refs: tuple[str, ...]
     """These and ``trajectory_refs`` refer to the full record of the turn."""

@@ -69,11 +69,11 @@ ISSUES: Final = SchemaPart(
         created_at  TEXT NOT NULL,
         updated_at  TEXT NOT NULL,
         closed_at   TEXT CHECK ((closed_at IS NOT NULL) = (status = 'closed')),
-        born        BIGINT NOT NULL UNIQUE REFERENCES issue_event (seq) DEFERRABLE INITIALLY DEFERRED,
+        added_by    BIGINT NOT NULL UNIQUE REFERENCES issue_event (seq) DEFERRABLE INITIALLY DEFERRED,
         fence       BIGINT NOT NULL
     ) {{strict}}
     """,
-        "CREATE INDEX issue_frontier ON issue (priority, born) WHERE status IN ('open', 'in_progress')",
+        "CREATE INDEX issue_frontier ON issue (priority, added_by) WHERE status IN ('open', 'in_progress')",
         f"""
     CREATE TABLE dependency (
         issue_id   TEXT NOT NULL REFERENCES issue (id),
@@ -99,7 +99,7 @@ ISSUES: Final = SchemaPart(
         call_id         TEXT NOT NULL UNIQUE, -- a turn that is reported again has another witness and the same call
         seq             BIGINT NOT NULL UNIQUE REFERENCES issue_event (seq),
         issue_id        TEXT NOT NULL REFERENCES issue (id),
-        intent          TEXT NOT NULL,
+        mutation        TEXT NOT NULL,
         session_refs    TEXT NOT NULL,
         trajectory_refs TEXT NOT NULL,
         before          TEXT,
@@ -130,7 +130,7 @@ _ISSUE_COLUMNS: Final = model.Issue.__struct_encode_fields__
 _LEASE_FIELDS: Final = model.Lease.__struct_fields__
 _LEASE_COLUMNS: Final = ("issue_id", *_LEASE_FIELDS[1:])  # the first field is ``issue``
 _MUTATION_COLUMNS: Final = model.MutationRecord.__struct_fields__
-_MUTATION_JSON_COLUMNS: Final = ("intent", "session_refs", "trajectory_refs")
+_MUTATION_JSON_COLUMNS: Final = ("mutation", "session_refs", "trajectory_refs")
 _SELECT_SPENT: Final = "SELECT 1 FROM mutation WHERE witness_id = ? OR call_id = ? LIMIT 1"
 _SELECT_ISSUE: Final = f"SELECT {', '.join(_ISSUE_COLUMNS)} FROM issue"
 _SELECT_EDGE: Final = "SELECT issue_id, type, depends_on FROM dependency"
@@ -143,7 +143,7 @@ _SELECT_FRONTIER: Final = f"""
       AND NOT EXISTS (
           SELECT 1 FROM dependency AS edge JOIN issue AS other ON other.id = edge.depends_on
           WHERE edge.issue_id = issue.id AND edge.type IN ({_quoted_list(model.BLOCKING)}) AND other.status <> 'closed')
-    ORDER BY priority, born
+    ORDER BY priority, added_by
 """
 
 
@@ -273,7 +273,7 @@ class IssueTables:
 
     def issues(self, status: model.Status | None = None) -> Iterator[model.Issue]:
         """Return the issues in the order in which they were added."""
-        return map(_issue_from_row, self._select(_SELECT_ISSUE, {"status = ?": status and status.value}, "born"))
+        return map(_issue_from_row, self._select(_SELECT_ISSUE, {"status = ?": status and status.value}, "added_by"))
 
     def frontier(self, now: model.Instant) -> Iterator[model.Issue]:
         """Return the issues that can be claimed, in the order of priority and then of age."""

@@ -278,8 +278,8 @@ def _find_path(tables: IssueTables, start: str, end: str) -> list[str] | None:
 #
 # The authorisation is checked first and spent last, in the transaction: a refused change does not spend it.
 
-MAX_EVIDENCE_BYTES: Final = 65_536
-_EVIDENCE_FIELDS: Final = ("witness_id", "call_id", "intent", "session_refs", "trajectory_refs")
+MAX_RECORD_BYTES: Final = 65_536
+_SIZED_FIELDS: Final = ("witness_id", "call_id", "mutation", "session_refs", "trajectory_refs")
 
 _SUBJECT_SCHEMES: Final = ("issue://", "dependency://")
 _PINNED_SUBJECT: Final = re.compile(rf"(issue://{model.ID_PATTERN})@(sha256:[0-9a-f]{{64}})")
@@ -311,7 +311,7 @@ def read_authorisation(ready: MutationReady) -> model.MutationRecord:
     return model.MutationRecord(
         witness_id=judgement.witness_id,
         call_id=evidence.call_spec.call_id,
-        intent=evidence.mutation,
+        mutation=evidence.mutation,
         session_refs=evidence.session_refs,
         trajectory_refs=evidence.trajectory_refs,
     )
@@ -319,16 +319,16 @@ def read_authorisation(ready: MutationReady) -> model.MutationRecord:
 
 def check_mutation(tables: IssueTables, record: model.MutationRecord, issue_id: str, change: model.GatedChange) -> None:
     """Raise :class:`ChangeRefused` if the record does not authorise this change, or was used for another one."""
-    mutation = record.intent
+    mutation = record.mutation
     kind, action = required_mutation(change)
     if (mutation.kind, mutation.action) != (kind, action):
         raise ChangeRefused("mutation_other", f"the evidence does not authorise {action}")
     if tables.is_spent(record.witness_id, record.call_id):
         raise ChangeRefused("mutation_evidence_spent", "this evidence was used already; a turn mutates once")
-    size = len(msgspec.json.encode([getattr(record, name) for name in _EVIDENCE_FIELDS]))
-    if size > MAX_EVIDENCE_BYTES:
+    size = len(msgspec.json.encode([getattr(record, name) for name in _SIZED_FIELDS]))
+    if size > MAX_RECORD_BYTES:
         raise ChangeRefused(
-            "mutation_too_large", f"the evidence has {size:,} bytes; at most {MAX_EVIDENCE_BYTES:,} are allowed"
+            "mutation_too_large", f"the evidence has {size:,} bytes; at most {MAX_RECORD_BYTES:,} are allowed"
         )
     subjects = [ref for ref in mutation.input_refs if ref.startswith(_SUBJECT_SCHEMES)]
     required = subject_ref(issue_id, change)
@@ -348,7 +348,7 @@ def check_mutation(tables: IssueTables, record: model.MutationRecord, issue_id: 
 
 
 def spend_authorisation(ready: MutationReady, change: model.GatedChange) -> None:
-    from manglecp.harness import redeem  # imported late, as in read_evidence()
+    from manglecp.harness import redeem  # imported late, as in read_authorisation()
 
     redeem(ready, *required_mutation(change))
 

@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 _PARSERS: Final = frozenset({"fn:time:parse_rfc3339", "fn:time:parse_civil", "fn:duration:parse"})
 _MATCHES: Final = ":string:matches"
 _Row: TypeAlias = dict[str, Value]
-_Call: TypeAlias = tuple[
-    int, str, Sequence[syntax.Term], syntax.Apply | syntax.Literal
-]  # position of its premise, name, arguments, itself
+# Position of the premise, name of the built-in, arguments, and the node itself.
+_Call: TypeAlias = tuple[int, str, Sequence[syntax.Term], syntax.Apply | syntax.Literal]
 
 
 def check_constants(rules: Iterable[Rule], facts: Iterable[GivenFact]) -> list[Diagnostic]:

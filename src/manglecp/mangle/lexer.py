@@ -115,11 +115,11 @@ class Lexer:
             self.end = self._end_of_string(text[-1])
             text = self.source_text[self.start : self.end]
         elif kind == "unknown":
-            shown = f"'{text}'" if text.isprintable() else f"U+{ord(text):04X}"
+            character_text = f"'{text}'" if text.isprintable() else f"U+{ord(text):04X}"
             fix = "a name is a slash and at least one character, such as /a" if text == "/" else None
             if self.source_text.startswith(_FOREIGN_COMMENTS, self.start):
                 fix = "a comment begins with #"
-            self.fail(f"unexpected character {shown}", fix=fix)
+            self.fail(f"unexpected character {character_text}", fix=fix)
         self.kind = kind
         self.text = text
 
@@ -184,9 +184,9 @@ class Lexer:
             return "\n" if opening_length == 1 else match[0]
         decoded = _SIMPLE_ESCAPES.get(character)
         if decoded is None:
-            shown = character if character.isprintable() else f"U+{ord(character):04X}"
+            character_text = character if character.isprintable() else f"U+{ord(character):04X}"
             fix = r"known escapes: \n \t \" \' \\ \xHH \u{HHHH}"
-            self._bad_escape(match, opening_length, f"unknown escape \\{shown}", fix)
+            self._bad_escape(match, opening_length, f"unknown escape \\{character_text}", fix)
         return decoded
 
     def _bad_escape(self, match: re.Match[str], opening_length: int, message: str, fix: str | None = None) -> NoReturn:

@@ -17,8 +17,6 @@ from manglecp.mangle.printer import fact_text, value_text
 from manglecp.mangle.program import GivenFact, Program
 from manglecp.mangle.syntax import Atom, Literal, Term, Variable
 
-MAX_SKIPPED: Final = 10_000  # skipped derivations are counted up to this number, see Statistics
-
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -56,7 +54,6 @@ class Statistics:
     derived: int = 0  # facts
     strata: int = 0
     rounds: int = 0  # of rule application, over all strata
-    skipped_inverted: int = 0  # derivations whose interval ends before it starts; at most MAX_SKIPPED
 
 
 class Relation:

@@ -27,7 +27,7 @@ from manglecp.mangle.errors import EvalError, LimitError, ValueFault
 from manglecp.mangle.externals import ExternalCalls, Externals, call_external, check_names
 from manglecp.mangle.facts import Args, Interval, TimedArgs, is_nonempty_interval
 from manglecp.mangle.matching import Matcher, Row, evaluate_term as value_of, head_interval, unify
-from manglecp.mangle.model import MAX_SKIPPED, Limits, Relation, Statistics, check_intervals
+from manglecp.mangle.model import Limits, Relation, Statistics, check_intervals
 from manglecp.mangle.program import Program, Rule, built_columns, count_parts
 from manglecp.mangle.stratify import Component
 from manglecp.mangle.syntax import Apply, Atom, Clause, Equality, Key, Literal, Premise, Term, Variable
@@ -35,7 +35,7 @@ from manglecp.mangle.transforms import transform_rows
 from manglecp.mangle.values import order_key
 
 Call: TypeAlias = tuple[Key, Args]  # a deferred predicate and its inputs
-Solving: TypeAlias = Generator[Call, list[Args], list[Row]]  # yields calls, receives their facts, returns rows
+RowGenerator: TypeAlias = Generator[Call, list[Args], list[Row]]  # yields calls, receives their facts, returns rows
 _Result = TypeVar("_Result")
 _BATCH_SIZE: Final = 1_000  # rows that are joined with the next premise at once
 
@@ -62,7 +62,6 @@ class NaiveEvaluation:
         self.part_count = 0  # of built values, in the components that are done
         self.new_part_count = 0  # of built values, in the component that is evaluated
         self.facts_limit = self.facts_left = limits.derived_facts  # how many may be derived, in all and from now on
-        self.skipped: set[tuple[Key, Args, Interval]] = set()  # derivations that hold at no instant
 
     @cached_property
     def built(self) -> dict[Key, tuple[int, ...]]:
@@ -246,10 +245,8 @@ class NaiveEvaluation:
             for row in rows:
                 args = self.head_args(clause, row)
                 interval = self.head_interval(clause, row) if temporal else None
-                if interval is not None and not is_nonempty_interval(*interval):
-                    if len(self.skipped) < MAX_SKIPPED:
-                        self.skipped.add((clause.head.key, args, interval))
-                elif (args, interval) not in derived:
+                holds_at_no_instant = interval is not None and not is_nonempty_interval(*interval)
+                if not holds_at_no_instant and (args, interval) not in derived:
                     derived[args, interval] = None
                     if interval not in stored.get(args, ()):
                         new_count += 1
@@ -284,7 +281,7 @@ class NaiveEvaluation:
     def error_at(self, message: str, span: Span | None, clause: Clause) -> EvalError:
         return EvalError([Diagnostic("eval", message, span or clause.span, printer.clause(clause))])
 
-    def _solve_body(self, rule: Rule, rows: list[Row], emit: Callable[[list[Row]], None]) -> Solving:
+    def _solve_body(self, rule: Rule, rows: list[Row], emit: Callable[[list[Row]], None]) -> RowGenerator:
         """Pass all extensions of ``rows`` that satisfy the body to ``emit``, in batches unless they are aggregated."""
         clause = rule.clause
         batched = not clause.aggregates
@@ -330,7 +327,7 @@ class NaiveEvaluation:
         premise = rule.premises[0]
         return isinstance(premise, Literal) and not premise.negated and not premise.atom.predicate.startswith(":")
 
-    def _solve(self, premise: Premise, rows: list[Row]) -> Solving:
+    def _solve(self, premise: Premise, rows: list[Row]) -> RowGenerator:
         """Return the rows extended by every solution of the premise."""
         if not rows:
             return []
@@ -394,7 +391,7 @@ class NaiveEvaluation:
         elif next(solutions, None) is None:
             yield row
 
-    def _solve_deferred(self, premise: Literal, rows: list[Row]) -> Solving:
+    def _solve_deferred(self, premise: Literal, rows: list[Row]) -> RowGenerator:
         key = premise.atom.key
         solved: list[Row] = []
         for row in rows:

@@ -277,9 +277,8 @@ class DependencyClosure:
     def __init__(self, program: Program) -> None:
         self._reads: dict[syntax.Key, set[syntax.Key]] = {}
         self._readers: dict[syntax.Key, set[syntax.Key]] = {}
-        self._retracting: dict[
-            syntax.Key, set[syntax.Key]
-        ] = {}  # by head, the body predicates whose new facts can retract its facts
+        # By head, the body predicates whose new facts can retract facts of the head.
+        self._retracting: dict[syntax.Key, set[syntax.Key]] = {}
         for dependency in dependencies(program.predicates, (rule.clause for rule in program.rules)):
             if dependency.body[0].startswith(":"):
                 continue

@@ -92,9 +92,8 @@ class Dependencies:
         diagnostics = []
         for component in self.components:
             seen: set[frozenset[Key]] = set()
-            cycles: dict[
-                Clause | Decl, list[Dependency]
-            ] = {}  # the shortest cycle per clause; empty if the clause is reported already
+            # The shortest cycle that each clause closes; empty if the clause is reported already.
+            cycles: dict[Clause | Decl, list[Dependency]] = {}
             strict_dependencies = sorted((d for d in self.inside(component) if d.strict), key=_distrust, reverse=True)
             for strict in strict_dependencies[:_MAX_CYCLES]:
                 cycle = self._cycle(strict, component)

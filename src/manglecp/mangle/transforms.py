@@ -62,19 +62,19 @@ class Aggregation:
         self.head = [compile_term(arg, names) for arg in clause.head.args]
         self.annotation = clause.annotation if temporal else None
 
-    def facts(self, rows: Iterable[RowTuple], now: int) -> tuple[list[RowTuple], list[RowTuple]]:
-        """Return the derived facts, and those that are skipped because their interval ends before it starts."""
+    def facts(self, rows: Iterable[RowTuple], now: int) -> list[RowTuple]:
+        """Return the derived facts, without those whose interval ends before it starts."""
         for step in self.steps:
             rows = step(rows, now)
         if self.annotation is None:
-            return [tuple([compiled_arg(row, now) for compiled_arg in self.head]) for row in rows], []
+            return [tuple([compiled_arg(row, now) for compiled_arg in self.head]) for row in rows]
         facts: list[RowTuple] = []
-        skipped: list[RowTuple] = []
         for row in rows:
             interval = head_interval(self.annotation, dict(zip(self.names, row, strict=True)), now)
-            destination = facts if is_nonempty_interval(*interval) else skipped
-            destination.append((*[compiled_arg(row, now) for compiled_arg in self.head], *interval))
-        return facts, skipped
+            args = [compiled_arg(row, now) for compiled_arg in self.head]  # also of no fact: it may raise
+            if is_nonempty_interval(*interval):
+                facts.append((*args, *interval))
+        return facts
 
 
 def compile_transform(transform: Transform, names: list[str]) -> tuple[Step, list[str]]:

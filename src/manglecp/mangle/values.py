@@ -33,7 +33,7 @@ class TooLarge(ValueFault):
     """A value would have more than :data:`MAX_SIZE` parts."""
 
 
-class _Reference(weakref.ref["Interned"]):
+class _Reference(weakref.ref["InternedValue"]):
     """A weak reference with its table and key."""
 
     __slots__ = ("key", "table")
@@ -51,7 +51,7 @@ def _forget(reference: Any, lock: Any = _LOCK) -> None:
             del reference.table[reference.key]
 
 
-class Interned:
+class InternedValue:
     """A value of which one object exists; subclasses choose the key that identifies it."""
 
     __slots__ = ("__weakref__",)
@@ -93,7 +93,7 @@ class Interned:
         return f"{type(self).__name__}({fields})"
 
 
-class Name(Interned):
+class Name(InternedValue):
     """A name such as ``/animal/cat``; ``/true`` and ``/false`` are the booleans."""
 
     __slots__ = ("text",)
@@ -103,7 +103,7 @@ class Name(Interned):
         return cls._intern(text, text)
 
 
-class Float(Interned):
+class Float(InternedValue):
     """An IEEE double, identified by its bits: ``0.0`` is not ``-0.0``, and there is one NaN, equal to itself."""
 
     __slots__ = ("value",)
@@ -114,7 +114,7 @@ class Float(Interned):
         return cls._intern(struct.pack("<d", value), value)
 
 
-class Bytes(Interned):
+class Bytes(InternedValue):
     """A byte string, never equal to a text string."""
 
     __slots__ = ("data",)
@@ -124,7 +124,7 @@ class Bytes(Interned):
         return cls._intern(data, data)
 
 
-class Time(Interned):
+class Time(InternedValue):
     """An instant: nanoseconds since 1970-01-01T00:00:00Z, as int64."""
 
     __slots__ = ("ns",)
@@ -134,7 +134,7 @@ class Time(Interned):
         return cls._intern(ns, ns)
 
 
-class Duration(Interned):
+class Duration(InternedValue):
     """A signed span of nanoseconds, as int64."""
 
     __slots__ = ("ns",)
@@ -144,7 +144,7 @@ class Duration(Interned):
         return cls._intern(ns, ns)
 
 
-class Composite(Interned):
+class Composite(InternedValue):
     """A value made of values. ``size`` counts its parts; a part that occurs twice counts twice."""
 
     __slots__ = ("size",)

@@ -67,7 +67,7 @@ async def replay(
     except _ReplayDiverged as diverged:
         return ReplayResult(None, diverged.divergence)
     except _EndOfLog:
-        for line, _ in recording.unread:
+        for line, _ in recording.unread_records:
             raise BrokenLog(line, "the record does not follow from those before it") from None
         return ReplayResult(None)
     except (LookupError, TypeError, AttributeError, ValueError) as error:
@@ -98,13 +98,13 @@ class _Recording:
     def __init__(self, records: Iterable[RunRecord]) -> None:
         self._records = tuple(records)
         self._payloads = {(record.step, record.event): record.payload for record in self._records}
-        self.unread: Iterator[tuple[int, RunRecord]] = iter(enumerate(self._records, 1))
+        self.unread_records: Iterator[tuple[int, RunRecord]] = iter(enumerate(self._records, 1))
         self._step = -1
         self._has_end = self._records[-1].event == END
 
     def write(self, event: str, step: int, payload: Mapping[str, Any]) -> None:
         """Raise :class:`_ReplayDiverged` if the event differs from the next record of the log."""
-        line, record = next(self.unread, (0, None))
+        line, record = next(self.unread_records, (0, None))
         if record is None:
             raise ValueError("the run continues after the end of the log") if self._has_end else _EndOfLog
         replayed = _without_uncompared(event, step, payload)

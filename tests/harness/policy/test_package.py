@@ -105,7 +105,9 @@ def test_choices_of_a_turn() -> None:
 def test_every_digest_has_its_document() -> None:
     package = careful()
     fields, documents = spec(package), package.documents()
-    named = {KINDS[kind].document: KINDS[kind].digested for kind in package.contents if KINDS[kind].document}
+    named = {
+        KINDS[kind].document_name: KINDS[kind].digest_field for kind in package.contents if KINDS[kind].document_name
+    }
     named |= {"toolCatalog": "toolCatalogDigest", "governancePolicy": "governancePolicyDigest"}
     assert sorted(documents) == sorted(str(name) for name in named)
     for name, field in named.items():

@@ -4,7 +4,7 @@ import re
 
 from hypothesis import strategies as st
 
-from manglecp.mangle.builtins.calendar import CIVIL_UNITS, FIXED_UNITS, SHOWN_LENGTHS
+from manglecp.mangle.builtins.calendar import CIVIL_UNITS, FIXED_UNITS, FORMAT_LENGTHS
 from manglecp.mangle.values import (
     FALSE,
     INT_MAX,
@@ -29,7 +29,7 @@ INT64 = st.one_of(
     st.integers(INT_MIN, INT_MAX), st.integers(-3, 3), st.sampled_from([INT_MIN, INT_MIN + 1, INT_MAX - 1, INT_MAX])
 )
 _PART = st.text("abz09._-~%", min_size=1, max_size=4)
-_UNITS = sorted({*CIVIL_UNITS, *FIXED_UNITS, *SHOWN_LENGTHS})
+_UNITS = sorted({*CIVIL_UNITS, *FIXED_UNITS, *FORMAT_LENGTHS})
 _ODD_TEXTS = [
     *[
         "",

@@ -66,5 +66,5 @@ def maintained(base: Base, predicate: str) -> bool:
     for component in base.compiled.components:
         for key in component.component.predicates:
             if key[0] == predicate:
-                return isinstance(component.maintained, tuple)
+                return isinstance(component.maintained_rules, tuple)
     raise AssertionError(predicate)

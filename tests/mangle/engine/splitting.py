@@ -34,13 +34,12 @@ class Answer:
     facts: tuple[str, ...] = ()
     derived: int = 0
     given: int = 0
-    skipped: int = 0
     error: str | None = None
 
     @classmethod
     def of(cls, result: Result) -> Answer:
         counts = result.statistics
-        return cls(tuple(result.facts()), counts.derived, counts.given, counts.skipped_inverted)
+        return cls(tuple(result.facts()), counts.derived, counts.given)
 
     @classmethod
     def refused(cls, error: MangleError) -> Answer:
@@ -186,7 +185,6 @@ def difference(got: Answer, want: Answer) -> Difference:
     more = sorted(set(got.facts) - set(want.facts))[:5]
     less = sorted(set(want.facts) - set(got.facts))[:5]
     counts = f"derived {got.derived} ({want.derived}), given {got.given} ({want.given})"
-    counts += f", skipped {got.skipped} ({want.skipped})"
     return f"too many {more}, missing {less}, {counts}"
 
 

@@ -44,7 +44,6 @@ def test_most_programs_are_accepted_and_derive_something() -> None:
         derive = [answer for made, answer in answers if feature in made.text and answer.derived]
         assert len(derive) >= 3, feature
     assert sum(answer.error == "eval" for _, answer in answers) > 20
-    assert sum(answer.skipped > 0 for _, answer in answers) > 3
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))

@@ -53,13 +53,13 @@ def test_both_representations(shape: str, monkeypatch: pytest.MonkeyPatch) -> No
     grouped = []
     for text in texts:
         program = load(text)
-        assert any(component.grouped for component in CompiledProgram(program).components)
+        assert any(component.groupable for component in CompiledProgram(program).components)
         assert disagreement(program, NOW, 3, splits=4) is None
         grouped.append(fresh(program, NOW))
     monkeypatch.setattr(CompiledProgram, "_can_group", lambda *_: False)
     for text, want in zip(texts, grouped, strict=True):
         program = load(text)
-        assert not any(component.grouped for component in CompiledProgram(program).components)
+        assert not any(component.groupable for component in CompiledProgram(program).components)
         assert disagreement(program, NOW, 3, splits=4) is None
         assert difference(fresh(program, NOW), want) is None
 

@@ -172,7 +172,7 @@ def check_compaction(turn: Turn) -> Iterator[Finding]:
 
 def check_context(turn: Turn) -> Iterator[Finding]:
     """Check that a turn that continues, or consumed a result, has rendered every result, a queue and a view."""
-    if not turn.owes_context:
+    if not turn.needs_context:
         return
     evidence, call = turn.evidence, turn.call
     rendered_ids = {row.tool_call_id for row in evidence.tool_render}

@@ -52,9 +52,9 @@ class DocumentKind:
     name: str  # of the file, without its extension
     decides: str  # what the document decides, for the reference
     shape: Shape
-    inline: str | None = None  # the field of the call spec that holds the document
-    digested: str | None = None  # the field of the call spec that holds its digest
-    document: str | None = None  # its name in ``policyDocuments``
+    inline_field: str | None = None  # the field of the call spec that holds the document
+    digest_field: str | None = None  # the field of the call spec that holds its digest
+    document_name: str | None = None  # its name in ``policyDocuments``
     required: bool = False
     check: Callable[[Document, Documents], Contradictions] = lambda _document, _documents: iter(())
     """Yields the contradictions within the document, and with others."""
@@ -206,31 +206,31 @@ _TABLE: Final = (
         )),
     DocumentKind("callers", "the allowed callers of each tool: the model directly, or a program",
         table({"tools": table_of(items(least=1))}),
-        digested="allowedCallersDigest", document="allowedCallers", check=_check_tools),
+        digest_field="allowedCallersDigest", document_name="allowedCallers", check=_check_tools),
     DocumentKind("examples", "the example inputs that are shown with each tool",
         table({"tools": table_of(sequence(any_json))}),
-        digested="toolExampleDigest", document="toolExamples", check=_check_tools),
+        digest_field="toolExampleDigest", document_name="toolExamples", check=_check_tools),
     DocumentKind("deferral", "which tools are loaded at once and which have to be searched for",
         table({"eager": items(), "deferred": items()}),
-        digested="deferPolicyDigest", document="deferPolicy", check=_check_deferral),
+        digest_field="deferPolicyDigest", document_name="deferPolicy", check=_check_deferral),
     DocumentKind("filter", "whether results may be filtered before the model sees them",
         table({"mode": one_of(("allowed", "required", "forbidden"))}, optional={"tools": items()}),
-        inline="preContextFilterPolicy", check=_check_tools),
+        inline_field="preContextFilterPolicy", check=_check_tools),
     DocumentKind("parallel", "whether calls may fan out, and how wide",
         table({"allowed": flag}, optional={"maxBranches": integer(1), "expectedBranches": integer(1)}),
-        inline="parallelPolicy", check=_check_parallel),
+        inline_field="parallelPolicy", check=_check_parallel),
     DocumentKind("transport", "how calls and outputs travel",
         table(optional={"parallelToolCalls": flag, "ordering": one_of(("strict", "any"))}),
-        inline="toolTransportPolicy"),
+        inline_field="toolTransportPolicy"),
     DocumentKind("truncation", "how much of a result is kept, and what shows the cut",
         table({"strategy": one_of(("middle", "head", "tail"))}, optional={"maxBytes": integer(1), "marker": text}),
-        inline="toolResponseTruncationPolicy"),
+        inline_field="toolResponseTruncationPolicy"),
     DocumentKind("render", "the view of a result for the operator and for the model, and where it is injected",
         table({"operatorView": text, "reminderView": text}, optional={"injectionPoints": items(_any_word, least=1)}),
-        digested="toolRenderProtocolDigest", document="toolRenderProtocol", required=True),
+        digest_field="toolRenderProtocolDigest", document_name="toolRenderProtocol", required=True),
     DocumentKind("boundary", "where a shell may work, and how files may be edited",
         table(optional={"allowedEditSurfaces": items(), "shellEditsForbidden": flag, "workdirRoots": items()}),
-        inline="executionBoundaryPolicy"),
+        inline_field="executionBoundaryPolicy"),
     DocumentKind("sandbox", "the profile that a shell runs in",
         table(
             {"profile": text},
@@ -238,31 +238,31 @@ _TABLE: Final = (
         )),
     DocumentKind("compaction", "whether a context may be compacted, and the references that must be carried forward",
         table({"enabled": flag}, optional={"requiredCarryForwardRefs": items()}),
-        digested="compactionPolicyDigest", document="compactionPolicy"),
+        digest_field="compactionPolicyDigest", document_name="compactionPolicy"),
     DocumentKind("queue", "how reminders are queued, batched and de-duplicated",
         table(optional={"requiredQueueIds": items(), "dedup": flag, "maxBatchSize": integer(1)}),
-        digested="reminderQueuePolicyDigest", document="reminderQueuePolicy", required=True),
+        digest_field="reminderQueuePolicyDigest", document_name="reminderQueuePolicy", required=True),
     DocumentKind("views", "the views of the state that decisions rest on",
         table(optional={
             "views": table_of(table({"sourceRefs": items(least=1)}, optional={"description": text})),
             "requiredStateViewIds": items(),
         }),
-        digested="stateViewPolicyDigest", document="stateViewPolicy", required=True, check=_check_views),
+        digest_field="stateViewPolicyDigest", document_name="stateViewPolicy", required=True, check=_check_views),
     DocumentKind("decomposition", "how work may be split, looped and fanned out",
         table(
             {"allowedPatterns": words(PATTERNS, least=1)},
             optional={"maxFanOut": integer(1), "requireEscalationTrigger": flag},
         ),
-        digested="decompositionPolicyDigest", document="decompositionPolicy", required=True),
+        digest_field="decompositionPolicyDigest", document_name="decompositionPolicy", required=True),
     DocumentKind("governance", "which controls a turn has to show, and whether it claims to be governed",
         table({"claimed": flag}, optional={"requiredControls": words(CONTROLS)}),
         required=True, check=_check_governance),
     DocumentKind("guardrail-stages", "the stages that have to be decided in every turn",
         table({"requiredStages": _stages}),
-        digested="guardrailStagePolicyDigest", document="guardrailStagePolicy"),
+        digest_field="guardrailStagePolicyDigest", document_name="guardrailStagePolicy"),
     DocumentKind("eval-gate", "the measurements, and their data set, before a policy changes",
         table({"dataset": text, "thresholds": table_of(number(0, 1), names=METRICS)}, optional={"profileRef": text}),
-        digested="evalGatePolicyDigest", document="evalGatePolicy", check=_check_eval_gate),
+        digest_field="evalGatePolicyDigest", document_name="evalGatePolicy", check=_check_eval_gate),
     DocumentKind("red-team", "how a policy has to be attacked before it changes",
         table({
             "requiredPlugins": items(),
@@ -270,7 +270,7 @@ _TABLE: Final = (
             "minProbes": integer(1),
             "maxFailures": integer(0),
         }),
-        digested="redTeamPolicyDigest", document="redTeamPolicy"),
+        digest_field="redTeamPolicyDigest", document_name="redTeamPolicy"),
     DocumentKind("observability", "where traces may go",
         table(
             {"mode": one_of(TRACE_MODES)},
@@ -290,7 +290,7 @@ _TABLE: Final = (
         check=_check_risk),
     DocumentKind("scope", "what each role may read and write",
         table({"roles": table_of(table(optional={"read": items(), "write": items()}), names=ROLES)}),
-        digested="contextScopeDigest", document="contextScope"),
+        digest_field="contextScopeDigest", document_name="contextScope"),
     DocumentKind("handoff", "the allowed targets of a handoff, and the artifacts that it carries",
         table(
             {"allowedTargets": items(), "requiredArtifactRefs": items(), "requireReturnPath": flag},
@@ -300,13 +300,13 @@ _TABLE: Final = (
                 "requiredPacketFields": words(Handoff.__struct_encode_fields__),
             },
         ),
-        digested="handoffContractDigest", document="handoffContract", check=_check_handoff),
+        digest_field="handoffContractDigest", document_name="handoffContract", check=_check_handoff),
     DocumentKind("mutation", "whether a turn may mutate, and with which claims",
         table(
             {"mode": one_of(("instruction_linked", "observe_only"))},
             optional={"requiredCapabilityClaims": items(least=1)},
         ),
-        digested="mutationPolicyDigest", document="mutationPolicy", required=True),
+        digest_field="mutationPolicyDigest", document_name="mutationPolicy", required=True),
     DocumentKind("stop", "the number of turns and iterations, and when a checkpoint is due",
         table(optional={
             "maxTurns": integer(0),
@@ -314,13 +314,13 @@ _TABLE: Final = (
             "requireCheckpoint": flag,
             "checkpointEveryTurns": integer(1),
         }),
-        inline="stopPolicy", check=_check_stop),
+        inline_field="stopPolicy", check=_check_stop),
     DocumentKind("protocol", "which stop reasons are handled, and what each one permits",
         table(
             {"handledStopReasons": items(_any_word, least=1)},
             optional={"continuation": table_of(one_of(("continue", "resume", "extend", "stop")))},
         ),
-        inline="protocolStatePolicy", check=_check_protocol),
+        inline_field="protocolStatePolicy", check=_check_protocol),
     DocumentKind("retry", "how often each failure class may be tried again, and what follows",
         table({
             "rules": records(

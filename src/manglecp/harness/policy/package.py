@@ -106,10 +106,10 @@ class PolicyPackage:
         }
         for kind, content in self.contents.items():
             document_kind = KINDS[kind]
-            if document_kind.inline:
-                fields[document_kind.inline] = dict(content)
-            if document_kind.digested:
-                fields[document_kind.digested] = self.digests[kind]
+            if document_kind.inline_field:
+                fields[document_kind.inline_field] = dict(content)
+            if document_kind.digest_field:
+                fields[document_kind.digest_field] = self.digests[kind]
         if "tools" in self.contents:
             fields["toolPolicy"] = self._tool_policy()
             fields["toolCatalogDigest"] = digest(self._catalogue())
@@ -122,7 +122,7 @@ class PolicyPackage:
         """Return ``policyDocuments``: the documents whose digests are in the call spec."""
         documents: dict[str, Any] = {"governancePolicy": self.inventory}
         for kind, content in self.contents.items():
-            if (name := KINDS[kind].document) is not None:
+            if (name := KINDS[kind].document_name) is not None:
                 documents[name] = dict(content)
         if "tools" in self.contents:
             documents["toolCatalog"] = self._catalogue()
@@ -168,7 +168,7 @@ class PolicyPackage:
         return {**self.constraints(pinned=pinned, risk_tier=risk_tier), "policyDocuments": self.documents()}
 
     def rows_of_calls(self, calls: Sequence[HarnessCall], context: str, view: Any) -> dict[str, Any]:
-        """Return the evidence of calls that the harness made itself, with the rows that their context owes.
+        """Return the evidence of calls that the harness made itself, with the rows that their context requires.
 
         ``context`` is the id of queue and view if the package requires none; ``view`` is the content of the view.
         """

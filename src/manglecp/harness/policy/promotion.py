@@ -133,7 +133,7 @@ class Pin:
         if call_spec["governancePolicyDigest"] != self.digest:
             raise WrongMutation("the promotion was made under another package than the one that is pinned")
         for kind in _GOVERNING_DOCUMENTS:
-            if kind in self.package.digests and call_spec.get(KINDS[kind].digested) != self.package.digests[kind]:
+            if kind in self.package.digests and call_spec.get(KINDS[kind].digest_field) != self.package.digests[kind]:
                 raise WrongMutation(f"the promotion was made under another {kind} document than the pinned one")
         if candidate_ref(package) not in mutation["inputRefs"]:
             raise WrongMutation(f"the promotion is for another package than {package.ref} {package.digest}")
@@ -389,7 +389,7 @@ _OMITTED_MEMBERS: Final = {  # members of the call spec and the constraints that
     *(
         name
         for kind in _AGENT_DOCUMENTS
-        for name in (KINDS[kind].inline, KINDS[kind].digested, KINDS[kind].document)
+        for name in (KINDS[kind].inline_field, KINDS[kind].digest_field, KINDS[kind].document_name)
         if name
     ),
     *("toolConstraints", "toolCatalog", "toolCatalogDigest", "runtimeSandboxRef"),

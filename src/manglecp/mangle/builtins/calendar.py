@@ -28,8 +28,8 @@ FIXED_UNITS: Final = {
     "/microsecond": 1_000,
     "/nanosecond": 1,
 }
-# By unit, how many characters of 2024-02-29T23:45:06.789000000 are shown.
-SHOWN_LENGTHS: Final = {
+# By unit, how many characters of 2024-02-29T23:45:06.789000000 the text has.
+FORMAT_LENGTHS: Final = {
     "/year": 4,
     "/month": 7,
     "/day": 10,
@@ -158,13 +158,13 @@ def utc_datetime(ns: int) -> datetime:
 
 
 def format_instant(ns: int, tz: ZoneInfo, unit: str) -> str:
-    """Format the instant in a zone, down to one of SHOWN_LENGTHS; times of day include the offset."""
+    """Format the instant in a zone, down to one of FORMAT_LENGTHS; times of day include the offset."""
     seconds, below_second = divmod(ns, SECOND)
     moment = _local_time(seconds, tz)
-    text = f"{moment.replace(tzinfo=None).isoformat()}.{below_second:09d}"[: SHOWN_LENGTHS[unit]]
+    text = f"{moment.replace(tzinfo=None).isoformat()}.{below_second:09d}"[: FORMAT_LENGTHS[unit]]
     if unit == "/nanosecond":
         text = text.rstrip("0").removesuffix(".")
-    return text + _offset_text(_offset_seconds(moment)) if SHOWN_LENGTHS[unit] > SHOWN_LENGTHS["/day"] else text
+    return text + _offset_text(_offset_seconds(moment)) if FORMAT_LENGTHS[unit] > FORMAT_LENGTHS["/day"] else text
 
 
 def _offset_text(seconds: int) -> str:

@@ -98,13 +98,13 @@ def pure(
 
 
 # ``number``, ``string``, … return the Python value, or raise a fault: ``fn:plus takes a number, not the string "x"``.
-_MAX_SHOWN: Final = 80  # characters of a value in a message
+_MAX_TEXT_LENGTH: Final = 80  # characters of a value in a message
 
 
 def describe(value: Value) -> str:
     text = value_text(value)
-    if len(text) > _MAX_SHOWN:
-        text = text[: _MAX_SHOWN - 1] + "…"
+    if len(text) > _MAX_TEXT_LENGTH:
+        text = text[: _MAX_TEXT_LENGTH - 1] + "…"
     return f"the {KIND_NAMES[type(value)]} {text}"
 
 
@@ -186,5 +186,5 @@ def checked_instant(op: str, ns: int, *operands: Value) -> Time:
 
 
 def _out_of_range(op: str, kind: str, operands: tuple[Value, ...]) -> ValueFault:
-    shown = " and ".join(describe(operand) for operand in operands)
-    return ValueFault(f"{op} of {shown} gives a {kind} outside the representable range")
+    operand_texts = " and ".join(describe(operand) for operand in operands)
+    return ValueFault(f"{op} of {operand_texts} gives a {kind} outside the representable range")

@@ -65,7 +65,7 @@ def _format(op: str, time: Value, unit: Value) -> Value:
 
 def _format_civil(op: str, time: Value, zone_name: Value, unit: Value) -> Value:
     ns, tz = finite_instant(op, time), _zone(op, zone_name)
-    return calendar.format_instant(ns, tz, _unit(op, unit, calendar.SHOWN_LENGTHS))
+    return calendar.format_instant(ns, tz, _unit(op, unit, calendar.FORMAT_LENGTHS))
 
 
 def _trunc(op: str, time: Value, unit: Value) -> Value:

@@ -18,14 +18,14 @@ from manglecp.mangle import syntax
 from manglecp.mangle.builtins import FUNCTIONS, PREDICATES
 from manglecp.mangle.engine.plan import (
     AnyStep,
+    BoundTest,
     BuiltinCall,
-    Equate,
+    EqualityStep,
     KindInference,
     Negation,
     RuleSteps,
     Scan,
-    Window,
-    Within,
+    WindowTest,
     order,
 )
 from manglecp.mangle.engine.views import View
@@ -304,9 +304,9 @@ class Generator(Code):
     def _step(self, step: AnyStep) -> None:
         if isinstance(step, Scan):
             self._scan(step)
-        elif isinstance(step, Within):
+        elif isinstance(step, BoundTest):
             self.skip_if(f"not s{step.position} <= {self._instant(step.bound)} <= e{step.position}")
-        elif isinstance(step, Window):
+        elif isinstance(step, WindowTest):
             self._window(step)
         elif isinstance(step, Negation):
             self._negation(step.literal)
@@ -427,11 +427,13 @@ class Generator(Code):
         key = step.literal.atom.key
         if not step.temporal or self.layers(key)[:1] not in ("b", "x"):
             return None
-        tests = [s for s in self.rule_steps.steps if isinstance(s, Within | Window) and s.position == step.position]
+        tests = [
+            s for s in self.rule_steps.steps if isinstance(s, BoundTest | WindowTest) and s.position == step.position
+        ]
         test = next((test for test in tests if not test.needs), None)
         if test is None:
             return None
-        if isinstance(test, Within):
+        if isinstance(test, BoundTest):
             first = last = self._instant(test.bound)
         else:
             first, last = self._window_ends(test.operator, test.position)
@@ -493,7 +495,7 @@ class Generator(Code):
             self.write(f"{last} = max({pair})")
         return first, last
 
-    def _window(self, step: Window) -> None:
+    def _window(self, step: WindowTest) -> None:
         ends = self._window_ends(step.operator, step.position)
         self.skip_if(self._outside(step.operator.is_box, f"s{step.position}", f"e{step.position}", *ends))
 
@@ -586,7 +588,7 @@ class Generator(Code):
         text = self.expression(term)
         return text if text.isidentifier() else f"({text})"
 
-    def _equate(self, step: Equate) -> None:
+    def _equate(self, step: EqualityStep) -> None:
         equality = step.equality
         if not equality.negated:
             for side, other in ((equality.left, equality.right), (equality.right, equality.left)):
@@ -628,7 +630,7 @@ class Generator(Code):
         parts = [self.expression(arg) for arg in clause.head.args]
         if self.is_temporal(clause.head.key):
             parts += ["start", "end"]
-            self._write_head_interval(f"views[{i}].skip({tuple_text(parts)})")
+            self._write_head_interval()
         if clause.head.key in self.grouped:
             self._write_grouped_head(i, parts)
             return
@@ -650,16 +652,13 @@ class Generator(Code):
             self.write(f"{add}({fact})")
         self._write_limit_check(f"len({target}) > limits.max_facts", "limits.too_many_facts()")
 
-    def _write_head_interval(self, skip: str | None = None) -> None:
+    def _write_head_interval(self) -> None:
         """Bind the ends of the head's interval; skip the row if it holds at no instant."""
         annotation = self.rule_steps.rule.clause.annotation
         assert annotation is not None
         self.write(f"start = {self._head_bound(annotation.start, INT_MIN)}")
         self.write(f"end = {self._head_bound(annotation.end, INT_MAX)}")
-        self.write("if not is_nonempty_interval(start, end):")
-        if skip is not None:
-            self.write(f"    {skip}")
-        self.write(f"    {'continue' if self.open_loops else 'return'}")
+        self.skip_if("not is_nonempty_interval(start, end)")
 
     def _write_grouped_head(self, i: int, parts: list[str]) -> None:
         groups = self.local_name(f"g{i}", f"views[{i}].groups")

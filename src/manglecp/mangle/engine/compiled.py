@@ -111,8 +111,8 @@ def _not_a_fact(message: str) -> Diagnostic:
 
 def _problem(fact: Fact | None, message: str, fix: str | None = None, stage: Stage = "analysis") -> Diagnostic:
     """Return a diagnostic that shows the fact; ``fact`` is None if it cannot be shown."""
-    shown = None if fact is None or any(type(arg) not in KIND_NAMES for arg in fact.args) else fact_text(*fact)
-    return Diagnostic(stage, message, clause=shown, fix=fix)
+    fact_line = None if fact is None or any(type(arg) not in KIND_NAMES for arg in fact.args) else fact_text(*fact)
+    return Diagnostic(stage, message, clause=fact_line, fix=fix)
 
 
 @dataclass(eq=False)
@@ -159,7 +159,7 @@ Functions: TypeAlias = tuple[RuleFunction, ...]
 class Method(NamedTuple):
     """How a component is evaluated, for inputs with facts in certain layers."""
 
-    mode: Literal["keep", "full", "insert", "again"]
+    mode: Literal["keep", "full", "insert", "reevaluate"]
     """Keep the facts; apply all rules to all facts; apply them to what the overlay adds; maintain or reevaluate."""
     functions: Functions = ()
     in_rounds: bool = False
@@ -169,7 +169,7 @@ class Method(NamedTuple):
 
 
 KEEP: Final = Method("keep")
-AGAIN: Final = Method("again")
+REEVALUATE: Final = Method("reevaluate")
 
 
 @dataclass(eq=False)
@@ -177,17 +177,17 @@ class CompiledComponent:
     component: Component
     recursive: bool
     heads: tuple[int, ...]
-    strict: tuple[int, ...]  # predicates whose finished relation is needed: negated or aggregated
+    strict_inputs: tuple[int, ...]  # predicates whose finished relation is needed: negated or aggregated
     volatile: bool  # depends on the evaluation time or an external predicate, directly or through its inputs
     rules: tuple[CompiledRule, ...]
-    interpreted: str | None  # why it is interpreted; None if it is compiled
-    grouped: frozenset[Key]  # predicates that may be stored as a GroupedView
+    interpreter_reason: str | None  # why it is interpreted; None if it is compiled
+    groupable: frozenset[Key]  # predicates that may be stored as a GroupedView
     inputs: tuple[int, ...]  # predicates that it reads or defines
-    outside: tuple[int, ...]  # predicates that it reads and does not define
-    temporal: tuple[int, ...]  # temporal heads
-    merged: tuple[int, ...]  # heads with a merge
+    outer_inputs: tuple[int, ...]  # predicates that it reads and does not define
+    temporal_heads: tuple[int, ...]  # temporal heads
+    merged_heads: tuple[int, ...]  # heads with a merge
     layers_of: Callable[[Sequence[str]], Any]  # the layers of its inputs, from those of all predicates
-    maintained: tuple[MaintainedRule, ...] | str | None = None  # see maintainable(), memoised
+    maintained_rules: tuple[MaintainedRule, ...] | str | None = None  # see maintainable(), memoised
     methods: dict[tuple[bool, Any], Method] = field(default_factory=dict)  # see Evaluation._choose
     delta_functions: dict[tuple[bool, Any], Functions] = field(default_factory=dict)  # see CompiledProgram.deltas
 
@@ -271,15 +271,15 @@ class CompiledProgram:
             component,
             recursive=component.recursive,
             heads=heads,
-            strict=tuple(sorted(strict)),
+            strict_inputs=tuple(sorted(strict)),
             volatile=volatile,
             rules=() if reason else tuple(self._rule(number, n, rule, rule_counts) for n, rule in enumerate(rules)),
-            interpreted=reason,
-            grouped=frozenset(component.predicates if can_group else ()),
+            interpreter_reason=reason,
+            groupable=frozenset(component.predicates if can_group else ()),
             inputs=inputs,
-            outside=tuple(sorted((positive | strict) - set(heads))),
-            temporal=tuple(i for i in heads if self.temporal[i]),
-            merged=tuple(self.ids[key] for key in merges),
+            outer_inputs=tuple(sorted((positive | strict) - set(heads))),
+            temporal_heads=tuple(i for i in heads if self.temporal[i]),
+            merged_heads=tuple(self.ids[key] for key in merges),
             layers_of=itemgetter(*inputs),
         )
 
@@ -315,7 +315,7 @@ class CompiledProgram:
 
         Raises NotCompiled.
         """
-        grouped = component.grouped if isinstance(views[component.heads[0]], GroupedView) else ()
+        grouped = component.groupable if isinstance(views[component.heads[0]], GroupedView) else ()
         variant = bool(grouped), tuple([views[i].layers for i in component.inputs])
         if variant not in component.delta_functions:
             component.delta_functions[variant] = self.generate(component, views, "delta", True, grouped)
@@ -399,10 +399,10 @@ def _traits(compiled: CompiledProgram, component: CompiledComponent) -> Iterator
     yield "recursive" if component.recursive else "not recursive"
     if component.volatile:
         yield "evaluated for each request, because it looks at the clock or outside"
-    if component.interpreted:
-        yield f"interpreted, because {component.interpreted}"
+    if component.interpreter_reason:
+        yield f"interpreted, because {component.interpreter_reason}"
         return
-    if component.grouped:
+    if component.groupable:
         yield "kept as one set of second values per first value"
     reason = maintainable(compiled, component)
     if not component.volatile and isinstance(reason, str):

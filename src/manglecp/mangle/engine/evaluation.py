@@ -20,8 +20,8 @@ from typing import Any, Final
 
 from manglecp.mangle.engine.codegen import NotCompiled
 from manglecp.mangle.engine.compiled import (
-    AGAIN,
     KEEP,
+    REEVALUATE,
     CompiledComponent,
     CompiledProgram,
     CompiledRule,
@@ -31,11 +31,11 @@ from manglecp.mangle.engine.compiled import (
 )
 from manglecp.mangle.engine.interpreter import interpret
 from manglecp.mangle.engine.maintenance import maintain
-from manglecp.mangle.engine.views import NOTHING, FactTuple, Frozen, GroupedView, Layer, View
+from manglecp.mangle.engine.views import NOTHING, FactTuple, FrozenFacts, GroupedView, Layer, View
 from manglecp.mangle.errors import LimitError, ValueFault
 from manglecp.mangle.externals import ExternalCalls, Externals
 from manglecp.mangle.facts import Interval, coalesce
-from manglecp.mangle.model import MAX_SKIPPED, Limits, Statistics, check_intervals
+from manglecp.mangle.model import Limits, Statistics, check_intervals
 from manglecp.mangle.values import Value, part_size
 
 
@@ -64,7 +64,6 @@ class Evaluation:
         self.given_growth: dict[int, int] = {}  # how many more facts are given than in the base
         self.removed_given: dict[int, set[FactTuple]] = {}
         self.derived_count = 0  # of facts, with those of the base
-        self.skipped_count = 0  # derivations whose interval ends before it starts
         self.fired: set[CompiledRule] = set()  # rules that added a fact, as far as that is cheap to observe
         self.fired_counts: dict[CompiledComponent, int] = {}  # number of rules that fired, by interpreted component
         self.statistics = Statistics(strata=len(compiled.components))
@@ -76,8 +75,8 @@ class Evaluation:
         self.max_facts = 0  # how many may still be added
         self.max_rows = limits.rows
         self.pending = 0  # facts in the new sets of grouped views, which may overlap
-        self.stopped: LimitError | None = None
-        self.current: CompiledComponent | None = None
+        self.stop_error: LimitError | None = None
+        self.current_component: CompiledComponent | None = None
 
     def run(self, added: Mapping[int, set[FactTuple]], removed: Mapping[int, set[FactTuple]] | None = None) -> None:
         """Add given facts (and remove some, to make another base) and derive the consequences."""
@@ -92,7 +91,7 @@ class Evaluation:
 
     def _out_of_time(self) -> None:
         seconds = self.limits.seconds or 0
-        self.stopped = LimitError(seconds, seconds, "seconds")
+        self.stop_error = LimitError(seconds, seconds, "seconds")
         self.max_facts = self.max_rows = -1
 
     def _set_bound(self, component: CompiledComponent) -> None:
@@ -103,8 +102,8 @@ class Evaluation:
         self.checkpoint()
 
     def checkpoint(self) -> None:
-        if self.stopped is not None:
-            raise self.stopped
+        if self.stop_error is not None:
+            raise self.stop_error
 
     def _run(self, added: Mapping[int, set[FactTuple]], removed: Mapping[int, set[FactTuple]] | None) -> None:
         for i in added if removed is None else {*added, *removed}:
@@ -117,7 +116,6 @@ class Evaluation:
                 self._leave_as_given(component)
         self.checkpoint()  # not every component has a loop that would notice
         self.statistics.derived = self.derived_count
-        self.statistics.skipped_inverted = min(self.skipped_count, MAX_SKIPPED)
 
     def _change_given(self, i: int, added: set[FactTuple], removed: set[FactTuple]) -> None:
         given_before = self.base.given[i]
@@ -151,24 +149,24 @@ class Evaluation:
                 self._coalesce(i)
 
     def _evaluate_component(self, component: CompiledComponent) -> None:
-        self.current = component
+        self.current_component = component
         is_done = component in self.base.done
         if self.removed_given and not self.removed_given.keys().isdisjoint(component.heads):
-            method: Method | None = AGAIN
+            method: Method | None = REEVALUATE
         else:
             method = component.methods.get((is_done, component.layers_of(self.layers)))
         if method is not KEEP:
-            for i in component.temporal:  # its rules read and derive uncoalesced facts
+            for i in component.temporal_heads:  # its rules read and derive uncoalesced facts
                 self.views[i] = self._raw_view(i)
             try:
                 self._derive(component, method or self._choose(component, is_done))
             except NotCompiled as reason:
-                component.interpreted = str(reason)
+                component.interpreter_reason = str(reason)
                 component.methods.clear()
                 self._reevaluate(component)
             except ValueFault as fault:
                 self._raise_located(component, fault)
-            for i in component.temporal:
+            for i in component.temporal_heads:
                 self.raw[i] = self.views[i]
                 self._coalesce(i)
             for i in component.heads:
@@ -180,8 +178,8 @@ class Evaluation:
         views, shared, facts_of_base = self.views, self.base.views, self.base.facts
         if mode == "keep":
             return
-        if mode == "again":
-            if component.interpreted or not maintain(self, component):
+        if mode == "reevaluate":
+            if component.interpreter_reason or not maintain(self, component):
                 self._reevaluate(component)
             return
         for i in component.heads:
@@ -192,7 +190,7 @@ class Evaluation:
         if mode == "insert":
             for i in component.inputs:
                 views[i].delta = views[i].facts
-        if component.interpreted:
+        if component.interpreter_reason:
             interpret(self, component)
         elif in_rounds:
             self._fixpoint(component, functions)
@@ -207,19 +205,19 @@ class Evaluation:
             pass
         elif not is_done or component.is_empty_in(self.base.layers):
             recurs = component.recurs(self.layers)
-            is_grouped = recurs and bool(component.grouped) and not any(views[i].base.facts for i in component.heads)
-            if component.interpreted:
+            is_grouped = recurs and bool(component.groupable) and not any(views[i].base.facts for i in component.heads)
+            if component.interpreter_reason:
                 method = Method("full")
-            elif functions := generate(component, views, "full", recurs, component.grouped if is_grouped else ()):
+            elif functions := generate(component, views, "full", recurs, component.groupable if is_grouped else ()):
                 method = Method("full", functions, recurs, is_grouped)
-            elif component.temporal:
+            elif component.temporal_heads:
                 method = Method("full")
         elif (
-            any(views[i].removed for i in component.outside)
-            or component.interpreted
-            or any(views[i].changed for i in component.strict)
+            any(views[i].removed for i in component.outer_inputs)
+            or component.interpreter_reason
+            or any(views[i].changed for i in component.strict_inputs)
         ):
-            method = AGAIN  # it may lose facts
+            method = REEVALUATE  # it may lose facts
         else:
             method = Method("insert", generate(component, views, "insert", True), True)
         return component.methods.setdefault((is_done, component.layers_of(self.layers)), method)
@@ -228,16 +226,14 @@ class Evaluation:
         built, shared = self.compiled.built, self.base.views
         for i in component.heads:
             self.derived_count += self.base.derived_counts[i]
-            view = self._raw_view(i) if i in component.temporal else self.views[i]
+            view = self._raw_view(i) if i in component.temporal_heads else self.views[i]
             if view is not shared[i]:
-                if i in component.merged:  # a merge may drop given facts
+                if i in component.merged_heads:  # a merge may drop given facts
                     self.derived_count += len(set(view) - self.all_given(i)) - self.base.derived_counts[i]
                 else:
                     self.derived_count += view.overlay_size() - len(view.removed)
                     if i in self.given_growth:
                         self.derived_count -= self.given_growth[i]
-                if view.skipped:
-                    self.skipped_count += len(view.skipped)
             if i in built and len(view):
                 self.part_count += view.part_count(built[i])
         self.new_part_count = 0
@@ -264,7 +260,7 @@ class Evaluation:
     def too_many_facts(self) -> None:
         self.checkpoint()
         limit = self.limits.derived_facts
-        rules = () if self.current is None else self.current.rules
+        rules = () if self.current_component is None else self.current_component.rules
         span = rules[-1].steps.rule.clause.span if rules else None  # of any rule: which one exceeds it is arbitrary
         raise LimitError(limit, limit + 1, "derived facts", span)
 
@@ -272,7 +268,7 @@ class Evaluation:
         """Let the interpreter locate the error after a compiled function met an invalid value."""
         for i in component.heads:  # start again from the given facts
             view = self.views[i]
-            view.base, view.removed = Frozen(set(self.all_given(i))), frozenset()
+            view.base, view.removed = FrozenFacts(set(self.all_given(i))), frozenset()
             self.views[i] = View(view.base)
         interpret(self, component)
         raise AssertionError(f"only compiled rules fail: {fault}") from fault
@@ -290,32 +286,29 @@ class Evaluation:
             rule = function.rule
             view = views[rule.head]
             self.max_facts = remaining + (len(given[rule.head]) if rule.head in given else 0)
-            if self.stopped is not None:  # checked after the bound is set, so that a concurrent stop is not lost
-                raise self.stopped
+            if self.stop_error is not None:  # checked after the bound is set, so that a concurrent stop is not lost
+                raise self.stop_error
             count_before = len(view.facts)
             if rule.aggregation is None:
                 function.compiled.run(views, now, self, None)
             else:
-                view.facts |= self._aggregated(function, view) - view.base.facts
+                view.facts |= self._aggregated(function) - view.base.facts
             if len(view.facts) > count_before:
                 self.fired.add(rule)
 
-    def _aggregated(self, function: RuleFunction, view: View) -> set[FactTuple]:
-        """Return the facts of an aggregation; record skipped ones in the view of its head."""
+    def _aggregated(self, function: RuleFunction) -> set[FactTuple]:
+        """Return the facts of an aggregation."""
         rule = function.rule
         assert rule.aggregation is not None
         rows: Any = [] if rule.counts_facts else set()
         function.compiled.run(self.views, self.now, self, rows)
-        facts, skipped = rule.aggregation.facts(rows, self.now)
-        for fact in skipped:
-            view.skip(fact)
-        return set(facts)
+        return set(rule.aggregation.facts(rows, self.now))
 
     def _fixpoint(self, component: CompiledComponent, first: Functions) -> None:
         """Evaluate in semi-naive rounds: apply ``first``, then the rules to the delta until it is empty."""
         views, now = self.views, self.now
         heads = [views[i] for i in component.heads]
-        intervals: dict[int, dict[FactTuple, list[Interval]]] = {i: {} for i in component.temporal}
+        intervals: dict[int, dict[FactTuple, list[Interval]]] = {i: {} for i in component.temporal_heads}
         for view in heads:
             view.start_rounds()
         self._set_bound(component)
@@ -364,7 +357,7 @@ class Evaluation:
         check_intervals(self.compiled.keys[i][0], new, self.limits.intervals)
 
     def _aggregate_into(self, function: RuleFunction, view: View) -> None:
-        facts = self._aggregated(function, view)
+        facts = self._aggregated(function)
         if isinstance(view, GroupedView):
             for first, second in facts:
                 if second not in view.groups.get(first, ()):
@@ -375,8 +368,8 @@ class Evaluation:
     def too_many_pending(self) -> None:
         """Count pending facts again, because sets may overlap, and raise if there are too many."""
         self.checkpoint()
-        assert self.current is not None
-        heads = [self.views[i] for i in self.current.heads]
+        assert self.current_component is not None
+        heads = [self.views[i] for i in self.current_component.heads]
         self.pending = sum(view.new_count() for view in heads if isinstance(view, GroupedView))
         if self.pending > self.max_facts:
             self.too_many_facts()
@@ -398,7 +391,6 @@ class Evaluation:
             before = self.base.raw.get(i, NOTHING) if self.compiled.temporal[i] else self.base.facts[i]
             views[i] = View(before, evaluated.facts - before.facts)
             views[i].removed = before.facts - evaluated.facts
-            views[i].skipped = evaluated.skipped
 
     def _coalesce(self, i: int) -> None:
         """Coalesce the intervals of changed facts of a temporal predicate, and check their number."""
@@ -435,14 +427,14 @@ class Evaluation:
         return Layer(compiled, list(map(_frozen, self.views)), raw, given, done)
 
 
-def _frozen(view: View) -> Frozen:
-    if not view.changed and view.skipped is view.base.skipped:
+def _frozen(view: View) -> FrozenFacts:
+    if not view.changed:
         return view.base
     if not view.base.facts:
-        frozen = Frozen(view.facts, view.skipped)
+        frozen = FrozenFacts(view.facts)
         frozen.indexes = dict(view.indexes)
         return frozen
-    return view.base.with_changes(view.facts, view.removed, view.skipped)
+    return view.base.with_changes(view.facts, view.removed)
 
 
 _POLL_SECONDS: Final = 0.01  # the precision of deadlines

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.mangle.declarations import Predicate
-from manglecp.mangle.engine.views import Columns, FactTuple, Frozen, GroupedView, View, ViewIndex
+from manglecp.mangle.engine.views import Columns, FactTuple, FrozenFacts, GroupedView, View, ViewIndex
 from manglecp.mangle.errors import EvalError
 from manglecp.mangle.facts import TimedArgs
 from manglecp.mangle.matching import Matcher, Row
@@ -33,7 +33,9 @@ def interpret(evaluation: Evaluation, component: CompiledComponent) -> None:
     interpreter.part_count = evaluation.part_count
     interpreter.statistics = evaluation.statistics
     interpreter.evaluate_component(component.component)
-    if not component.merged and not any(interpreter.predicate(key).deferred for key in component.component.predicates):
+    if not component.merged_heads and not any(
+        interpreter.predicate(key).deferred for key in component.component.predicates
+    ):
         # Without a merge facts are only added, so a rule that derived a fact in any round still does.
         evaluation.fired_counts[component] = len(interpreter.fired)
     for i in component.heads:
@@ -45,7 +47,6 @@ def interpret(evaluation: Evaluation, component: CompiledComponent) -> None:
         facts = {(*args, *(interval or ())) for args, intervals in stored.items() for interval in intervals}
         fresh = View(view.base, facts - view.base.facts)
         fresh.removed = view.base.facts - facts
-        fresh.skipped = {(*args, *interval) for head, args, interval in interpreter.skipped if head == key}
         evaluation.views[i] = fresh
 
 
@@ -134,7 +135,7 @@ class _Integrity:
         predicate = self.compiled.program.predicates[atom.key]
         return predicate.deferred or predicate.external
 
-    def _unmatched(self, predicate: Predicate, base: Frozen, atom: Atom) -> set[FactTuple]:
+    def _unmatched(self, predicate: Predicate, base: FrozenFacts, atom: Atom) -> set[FactTuple]:
         """Return the facts of the base that have no match for an inclusion in the base, cached."""
         target = self._view(atom).base
         cached = base.unmatched.get(id(atom))
@@ -157,7 +158,7 @@ class _Integrity:
         return any(matcher.match(row, args, None) is not None for args, _ in facts.get(matcher.key(row), ()))
 
 
-def _sharing_key(base: Frozen, source: Columns) -> set[FactTuple]:
+def _sharing_key(base: FrozenFacts, source: Columns) -> set[FactTuple]:
     """Return facts of a base that share the key of a dependency with another fact, cached."""
     sharing = base.sharing_key.get(source)
     if sharing is None:

@@ -37,7 +37,7 @@ def maintainable(compiled: CompiledProgram, component: CompiledComponent) -> tup
     """Return the prepared rules of a component, or the reason why it is evaluated again."""
     if component.recursive:
         return "it is recursive"
-    if component.temporal:
+    if component.temporal_heads:
         return "its facts hold for intervals"
     maintained = []
     for rule in component.rules:
@@ -64,12 +64,12 @@ def maintainable(compiled: CompiledProgram, component: CompiledComponent) -> tup
 
 def maintain(evaluation: Evaluation, component: CompiledComponent) -> bool:
     """Update the component; return False if it has to be evaluated again."""
-    if component.maintained is None:
-        component.maintained = maintainable(evaluation.compiled, component)
-    if isinstance(component.maintained, str):
+    if component.maintained_rules is None:
+        component.maintained_rules = maintainable(evaluation.compiled, component)
+    if isinstance(component.maintained_rules, str):
         return False
     try:
-        _Update(evaluation, component, component.maintained).run()
+        _Update(evaluation, component, component.maintained_rules).run()
     except (ValueFault, NotCompiled):
         return False
     return True
@@ -140,8 +140,7 @@ class _Update:
             assert rule.rule.aggregation is not None
             rows: Any = [] if rule.rule.steps.counts_facts else set()
             self._run(rule, "group", rows, key, ending="row", preset=rule.keys)
-            facts, _ = rule.rule.aggregation.facts(rows, self.evaluation.now)
-            cached[key] = set(facts)
+            cached[key] = set(rule.rule.aggregation.facts(rows, self.evaluation.now))
         return cached[key]
 
     def _derives(self, rule: MaintainedRule, fact: FactTuple) -> bool:

@@ -96,7 +96,7 @@ class EvaluatedModel:
         count = 0
         uncounted: list[Rule] = []
         for component in compiled.components:
-            if component.interpreted:
+            if component.interpreter_reason:
                 if component in evaluation.fired_counts:
                     count += evaluation.fired_counts[component]
                 else:  # merged, deferred, or evaluated for the base only

@@ -196,14 +196,14 @@ class Scan(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class Within(Step):
+class BoundTest(Step):
     """Test that a known bound of an annotation lies in the interval of the scan at ``position``."""
 
     bound: TimeBound = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Window(Step):
+class WindowTest(Step):
     """Test that the operator accepts the interval of the scan at ``position``."""
 
     operator: Operator = field(kw_only=True)
@@ -220,13 +220,13 @@ class BuiltinCall(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class Equate(Step):
+class EqualityStep(Step):
     """A test, or a binding of a variable."""
 
     equality: Equality = field(kw_only=True)
 
 
-AnyStep: TypeAlias = Scan | Within | Window | Negation | BuiltinCall | Equate
+AnyStep: TypeAlias = Scan | BoundTest | WindowTest | Negation | BuiltinCall | EqualityStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,10 +307,10 @@ def _steps(
     for role, time_bound in roles:
         if role == "within":
             needs = _names([time_bound.value]) if isinstance(time_bound.value, Variable) else frozenset()
-            steps.append(Within(position, segment, needs, bound=time_bound))
+            steps.append(BoundTest(position, segment, needs, bound=time_bound))
     if premise.operator is not None:
         needs = _names(bound_variables(premise.operator.bounds))
-        steps.append(Window(position, segment, needs, operator=premise.operator))
+        steps.append(WindowTest(position, segment, needs, operator=premise.operator))
     return steps
 
 
@@ -332,13 +332,13 @@ def _roles(annotation: Annotation, known: set[str] | frozenset[str]) -> tuple[tu
     return tuple(dict.fromkeys(roles))
 
 
-def _equate(premise: Equality, position: int, segment: int, bound: set[str]) -> Equate:
+def _equate(premise: Equality, position: int, segment: int, bound: set[str]) -> EqualityStep:
     left, right = (_names(term_variables(side)) for side in (premise.left, premise.right))
     if not premise.negated:
         for side, binds, needs in ((premise.left, left, right), (premise.right, right, left)):
             if isinstance(side, Variable) and (side.anonymous or side.name not in bound):
-                return Equate(position, segment, needs, binds, equality=premise)
-    return Equate(position, segment, left | right, equality=premise)
+                return EqualityStep(position, segment, needs, binds, equality=premise)
+    return EqualityStep(position, segment, left | right, equality=premise)
 
 
 def _builtin_call(premise: Literal, position: int, segment: int) -> BuiltinCall:
@@ -365,7 +365,7 @@ def order(
     bound: set[str] = set(preset)
     waiting = list(rule_steps.steps)
     # A premise with a fixed instant or window reads few facts, by the timeline index.
-    has_fixed_time = {step.position for step in waiting if isinstance(step, Within | Window) and not step.needs}
+    has_fixed_time = {step.position for step in waiting if isinstance(step, BoundTest | WindowTest) and not step.needs}
 
     def run(step: AnyStep) -> None:
         ordered.append((step, dict(inference.env)))
@@ -386,7 +386,7 @@ def order(
             for step in waiting
             if step.segment == segment
             and step.needs <= bound
-            and (not isinstance(step, Within | Window) or step.position in scanned)
+            and (not isinstance(step, BoundTest | WindowTest) or step.position in scanned)
             and (segment in rule_steps.barriers or step.position == first_position or not _may_raise(inference, step))
         ]
         # A fixed time saves as much as two known columns.
@@ -403,18 +403,18 @@ def _narrow_kinds(inference: KindInference, step: AnyStep) -> None:
                 inference.env[time_bound.value.name] = frozenset({"time"})
     elif isinstance(step, BuiltinCall):
         inference.follow(step.literal)
-    elif isinstance(step, Equate):
+    elif isinstance(step, EqualityStep):
         inference.follow(step.equality)
 
 
 def _may_raise(inference: KindInference, step: AnyStep) -> bool:
-    if isinstance(step, Equate):
+    if isinstance(step, EqualityStep):
         return inference.can_raise(step.equality)
     if isinstance(step, Scan):
         return inference.any_can_raise(step.literal.atom.args)
-    if isinstance(step, Within):
+    if isinstance(step, BoundTest):
         return isinstance(step.bound.value, Variable) and inference.of(step.bound.value) != {"time"}
-    if isinstance(step, Window):
+    if isinstance(step, WindowTest):
         return any(inference.of(variable) - {"time", "duration"} for variable in bound_variables(step.operator.bounds))
     return inference.can_raise(step.literal)
 

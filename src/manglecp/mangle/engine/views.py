@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from manglecp.mangle.facts import Args, TimedArgs
-from manglecp.mangle.model import MAX_SKIPPED, Facts as TimedFacts
+from manglecp.mangle.model import Facts as TimedFacts
 from manglecp.mangle.program import count_parts
 
 if TYPE_CHECKING:
@@ -96,21 +96,20 @@ def build_set_index(facts: Iterable[FactTuple], columns: Columns, value_column: 
     return {key: {fact[value_column] for fact in bucket} for key, bucket in build_index(facts, columns).items()}
 
 
-class Frozen:
+class FrozenFacts:
     """Immutable facts, shared between requests and threads."""
 
-    __slots__ = ("_part_count", "facts", "indexes", "sharing_key", "skipped", "timeline", "unmatched")
+    __slots__ = ("_part_count", "facts", "indexes", "sharing_key", "timeline", "unmatched")
 
-    def __init__(self, facts: Facts, skipped: Facts = frozenset()) -> None:
+    def __init__(self, facts: Facts) -> None:
         self.facts = facts
-        self.skipped = skipped
         self.indexes: dict[Columns, Index] = {}
         self.timeline: Timeline | None = None
         self._part_count: int | None = None
         # Caches of constraint checks. By the columns of a key: the facts that share their key with another fact.
         self.sharing_key: dict[Columns, set[FactTuple]] = {}
         # By the id of an inclusion: the relation that was searched, and the facts that have no match there.
-        self.unmatched: dict[int, tuple[Frozen, set[FactTuple]]] = {}
+        self.unmatched: dict[int, tuple[FrozenFacts, set[FactTuple]]] = {}
 
     def part_count(self, columns: Columns) -> int:
         """Return :func:`count_parts`, cached: ``columns`` are always the built columns of the predicate."""
@@ -124,9 +123,9 @@ class Frozen:
             index = self.indexes[columns] = build_index(self.facts, columns)
         return index
 
-    def with_changes(self, added: Facts, removed: Facts, skipped: Facts) -> Frozen:
-        """Return changed facts, with updated indexes; other caches start empty, and ``skipped`` replaces the old."""
-        frozen = Frozen((self.facts - removed) | added, skipped)
+    def with_changes(self, added: Facts, removed: Facts) -> FrozenFacts:
+        """Return changed facts, with updated indexes; other caches start empty."""
+        frozen = FrozenFacts((self.facts - removed) | added)
         for columns, index in self.indexes.copy().items():
             frozen.indexes[columns] = update_index(index, columns, added, removed)
         return frozen
@@ -137,7 +136,7 @@ class Frozen:
         return self.timeline.during(first, last)
 
 
-NOTHING: Final = Frozen(frozenset())
+NOTHING: Final = FrozenFacts(frozenset())
 _NO_FACTS: Final[frozenset[FactTuple]] = frozenset()
 _FEW_FACTS: Final = 8  # up to this number, a search is faster than an index
 _UNINDEXED: Final[dict[Any, Any]] = {}
@@ -147,13 +146,12 @@ _UNINDEXED: Final[dict[Any, Any]] = {}
 class View:
     """The facts of one predicate during one evaluation: ``base`` without ``removed``, and the overlay ``facts``.
 
-    In a fixpoint ``delta`` has the facts of the last round, and ``new`` those of the current one. ``skipped`` has the
-    derivations, of base and overlay, whose interval ends before it starts.
+    In a fixpoint ``delta`` has the facts of the last round, and ``new`` those of the current one.
     """
 
-    __slots__ = ("base", "delta", "facts", "indexes", "new", "removed", "set_indexes", "skipped")
+    __slots__ = ("base", "delta", "facts", "indexes", "new", "removed", "set_indexes")
 
-    def __init__(self, base: Frozen, facts: Any = None) -> None:
+    def __init__(self, base: FrozenFacts, facts: Any = None) -> None:
         """Pass a frozen set as ``facts`` for a view that several evaluations read: to add a fact to it raises."""
         self.base = base
         self.removed: Facts = _NO_FACTS
@@ -162,14 +160,6 @@ class View:
         self.delta: Any = _NO_FACTS
         self.indexes: dict[Columns, Index] = _UNINDEXED
         self.set_indexes: dict[tuple[Columns, int], SetIndex] = _UNINDEXED
-        self.skipped = base.skipped
-
-    def skip(self, fact: FactTuple) -> None:
-        """Record a derivation whose interval is empty; at most MAX_SKIPPED are recorded."""
-        if len(self.skipped) < MAX_SKIPPED:
-            if self.skipped is self.base.skipped:
-                self.skipped = set(self.skipped)
-            self.skipped.add(fact)  # type: ignore[union-attr]  # its own set now
 
     def index(self, columns: Columns) -> Index:
         """Return an index of the overlay only."""
@@ -328,8 +318,8 @@ class Layer:
     def __init__(
         self,
         compiled: CompiledProgram,
-        facts: list[Frozen] | None = None,  # as read: temporal facts coalesced
-        raw: dict[int, Frozen] | None = None,  # temporal facts as given and derived
+        facts: list[FrozenFacts] | None = None,  # as read: temporal facts coalesced
+        raw: dict[int, FrozenFacts] | None = None,  # temporal facts as given and derived
         given: Sequence[Facts] | None = None,  # as passed in
         done: frozenset[CompiledComponent] = frozenset(),
     ) -> None:

@@ -124,8 +124,8 @@ class Abduction:
 
     def __post_init__(self) -> None:
         self.solver = self.prover.solver
-        self.exhausted = False  # whether results are partial
-        self.cut = False  # whether a set was left out because it exceeds the budget
+        self.is_partial = False  # whether results are partial
+        self.exceeded_budget = False  # whether a set was left out because it exceeds the budget
         self._tables: dict[tuple[Key, Pattern], Table] = {}
         self._unfilled: dict[Table, None] = {}  # new tables, and readers of changed ones
         self._filling: Table | None = None  # the table that is being filled
@@ -135,7 +135,7 @@ class Abduction:
     def query(self, literal: Literal, row: Row) -> MinimalSets:
         """Return sets of assumptions under which a positive premise holds.
 
-        If no steps are left, ``exhausted`` is set and the result is partial.
+        If no steps are left, ``is_partial`` is set and the result is partial.
         """
         result = MinimalSets()
         try:
@@ -146,7 +146,7 @@ class Abduction:
                     return result
                 self._fill()
         except BudgetExhausted:
-            self.exhausted = True
+            self.is_partial = True
         self.effort.steps = max(self.effort.steps, FINAL_STEPS)
         with suppress(BudgetExhausted):
             self._satisfy(literal, row, result)
@@ -310,14 +310,14 @@ class Abduction:
 
     def _solve(self, premise: Premise, row: Row, raw: RawKey) -> list[Row]:
         max_rows, preferred = self.candidates.max_rows, self.candidates.preferred
-        if max_rows is not None and self.solver.reading(premise).is_plain and isinstance(premise, Literal):
+        if max_rows is not None and self.solver.traits(premise).is_plain and isinstance(premise, Literal):
             matcher, facts = self.solver.look_up(premise, row, raw)
             if len(facts) > MAX_RANKED:
                 names = [arg.name for _, arg in matcher.free if not arg.anonymous]
                 starts = [{**row, name: value} for name in names for value in preferred]
                 rows = [found for start in starts for found in self.solver.solutions(premise, start, raw, max_rows)]
                 rows = [{name: found[name] for name in (*row, *names)} for found in rows]
-                self.exhausted = True
+                self.is_partial = True
                 return self._preferred(distinct_rows([*rows, *self.solver.solutions(premise, row, raw, max_rows)]))
         return self._preferred(satisfying_rows(self.solver, premise, row, raw))
 
@@ -326,7 +326,7 @@ class Abduction:
         max_rows = self.candidates.max_rows
         if max_rows is None or len(rows) <= max_rows:
             return rows
-        self.exhausted = True
+        self.is_partial = True
 
         def rank(row: Row) -> tuple[object, ...]:
             return -len(self.candidates.preferred.intersection(row.values())), row_key(row)
@@ -344,7 +344,7 @@ class Abduction:
         """Return whether the state is within the budget; pending premises need at least one fact per predicate."""
         if len(state.assumed) <= self.budget and len(state.keys()) <= self.budget:
             return True
-        self.cut = True
+        self.exceeded_budget = True
         return False
 
     def _assume_fact(self, premise: Literal, state: State, raw: RawKey) -> Iterator[State]:

@@ -169,7 +169,7 @@ _WILDCARDS: Final = (ANYTHING, ANY_NAME)
 _STRICT_COMPARISONS: Final = frozenset({":lt", ":gt"})
 
 
-class Assertable(Candidates):
+class CallerCandidates(Candidates):
     """Candidates for a caller that may assert only some facts, made of values that may be disclosed.
 
     * Values are those of the caller's facts (``session``), of the goal and of constants in ``rules``. An argument that

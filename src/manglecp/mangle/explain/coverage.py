@@ -68,9 +68,6 @@ class UnusedFact:
     fact: Fact
     reason: Reason
 
-    def as_json(self) -> dict[str, str]:
-        return {"fact": self.fact.text, "reason": self.reason}
-
 
 def _describe(rule: RuleStatus) -> str:
     place = rule.rule.place or rule.rule.head

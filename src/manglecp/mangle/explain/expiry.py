@@ -85,7 +85,7 @@ class ExpiryRules:
         self.predicates: Mapping[Key, Predicate] = program.predicates
         self.rules: dict[Key, list[Rule]] = {}
         readers: dict[Key, set[Key]] = {}
-        limited: set[Key] = set()
+        time_limited: set[Key] = set()
         for rule in program.rules:
             head = rule.head.key
             self.rules.setdefault(head, []).append(rule)
@@ -93,17 +93,17 @@ class ExpiryRules:
                 continue  # its facts have intervals of their own
             for premise in _positive_premises(rule):
                 if depends_on_now(premise):
-                    limited.add(head)
+                    time_limited.add(head)
                 elif not program.predicates[premise.atom.key].temporal:
                     readers.setdefault(premise.atom.key, set()).add(head)
         for predicate in program.predicates.values():
             if predicate.merge is not None:
                 readers.setdefault(predicate.merge.predicate, set()).add(predicate.key)
-        self.limited = closure(limited, readers)  # predicates whose facts time can falsify
-        self._firsts = {key: self._first_args(key) for key in self.limited}
+        self.time_limited = closure(time_limited, readers)  # predicates whose facts time can falsify
+        self._firsts = {key: self._first_args(key) for key in self.time_limited}
         number = itertools.count()
-        self.backward: dict[Key, BackwardRules | None] = {}  # of each limited predicate; None if not compiled
-        for key in self.limited:
+        self.backward: dict[Key, BackwardRules | None] = {}  # of each time-limited predicate; None if not compiled
+        for key in self.time_limited:
             rules = self.rules.get(key, ())
             if self.predicates[key].merge is not None or not all(map(self._can_compile, rules)):
                 self.backward[key] = None
@@ -111,16 +111,16 @@ class ExpiryRules:
                 compiled_rules = [BackwardRule(rule, self, compiled, next(number)) for rule in rules]
                 self.backward[key] = _index_by_first(compiled_rules)
 
-    def is_limited(self, rule: Rule) -> bool:
-        """Return whether the rule has a premise about now, or one that reads a limited predicate."""
-        return any(depends_on_now(p) or p.atom.key in self.limited for p in _positive_premises(rule))
+    def is_time_limited(self, rule: Rule) -> bool:
+        """Return whether the rule has a premise about now, or one that reads a time-limited predicate."""
+        return any(depends_on_now(p) or p.atom.key in self.time_limited for p in _positive_premises(rule))
 
     def expiring(self, key: Key) -> frozenset[Value] | None:
         """Return the first arguments of facts that time can falsify; None if the rules do not determine them."""
         return self._firsts.get(key, frozenset())
 
     def _first_args(self, key: Key) -> frozenset[Value] | None:
-        firsts = [rule.head.args[:1] for rule in self.rules.get(key, ()) if self.is_limited(rule)]
+        firsts = [rule.head.args[:1] for rule in self.rules.get(key, ()) if self.is_time_limited(rule)]
         if self.predicates[key].merge is not None or any(not f or isinstance(f[0], Variable | Apply) for f in firsts):
             return None
         return frozenset(first[0] for first in firsts)  # type: ignore[misc]  # constants
@@ -148,17 +148,17 @@ class BackwardRule:
     """One rule, compiled to find the derivations of a fact of its head."""
 
     def __init__(self, rule: Rule, expiry_rules: ExpiryRules, compiled: CompiledProgram, number: int) -> None:
-        self.rule = _name_wildcards(rule, expiry_rules.limited)
+        self.rule = _name_wildcards(rule, expiry_rules.time_limited)
         self.compiled = compiled
-        self.below = expiry_rules.limited  # predicates of the facts below
+        self.below = expiry_rules.time_limited  # predicates of the facts below
         self.name = f"backward_{number}"
-        self.is_limited = expiry_rules.is_limited(rule)
+        self.is_time_limited = expiry_rules.is_time_limited(rule)
         self.steps = split_rule(self.rule, compiled.program.predicates)
         self.functions: dict[tuple[str, ...], CompiledFunction | None] = {}
         self.reads = tuple(compiled.ids[premise.atom.key] for premise in relation_premises(rule))
         body_variables = {v.name for premise in rule.premises for v in premise_variables(premise)}
         self.constants: dict[int, Any] = {}  # by position in the head
-        self.compared: list[int] = []  # positions that are computed, or repeat a variable
+        self.compared_columns: list[int] = []  # positions that are computed, or repeat a variable
         position_of: dict[str, int] = {}
         for position, arg in enumerate(rule.head.args):
             if not isinstance(arg, Variable | Apply):
@@ -166,9 +166,9 @@ class BackwardRule:
             elif isinstance(arg, Variable) and arg.name in body_variables and arg.name not in position_of:
                 position_of[arg.name] = position
             else:
-                self.compared.append(position)
+                self.compared_columns.append(position)
         self.preset = tuple(position_of)  # variables whose values are passed in
-        self.columns = (*position_of.values(), *self.compared)  # head positions of the passed values
+        self.columns = (*position_of.values(), *self.compared_columns)  # head positions of the passed values
 
     def fits(self, args: Sequence[Any]) -> bool:
         """Return whether the head has these constants."""
@@ -196,9 +196,9 @@ class _BackwardGenerator(Generator):
     def _write_ending(self) -> None:
         backward = self.backward
         self._write_lets()
-        for position, column in enumerate(backward.compared, len(backward.preset)):
+        for position, column in enumerate(backward.compared_columns, len(backward.preset)):
             self.skip_if(f"{self.expression(backward.rule.head.args[column])} != known[{position}]")
-        if not backward.is_limited:
+        if not backward.is_time_limited:
             self.write(f"rows[()] = {self._forever}")
             self.write("return")
             return
@@ -239,12 +239,12 @@ class _BackwardGenerator(Generator):
                 yield f"({self.ids[scan.literal.atom.key]}, {tuple_text(args)})"
 
 
-def _name_wildcards(rule: Rule, limited: Collection[Key]) -> Rule:
-    """Name the ``_`` in premises on limited predicates. Programs cannot contain these names."""
+def _name_wildcards(rule: Rule, time_limited: Collection[Key]) -> Rule:
+    """Name the ``_`` in premises on time-limited predicates. Programs cannot contain these names."""
     number = itertools.count()
 
     def name_premise(premise: Premise) -> Premise:
-        if not isinstance(premise, Literal) or premise.negated or premise.atom.key not in limited:
+        if not isinstance(premise, Literal) or premise.negated or premise.atom.key not in time_limited:
             return premise
         args = [
             Variable(f"any{next(number)}") if isinstance(arg, Variable) and arg.anonymous else arg
@@ -279,7 +279,7 @@ class Expiry:
         self.expiry_rules: ExpiryRules = compiled.expiry_rules
         self.rules = self.expiry_rules.backward
         self.ids = compiled.ids
-        self.settled: dict[Node, int] = {}  # the end of each node
+        self.ends: dict[Node, int] = {}  # the end of each node
         self._choices: dict[Node, Derivations] = {}
         self._functions: dict[BackwardRule, CompiledFunction | None] = {}  # for the layers of this evaluation
 
@@ -291,7 +291,7 @@ class Expiry:
             raise ValueError(f"{fact.text} does not hold")
         if predicate.temporal:
             end = self._coalesced_interval(fact)[1]
-        elif fact.key not in self.expiry_rules.limited:
+        elif fact.key not in self.expiry_rules.time_limited:
             return None
         else:
             end = self._end((self.ids[fact.key], fact.args))
@@ -305,32 +305,32 @@ class Expiry:
 
     def _end(self, goal: Node) -> int:
         for limit in (MAX_DERIVATIONS, None):  # if the derivations that were followed are circular, all are followed
-            if goal not in self.settled:
+            if goal not in self.ends:
                 self._search(goal, limit)
-        return self.settled[goal]
+        return self.ends[goal]
 
     def _search(self, goal: Node, limit: int | None) -> None:
         """Settle the goal and the facts that it rests on: those without cycles depth first, then the others."""
-        settled = self.settled
+        ends = self.ends
         derivations_of: dict[Node, Derivations] = {}
         stack = [goal]
         while stack:
             node = stack.pop()
-            if node in settled:
+            if node in ends:
                 continue
             derivations = derivations_of.get(node)
             if derivations is None:
                 derivations = derivations_of[node] = _longest(self._derivations(node), limit)
                 nodes = (other for below in derivations for other in below)
-                unsettled = [other for other in nodes if other not in settled and other not in derivations_of]
+                unsettled = [other for other in nodes if other not in ends and other not in derivations_of]
                 if unsettled:
                     stack += [node, *unsettled]
                     continue
-            end = _known_end(derivations, settled)
+            end = _known_end(derivations, ends)
             if end is not None:
-                settled[node] = end
-        if goal not in settled:
-            self._settle({node: derivations for node, derivations in derivations_of.items() if node not in settled})
+                ends[node] = end
+        if goal not in ends:
+            self._settle({node: derivations for node, derivations in derivations_of.items() if node not in ends})
 
     def _settle(self, derivations_of: dict[Node, Derivations]) -> None:
         """Settle ends in descending order. A fact that only rests on itself stays unsettled."""
@@ -340,8 +340,8 @@ class Expiry:
         waiting: dict[Node, list[tuple[Node, int, set[Node]]]] = {}
         for node, derivations in derivations_of.items():
             for below, end in derivations.items():
-                missing = {other for other in below if other not in self.settled}
-                end = min([end, *[self.settled[other] for other in below if other not in missing]])
+                missing = {other for other in below if other not in self.ends}
+                end = min([end, *[self.ends[other] for other in below if other not in missing]])
                 if not missing:
                     queue.append((-end, next(number), node))
                 for other in missing:
@@ -349,9 +349,9 @@ class Expiry:
         heapq.heapify(queue)
         while queue:
             negative_end, _, node = heapq.heappop(queue)
-            if node in self.settled:
+            if node in self.ends:
                 continue
-            self.settled[node] = -negative_end
+            self.ends[node] = -negative_end
             for reader, end, missing in waiting.get(node, ()):
                 missing.discard(node)
                 if not missing:
@@ -412,7 +412,7 @@ class Expiry:
         return (replay.log[fact],) if replay is not None and fact in replay.log else self._instances.of(fact)[0]
 
     def _derivation_of(self, entry: Instance | MergedFact) -> tuple[tuple[Node, ...], int]:
-        """Return the facts below a derivation, and its end. A premise on a limited predicate becomes a choice."""
+        """Return the facts below a derivation, and its end. A premise on a time-limited predicate becomes a choice."""
         if isinstance(entry, MergedFact):
             return tuple((self.ids[fact.key], fact.args) for fact in entry.facts), FOREVER
         below: dict[Node, None] = {}
@@ -424,7 +424,7 @@ class Expiry:
             if depends_on_now(ground.literal):
                 ends = (self._premise_end(ground.literal, ground.row, option.facts[0]) for option in ground.options)
                 derivation_end = min(derivation_end, max(ends))
-            elif key in self.expiry_rules.limited:
+            elif key in self.expiry_rules.time_limited:
                 node = (-1 - len(self._choices), ())
                 self._choices[node] = {((self.ids[key], option.facts[0].args),): FOREVER for option in ground.options}
                 below[node] = None
@@ -443,12 +443,12 @@ class Expiry:
         return next((s, e) for s, e in self._solver.intervals(fact.key, fact.args) if s <= start and end <= e)
 
 
-def _known_end(derivations: Derivations, settled: Mapping[Node, int]) -> int | None:
+def _known_end(derivations: Derivations, ends: Mapping[Node, int]) -> int | None:
     """Return the latest end of the derivations; None if one rests on an unsettled fact."""
     latest: int | None = None
     for below, end in derivations.items():
         for other in below:
-            below_end = settled.get(other)
+            below_end = ends.get(other)
             if below_end is None:
                 return None
             if below_end < end:

@@ -8,13 +8,13 @@ from typing import Any, Final
 
 from manglecp.mangle.engine.model import EvaluatedModel
 from manglecp.mangle.errors import EvalError
-from manglecp.mangle.explain.candidates import Assertable, Candidates
+from manglecp.mangle.explain.candidates import CallerCandidates, Candidates
 from manglecp.mangle.explain.coverage import Coverage, RuleUsage, UnusedFact
 from manglecp.mangle.explain.instances import Instances
 from manglecp.mangle.explain.proof import Alternatives, Proof, Prover, Supports, TooWide
 from manglecp.mangle.explain.shape import RuleRef, Shape, bindings_json, filled_in, premise_text, unifies, with_bindings
 from manglecp.mangle.explain.solver import ModelSolver, furthest, read_goal, row_key, satisfying_rows
-from manglecp.mangle.explain.unlock import MAX_TRIES, MAX_TRIES_OF_CALLERS, Unlock, Unlocked
+from manglecp.mangle.explain.unlock import MAX_TRIES, MAX_TRIES_OF_CALLERS, Unlocked, UnlockSearch
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.matching import Row
 from manglecp.mangle.printer import interval_text, value_text
@@ -156,11 +156,11 @@ class Explainer:
         """
         goal = self.read(fact)
         candidates = Candidates(self._prover, goal, over)
-        search = Unlock(self._prover, goal, candidates, max_tries=tries)
+        search = UnlockSearch(self._prover, goal, candidates, max_tries=tries)
         unlocked = search.run()
         if not unlocked.sets and candidates.chose_values:
             others = Candidates(self._prover, goal, over, fresh=True)
-            unlocked = Unlock(self._prover, goal, others, max_tries=max(search.tries_left, 0)).run()
+            unlocked = UnlockSearch(self._prover, goal, others, max_tries=max(search.tries_left, 0)).run()
             unlocked = Unlocked(unlocked.sets[:MAX_FRESH_SETS], complete=False)  # other values could succeed too
         shapes = () if unlocked.sets == ((),) else self._prover.instances.shapes.get(goal.key, ())
         unifying = [shape for shape in shapes if unifies(shape.rule.head, goal.args)]
@@ -207,13 +207,13 @@ class Explainer:
         suffice, those of all facts too. ``ANYTHING`` and ``ANY_NAME`` in a result are wildcards.
         """
         arguments = self._prover, rules, session, goal, over
-        assertable = Assertable(*arguments)
-        search = Unlock(self._prover, goal, assertable, max_tries=MAX_TRIES_OF_CALLERS)
+        assertable = CallerCandidates(*arguments)
+        search = UnlockSearch(self._prover, goal, assertable, max_tries=MAX_TRIES_OF_CALLERS)
         unlocked = search.run()
         complete = unlocked.complete and assertable.rules_out(unlocked.sets, search.failed)
         if not (unlocked.sets or complete) and readable:
-            readable_values = Assertable(*arguments, readable=True)
-            unlocked = Unlock(self._prover, goal, readable_values, max_tries=MAX_TRIES_OF_CALLERS).run()
+            readable_values = CallerCandidates(*arguments, readable=True)
+            unlocked = UnlockSearch(self._prover, goal, readable_values, max_tries=MAX_TRIES_OF_CALLERS).run()
         return Unlocked(unlocked.sets, complete)
 
     def coverage(self, selector: str | None = None) -> Coverage:

@@ -199,11 +199,11 @@ class Instances:
         instances: list[Instance] = []
         complete = True
         for shape in self._live_shapes(fact.key):
-            fixed_values = tuple([fact.args[i] for i in shape.worth_fixing])
-            start = shape.fix(shape.worth_fixing, fixed_values)
+            fixed_values = tuple([fact.args[i] for i in shape.selective_positions])
+            start = shape.fix(shape.selective_positions, fixed_values)
             if start is None:
                 continue
-            if shape.is_open:
+            if shape.compares_head:
                 cached = self._cache.get((id(shape), fixed_values))
                 if cached is None:
                     cached = self._cache[id(shape), fixed_values] = self.derivations(shape, start)
@@ -220,11 +220,11 @@ class Instances:
         """Return the rules of a predicate without those that need facts of an empty relation."""
         shapes = self._live.get(key)
         if shapes is None:
-            needed = self.solver.reading
+            traits = self.solver.traits
             shapes = self._live[key] = [
                 shape
                 for shape in self.shapes.get(key, ())
-                if all(self.solver.has_facts(p.atom.key) for _, p in shape.relation_premises if needed(p).is_plain)
+                if all(self.solver.has_facts(p.atom.key) for _, p in shape.relation_premises if traits(p).is_plain)
             ]
         return shapes
 
@@ -293,7 +293,7 @@ class Instances:
     def grounds(self, shape: Shape, row: Row, start: Row) -> Iterator[Ground]:
         """Yield what satisfies each premise, in written order; built-in tests are left out."""
         for position, premise in shape.relation_premises:
-            if self.solver.reading(premise).is_distinct:
+            if self.solver.traits(premise).is_distinct:
                 args: list[Any] = [row[arg.name] if type(arg) is Variable else arg for arg in premise.atom.args]
                 fact = Fact(premise.atom.predicate, tuple(args))
                 yield Support(premise, row, (Option((fact,)),))

@@ -59,48 +59,52 @@ class Proof:
         A repeated part is written again, unless the tree has more than ``max_nodes`` nodes; then ``"repeated": true``
         marks it, and only the first occurrence is complete.
         """
-        cut_repeated = _tree_size(self.root) > max_nodes
-        root: dict[str, Any] = {}
-        work: list[tuple[Node, dict[str, Any]]] = [(self.root, root)]
-        seen: set[Node] = set()
-        while work:
-            node, target = work.pop()
-            rule = None if node.rule is None else node.rule.as_json()
-            target.update(
-                fact=node.fact, origin=node.origin, rule=rule, bindings=bindings_json(node.bindings), premises=[]
-            )
+        premises_by_depth: list[list[dict[str, Any]]] = [[]]
+        for node, depth, is_repeated in self._walk(max_nodes):
+            document: dict[str, Any] = {
+                "fact": node.fact,
+                "origin": node.origin,
+                "rule": None if node.rule is None else node.rule.as_json(),
+                "bindings": bindings_json(node.bindings),
+                "premises": [],
+            }
             if node.omitted:
-                target["omitted_rows"] = node.omitted
-            if cut_repeated and node.premises and node in seen:
-                target["repeated"] = True
-                continue
-            seen.add(node)
-            children: list[tuple[Node, dict[str, Any]]] = [(premise, {}) for premise in node.premises]
-            target["premises"] = [child for _, child in children]
-            work += reversed(children)
-        return {"fact": self.fact, "proof": root}
+                document["omitted_rows"] = node.omitted
+            if is_repeated:
+                document["repeated"] = True
+            premises_by_depth[depth].append(document)
+            premises_by_depth[depth + 1 :] = [document["premises"]]
+        return {"fact": self.fact, "proof": premises_by_depth[0][0]}
 
     def text(self, max_nodes: int = MAX_NODES) -> str:
         """Return the tree, one fact per line, premises indented."""
-        return "\n".join(self._lines(cut_repeated=_tree_size(self.root) > max_nodes)) + "\n"
+        return "\n".join(line for visit in self._walk(max_nodes) for line in _node_lines(*visit)) + "\n"
 
-    def _lines(self, cut_repeated: bool) -> Iterator[str]:
+    def _walk(self, max_nodes: int) -> Iterator[tuple[Node, int, bool]]:
+        """Yield the nodes of the tree, each with its depth, and whether its premises are cut as repeated."""
+        cut_repeated = _tree_size(self.root) > max_nodes
         work = [(self.root, 0)]
         seen: set[Node] = set()
         while work:
             node, depth = work.pop()
-            margin = "  " * min(depth, _MAX_INDENT) + (f"({depth}) " if depth > _MAX_INDENT else "")
-            if cut_repeated and node.premises and node in seen:
-                yield f"{margin}{node.fact}  [see above]"
-                continue
-            seen.add(node)
-            mark = "" if node.origin == "derived" else f"  [{node.origin}]"
-            yield with_bindings(f"{margin}{node.fact}{mark}", node.bindings)
-            if node.rule is not None:
-                yield f"{' ' * len(margin)}  by {node.rule.text_with_place}"
-            if node.omitted:
-                yield f"{' ' * len(margin)}  and {node.omitted} more rows"
-            work += [(premise, depth + 1) for premise in reversed(node.premises)]
+            is_repeated = cut_repeated and bool(node.premises) and node in seen
+            yield node, depth, is_repeated
+            if not is_repeated:
+                seen.add(node)
+                work += [(premise, depth + 1) for premise in reversed(node.premises)]
+
+
+def _node_lines(node: Node, depth: int, is_repeated: bool) -> Iterator[str]:
+    margin = "  " * min(depth, _MAX_INDENT) + (f"({depth}) " if depth > _MAX_INDENT else "")
+    if is_repeated:
+        yield f"{margin}{node.fact}  [see above]"
+        return
+    mark = "" if node.origin == "derived" else f"  [{node.origin}]"
+    yield with_bindings(f"{margin}{node.fact}{mark}", node.bindings)
+    if node.rule is not None:
+        yield f"{' ' * len(margin)}  by {node.rule.text_with_place}"
+    if node.omitted:
+        yield f"{' ' * len(margin)}  and {node.omitted} more rows"
 
 
 def _bottom_up(root: Node) -> Iterator[Node]:
@@ -246,10 +250,6 @@ class Alternatives:
 
     sets: tuple[tuple[Fact, ...], ...]
     complete: bool  # whether these are all sets
-
-    def as_json(self) -> dict[str, object]:
-        """Return plain JSON."""
-        return {"leaf_facts": [[fact.text for fact in facts] for facts in self.sets], "complete": self.complete}
 
 
 class Supports:

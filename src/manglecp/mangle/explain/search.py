@@ -93,7 +93,7 @@ class Replay(ModelSolver):
 # algorithm. An instance costs more than each premise, so proofs are well-founded under recursion. Leaves count as often
 # as they are used; counting each once would be NP-hard. If WORK instances are not all, the best proof
 # from these is taken; if there is none, instances are expanded depth first until there is one.
-Chosen: TypeAlias = tuple[Fact, ...] | Absence  # the facts that satisfy a positive premise, or a negated premise
+ChosenFacts: TypeAlias = tuple[Fact, ...] | Absence  # the facts that satisfy a positive premise, or a negated premise
 
 WORK: Final = 128  # instances
 
@@ -105,7 +105,7 @@ class Choice:
     leaf_count: int
     height: int
     instance: Instance | None = None  # None for a leaf, and for a value merged from ``chosen``
-    chosen: tuple[Chosen, ...] = ()  # of each ground of the instance
+    chosen: tuple[ChosenFacts, ...] = ()  # of each ground of the instance
 
     @property
     def premises(self) -> Iterator[Fact]:
@@ -121,7 +121,7 @@ class _PendingInstance:
 
     fact: Fact
     instance: Instance
-    chosen: list[Chosen | None]  # of each ground; None without a proof
+    chosen: list[ChosenFacts | None]  # of each ground; None without a proof
     missing_count: int = 0  # grounds without a proof
 
 
@@ -152,7 +152,7 @@ class Search:
         expanded, is_whole = self._expand(goals, limit)
         self._settle_all(expanded)
         while not is_whole and any(goal not in self.best for goal in goals):
-            expanded, is_whole = self._dive(goals, limit)
+            expanded, is_whole = self._expand_depth_first(goals, limit)
             self._settle_all(expanded)
             limit *= 2
         if is_whole:
@@ -185,13 +185,13 @@ class Search:
     def _expand(self, goals: Iterable[Fact], work: int) -> tuple[list[Fact], bool]:
         """Expand the goals and what they rest on, breadth first; return them and whether these are all."""
         expanded: dict[Fact, None] = {}
-        distant = dict.fromkeys(goals)
+        next_layer = dict.fromkeys(goals)
         is_whole = True
-        while distant:
-            layer = [fact for fact in distant if fact not in expanded and self._is_open(fact)]
+        while next_layer:
+            layer = [fact for fact in next_layer if fact not in expanded and self._needs_search(fact)]
             if len(layer) > work:
                 layer.sort(key=self.text)
-            distant = {}
+            next_layer = {}
             for fact in layer:
                 if work <= 0:
                     return list(expanded), False
@@ -200,13 +200,13 @@ class Search:
                 is_whole &= is_all
                 expanded[fact] = None
                 for instance in instances:
-                    distant.update(dict.fromkeys(instance.facts()))
+                    next_layer.update(dict.fromkeys(instance.facts()))
         return list(expanded), is_whole
 
-    def _is_open(self, fact: Fact) -> bool:
+    def _needs_search(self, fact: Fact) -> bool:
         return fact not in self.best and fact not in self._unprovable and not self.is_leaf(fact)
 
-    def _dive(self, goals: Iterable[Fact], limit: int) -> tuple[list[Fact], bool]:
+    def _expand_depth_first(self, goals: Iterable[Fact], limit: int) -> tuple[list[Fact], bool]:
         """Expand depth first until the goals have proofs; return the expanded facts and whether these are all."""
         expanded: dict[Fact, None] = {}
         proved: set[Fact] = set()
@@ -216,14 +216,16 @@ class Search:
         def is_met(ground: Ground) -> bool:
             options = () if isinstance(ground, Absence) else ground.options
             return not options or any(
-                (any if option.demand.whole is None else all)(f in proved or not self._is_open(f) for f in option.facts)
+                (any if option.demand.whole is None else all)(
+                    f in proved or not self._needs_search(f) for f in option.facts
+                )
                 for option in options
             )
 
         stack = [(goal, goal) for goal in goals]  # facts, each with the fact that needs it
         while stack:
             fact, reader = stack.pop()
-            if fact in expanded or fact in proved or reader in proved or not self._is_open(fact):
+            if fact in expanded or fact in proved or reader in proved or not self._needs_search(fact):
                 continue
             instances, is_all = self.expand(fact, limit)
             is_whole &= is_all
@@ -317,13 +319,13 @@ class Search:
         choice = self.best[fact]
         return choice.leaf_count, choice.height, self.text(fact)
 
-    def _cost(self, chosen: Iterable[Chosen | None]) -> tuple[int, int]:
+    def _cost(self, chosen: Iterable[ChosenFacts | None]) -> tuple[int, int]:
         """Return the number of leaves and the height of chosen facts; a fact that occurs twice counts once."""
         facts = {fact for facts in chosen if isinstance(facts, tuple) for fact in facts}
         choices = [self.best[fact] for fact in facts]
         return sum([choice.leaf_count for choice in choices]), max([choice.height for choice in choices], default=0)
 
-    def _choice(self, instance: Instance | None, chosen: Sequence[Chosen | None]) -> Choice:
+    def _choice(self, instance: Instance | None, chosen: Sequence[ChosenFacts | None]) -> Choice:
         leaf_count, height = self._cost(chosen)
         return Choice(leaf_count, height + 1, instance, tuple([c for c in chosen if c is not None]))
 
@@ -358,7 +360,7 @@ class Search:
             if fact not in needed or fact in self.best:
                 continue
             if isinstance(entry, MergedFact):
-                chosen: list[Chosen | None] = [entry.facts]
+                chosen: list[ChosenFacts | None] = [entry.facts]
             else:
                 chosen = [g if isinstance(g, Absence) else self.cheapest(g.options) for g in entry.grounds]
             if None not in chosen:

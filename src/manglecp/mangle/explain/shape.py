@@ -171,7 +171,7 @@ class Shape:
         return tuple(self.predicate.inputs()) if self.predicate.deferred else ()
 
     @cached_property
-    def worth_fixing(self) -> tuple[int, ...]:
+    def selective_positions(self) -> tuple[int, ...]:
         """The fixable head positions whose value narrows look-ups: inputs, constants, and variables of premises."""
         premises = (premise for premise in relation_premises(self.rule) if not premise.negated)
         return tuple(self._positions({a.name for p in premises for a in p.atom.args if isinstance(a, syntax.Variable)}))
@@ -197,8 +197,8 @@ class Shape:
         return len(positions) < len(self.rule.head.args) or self.predicate.temporal
 
     @cached_property
-    def is_open(self) -> bool:
-        return self.leaves_open(self.worth_fixing)
+    def compares_head(self) -> bool:
+        return self.leaves_open(self.selective_positions)
 
     def fix(self, positions: Iterable[int], values: Iterable[object]) -> Row | None:
         """Return the initial row with these values of the head; None if the head cannot have them."""

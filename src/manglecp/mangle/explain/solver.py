@@ -1,4 +1,4 @@
-"""Solving premises over a finished model, and parsing facts to be explained."""
+"""RowGenerator premises over a finished model, and parsing facts to be explained."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from manglecp.mangle.errors import AnalysisError, EvalError, LimitError, ParseEr
 from manglecp.mangle.facts import Args, Fact, Interval, TimedArgs, is_nonempty_interval
 from manglecp.mangle.matching import Matcher, Row, evaluate_term, head_interval
 from manglecp.mangle.model import Facts, Index, Limits, Relation
-from manglecp.mangle.naive import Call, NaiveEvaluation, Solving, distinct_rows
+from manglecp.mangle.naive import Call, NaiveEvaluation, RowGenerator, distinct_rows
 from manglecp.mangle.parser import parse_premise
 from manglecp.mangle.program import Program, Rule
 from manglecp.mangle.syntax import Apply, Clause, Key, Literal, Premise, Term, Variable
@@ -89,7 +89,7 @@ class DeadlineExceeded(LimitError):
     """The deadline of explanations has passed."""
 
 
-class _Reading(NamedTuple):
+class _PremiseTraits(NamedTuple):
     """How one premise is solved, kept with the premise so that its id is not reused."""
 
     premise: Premise
@@ -110,7 +110,7 @@ class ModelSolver(NaiveEvaluation):
         self.deadline: float | None = None  # on the monotonic clock; a look-up after it raises DeadlineExceeded
         self._indexes: dict[tuple[Key, bool, tuple[int, ...]], Index] = {}
         self._matchers: dict[tuple[int, Key | None, tuple[str, ...]], tuple[Matcher, Index]] = {}
-        self._readings: dict[int, _Reading] = {}  # by the id of a premise
+        self._traits: dict[int, _PremiseTraits] = {}  # by the id of a premise
         self._least: dict[int, tuple[Facts, Sequence[TimedArgs]]] = {}  # see least_facts
         recursive = (key for c in model.program.components if c.recursive for key in c.predicates)
         self._raw_keys = {key for key in recursive if self.predicate(key).temporal}
@@ -162,9 +162,9 @@ class ModelSolver(NaiveEvaluation):
 
         return self._drive(call())
 
-    def reading(self, premise: Premise) -> _Reading:
-        reading = self._readings.get(id(premise))
-        if reading is None:
+    def traits(self, premise: Premise) -> _PremiseTraits:
+        traits = self._traits.get(id(premise))
+        if traits is None:
             is_stored = is_plain = is_temporal = False
             args: tuple[Term, ...] = ()
             if isinstance(premise, Literal) and not premise.atom.predicate.startswith(":"):
@@ -174,8 +174,8 @@ class ModelSolver(NaiveEvaluation):
                 is_plain = is_stored and not premise.negated and not premise.timed and not has_functions
             has_wildcards = any(isinstance(arg, Variable) and arg.anonymous for arg in args)
             is_distinct = is_plain and not has_wildcards and not is_temporal
-            reading = self._readings[id(premise)] = _Reading(premise, is_stored, is_plain, is_distinct)
-        return reading
+            traits = self._traits[id(premise)] = _PremiseTraits(premise, is_stored, is_plain, is_distinct)
+        return traits
 
     def check_deadline(self) -> None:
         if self.deadline is not None and monotonic() > self.deadline:
@@ -201,8 +201,8 @@ class ModelSolver(NaiveEvaluation):
         matcher, index = cached
         return matcher, index.get(matcher.key(row), ())
 
-    def _solve(self, premise: Premise, rows: list[Row]) -> Solving:
-        if not rows or not self.reading(premise).is_stored:
+    def _solve(self, premise: Premise, rows: list[Row]) -> RowGenerator:
+        if not rows or not self.traits(premise).is_stored:
             return (yield from super()._solve(premise, rows))
         return [extended for row in rows for extended in self._matches(premise, row)]  # type: ignore[arg-type]
 
@@ -218,7 +218,7 @@ class ModelSolver(NaiveEvaluation):
 
     def solutions(self, premise: Premise, row: Row, raw: Key | None = None, limit: int | None = None) -> Iterable[Row]:
         """Return the extensions of a row that satisfy a premise; with ``limit`` those by the least facts, in order."""
-        if self.reading(premise).is_stored:
+        if self.traits(premise).is_stored:
             return self._matches(premise, row, raw, limit)  # type: ignore[arg-type]
         return self._drive(super()._solve(premise, [row]))
 
@@ -251,12 +251,12 @@ class ModelSolver(NaiveEvaluation):
 
     def _extend(self, rule: Rule, row: Row, premises: tuple[Premise, ...], limit: int | None) -> Iterator[Row]:
         raw, first = self.raw_key_of(rule), 0
-        if len(premises) > 1 and self.reading(premises[1]).is_plain:
-            run = itertools.takewhile(lambda premise: self.reading(premise).is_plain, premises)
+        if len(premises) > 1 and self.traits(premises[1]).is_plain:
+            run = itertools.takewhile(lambda premise: self.traits(premise).is_plain, premises)
             sizes = [len(self.look_up(premise, row, raw)[1]) for premise in run]  # type: ignore[arg-type]
             first = sizes.index(min(sizes)) if sizes else 0
         solutions = self.solutions(premises[first], row, raw, limit)
-        if not self.reading(premises[first]).is_distinct and not self.rows_are_facts(rule):
+        if not self.traits(premises[first]).is_distinct and not self.rows_are_facts(rule):
             solutions = distinct_rows(list(solutions))
         if len(premises) == 1:
             yield from solutions

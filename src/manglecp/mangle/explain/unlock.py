@@ -42,7 +42,7 @@ class Unlocked:
     complete: bool
 
 
-class Unlock:
+class UnlockSearch:
     """One search for the sets of ``candidates`` that make ``goal`` hold."""
 
     def __init__(self, prover: Prover, goal: Fact, candidates: Candidates, *, max_tries: int) -> None:
@@ -55,8 +55,8 @@ class Unlock:
         self.scope = self.dependencies.needs([goal.key])  # the predicates that can affect the goal
         # The results of an external predicate for inputs that the added facts cause are unknown.
         self.complete = not any(prover.solver.predicate(key).external for key in self.scope)
-        self.exhausted = False  # whether abduction was cut short
-        self.larger = False  # whether a set of more than MAX_FACTS facts could succeed
+        self.is_partial = False  # whether abduction was cut short
+        self.needs_more_facts = False  # whether a set of more than MAX_FACTS facts could succeed
         self._tried: dict[AssumedFacts, bool] = {}
 
     @property
@@ -70,14 +70,16 @@ class Unlock:
         for size in range(1, MAX_FACTS + 1):
             try:
                 self._try_sets_of(size, unlocking)
-                if self.exhausted:
+                if self.is_partial:
                     self.complete = self.complete and self._try_every_set_of(size, unlocking)
-                    self.larger = True
+                    self.needs_more_facts = True
             except (BudgetExhausted, DeadlineExceeded):
                 self.complete = False
             if unlocking or not self.complete:
                 break
-        return Unlocked(self._sorted_without_worse(unlocking), self.complete and (bool(unlocking) or not self.larger))
+        return Unlocked(
+            self._sorted_without_worse(unlocking), self.complete and (bool(unlocking) or not self.needs_more_facts)
+        )
 
     def _try_sets_of(self, size: int, unlocking: set[AssumedFacts]) -> None:
         """Try the sets of at most ``size`` facts that abduction finds; add those that succeed to ``unlocking``."""
@@ -90,7 +92,7 @@ class Unlock:
             if facts and self._unlocks(facts):
                 unlocking.add(facts)
                 continue
-            if len(facts) == size and (not is_largest or self.larger):
+            if len(facts) == size and (not is_largest or self.needs_more_facts):
                 continue
             for missing in sorted(self._missing_sets(facts, size - len(facts), is_largest), key=_set_order):
                 extended = facts | missing
@@ -171,8 +173,8 @@ class Unlock:
     def _query(self, prover: Prover, literal: Literal, row: Row, budget: int, is_largest: bool) -> MinimalSets:
         abduction = self._abduction(prover, budget)
         sets = abduction.query(literal, row)
-        self.exhausted |= abduction.exhausted
-        self.larger |= is_largest and abduction.cut
+        self.is_partial |= abduction.is_partial
+        self.needs_more_facts |= is_largest and abduction.exceeded_budget
         return sets
 
     def _repairs(self, added: AssumedFacts, budget: int, is_largest: bool) -> MinimalSets:
@@ -189,7 +191,7 @@ class Unlock:
         heads = self.dependencies.affects({fact.key for fact in added})
         keys = set().union(*map(self.dependencies.retracting, heads)) & self.candidates.keys
         if budget < 1:
-            self.larger |= is_largest and bool(keys)
+            self.needs_more_facts |= is_largest and bool(keys)
             return repairs
         for fact in self._abduction(self.prover, budget).facts_of(keys):
             repairs.add(frozenset({fact}))
