@@ -18,8 +18,8 @@ import uvloop
 
 from manglecp.server.stdio import serve_stdio
 from manglecp.server.streams import Streams
-from tests.invoke.test_request_keys import Held
 from tests.deadlines import patience
+from tests.invoke.test_request_keys import Held
 from tests.server.desk import PATIENCE, Desk, desk, encoded, intent, invoke, plain_pack
 from tests.server.slow import slow_evaluations
 

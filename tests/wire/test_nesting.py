@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from manglecp.mangle import Fact, List, Map, Name, Pair, Program, Source, Struct, Value
-from manglecp.wire.clauses import read_clause
+from manglecp.wire.clauses import fact_object
 from manglecp.wire.errors import WireError
 from manglecp.wire.message_reader import receive, receive_from_server
 from manglecp.wire.messages import (
@@ -107,6 +107,6 @@ def test_clauses_have_the_same_limit(kind: str) -> None:
             term = {"type": kind, **inside}
         return {"head": {"predicate": "p", "args": [term]}}
 
-    assert read_clause(nested(MAX_NESTING)).head.predicate == "p"
+    assert fact_object(nested(MAX_NESTING))["pred"] == "p"
     with pytest.raises(Fault, match=f"nested more than {MAX_NESTING} deep"):
-        read_clause(nested(MAX_NESTING + 1))
+        fact_object(nested(MAX_NESTING + 1))

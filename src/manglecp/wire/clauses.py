@@ -19,7 +19,7 @@ import msgspec
 
 from manglecp.base.text import quote, truncate
 from manglecp.mangle import Bytes, Float, List, Map, Name, RepeatedKey, Value, ValueFault
-from manglecp.mangle.syntax import Apply, Atom, Clause, Literal, Term, Variable
+from manglecp.mangle.syntax import Apply, Term, Variable
 from manglecp.wire.messages import Part
 from manglecp.wire.strict_json import JSON, Fault, faults_at
 from manglecp.wire.validation import convert, split_error
@@ -76,14 +76,6 @@ class StructuredClause(Part, frozen=True, kw_only=True):
     body: tuple[StructuredAtom, ...] = ()
 
 
-def read_clause(data: JSON) -> Clause:
-    """Return the clause. Raises :class:`Fault`. Whether a program would accept it is not checked."""
-    clause = _convert(data)
-    head = _read_atom(clause.head, "head")
-    body = [_read_atom(atom, "body", position) for position, atom in enumerate(clause.body)]
-    return Clause(head, premises=tuple(map(Literal, body)))
-
-
 class ClauseFact(dict[str, Any]):
     """A fact object that the client wrote as a clause."""
 
@@ -107,9 +99,9 @@ def fact_object(data: JSON) -> ClauseFact:
     fact = ClauseFact(pred=clause.head.predicate, args=[])
     if _PREDICATE.fullmatch(clause.head.predicate) is None:  # the fact checker reports it as unknown
         return fact
-    for position, arg in enumerate(_read_atom(clause.head, "head").args):
+    for position, arg in enumerate(clause.head.args):
         with faults_at("head", "args", position):
-            fact["args"].append(to_json(_evaluate(arg)))
+            fact["args"].append(to_json(_evaluate(_read_term(arg, depth=0))))
     fact.update((name, members[name]) for name in _FACT_MEMBERS if name in members)
     return fact
 
@@ -136,17 +128,6 @@ def _convert(data: JSON) -> StructuredClause:
     except msgspec.ValidationError as error:
         what, steps = split_error(error)
         raise Fault(f"not a structured clause: {truncate(what[:1].lower() + what[1:], 200)}").inside(*steps) from None
-
-
-def _read_atom(atom: StructuredAtom, *steps: str | int) -> Atom:
-    """Return the atom at the path ``steps`` of the clause."""
-    if _PREDICATE.fullmatch(atom.predicate) is None:
-        raise Fault(f"{quote(atom.predicate)} is not the name of a predicate").inside(*steps, "predicate")
-    args = []
-    for position, arg in enumerate(atom.args):
-        with faults_at(*steps, "args", position):
-            args.append(_read_term(arg, depth=0))
-    return Atom(atom.predicate, tuple(args))
 
 
 def _read_term(term: AnyTerm, depth: int) -> Term:
