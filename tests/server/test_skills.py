@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ import pytest
 from manglecp.client import Client, ServerError
 from manglecp.intent import Identity, decide
 from manglecp.pack import Disclosure
+from manglecp.pack.settings import PackLimits
 from tests.intent.packs import NOW, NOW_TEXT, skill
 from tests.server.desk import RULES, Desk, Tokens, desk, encoded, intent, plain_pack
 from tests.server.house import House, house
@@ -123,7 +126,10 @@ needs_skill("w", "idle") :- intent_param("key", "secret").
 """
     )
     pack = plain_pack(rules, skills=[skill("reading"), skill("writing"), skill("idle")])
-    secrets = {"facts": [{"pred": "note", "args": ["secret"]}], "intent": {"name": "go", "params": {"key": "secret"}}}
+    secrets: dict[str, Any] = {
+        "facts": [{"pred": "note", "args": ["secret"]}],
+        "intent": {"name": "go", "params": {"key": "secret"}},
+    }
 
     def ids(answer: dict[str, Any]) -> list[str]:
         return [one["skill_id"] for one in answer["payload"]["skills"]]
@@ -148,6 +154,9 @@ async def test_the_proofs_for_a_request_are_bounded(monkeypatch: pytest.MonkeyPa
         proofs += 1
         return decide(*args, **more)
 
+    def elapsed() -> float:
+        return proofs * PackLimits().max_compute_ms / 4_000
+
     monkeypatch.setattr("manglecp.intent.offers.decide", counted)
     names = [f"tool{n:02}" for n in range(80)]
     tools = "".join(
@@ -162,6 +171,11 @@ async def test_the_proofs_for_a_request_are_bounded(monkeypatch: pytest.MonkeyPa
             proofs = 0
             assert len((await told(d, "user"))["skills"]) == expected
             assert proofs == expected
+            if made is shared:
+                continue
+            proofs = 0
+            monkeypatch.setattr("manglecp.intent.offers.time", SimpleNamespace(**(vars(time) | {"monotonic": elapsed})))
+            assert len((await told(d, "user"))["skills"]) == 4, "as many as fit into the time of one evaluation"
 
 
 def skill_request(skill_id: str | None = None) -> dict[str, Any]:

@@ -110,7 +110,7 @@ class RunReports:
             self._send_step(*latest)
         self._shares[call.call_id] = 1.0
         if lost := self._lost.pop(call.call_id, 0):
-            self._log(call, logging.WARNING, f"{lost:,} lines and progress reports were lost: too many at once")
+            self._log(call, logging.WARNING, f"{lost:,} lines and progress reports of this or earlier calls were lost")
         unlogged = self._log_lines.pop(call.call_id, 0) - _MAX_LOG_LINES
         if unlogged > 0:
             self._log(call, logging.WARNING, f"{unlogged:,} more lines are not logged")
