@@ -250,6 +250,18 @@ async def test_a_clock_that_is_ahead_makes_no_fact_last_longer(times: dict[str, 
         assert (await s.refused(mine, {"n": 1}, evaluate=False)).code == "macro_expired"
 
 
+async def test_what_is_future_for_a_client_whose_clock_is_ahead_stays_where_it_is() -> None:
+    clock = Clock()
+    logged = LOGGED.replace('untimed("now")', 'untimed("always")')
+    made = chain(steps("look"), when='mandatory("t") :- intent("go"), <+[0s, 60s] logged(_).', schema=logged)
+    async with shop(made, clock=clock) as s:
+        mine = (await s.tools(facts=[{"pred": "logged", "args": ["a"], "t": {"at": stamp(40)}}], eval_time=stamp(30)))[
+            "t"
+        ]
+        clock.now += 39 * SECOND
+        await s.invoke(mine, {"n": 1}, evaluate=False)
+
+
 async def test_a_window_that_has_not_begun() -> None:
     """OPEN-28: an evaluation for a time that no clock shows."""
     clock = Clock()
