@@ -22,10 +22,10 @@ macro_step("t", 3, "look").
 """
 
 
-def journal(path: Path, *outcomes: str) -> list[str]:
+def journal(path: Path, *outcomes: str, key: bytes | None = None) -> list[str]:
     """A store with a run for each of the outcomes that its effect may have: ``done``, ``failed``,
     ``unknown``. Their ids."""
-    return asyncio.run(_journal(path, outcomes))
+    return asyncio.run(_journal(path, outcomes, key))
 
 
 def reads(path: Path, count: int) -> None:
@@ -44,7 +44,7 @@ async def _reads(path: Path, count: int) -> None:
         store.close()
 
 
-async def _journal(path: Path, outcomes: tuple[str, ...]) -> list[str]:
+async def _journal(path: Path, outcomes: tuple[str, ...], key: bytes | None) -> list[str]:
     write = action("write", params=_NUMBER, effects=("filesystem",), tier=1, mutates=True)
     drawn = pack(_RULES, actions=(action("look", params=_NUMBER), write), intents=("go",))
     coming = iter(outcomes)
@@ -57,7 +57,7 @@ async def _journal(path: Path, outcomes: tuple[str, ...]) -> list[str]:
                 raise Fails("crash", "outcome_unknown")
         return given
 
-    store = open_store(path)
+    store = open_store(path, key=key)
     try:
         async with shop(drawn, {"write": work}, store=store) as s:
             for _ in outcomes:

@@ -70,6 +70,33 @@ def test_no_value_of_a_run_is_told(run: Run, store: Path) -> None:
         assert step.keys().isdisjoint({"input", "output", "note"})
 
 
+def test_the_response_of_a_run_is_shown_while_it_is_stored(run: Run, store: Path) -> None:
+    """Whoever has lost the connection gets it from the operator, with the id of the run."""
+    done, failed, doubted = journal(store, "done", "failed", "unknown")
+    assert "\nresult\n  n: 1\n" in run("runs", "show", done).stdout
+    assert document(run("runs", "show", done, "--json"))["response"]["result"]["result"] == {"n": 1}
+    assert "\nerror[execution_failed]: " in run("runs", "show", failed).stdout
+    assert document(run("runs", "show", failed, "--json"))["response"]["error"]["code"] == "execution_failed"
+    assert document(run("runs", "show", doubted, "--json"))["response"] is None, "it is not over"
+    opened = open_store(store)
+    with opened.write_transaction() as tx:
+        tx.execute("UPDATE runs SET answer_until_ms = 0")
+        opened.runs.sweep(tx)
+    opened.close()
+    assert document(run("runs", "show", done, "--json"))["response"] is None
+    assert "result" not in run("runs", "show", done).stdout
+
+
+def test_a_sealed_response_needs_the_key(run: Run, store: Path, tmp_path: Path) -> None:
+    key = tmp_path / "store.key"
+    key.write_text("ab" * 32)
+    key.chmod(0o600)
+    (done,) = journal(store, "done", key=bytes.fromhex("ab" * 32))
+    shown = run("runs", "show", done)
+    assert (shown.exit_code, "n: 1" in shown.stdout, "key" in shown.stdout) == (0, False, True)
+    assert "\nresult\n  n: 1\n" in run("runs", "show", done, "--store-key", str(key)).stdout
+
+
 def test_what_is_not_there(run: Run, store: Path) -> None:
     missing = run("runs", "list")
     assert (missing.exit_code, f"there is no store {store}" in missing.stderr) == (1, True)

@@ -236,16 +236,43 @@ def test_work_that_fails_ends(run: Run) -> None:
     for _ in range(4):
         failed = answer(run("harness", "work", "--verify", "false", "--", "true"), status=1)
         assert failed["resultClass"] == "verify_failed"
-    assert run("harness", "work", "--", "false").exit_code == 3
+    assert run("harness", "work", "--no-verify", "--", "false").exit_code == 3
     (child,) = answer(run("issue", "list", "--label", "escalation", "--json"))
     assert (child["title"], child["status"]) == ("verify_failed: do pump", "blocked")
     assert [issue["id"] for issue in answer(run("issue", "list", "--status", "open", "--json"))] == ["pump"]
     assert len(lines(run("harness", "session", "trajectory", "--mode", "retry-needed"))) == 2
 
 
+@pytest.mark.parametrize("options", [(), ("--verify", "true", "--no-verify")])
+def test_work_without_a_verification_has_to_be_asked_for(run: Run, options: tuple[str, ...]) -> None:
+    add(run, "pump")
+    refused = run("harness", "work", *options, "--", "true")
+    assert (refused.exit_code, "--verify TEXT" in refused.stderr, "--no-verify" in refused.stderr) == (2, True, True)
+    assert run("issue", "ready").stdout.startswith("pump")
+    assert answer(run("harness", "work", "--no-verify", "--", "true"))["status"] == "closed"
+
+
+def test_a_feature_of_a_leased_issue_needs_the_fence(run: Run) -> None:
+    add(run, "pump")
+    feature = ("harness", "session", "feature", "pump", "a")
+    answer(run(*feature))
+    fence = str(answer(run("harness", "session", "start", "pump"))["fence"])
+    for wrong in ((), ("--fence", "99"), ("--fence", fence, "--actor", "mallory")):
+        refused = run(*feature, "--summary", "x", *wrong)
+        assert (refused.exit_code, "error[lease_id_mismatch]" in refused.stderr) == (1, True)
+        assert "--fence N" in refused.stderr
+    ledger = answer(run("harness", "session", "feature", "pump"))  # reading needs none
+    assert "summary" not in ledger["features"][0]
+    assert answer(run(*feature, "--summary", "x", "--fence", fence))["features"][0]["summary"] == "x"
+    answer(run("harness", "session", "stop", "pump", "--fence", fence))
+    late = run(*feature, "--summary", "y", "--fence", fence)
+    assert (late.exit_code, "error[lease_stale]" in late.stderr) == (1, True)
+    assert answer(run(*feature, "--summary", "y"))["features"][0]["summary"] == "y"
+
+
 def test_a_command_that_is_missing_claims_nothing(run: Run) -> None:
     add(run, "pump")
-    assert run("harness", "work", "--", "no-such-command").exit_code == 2
+    assert run("harness", "work", "--no-verify", "--", "no-such-command").exit_code == 2
     assert run("issue", "ready").stdout.startswith("pump")
 
 
@@ -253,7 +280,7 @@ def test_workers_race_for_one_issue(run: Run, folder: Path) -> None:
     """Four processes of one actor: one of them gets the lease, however they interleave."""
     add(run, "pump")
     wait = "echo $MANGLECP_FENCE >> claims; while [ ! -f go ]; do sleep 0.02; done"
-    argv = [sys.executable, "-m", "manglecp", "harness", "work", "--", "sh", "-c", wait]
+    argv = [sys.executable, "-m", "manglecp", "harness", "work", "--no-verify", "--", "sh", "-c", wait]
     workers = [
         subprocess.Popen(argv, cwd=folder, env=os.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         for _ in range(4)

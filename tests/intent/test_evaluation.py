@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import jsonschema_rs
@@ -15,7 +16,8 @@ from manglecp.intent.responder import answer_bytes
 from manglecp.mangle import External, instant_text
 from manglecp.pack import ExternalDescription, IntentSettings
 from manglecp.pack.settings import PackLimits
-from manglecp.wire import WireError, schema
+from manglecp.wire import WireError, receive, schema
+from manglecp.wire.messages import VERSION, IntentRequest
 from tests.intent.packs import NOW, NOW_TEXT, SCHEMA, action, clock, pack, request
 
 ME = Identity("me", frozenset({"write"}), "user")
@@ -134,6 +136,17 @@ def test_params_of_the_intent_are_facts_for_rules() -> None:
     assert "64 bits" in error.message
     assert error.details is not None
     assert error.details["path"] == "$.payload.intent.params.many[0].a"
+
+
+@pytest.mark.req("EVAL-02")
+def test_params_are_optional_and_their_names_keep_their_case() -> None:
+    sent = {"type": "intent_request", "id": "a", "manglecp": VERSION, "payload": {"intent": {"name": "observe"}}}
+    message = receive(json.dumps(sent).encode(), 1 << 20)
+    assert isinstance(message, IntentRequest)
+    assert evaluate(domain(), message, ME, clock=clock).result.facts("intent_param") == []
+    found = ask(domain(RULES + 'relevant("see", 77) :- intent_param("Much", 3).\n'), params={"Much": 3, "much": 4})
+    assert found.selected[0] == Selected("see", 77, "flesh")
+    assert found.result.facts("intent_param") == ['intent_param("Much",3)']
 
 
 @pytest.mark.req("EVAL-02")
@@ -365,7 +378,7 @@ def timed(count: int) -> list[dict[str, Any]]:
     return [{"pred": "logged", "args": ["red"], "t": {"at": f"2026-01-15T11:{n:02d}:00Z"}} for n in range(count)]
 
 
-@pytest.mark.req("EVAL-05", "EVAL-17", "EVAL-21", "MANI-24")
+@pytest.mark.req("EVAL-05", "EVAL-17", "EVAL-21", "EVAL-23", "MANI-24")
 def test_the_interval_limit_is_exact_and_counts_what_is_left_after_joining() -> None:
     known = domain()
     assert ask(known, "observe", timed(3), constraints={"max_intervals_per_atom": 3}).selected

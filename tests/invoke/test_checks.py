@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from manglecp.intent import Identity
+from manglecp.mangle import instant_text
 from manglecp.store import open_store
 from manglecp.wire import WireError, receive
 from manglecp.wire.messages import InvokeRequest
@@ -199,30 +200,78 @@ async def test_a_window_ends_by_the_clock_of_the_server() -> None:
     assert "2026-01-15T12:00:10Z" in error.message
 
 
-AHEAD = "2026-01-15T12:00:01.5Z"
 LOGGED = 'Decl logged(X) temporal descr [direction("input"), untimed("now")] bound [/string].'
 RECENT = 'mandatory("t") :- intent("go"), <-[0s, 5m] logged(_).'
 
 
-@pytest.mark.parametrize("more", [{}, {"t": {"at": "now"}}])
-async def test_a_client_whose_clock_is_ahead_need_not_wait(more: dict[str, Any]) -> None:
-    """OPEN-28: the rules prove the tool by the server's clock, where the client's "now" is now."""
+def stamp(seconds: float) -> str:
+    return instant_text(NOW + int(seconds * SECOND))
+
+
+@pytest.mark.parametrize("ahead", [0.001, 1.5, 59, 60])
+@pytest.mark.parametrize("form", ["untimed", "now", "stamped", "earlier", "open", "long"])
+async def test_a_client_whose_clock_is_ahead_need_not_wait(form: str, ahead: float) -> None:
+    """OPEN-28: the rules prove the tool by the server's clock, where what is past for the client is past or now."""
+    times: dict[str, dict[str, Any]] = {
+        "untimed": {},
+        "now": {"t": {"at": "now"}},
+        "stamped": {"t": {"at": stamp(ahead)}},
+        "earlier": {"t": {"at": stamp(ahead - 5)}},
+        "open": {"t": {"start": stamp(ahead), "end": "_"}},
+        "long": {"t": {"start": stamp(ahead), "end": stamp(ahead + 600)}},
+    }
     async with shop(chain(steps("look"), lasting("1h"), when=RECENT, schema=LOGGED), clock=Clock()) as s:
-        fact = {"pred": "logged", "args": ["a"], **more}
-        mine = (await s.tools(facts=[fact], eval_time=AHEAD))["t"]
+        fact = {"pred": "logged", "args": ["a"], **times[form]}
+        mine = (await s.tools(facts=[fact], eval_time=stamp(ahead)))["t"]
+        await s.invoke(mine, {"n": 1}, evaluate=False)
+
+
+@pytest.mark.parametrize(
+    ("times", "lasts"),
+    [
+        ({"at": stamp(30)}, 0),  # now by the client's clock: now by that of the server, and no longer
+        ({"at": stamp(20)}, 0),
+        ({"start": stamp(-10), "end": stamp(20)}, 0),
+        ({"start": stamp(10), "end": stamp(20)}, 0),
+        ({"start": stamp(30), "end": stamp(40)}, 10),
+        ({"start": stamp(0), "end": stamp(40)}, 40),
+    ],
+)
+async def test_a_clock_that_is_ahead_makes_no_fact_last_longer(times: dict[str, str], lasts: int) -> None:
+    clock = Clock()
+    logged = LOGGED.replace('untimed("now")', 'untimed("always")')
+    made = chain(steps("look"), when='mandatory("t") :- intent("go"), <-[0s, 30s] logged(_).', schema=logged)
+    async with shop(made, clock=clock) as s:
+        mine = (await s.tools(facts=[{"pred": "logged", "args": ["a"], "t": times}], eval_time=stamp(30)))["t"]
+        await s.invoke(mine, {"n": 1}, evaluate=False)
+        clock.now += (lasts + 30) * SECOND - 1
+        await s.invoke(mine, {"n": 1}, evaluate=False)
+        clock.now += 2
+        assert (await s.refused(mine, {"n": 1}, evaluate=False)).code == "macro_expired"
+
+
+async def test_what_is_future_for_a_client_whose_clock_is_ahead_stays_where_it_is() -> None:
+    clock = Clock()
+    logged = LOGGED.replace('untimed("now")', 'untimed("always")')
+    made = chain(steps("look"), when='mandatory("t") :- intent("go"), <+[0s, 60s] logged(_).', schema=logged)
+    async with shop(made, clock=clock) as s:
+        mine = (await s.tools(facts=[{"pred": "logged", "args": ["a"], "t": {"at": stamp(40)}}], eval_time=stamp(30)))[
+            "t"
+        ]
+        clock.now += 39 * SECOND
         await s.invoke(mine, {"n": 1}, evaluate=False)
 
 
 async def test_a_window_that_has_not_begun() -> None:
-    """OPEN-28."""
+    """OPEN-28: an evaluation for a time that no clock shows."""
     clock = Clock()
     async with shop(chain(steps("look"), when=RECENT, schema=LOGGED), clock=clock) as s:
-        fact = {"pred": "logged", "args": ["a"], "t": {"at": AHEAD}}
-        mine = (await s.tools(facts=[fact], eval_time=AHEAD))["t"]
+        fact = {"pred": "logged", "args": ["a"], "t": {"at": stamp(61)}}
+        mine = (await s.tools(facts=[fact], eval_time=stamp(61)))["t"]
         error = await s.refused(mine, {"n": 1}, evaluate=False)
-        assert (status(error), error.retry_after_ms) == (("x-macro_not_yet_valid", 403, True), 1_500)
+        assert (status(error), error.retry_after_ms) == (("x-macro_not_yet_valid", 403, True), 61_000)
         nothing_happened(s)
-        clock.now += 1_500_000_000
+        clock.now += 61_000_000_000
         await s.invoke(mine, {"n": 1}, evaluate=False)
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from manglecp.invoke.progress import RunReports
 from manglecp.wire.messages import ProgressPayload
+from tests.intent.packs import action
 from tests.invoke.chains import chain, steps
 from tests.invoke.workshop import Fails, shop
 
@@ -33,6 +36,32 @@ async def test_progress_follows_the_steps() -> None:
         ("running", "look: Does look.", 75),
         ("finalizing", None, 100),
     ]
+
+
+@pytest.mark.req("PROG-01")
+async def test_the_end_of_a_burst_is_told_and_what_was_lost_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    seen: list[ProgressPayload] = []
+    reports = RunReports("r-1", 2, seen.append)
+    call: Any = SimpleNamespace(call_id="c", action=action("look"))
+    other: Any = SimpleNamespace(call_id="d", action=action("write"))
+    receive = reports.begin(call, 0)
+    for done in range(1, 6):
+        receive({"event": "progress", "done": done, "total": 10})
+    receive({"event": "log", "message": "a", "lost_before": 7})
+    receive({"event": "progress", "done": 9, "total": 10, "lost_before": 1_000})
+    for odd in (True, -1, 10**400, "5", None, [1], 0.5):
+        receive({"event": "log", "message": "b", "lost_before": odd})
+    reports.end(call)
+    reports.begin(other, 1)
+    reports.end(other)
+    assert told(seen) == [
+        ("started", "look: Does look.", 0),
+        ("running", "look: 1 of 10", 5),
+        ("running", "look: 9 of 10", 45),
+        ("running", "write: Does write.", 50),
+    ]
+    lost = [one.getMessage() for one in caplog.records if "lost" in one.getMessage()]
+    assert lost == ["look: 1,007 lines and progress reports of this or earlier calls were lost (run r-1)"]
 
 
 @pytest.mark.req("PROG-01")

@@ -183,6 +183,8 @@ async def desk(
             await revisions.wait_until_loaded()
         yield Desk(core, revisions, packs, shops, ended, handled)
     finally:
+        if hold is not None:  # nothing waits for the pack of a test that has failed
+            hold.set()
         async with asyncio.timeout(PATIENCE):
             await core.close()
         store.close()

@@ -264,6 +264,7 @@ async def test_a_flood_of_reports_floods_neither_client_nor_log(folder: Path, se
     assert percents == sorted(percents)
     server.until(lambda: "more lines are not logged" in server.said())
     assert server.said().count("flood: line ") == 1_000
+    assert "lines and progress reports of this or earlier calls were lost" in server.said()
 
 
 @pytest.mark.req("ERR-33", "OBS-11")

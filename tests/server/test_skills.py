@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from manglecp.client import Client, ServerError
-from manglecp.intent import Identity
+from manglecp.intent import Identity, decide
 from manglecp.pack import Disclosure
+from manglecp.pack.settings import PackLimits
 from tests.intent.packs import NOW, NOW_TEXT, skill
 from tests.server.desk import RULES, Desk, Tokens, desk, encoded, intent, plain_pack
 from tests.server.house import House, house
@@ -88,9 +91,100 @@ async def test_a_skill_is_readable_while_an_offer_to_the_client_refers_to_it() -
             assert await admins[1].skills() == ()
 
 
+@pytest.mark.req("SKILL-03")
+async def test_an_offer_to_one_token_unlocks_no_skill_for_another_of_the_same_identity() -> None:
+    tokens = Tokens({"admin": ADMIN, "weak": replace_permissions(ADMIN)})
+    async with desk(PACK, auth=tokens) as d:
+        await d.post(intent("a"), "admin")
+        assert (await told(d, "weak", "writing"))["code"] == "x-skill_not_found"
+        assert [one["skill_id"] for one in (await told(d, "weak"))["skills"]] == ["reading"]
+        assert [one["skill_id"] for one in (await told(d, "admin"))["skills"]] == ["reading", "writing"]
+
+
+@pytest.mark.req("SKILL-03")
+async def test_the_present_rules_decide() -> None:
+    async with desk(PACK, auth=Tokens(KNOWN)) as d:
+        await d.post(intent("a"), "admin")
+        changed = GATED.replace(
+            'needs_skill("w", "writing") :- intent("go"),', 'needs_skill("w", "writing") :- intent("slow"),'
+        )
+        d.packs.append(plain_pack(RULES + changed, skills=[skill("reading"), skill("writing")], permissions=["admin"]))
+        assert await d.revisions.reload() == "swapped"
+        assert (await told(d, "admin", "writing"))["code"] == "x-skill_not_found"
+        assert [one["skill_id"] for one in (await told(d, "admin"))["skills"]] == ["reading"]
+
+
+@pytest.mark.req("SKILL-03")
+async def test_facts_and_parameters_of_one_anonymous_client_unlock_no_skill_for_another() -> None:
+    rules = (
+        RULES
+        + """
+Decl note(Text) descr [direction("input")] bound [/string].
+needs_skill("t", "reading") :- intent("go").
+needs_skill("t", "writing") :- note("secret").
+needs_skill("w", "idle") :- intent_param("key", "secret").
+"""
+    )
+    pack = plain_pack(rules, skills=[skill("reading"), skill("writing"), skill("idle")])
+    secrets: dict[str, Any] = {
+        "facts": [{"pred": "note", "args": ["secret"]}],
+        "intent": {"name": "go", "params": {"key": "secret"}},
+    }
+
+    def ids(answer: dict[str, Any]) -> list[str]:
+        return [one["skill_id"] for one in answer["payload"]["skills"]]
+
+    async with desk(pack) as d, d.client() as one, d.client() as two:
+        await one.ask(intent("a", **secrets))
+        assert ids(await two.ask(skill_request())) == ["reading"]
+        for name in ("writing", "idle"):
+            assert (await two.ask(skill_request(name)))["payload"]["code"] == "x-skill_not_found"
+    async with desk(pack, auth=Tokens(KNOWN)) as d:
+        await d.post(intent("a", **secrets), "user")
+        assert [one["skill_id"] for one in (await told(d, "user"))["skills"]] == ["idle", "reading", "writing"]
+
+
+@pytest.mark.req("SKILL-03")
+async def test_the_proofs_for_a_request_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest offers are proven first, and no offer whose skills are proven already."""
+    proofs = 0
+
+    def counted(*args: Any, **more: Any) -> Any:
+        nonlocal proofs
+        proofs += 1
+        return decide(*args, **more)
+
+    def elapsed() -> float:
+        return proofs * PackLimits().max_compute_ms / 4_000
+
+    monkeypatch.setattr("manglecp.intent.offers.decide", counted)
+    names = [f"tool{n:02}" for n in range(80)]
+    tools = "".join(
+        f'macro("{n}", "A tool."). macro_step("{n}", 1, "look"). mandatory("{n}") :- intent("go").' for n in names
+    )
+    shared = plain_pack(RULES + tools + 'needs_skill(T, "reading") :- macro(T, _).', skills=[skill("reading")])
+    own = "".join(f'needs_skill("{n}", "s-{n}") :- intent("go").' for n in names)
+    skills = [skill(f"s-{name}") for name in names]
+    for made, expected in ((shared, 1), (plain_pack(RULES + tools + own, skills=skills), 64)):
+        async with desk(made, auth=Tokens(KNOWN)) as d:
+            await d.post(intent("a"), "user")
+            proofs = 0
+            assert len((await told(d, "user"))["skills"]) == expected
+            assert proofs == expected
+            if made is shared:
+                continue
+            proofs = 0
+            monkeypatch.setattr("manglecp.intent.offers.time", SimpleNamespace(**(vars(time) | {"monotonic": elapsed})))
+            assert len((await told(d, "user"))["skills"]) == 4, "as many as fit into the time of one evaluation"
+
+
+def skill_request(skill_id: str | None = None) -> dict[str, Any]:
+    payload = {"skill_id": skill_id}
+    return {"type": "x-skill_request", "id": f"s-{skill_id}", "manglecp": "2026-02-draft", "payload": payload}
+
+
 async def told(d: Desk, token: str, skill_id: str | None = None) -> dict[str, Any]:
-    message = {"type": "x-skill_request", "id": "s", "manglecp": "2026-02-draft", "payload": {"skill_id": skill_id}}
-    payload: dict[str, Any] = (await d.post(encoded(message), token))[0]["payload"]
+    payload: dict[str, Any] = (await d.post(encoded(skill_request(skill_id)), token))[0]["payload"]
     return payload
 
 
@@ -102,7 +196,7 @@ async def test_the_last_offer_of_a_tool_counts() -> None:
         before = await d.post(intent("a"), "admin")
         assert (await told(d, "admin", "writing"))["skills"][0]["content"] == LONG.strip()
         tokens.known["admin"] = replace_permissions(ADMIN)
-        assert (await told(d, "admin", "writing"))["skills"], "the offer is still valid"
+        assert (await told(d, "admin", "writing"))["code"] == "x-skill_not_found", "the rules do not prove it any more"
         after = await d.post(intent("b"), "admin")
         ids = [[tool["macro_id"] for tool in answer["payload"]["macro_tools"]] for answer, _ in (before, after)]
         assert ids[0] == ids[1]

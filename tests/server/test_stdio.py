@@ -18,6 +18,7 @@ import uvloop
 
 from manglecp.server.stdio import serve_stdio
 from manglecp.server.streams import Streams
+from tests.deadlines import patience
 from tests.invoke.test_request_keys import Held
 from tests.server.desk import PATIENCE, Desk, desk, encoded, intent, invoke, plain_pack
 from tests.server.slow import slow_evaluations
@@ -83,6 +84,8 @@ async def ends(*, said: bytes | None = None, stop: asyncio.Event | None = None, 
             yield them
         finally:
             them.close()
+            if "hold" in more:
+                more["hold"].set()
             async with asyncio.timeout(PATIENCE):
                 await asyncio.gather(them.task, return_exceptions=True)
             transport.close()
@@ -154,7 +157,7 @@ async def test_whoever_goes_while_the_pack_is_loaded_is_told_nothing_more() -> N
 @pytest.mark.req("TRANS-27", "MANI-29")
 async def test_requests_are_refused_while_the_pack_is_loaded() -> None:
     hold = asyncio.Event()
-    async with ends(boot=False, hold=hold) as e:
+    async with ends(boot=False, hold=hold) as e, asyncio.timeout(patience(10.0)):
         assert (await e.hear())["payload"]["status"] == "booting"
         await e.say(intent("a"), invoke("b", "m-1", {}))
         e.close()

@@ -321,7 +321,7 @@ def test_every_kind_of_value() -> None:
     assert values(0, {"a": {"b": 1}}) == (0, Map((("a", Map((("b", 1),))),)))
 
 
-@pytest.mark.req("DATA-18", "DATA-19", "DATA-20")
+@pytest.mark.req("DATA-18", "DATA-19", "DATA-20", "ERR-36")
 @pytest.mark.parametrize("number", [42.0, 1.5, 2**53, -(2**53), True, "5", None, [5], {"_type": "int64", "value": 5}])
 def test_numbers_that_are_not_whole_and_exact(number: Any) -> None:
     found = violation(event("a", "b", "c", number))

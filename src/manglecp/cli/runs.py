@@ -19,6 +19,7 @@ from manglecp.cli.files import FILE, read_json
 from manglecp.cli.output import ProgressLine, count, print_result, table
 from manglecp.mangle import instant_text
 from manglecp.store import NoRun, NotOpen, RunState, Unusable
+from manglecp.wire import WireError
 
 if TYPE_CHECKING:
     from manglecp.server import AuthConfig
@@ -50,20 +51,23 @@ def list_(state: str | None, limit: int, as_json: bool, location: str | None) ->
     print_result([_document(view) for view in views], lines, as_json=as_json)
 
 
-@command.command("show", short_help="Show one run: its steps, its failures, and the decision it needs.")
+@command.command("show", short_help="Show one run: its steps, its failures, the decision it needs, and its response.")
 @click.argument("run", metavar="RUN")
 @options.document_option
 @options.store_option
 @options.key_option
 def show(run: str, as_json: bool, location: str | None, store_key: bytes | None) -> None:
-    """Show one run: its steps with their outcomes, why actions failed, and the decision it needs.
+    """Show one run: its steps with their outcomes, why actions failed, the decision it needs, and its response.
 
-    Of a run without effects, only the failures are stored.
+    Of a run without effects, only the failures are stored. A response is stored for the retention of results.
     """
+    response = None
     with options.open_existing_store(location, store_key) as store, store.read_transaction() as tx:
         view = store.runs.show(tx, run)
         try:
             failures = (store.runs.failures(tx, run) or b"").decode()
+            if view is not None and view.run.ended_ms is not None:
+                response = store.runs.answer(tx, run)
         except Unusable as error:  # the other values are not sealed
             failures = str(error)
         if view is None and not failures:
@@ -71,7 +75,8 @@ def show(run: str, as_json: bool, location: str | None, store_key: bytes | None)
     document: dict[str, Any] = {"run_id": run} if view is None else _document(view, with_steps=True)
     lines = [f"run {run}: without effects, so only its failures are stored"] if view is None else _detail_lines(view)
     failure_lines = map(escape_invisible, ["", *failures.splitlines()] if failures else ())
-    print_result({**document, "failures": failures}, chain(lines, failure_lines), as_json=as_json)
+    document |= {"failures": failures, "response": None if response is None else json.loads(response)}
+    print_result(document, chain(lines, failure_lines, _response_lines(response)), as_json=as_json)
 
 
 @command.command("explain", short_help="Explain every decision about a run.")
@@ -281,6 +286,16 @@ def _detail_lines(view: RunView) -> Iterator[str]:
         yield ""
         indented = decision_lines(run.run_id, find_undecided_step(view))
         yield from (line.removeprefix("  ") for line in indented)
+
+
+def _response_lines(stored: bytes | None) -> Iterator[str]:
+    from manglecp.cli.tool_text import answer_lines, wire_error_lines
+    from manglecp.invoke import decode_response
+
+    if stored is not None:
+        response = decode_response(stored)
+        yield ""
+        yield from wire_error_lines(response) if isinstance(response, WireError) else answer_lines(response)
 
 
 def _step_row(step: StepRecord) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import click
@@ -23,9 +24,8 @@ from manglecp.issues import FEATURE_STATUSES, Close, Session, SessionMemory
 from manglecp.store import ChangeRefused
 
 _issue = click.argument("issue", metavar="ISSUE")
-_fence = click.option(
-    "--fence", metavar="N", type=int, required=True, envvar="MANGLECP_FENCE", help="The fencing token of `start`."
-)
+_fence_option = partial(click.option, "--fence", metavar="N", type=int, envvar="MANGLECP_FENCE")
+_fence = _fence_option(required=True, help="The fencing token of `start`.")
 _policy = click.option(
     "--policy", metavar="PACKAGE", help="A policy package; by default that of the last start, or the built-in `work`."
 )
@@ -120,11 +120,15 @@ def show(issue: str | None, issues: IssueOptions) -> None:
 @click.option("--summary", metavar="TEXT", help="What the feature is.")
 @click.option("--verification-ref", "verificationRefs", metavar="REF", multiple=True, help="`completed` needs one.")
 @click.option("--require-closure", is_flag=True, help="Reject a ledger with a feature that is not completed.")
+@_fence_option(help="The fencing token of `start`; a change of a leased issue needs it.")
 @_memory_options
-def feature(issue: str, feature: str | None, require_closure: bool, issues: IssueOptions, **changes: Any) -> None:
+def feature(
+    issue: str, feature: str | None, require_closure: bool, fence: int | None, issues: IssueOptions, **changes: Any
+) -> None:
     """Add or change FEATURE, if given, and print the ledger of ISSUE with its verdict and its next feature."""
     with issues.memory() as memory:
         if feature is not None:
+            _check_fence(memory, issues.actor, issue, fence)
             memory.set_feature(issues.actor, issue, feature, **changes)
         (session,) = memory.sessions(issue)
     findings = [] if session.features else ["harness_feature_ledger.empty"]
@@ -132,6 +136,18 @@ def feature(issue: str, feature: str | None, require_closure: bool, issues: Issu
         findings.append("harness_feature_ledger.closure_incomplete")
     verdict = {"result": "rejected" if findings else "accepted", "failureClasses": findings}
     print_json(session.ledger() | verdict | {"nextFeatureId": session.next_feature}, ok=not findings)
+
+
+def _check_fence(memory: SessionMemory, actor: str, issue: str, fence: int | None) -> None:
+    """Raise :class:`.ChangeRefused` if the issue is leased, except to the actor with this fencing token."""
+    with memory.view() as view:
+        lease, now = view.show(issue).lease, view.now
+    if lease is None or not lease.is_live(now):
+        if fence is not None:
+            raise ChangeRefused("lease_stale", f"the lease on {issue} has expired or was released; start again")
+    elif (lease.fence, lease.owner) != (fence, actor):
+        message = f"{issue} is leased to {lease.owner}; give --fence N, with the fencing token of `start`"
+        raise ChangeRefused("lease_id_mismatch", message)
 
 
 @command.command("trajectory")
@@ -147,11 +163,17 @@ def trajectory(mode: str, limit: int | None, issues: IssueOptions) -> None:
 @click.command("work", short_help="Run a command for the next issue, and close it on evidence.")
 @click.argument("work_command", metavar="COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.option("--verify", "verification", metavar="TEXT", help="A command of the shell that checks the work.")
+@click.option("--no-verify", is_flag=True, help="Close the issue on the exit status of COMMAND alone.")
 @_policy
 @options.ttl_option
 @_memory_options
 def work(
-    work_command: tuple[str, ...], verification: str | None, policy: str | None, ttl: int, issues: IssueOptions
+    work_command: tuple[str, ...],
+    verification: str | None,
+    no_verify: bool,
+    policy: str | None,
+    ttl: int,
+    issues: IssueOptions,
 ) -> None:
     """Claim the next issue, run COMMAND and the verification, and close the issue on their evidence.
 
@@ -159,6 +181,8 @@ def work(
     error. The lease is renewed while it runs. Run it in a loop until the exit status is 3: no issue can be claimed.
     Next: `manglecp harness session trajectory`.
     """
+    if no_verify == (verification is not None):
+        raise click.UsageError("give --verify TEXT, a command that checks the work, or --no-verify")
     if shutil.which(work_command[0]) is None:
         raise click.UsageError(f"there is no command {work_command[0]}")
     with issues.memory() as memory:

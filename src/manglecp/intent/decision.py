@@ -8,7 +8,6 @@ verdict and no validity window replaces it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
@@ -31,7 +30,7 @@ from manglecp.intent.evaluation import (
     request_facts,
 )
 from manglecp.intent.identity import Identity
-from manglecp.mangle import Fact, Key, Result
+from manglecp.mangle import INT_MAX, Fact, Key, Result
 from manglecp.wire import UPGRADE, Fault, SchemaError, WireError, refused_arguments, schema_errors
 from manglecp.wire.messages import Intent, Remedy
 
@@ -54,13 +53,12 @@ class ProofInputs(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     def of(cls, evaluation: IntentEvaluation, now_ns: int) -> ProofInputs:
         """Return the inputs of an evaluation at the server's time ``now_ns``.
 
-        If the client's clock is ahead, ``now`` in its facts is the server's time: decisions are made by that clock.
+        If the client's clock is ahead, what is past or now by that clock is at latest now: the server's clock decides.
         """
-        payload, profile, session = evaluation.request.payload, evaluation.domain.profile, evaluation.session
+        profile, session = evaluation.domain.profile, evaluation.session
         if 0 < evaluation.now - now_ns <= CLOCK_TOLERANCE_NS:
-            with suppress(WireError):  # an interval may have become empty
-                session = [fact for fact in profile.read(payload.facts, now_ns) if fact.predicate != UPGRADE]
-        return cls(payload.intent, tuple([profile.write(fact) for fact in session]))
+            session = [_by_server_clock(fact, now_ns, evaluation.now) for fact in session]
+        return cls(evaluation.request.payload.intent, tuple([profile.write(fact) for fact in session]))
 
     def encode(self) -> bytes:
         return msgspec.json.encode(self)
@@ -79,6 +77,17 @@ class ProofInputs(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
 
 _decoder: Final = msgspec.json.Decoder(ProofInputs)
+
+
+def _by_server_clock(fact: Fact, now: int, client_now: int) -> Fact:
+    """Return the fact with times after ``now``, until ``client_now``, moved to ``now``. It is not valid for longer."""
+    start, end = fact.interval or (now, now)
+    shift = max(start - now, 0) if start <= client_now else 0
+    if now < end <= client_now:
+        end = now
+    elif end != INT_MAX:
+        end -= shift
+    return fact if fact.interval is None else fact._replace(interval=(start - shift, end))
 
 
 def approval_waiver(identity: Identity, safety: SafetyData) -> str | None:

@@ -14,6 +14,7 @@ import asyncio
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -34,7 +35,7 @@ from manglecp.mangle import instant_text
 from manglecp.pack import Pack
 from manglecp.store import Store, StoredOffer, Transaction
 from manglecp.wire import WireError, refused_arguments, schema_errors, value_size
-from manglecp.wire.messages import IntentRequest, IntentResponse, Skill
+from manglecp.wire.messages import Intent, IntentRequest, IntentResponse, Skill
 
 _MAX_READ: Final = 4_096  # cached offers that were read, and decoded definitions
 _MAX_STORED: Final = 2_048  # cached offers that were written
@@ -42,6 +43,7 @@ _LARGEST_CACHED: Final = 8_192  # bytes; larger documents are not cached: client
 _SLOW_SECONDS: Final = 0.005  # a decision that takes longer must not block the event loop
 _LARGEST_INLINE: Final = 64  # size of arguments that rules read; with larger ones, a cheap decision may become slow
 _FRESH_SECONDS: Final = 1.0  # how long a cached offer is used before the store is read again
+_MAX_SKILL_PROOFS: Final = 64  # of one request to read skills
 JsonPath = tuple[str | int, ...]
 
 
@@ -130,21 +132,46 @@ class OfferService:
             self._read_cache.put(key, _ReadOffer(offer, stored.expires_at_ms or drop_ms, read_at + _FRESH_SECONDS))
         return offer
 
-    async def skills(self, identity: str, skill_id: str | None = None) -> tuple[Skill, ...]:
-        """Return the skill with its text, or all skills without; only those that valid offers to this identity need.
+    async def skills(self, identity: Identity, skill_id: str | None = None) -> tuple[Skill, ...]:
+        """Return the skill with its text, or all skills without; only those that offers to this identity need now.
 
-        Raises WireError for any other skill, whether it exists or not.
+        The offers are proven again, the newest first, within the time limit of one evaluation. Raises WireError for any
+        other skill, whether it exists or not.
         """
         now_ms, registry = self._clock() // 1_000_000, self._store.registry
         latest_ms = now_ms + CLOCK_TOLERANCE_NS // 1_000_000  # the client's clock may be ahead
-        offered = await self._store.writer.read(lambda tx: registry.skills(tx, identity, now_ms, latest_ms))
-        readable = [text for _, text in sorted(self.domain.pack.skills.items()) if text.skill_id in offered]
+        macro_ids = await self._store.writer.read(
+            lambda tx: registry.with_skill(tx, identity.name, skill_id, now_ms, latest_ms, _MAX_SKILL_PROOFS)
+        )
+        deadline = time.monotonic() + self.domain.limits.milliseconds / 1_000
+        needed: set[str] = set()
+        for macro_id in macro_ids:
+            if time.monotonic() >= deadline or skill_id in needed:
+                break
+            offer = await self.find(identity.name, macro_id)
+            if offer is not None and not needed.issuperset(offer.definition.skills):
+                needed.update(await asyncio.to_thread(self._needed_skills, offer, identity))
+        readable = [text for _, text in sorted(self.domain.pack.skills.items()) if text.skill_id in needed]
         if skill_id is None:
             return tuple(map(skill, readable))
         found = tuple(skill(text, complete=True) for text in readable if text.skill_id == skill_id)
         if not found:
             raise WireError("x-skill_not_found", "No tool that is offered to you now refers to a skill with this id")
         return found
+
+    def _needed_skills(self, offer: Offer, identity: Identity) -> tuple[str, ...]:
+        """Prove an offered tool again, and return the ids of the skills that it needs now; none if it is not proven.
+
+        Clients without a credential share one identity: the facts and parameters of one prove no skill for another.
+        """
+        tool, inputs = offer.definition.tool, offer.inputs
+        assert inputs.intent is not None  # an offer has one
+        if identity.anonymous:
+            inputs = ProofInputs(Intent(name=inputs.intent.name))
+        call, offered = Call(tool, offer.defaults, inputs), offer.definition.chain_digest
+        with suppress(WireError):
+            return decide(self.domain, call, identity, self._clock(), (), offered=offered).proven().skills
+        return ()
 
     async def prove(
         self, identity: Identity, macro_id: str, args: Mapping[str, Any], *, is_large: bool = False

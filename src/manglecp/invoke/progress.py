@@ -92,6 +92,8 @@ class RunReports:
         """The call and the text of the latest report of the pause, which is sent when that ends."""
         self._log_lines: dict[str, int] = {}
         """By call id."""
+        self._lost: dict[str, int] = {}
+        """How many reports the host could not send before those of a call, by call id."""
 
     def begin(self, call: ActionCall, settled: int) -> OnReport:
         """Report that a call begins, after ``settled`` steps; return the function for the reports of its action."""
@@ -103,9 +105,12 @@ class RunReports:
         return partial(self._receive, call)
 
     def end(self, call: ActionCall) -> None:
-        self._shares[call.call_id] = 1.0
         if self._latest is not None and self._latest[0] is call:
-            self._latest = None
+            latest, self._latest = self._latest, None
+            self._send_step(*latest)
+        self._shares[call.call_id] = 1.0
+        if lost := self._lost.pop(call.call_id, 0):
+            self._log(call, logging.WARNING, f"{lost:,} lines and progress reports of this or earlier calls were lost")
         unlogged = self._log_lines.pop(call.call_id, 0) - _MAX_LOG_LINES
         if unlogged > 0:
             self._log(call, logging.WARNING, f"{unlogged:,} more lines are not logged")
@@ -136,6 +141,8 @@ class RunReports:
     def _receive(self, call: ActionCall, report: Mapping[str, Any]) -> None:
         message, done, total = report.get("message"), report.get("done"), report.get("total")
         text = message if isinstance(message, str) else ""  # cleaned when it is used: many reports are not
+        if type(lost := report.get("lost_before")) is int and 0 < lost < _MAX_COUNT:
+            self._lost[call.call_id] = self._lost.get(call.call_id, 0) + lost
         if report.get("event") == "log":
             lines = self._log_lines[call.call_id] = self._log_lines.get(call.call_id, 0) + 1
             if lines <= _MAX_LOG_LINES:

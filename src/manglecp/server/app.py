@@ -201,7 +201,7 @@ class App:
         identity = await self._authorize(request)
         try:
             with self.core.revisions.use() as revision:
-                (skill,) = await revision.offers.skills(identity.name, request.path_param("skill"))
+                (skill,) = await revision.offers.skills(identity, request.path_param("skill"))
         except StoreError as error:
             self.core.revisions.store_failed(error, {})
             raise internal_error() from None

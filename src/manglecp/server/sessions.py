@@ -302,7 +302,7 @@ class Session:
         try:
             with self._core.revisions.use() as revision:
                 if isinstance(message, messages.SkillMessage):
-                    skills = await revision.offers.skills(identity.name, message.payload.skill_id)
+                    skills = await revision.offers.skills(identity, message.payload.skill_id)
                     payload = messages.SkillResult(skills=skills)
                     return Reply(encode(messages.SkillResponse(id=message.id, payload=payload)))
                 approvals = revision.invoker.approvals

@@ -87,9 +87,11 @@ _SELECT_OFFER: Final = """
     JOIN registry_document AS input ON input.digest = registry.inputs
     WHERE identity = ? AND macro_id = ? AND registry.drop_ms > ?
 """
-_SELECT_SKILLS: Final = """
-    SELECT DISTINCT skill FROM registry JOIN registry_skill ON registry_skill.digest = registry.digest
+_SELECT_WITH_SKILL: Final = """
+    SELECT macro_id FROM registry
     WHERE identity = ? AND drop_ms > ? AND coalesce(not_before_ms, 0) <= ? AND coalesce(expires_at_ms, drop_ms) > ?
+        AND EXISTS (SELECT 1 FROM registry_skill WHERE registry_skill.digest = registry.digest {condition})
+    ORDER BY kept_ms DESC, macro_id LIMIT ?
 """
 _SELECT_ENTRIES: Final = (
     "SELECT macro_id, digest, drop_ms, inputs FROM registry WHERE identity = ? AND macro_id IN ({placeholders})"
@@ -194,9 +196,17 @@ class Registry:
         row = tx.execute(_SELECT_OFFER, (identity, macro_id, now_ms)).fetchone()
         return None if row is None else StoredOffer(*row)
 
-    def skills(self, tx: Transaction, identity: str, now_ms: int, latest_ms: int) -> set[str]:
-        """Return the skills of offers to this identity that begin until ``latest_ms`` and end after ``now_ms``."""
-        return {skill for (skill,) in tx.execute(_SELECT_SKILLS, (identity, now_ms, latest_ms, now_ms)).fetchall()}
+    def with_skill(
+        self, tx: Transaction, identity: str, skill: str | None, now_ms: int, latest_ms: int, limit: int
+    ) -> list[str]:
+        """Return the macro ids of offers to this identity that refer to the skill (to any, if None), newest first.
+
+        The offers begin until ``latest_ms`` and end after ``now_ms``.
+        """
+        statement = _SELECT_WITH_SKILL.format(condition="" if skill is None else "AND skill = ?")
+        skills = () if skill is None else (skill,)
+        rows = tx.execute(statement, (identity, now_ms, latest_ms, now_ms, *skills, limit)).fetchall()
+        return [macro_id for (macro_id,) in rows]
 
     def entries(self, tx: Transaction, identity: str, macro_ids: Sequence[str]) -> dict[str, EntrySummary]:
         """Return the entries of this identity by macro id, without unknown ids."""

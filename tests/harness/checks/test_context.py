@@ -109,6 +109,8 @@ SCOPES = {"roleScopes": {"Specialist": {"read": ["beds/"], "write": ["beds/own/"
         accepts("scope expected", call__contextScopeDigest="s", contextConstraints={"expectedScopeDigest": "s"}),
         accepts("reads inside", contextConstraints=SCOPES, **reads("beds/1")),
         raises("reads outside", SCOPE, contextConstraints=SCOPES, **reads("plan/1")),
+        raises("reads what it may only write", SCOPE, contextConstraints={
+            "roleScopes": {"Specialist": {"read": ["beds/"], "write": ["notes/"]}}}, **reads("notes/1")),
         accepts("writes inside", contextConstraints=SCOPES, **reads("beds/own/1", access="write")),
         raises("writes outside", SCOPE, contextConstraints=SCOPES, **reads("beds/1", access="write")),
         raises("appends outside", SCOPE, contextConstraints=SCOPES, **reads("beds/1", access="append")),

@@ -109,6 +109,7 @@ def without(row: dict[str, Any], *names: str) -> dict[str, Any]:
         raises("retry of a success", SCHEMA, use__disposition="retry_scheduled"),
     ],
 )  # fmt: skip
+@pytest.mark.req("HARN-44")
 def test_shape(changes: dict[str, Any], expected: set[str]) -> None:
     assert classes(turn(), changes) == expected
 

@@ -84,6 +84,7 @@ def test_rows(rule: str, rows: int) -> None:
         assert (raised.value.limit, raised.value.unit) == (rows - 1, "rows of one rule")
 
 
+@pytest.mark.req("EVAL-23")
 def test_intervals_of_one_fact() -> None:
     """Counted after those that touch are joined, in the base and the request together."""
     program = load(
