@@ -64,7 +64,7 @@ async def fine(h: House) -> None:
 async def test_who_asks_and_does_not_take_it_is_cut_off(
     first: bytes, data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(binding, "_UNREAD_MS", UNREAD_MS)
+    monkeypatch.setattr(binding, "_MAX_UNACKNOWLEDGED_MS", UNREAD_MS)
     async with house() as h, asyncio.timeout(PATIENCE):
         flooding = asyncio.create_task(flood(h, first, data))
         await fine(h)
@@ -75,7 +75,7 @@ async def test_who_asks_and_does_not_take_it_is_cut_off(
 @invoked
 async def test_who_is_only_slow_is_not_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything is there in the end, though it takes longer than a client may leave everything unread."""
-    monkeypatch.setattr(binding, "_UNREAD_MS", UNREAD_MS)
+    monkeypatch.setattr(binding, "_MAX_UNACKNOWLEDGED_MS", UNREAD_MS)
     count = 4_000
     async with house() as h:
         reader, writer = await connect(h.port)

@@ -102,9 +102,9 @@ async def resting_tool(server: Server) -> str:
     reader, writer = await connect(server.port)
     data = message("intent_request", "wait", {"intent": {"name": "wait"}})
     writer.write(request(b"POST", b"/evaluate", data, JSON, token=IDENTITIES[0]))
-    [tool] = (await read_answer(reader)).json()["payload"]["macro_tools"]
+    tools = (await read_answer(reader)).json()["payload"]["macro_tools"]
     writer.close()
-    found: str = tool["macro_id"]
+    found: str = next(tool["macro_id"] for tool in tools if tool["name"] == "rest")
     return found
 
 
