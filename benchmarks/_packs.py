@@ -64,9 +64,10 @@ prohibited("tool_3", "not on weekends") :- intent("intent_0"), !client_permissio
 prohibited(Tool, "frozen") :- frozen(Tool), setting("frozen", "yes").
 prohibited("tool_7", "needs a current version") :- intent("intent_0"), outdated(_), !current(_).
 effect_denied("action_9", "no payments for anonymous clients") :- client_trust("anonymous").
-prohibited("tool_11", "a storm") :- storm(_), !client_permission("storm").
 frozen("tool_1"). frozen("tool_2").
 """
+STORM = 'prohibited("tool_11", "a storm") :- storm(_), !client_permission("storm").'
+"""Left out of a pack that is too small to have this tool."""
 
 CONDITIONS = (
     "trouble(S)",
@@ -130,13 +131,14 @@ def actions() -> Iterator[ActionDescription]:
             output_schema={"type": "object"},
             effects=("payments",) if i == 9 else ("filesystem",) if i % 5 == 0 else ("none",),
             mutates=i % 5 == 0,
+            tool=False,
         )
 
 
 def make_pack(tools: int) -> Pack:
     texts = (
         ("rules/schema/schema.mg", SCHEMA, Trust.SCHEMA),
-        ("rules/policy/policy.mg", POLICY, Trust.POLICY),
+        ("rules/policy/policy.mg", f"{POLICY}{STORM if tools > 11 else ''}", Trust.POLICY),
         ("rules/domain/domain.mg", "\n".join([INFERRED, *tool_rules(tools), *tool_facts(tools)]), Trust.DOMAIN),
     )
     intents = [

@@ -47,7 +47,6 @@ from _table import print_table
 
 from manglecp.intent import Domain, Identity, OfferService
 from manglecp.invoke import Invoker, executor
-from manglecp.invoke.calls import ActionRunner
 from manglecp.invoke.gate import Turn, Turns
 from manglecp.invoke.journal import ReadJournal
 from manglecp.invoke.results import ResponseBuilder
@@ -136,7 +135,7 @@ async def serving(
         evaluated = await invoker.offers.evaluate(
             IntentRequest(id="i", payload=IntentPayload(intent=Intent(name="go"))), ME
         )
-        (tool,) = evaluated.payload.macro_tools
+        (tool,) = (tool for tool in evaluated.payload.macro_tools if tool.name == "chain")
         yield invoker, InvokeRequest(id="v", payload=InvokePayload(macro_id=tool.macro_id, args={"x": 1}))
 
 
@@ -159,7 +158,7 @@ def undisturbed(took: list[float], together: int = 20) -> float:
 
 PARTS: Final[dict[str, list[tuple[Any, str]]]] = {
     "arguments": [(executor, "build_call")],
-    "dispatch": [(ActionRunner, "call")],
+    "dispatch": [(executor.RunExecutor, "_dispatch")],
     "harness": [
         (Turns, "__init__"),
         (Turns, "open"),
