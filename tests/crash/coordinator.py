@@ -45,7 +45,7 @@ from manglecp.wire.messages import IntentRequest, InvokeRequest
 from tests.deadlines import patience
 
 ME = Identity("me", frozenset(), "local", auto_confirm_effects=("filesystem",))
-CLAIM_MS = int(os.environ.get("CRASH_CLAIM_MS") or patience(300))
+CLAIM_MS = int(os.environ.get("CRASH_CLAIM_MS") or patience(600))
 """Longer on a busy machine, where a heartbeat comes late. All processes of a test have the same."""
 At = Callable[[str], None]
 
