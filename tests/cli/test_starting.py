@@ -75,7 +75,7 @@ def test_the_first_word_is_a_manifest_that_names_the_intents(first: Said) -> Non
 
 
 def test_it_is_said_before_the_engine_and_the_harness_are_loaded(first: Said) -> None:
-    ours = {name for name in first.modules if name.startswith("manglecp.")}
+    ours = {name for name in first.modules if name.startswith("manglecp.") and name.count(".") > 1}  # not a bare facade
     assert {".".join(name.split(".")[:2]) for name in ours} == ROOMS
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from manglecp import intent, invoke, pack, store
 from manglecp.cli import AS_JSON
 from manglecp.cli.completion import complete_intents
 from manglecp.cli.files import EXISTING_FILE, FILE, option_group, read
@@ -20,10 +21,6 @@ from manglecp.cli.output import GeneratorProgress, suggestion
 
 if TYPE_CHECKING:
     from manglecp.base.hash_chain import Head
-    from manglecp.intent import Identity
-    from manglecp.invoke import PackOptions
-    from manglecp.pack import SandboxPolicy
-    from manglecp.store import Store
 
 _KEY_BYTES: Final = 32
 
@@ -91,19 +88,17 @@ def _read_store_key(file: Path | None) -> bytes | None:
     return data
 
 
-def open_existing_store(location: str | None, store_key: bytes | None = None) -> AbstractContextManager[Store]:
+def open_existing_store(location: str | None, store_key: bytes | None = None) -> AbstractContextManager[store.Store]:
     """Open the store at a location (None: the file of this user) for a ``with`` block. Raises ``Unusable``."""
-    from manglecp.store import Unusable, open_store, parse_location
-
-    path = parse_location(location)
+    path = store.parse_location(location)
     if isinstance(path, Path) and not path.exists():
-        raise Unusable(f"there is no store {path}; `manglecp call` creates it, --store selects another")
-    return closing(open_store(location, key=store_key))
+        raise store.Unusable(f"there is no store {path}; `manglecp call` creates it, --store selects another")
+    return closing(store.open_store(location, key=store_key))
 
 
 def read_head(option: str, text: str) -> Head:
     """Parse ``N:HASH``, the head of a hash chain. ``option`` is the name of the option in the error."""
-    from manglecp.base.hash_chain import Head
+    from manglecp.base.hash_chain import Head  # imports msgspec
 
     number, colon, row_hash = text.partition(":")
     if not colon or not number.isascii() or not number.isdecimal() or len(number) > 18:  # 18 digits fit into 64 bits
@@ -138,8 +133,10 @@ class PackFolder(click.Path):
                 f"the address of a server begins with {schemes}." if self._or_url else "give a folder of this machine."
             )
         if os.path.isfile(path):  # noqa: PTH113 - as above
-            pack = next((folder for folder in path.absolute().parents if (folder / "rules").is_dir()), None)
-            hint = "" if pack is None else f" Did you mean {click.format_filename(os.path.relpath(pack))!r}?"
+            pack_folder = next((folder for folder in path.absolute().parents if (folder / "rules").is_dir()), None)
+            hint = (
+                "" if pack_folder is None else f" Did you mean {click.format_filename(os.path.relpath(pack_folder))!r}?"
+            )
             return f"{name!r} is a file, and a pack is a folder.{hint}"
         similar = ""
         with suppress(OSError):
@@ -238,17 +235,15 @@ class CallerOptions:
     permissions: tuple[str, ...]
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> intent.Identity:
         """The caller: by default the operator of this machine, with the permission to see all explanations."""
-        from manglecp.intent import ANONYMOUS, Identity
-
         if self.caller_name is None:
-            return Identity(LOCAL, frozenset({_EXPLAIN_POLICY, *self.permissions}), LOCAL)
-        if self.caller_name == ANONYMOUS.name:
+            return intent.Identity(LOCAL, frozenset({_EXPLAIN_POLICY, *self.permissions}), LOCAL)
+        if self.caller_name == intent.ANONYMOUS.name:
             if self.permissions:
                 raise click.UsageError("An anonymous caller has no permissions: leave --permission out.")
-            return ANONYMOUS
-        return Identity(self.caller_name, frozenset(self.permissions), "user")
+            return intent.ANONYMOUS
+        return intent.Identity(self.caller_name, frozenset(self.permissions), "user")
 
 
 CALLER_OPTIONS: Final = (
@@ -299,23 +294,17 @@ class RuntimeOptions:
     store_key: bytes | None = field(default=None, repr=False)
 
     @property
-    def sandbox(self) -> SandboxPolicy:
-        from manglecp.pack import SandboxPolicy
+    def sandbox(self) -> pack.SandboxPolicy:
+        return pack.SandboxPolicy(degrade=self.degrade, allow_weaker=self.allow_weaker)
 
-        return SandboxPolicy(degrade=self.degrade, allow_weaker=self.allow_weaker)
-
-    def for_pack(self, folder: Path) -> PackOptions:
-        from manglecp.invoke import PackOptions
-
+    def for_pack(self, folder: Path) -> invoke.PackOptions:
         progress = GeneratorProgress()
-        return PackOptions(
+        return invoke.PackOptions(
             folder, self.pack_params, self.workspace, self.programs, self.sandbox, self.cache, on_progress=progress
         )
 
-    def open_store(self) -> Store:
-        from manglecp.store import open_store
-
-        return open_store(self.location, key=self.store_key)
+    def open_store(self) -> store.Store:
+        return store.open_store(self.location, key=self.store_key)
 
 
 PACK_OPTIONS: Final = (

@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
+from manglecp import pack, server, wire
 from manglecp.cli import VerbError
 from manglecp.cli.files import EXISTING_FILE, combine, option_group
 from manglecp.cli.options import RuntimeOptions, pack_argument, runtime_options, tokens_option
-from manglecp.server import ListenOptions, check_exposure
 
 if TYPE_CHECKING:
     import socket
-
-    from manglecp.server import AuthConfig, Network, ServerSettings
 
 _BIND_REMEDIES: Final = {
     errno.EADDRINUSE: "; another process uses this port. Choose another with --http HOST:PORT (port 0 is a free one)",
@@ -61,13 +59,11 @@ address_options: Final = combine(
 
 
 def bind_socket(host: str, port: int) -> socket.socket:
-    """Return a listen_options socket. Raises ``ClickException`` with a remedy if the address cannot be used."""
+    """Return a listening socket. Raises ``ClickException`` with a remedy if the address cannot be used."""
     import socket
 
-    from manglecp.server import bind
-
     try:
-        return bind(host, port)
+        return server.bind(host, port)
     except OSError as error:
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         remedy = _BIND_REMEDIES.get(error.errno or 0, "")
@@ -82,17 +78,13 @@ class AuthOptions(NamedTuple):
     tokens: Path | None
     jwt: dict[str, Any] | None  # arguments of AuthConfig.of
 
-    def load(self) -> AuthConfig:
+    def load(self) -> server.AuthConfig:
         """Return the authentication of the server. Raises ``UsageError`` for invalid tokens or keys."""
-        from manglecp.server import AuthConfig
-
         if self.tokens is None and self.jwt is None:
-            return AuthConfig()
-        from manglecp.server import TokensError
-
+            return server.AuthConfig()
         try:
-            return AuthConfig.of(self.tokens, self.jwt)
-        except (TokensError, ValueError) as error:
+            return server.AuthConfig.of(self.tokens, self.jwt)
+        except (server.TokensError, ValueError) as error:
             raise click.UsageError(str(error)) from None
 
 
@@ -119,13 +111,13 @@ auth_options: Final = option_group(
 )
 
 
-def _parse_networks(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[Network, ...]:
-    if not texts:
+def _parse_networks(
+    context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]
+) -> tuple[server.Network, ...]:
+    if not texts:  # otherwise the default would load the module of networks
         return ()
-    from manglecp.server import parse_network
-
     try:
-        return tuple(map(parse_network, texts))
+        return tuple(map(server.parse_network, texts))
     except ValueError as error:
         raise click.BadParameter(f"{error}.", context, parameter) from None
 
@@ -136,21 +128,17 @@ class ProcessOptions:
 
     workers: int
     config: Path | None
-    proxies: tuple[Network, ...]
+    proxies: tuple[server.Network, ...]
     drain_seconds: int | None
     log_level: str
     log_format: str
 
     def configure_logging(self) -> None:
-        from manglecp.server import configure_logging
+        server.configure_logging(self.log_level, as_json=self.log_format == "json")
 
-        configure_logging(self.log_level, as_json=self.log_format == "json")
-
-    def settings(self) -> ServerSettings:
+    def settings(self) -> server.ServerSettings:
         """Return the settings of each server process; the processes share the rate limits."""
-        from manglecp.server import ServerSettings, load_server_settings
-
-        settings = ServerSettings() if self.config is None else load_server_settings(self.config)
+        settings = server.ServerSettings() if self.config is None else server.load_server_settings(self.config)
         if self.drain_seconds is not None:
             settings = replace(settings, grace_period=float(self.drain_seconds))
         trusted_proxies = (*settings.trusted_proxies, *self.proxies)
@@ -283,7 +271,7 @@ def command(
         raise click.UsageError("Several processes need a shared store; :memory: is not shared.")
     host, port = address or DEFAULT_ADDRESS
     # The other options have the names of the fields: hosts, origins, certificate, key, open_demo, max_age.
-    listen_options = ListenOptions(host=host, port=port, **listen_fields)
+    listen_options = server.ListenOptions(host=host, port=port, **listen_fields)
     if listen_options.key is not None and listen_options.certificate is None:
         raise click.UsageError("--tls-key needs --tls-cert.")
     if stdio:
@@ -293,49 +281,43 @@ def command(
 
 
 def _serve_address(
-    folder: Path, runtime: RuntimeOptions, listen_options: ListenOptions, auth: AuthOptions, processes: ProcessOptions
+    folder: Path,
+    runtime: RuntimeOptions,
+    listen_options: server.ListenOptions,
+    auth: AuthOptions,
+    processes: ProcessOptions,
 ) -> None:
     processes.configure_logging()
-    check_exposure(listen_options, auth_required=auth.tokens is not None or auth.jwt is not None)
+    server.check_exposure(listen_options, auth_required=auth.tokens is not None or auth.jwt is not None)
     if listen_options.certificate is not None:
-        from manglecp.server import Tls
-
         # Raises for an invalid file before processes are forked.
-        Tls(listen_options.certificate, listen_options.key or listen_options.certificate).context()
+        server.Tls(listen_options.certificate, listen_options.key or listen_options.certificate).context()
     listen_socket = bind_socket(listen_options.host, listen_options.port)
 
     def serve() -> None:
         import uvloop
 
-        from manglecp.server import serve_http
-
-        pack, config, settings = runtime.for_pack(folder), auth.load(), processes.settings()
         on_start = announce_callback(processes.log_format)
-        arguments = (pack, runtime.open_store, listen_options, config, listen_socket)
-        uvloop.run(serve_http(*arguments, settings=settings, on_start=on_start))
+        arguments = (runtime.for_pack(folder), runtime.open_store, listen_options, auth.load(), listen_socket)
+        uvloop.run(server.serve_http(*arguments, settings=processes.settings(), on_start=on_start))
 
     with listen_socket:
         if processes.workers == 1:
             serve()
             return
-        from manglecp.server import run_workers
-
         with _shared_metrics() as remove_gauges:
-            status = run_workers(processes.workers, lambda: _run_in_child(serve), remove_gauges)
+            status = server.run_workers(processes.workers, lambda: _run_in_child(serve), remove_gauges)
     raise click.exceptions.Exit(status)
 
 
 def _serve_streams(folder: Path, runtime: RuntimeOptions, auth: AuthOptions, processes: ProcessOptions) -> None:
     """Serve the standard streams. The manifest is written first: loading asyncio, the store and the rules is slow."""
-    from manglecp.pack import outline_manifest, read_outline
-    from manglecp.server import Streams, describe_auth
-    from manglecp.wire import encode
-
     if sys.stdin is None or sys.stdout is None:  # closed by the parent process
         raise click.UsageError("--stdio needs standard input and output, and one of them is closed.")
-    outline, config = read_outline(folder), auth.load()
-    streams = Streams.claim()
-    manifest = encode(outline_manifest(outline, "booting", endpoints=None, auth=describe_auth(config.auth)))
+    outline, config = pack.read_outline(folder), auth.load()
+    streams = server.Streams.claim()
+    auth_description = server.describe_auth(config.auth)
+    manifest = wire.encode(pack.outline_manifest(outline, "booting", endpoints=None, auth=auth_description))
     try:
         streams.write(manifest)
     except BrokenPipeError:
@@ -346,8 +328,5 @@ def _serve_streams(folder: Path, runtime: RuntimeOptions, auth: AuthOptions, pro
 
     import asyncio
 
-    from manglecp.server import serve_streams
-
-    pack, store, settings = runtime.for_pack(folder), runtime.open_store, processes.settings()
-    service = serve_streams(pack, store, config, streams, outline=outline, sent_manifest=manifest, settings=settings)
-    asyncio.run(service)
+    arguments, settings = (runtime.for_pack(folder), runtime.open_store, config, streams), processes.settings()
+    asyncio.run(server.serve_streams(*arguments, outline=outline, sent_manifest=manifest, settings=settings))
