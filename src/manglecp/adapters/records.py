@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from manglecp.base.digest import digest_bytes
 from manglecp.base.json import Uncanonical
 from manglecp.harness import canonical
-from manglecp.wire import JSON, Fault, decode, faults_at
+from manglecp.wire import JSON, Fault, brackets, decode, faults_at, is_deeper_than
 
 T = TypeVar("T")
 
@@ -81,18 +81,9 @@ def read_stream(text: str) -> list[JSON]:
 def parse(data: bytes) -> JSON:
     """Parse strict JSON of bounded depth. Raises :class:`Fault`."""
     value = decode(data)
-    level: list[Any] = [value]
-    for _ in range(MAX_NESTING):
-        level = [
-            part
-            for item in level
-            if type(item) is dict or type(item) is list
-            for part in (item.values() if type(item) is dict else item)
-            if type(part) is dict or type(part) is list
-        ]
-        if not level:
-            return value
-    raise Fault(f"nested more than {MAX_NESTING} deep")
+    if is_deeper_than(MAX_NESTING, brackets(data)):
+        raise Fault(f"nested more than {MAX_NESTING} deep")
+    return value
 
 
 def _read_document(first: tuple[int, bytes], rest: Iterable[tuple[int, bytes]]) -> LogRecord:
