@@ -16,7 +16,7 @@ import msgspec
 from manglecp import client, invoke
 from manglecp.base.text import escape_invisible
 from manglecp.cli import target
-from manglecp.cli.files import option_group
+from manglecp.cli.files import option, option_group
 from manglecp.cli.options import document_option, key_option, open_existing_store, store_option
 from manglecp.cli.output import fail, print_result, table
 from manglecp.cli.tool_text import wire_error_lines
@@ -65,7 +65,7 @@ class _Source:
 _source: Final = option_group(
     "source",
     _Source,
-    click.option("--server", "url", metavar="URL", help="The server of the requests, instead of a store."),
+    option("--server URL", "url", help="The server of the requests, instead of a store."),
     target.token_option,
     store_option,
     key_option,
@@ -111,7 +111,7 @@ def show(approval: str, as_json: bool, source: _Source) -> None:
 
 @command.command("approve")
 @_id
-@click.option("--yes", is_flag=True, help="Approve without a prompt.")
+@option("--yes", is_flag=True, help="Approve without a prompt.")
 @document_option
 @_source
 def approve(approval: str, yes: bool, as_json: bool, source: _Source) -> None:

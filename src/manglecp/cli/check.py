@@ -13,7 +13,7 @@ import click
 
 from manglecp import intent, invoke, pack, toolhost
 from manglecp.base.diagnostic import Diagnostic
-from manglecp.cli.files import DASH, option_group, read_sources
+from manglecp.cli.files import DASH, option, option_group, read_sources
 from manglecp.cli.options import RuntimeOptions, cache_option, degrade_option, json_option, program_option, set_option
 from manglecp.cli.output import GeneratorProgress, ProgressLine, count, report, write_lines
 from manglecp.mangle import MangleError, Program
@@ -25,7 +25,7 @@ _FILE_OR_PACK.name = "file"  # in click's errors, instead of "path"
 @click.command("check")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=_FILE_OR_PACK)
 @option_group("runtime", RuntimeOptions, set_option, degrade_option, program_option, cache_option)
-@click.option("--strict", is_flag=True, help="Fail on warnings as well.")
+@option("--strict", is_flag=True, help="Fail on warnings as well.")
 @json_option("Print the diagnostics as one JSON document.")
 def command(files: tuple[str, ...], runtime: RuntimeOptions, strict: bool, as_json: bool) -> None:
     """Report the errors and warnings of the program in FILEs, or of a pack, which is a folder.

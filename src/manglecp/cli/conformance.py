@@ -10,33 +10,29 @@ import click
 
 from manglecp import conformance
 from manglecp.cli import VerbError
-from manglecp.cli.files import EXISTING_FILE
+from manglecp.cli.files import EXISTING_FILE, option
 from manglecp.cli.options import URL_SCHEMES, json_option
 from manglecp.cli.output import ProgressLine, print_result
 
 
 @click.command("conformance")
 @click.argument("url", metavar="[URL]", required=False)
-@click.option("--stdio", metavar="CMD", help="Start the server with this command, and test its standard streams.")
-@click.option(
-    "--level", type=click.IntRange(1, 3), default=3, show_default=True, help="The level of conformance to test."
-)
-@click.option(
-    "--plan",
+@option("--stdio CMD", help="Start the server with this command, and test its standard streams.")
+@option("--level", type=click.IntRange(1, 3), default=3, show_default=True, help="The level of conformance to test.")
+@option(
+    "--plan FILE",
     "plan_file",
-    metavar="FILE",
     type=EXISTING_FILE,
     help="Intents, facts, credentials and the tools that may be invoked, in TOML.",
 )
-@click.option(
-    "--timeout",
-    metavar="SECONDS",
+@option(
+    "--timeout SECONDS",
     type=click.FloatRange(min=0.1),
     default=20.0,
     show_default=True,
     help="The time limit of a check; checks with many requests have a multiple of it.",
 )
-@click.option("--row", "rows", metavar="ID", multiple=True, help="Run only checks of this requirement.")
+@option("--row ID", "rows", multiple=True, help="Run only checks of this requirement.")
 @json_option("Print the report as JSON.")
 @click.pass_context
 def command(

@@ -12,7 +12,7 @@ import click
 
 from manglecp import mangle, wire
 from manglecp.base.diagnostic import Diagnostic
-from manglecp.cli.files import option_group, read_sources
+from manglecp.cli.files import option, option_group, read_sources
 from manglecp.cli.output import ProgressLine, json_text, refuse
 
 if TYPE_CHECKING:
@@ -115,28 +115,23 @@ def _fact_files(context: click.Context, parameter: click.Parameter, texts: tuple
 evaluation_options: Final = option_group(
     "options",
     EvaluationOptions,
-    click.option(
-        "--facts",
+    option(
+        "--facts [NAME=]FILE",
         "fact_files",
-        metavar="[NAME=]FILE",
         multiple=True,
         callback=_fact_files,
         help="A file of facts: .mg, .jsonl, .csv or .sc, also with .gz. May be given several times.",
     ),
-    click.option(
-        "--now",
-        metavar="TIME",
-        callback=_evaluation_time,
-        help="The evaluation time in RFC 3339; by default the current time.",
+    option(
+        "--now TIME", callback=_evaluation_time, help="The evaluation time in RFC 3339; by default the current time."
     ),
-    click.option(
-        "--limit",
-        metavar="N",
+    option(
+        "--limit N",
         type=click.IntRange(min=0),
         default=10_000_000,
         help="Maximum of derived facts; by default 10,000,000.",
     ),
-    click.option(
+    option(
         "--bounds",
         type=click.Choice(["error", "off"]),
         default="error",

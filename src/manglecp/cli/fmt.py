@@ -9,7 +9,7 @@ import click
 
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.files import replace_file
-from manglecp.cli.files import DASH, files_argument, read, source_name
+from manglecp.cli.files import DASH, files_argument, option, read, source_name
 from manglecp.cli.output import ProgressLine, report, write_lines, write_text
 from manglecp.mangle import ParseError, decode, layout
 
@@ -22,7 +22,7 @@ class _FormattedFile(NamedTuple):
 
 @click.command("fmt")
 @files_argument
-@click.option(
+@option(
     "--check", is_flag=True, help="Write nothing; list the files that would change, and exit with 1 if there are any."
 )
 def command(files: tuple[str, ...], check: bool) -> None:

@@ -16,7 +16,7 @@ import click
 from manglecp import intent, invoke, pack, store
 from manglecp.cli import AS_JSON
 from manglecp.cli.completion import complete_intents
-from manglecp.cli.files import EXISTING_FILE, FILE, option_group, read
+from manglecp.cli.files import EXISTING_FILE, FILE, option, option_group, read
 from manglecp.cli.output import GeneratorProgress, suggestion
 
 if TYPE_CHECKING:
@@ -24,16 +24,14 @@ if TYPE_CHECKING:
 
 _KEY_BYTES: Final = 32
 
-store_option: Final = click.option(
-    "--store",
+store_option: Final = option(
+    "--store URL",
     "location",
-    metavar="URL",
     envvar="MANGLECP_STORE",
     help="A path, sqlite:///PATH, postgresql://… or :memory:; by default $MANGLECP_STORE, or a file of this user.",
 )
-key_option: Final = click.option(
-    "--store-key",
-    metavar="FILE",
+key_option: Final = option(
+    "--store-key FILE",
     envvar="MANGLECP_STORE_KEY_FILE",
     type=EXISTING_FILE,
     callback=lambda _context, _parameter, file: _read_store_key(file),
@@ -43,7 +41,7 @@ key_option: Final = click.option(
 
 def json_option(help_text: str) -> Callable[[Any], Any]:
     """Return the option --json, which is the argument ``as_json`` of a verb. With it, errors are JSON too."""
-    return click.option("--json", "as_json", is_flag=True, callback=_note_as_json, help=help_text)
+    return option("--json", "as_json", is_flag=True, callback=_note_as_json, help=help_text)
 
 
 def _note_as_json(context: click.Context, _parameter: click.Parameter, is_set: bool) -> bool:
@@ -63,13 +61,12 @@ def user_name() -> str:
         return f"uid-{os.getuid()}"
 
 
-tokens_option: Final = click.option(
-    "--tokens", metavar="FILE", type=EXISTING_FILE, envvar="MANGLECP_TOKENS", help="Hashes of the accepted tokens."
+tokens_option: Final = option(
+    "--tokens FILE", type=EXISTING_FILE, envvar="MANGLECP_TOKENS", help="Hashes of the accepted tokens."
 )
-operator_option: Final = click.option(
-    "--by",
+operator_option: Final = option(
+    "--by NAME",
     "operator",
-    metavar="NAME",
     envvar="MANGLECP_ACTOR",
     default=user_name,
     help="The name under which the decision is recorded; by default $MANGLECP_ACTOR or the user.",
@@ -165,17 +162,12 @@ def assignments(context: click.Context, parameter: click.Parameter, texts: tuple
 
 def intent_option(help_text: str, *, required: bool = False) -> Callable[[Any], Any]:
     """Return the option --intent, with shell completion."""
-    return click.option("--intent", metavar="NAME", required=required, shell_complete=complete_intents, help=help_text)
+    return option("--intent NAME", required=required, shell_complete=complete_intents, help=help_text)
 
 
 pack_argument: Final = click.argument("folder", metavar="PACK", type=PACK)
-tool_args: Final = click.option(
-    "--arg",
-    "args",
-    metavar="KEY=VALUE",
-    multiple=True,
-    callback=assignments,
-    help="An argument of the tool; JSON, or else text.",
+tool_args: Final = option(
+    "--arg KEY=VALUE", "args", multiple=True, callback=assignments, help="An argument of the tool; JSON, or else text."
 )
 
 
@@ -200,28 +192,23 @@ class IntentOptions:
 intent_options: Final = option_group(
     "inputs",
     IntentOptions,
-    click.option(
-        "--param",
+    option(
+        "--param KEY=VALUE",
         "params",
-        metavar="KEY=VALUE",
         multiple=True,
         callback=assignments,
         help="A parameter of the intent: JSON, or text.",
     ),
-    click.option(
-        "--fact", "facts", metavar="FACT", multiple=True, help="A fact of the client, such as 'p(\"a\", 1)@[now]'."
-    ),
-    click.option(
-        "--facts",
+    option("--fact FACT", "facts", multiple=True, help="A fact of the client, such as 'p(\"a\", 1)@[now]'."),
+    option(
+        "--facts FILE",
         "fact_files",
-        metavar="FILE",
         multiple=True,
         type=FILE,
         help="A file of client facts: .mg, a JSON array, or a recorded intent_request.",
     ),
-    click.option(
-        "--now",
-        metavar="TIME",
+    option(
+        "--now TIME",
         help="The evaluation time in RFC 3339; by default that of a recorded request, or the current time.",
     ),
 )
@@ -247,36 +234,33 @@ class CallerOptions:
 
 
 CALLER_OPTIONS: Final = (
-    click.option(
-        "--as",
+    option(
+        "--as NAME",
         "caller_name",
-        metavar="NAME",
         help="The identity of the caller; by default 'local', with the permission explain_policy.",
     ),
-    click.option("--permission", "permissions", metavar="P", multiple=True, help="A permission of the caller."),
+    option("--permission P", "permissions", multiple=True, help="A permission of the caller."),
 )
 caller_options: Final = option_group("caller", CallerOptions, *CALLER_OPTIONS)
-degrade_option: Final = click.option(
+degrade_option: Final = option(
     "--degrade", is_flag=True, help="Start although this machine lacks sandbox mechanisms, and report the missing ones."
 )
-program_option: Final = click.option(
-    "--program",
+program_option: Final = option(
+    "--program NAME",
     "programs",
-    metavar="NAME",
     multiple=True,
     callback=lambda _context, _parameter, names: _parse_programs(names),
     help="A program that the pack may start in its sandbox, if the pack names it too. By default all installed "
     "programs that it names; 'none' for none.",
 )
-cache_option: Final = click.option(
-    "--facts-cache",
+cache_option: Final = option(
+    "--facts-cache DIR|none",
     "cache",
-    metavar="DIR|none",
     callback=lambda _context, _parameter, folder: _parse_cache(folder),
     help="The cache folder of generated facts; by default in your cache directory.",
 )
-set_option: Final = click.option(
-    "--set", "pack_params", metavar="NAME=VALUE", multiple=True, callback=assignments, help="A parameter of the pack."
+set_option: Final = option(
+    "--set NAME=VALUE", "pack_params", multiple=True, callback=assignments, help="A parameter of the pack."
 )
 
 
@@ -310,7 +294,7 @@ class RuntimeOptions:
 PACK_OPTIONS: Final = (
     set_option,
     degrade_option,
-    click.option(
+    option(
         "--allow-weaker",
         is_flag=True,
         help="Use the weaker sandbox, none or standard, that the pack sets in its [sandbox].",
@@ -319,9 +303,8 @@ PACK_OPTIONS: Final = (
     cache_option,
 )
 RUNTIME_OPTIONS: Final = (
-    click.option(
-        "--workspace",
-        metavar="DIR",
+    option(
+        "--workspace DIR",
         multiple=True,
         type=click.Path(exists=True, file_okay=False, path_type=Path),
         help="A folder that actions may write; the first is their working directory. By default none.",

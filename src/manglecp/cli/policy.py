@@ -13,7 +13,7 @@ from typing import NoReturn
 import click
 
 from manglecp.base.files import lock_folder
-from manglecp.cli.files import FILE, OUTPUT_FILE, read, source_name, write_file
+from manglecp.cli.files import FILE, OUTPUT_FILE, option, read, source_name, write_file
 from manglecp.cli.options import document_option
 from manglecp.cli.output import columns, count, fail, json_text, print_json, print_result, write_lines
 from manglecp.harness import TurnBlocked, policy
@@ -78,12 +78,8 @@ def command() -> None:
 
 
 _package = click.argument("package_name", metavar="PACKAGE")
-_pin = click.option(
-    "--pin",
-    "pin_file",
-    metavar="FILE",
-    type=OUTPUT_FILE,
-    help="The pin; by default PACKAGE.pin.json, beside the folder.",
+_pin = option(
+    "--pin FILE", "pin_file", type=OUTPUT_FILE, help="The pin; by default PACKAGE.pin.json, beside the folder."
 )
 
 
@@ -164,11 +160,10 @@ def _refuse_changed(path: Path, pin: Pin, differences: Sequence[DocumentDifferen
 
 @command.command("promote", short_help="Replace the pinned package, if its own rules admit that.")
 @_package
-@click.option("--eval", "evaluation", metavar="FILE", type=FILE, required=True, help="The evaluation of PACKAGE.")
-@click.option("--redteam", "red_team", metavar="FILE", type=FILE, required=True, help="The red-team report on PACKAGE.")
-@click.option(
-    "--evidence",
-    metavar="FILE",
+@option("--eval FILE", "evaluation", type=FILE, required=True, help="The evaluation of PACKAGE.")
+@option("--redteam FILE", "red_team", type=FILE, required=True, help="The red-team report on PACKAGE.")
+@option(
+    "--evidence FILE",
     type=FILE,
     multiple=True,
     help="The instruction to promote, and the approval where one is required. May be given several times.",

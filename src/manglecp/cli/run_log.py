@@ -26,14 +26,12 @@ def command() -> None:
     """Verify and replay the log of a run. No action is executed."""
 
 
-log_key_option: Final = click.option(
-    "--key-file", metavar="FILE", type=files.FILE, help="A file with the key that seals the log."
-)
+log_key_option: Final = files.option("--key-file FILE", type=files.FILE, help="A file with the key that seals the log.")
 _log_options = files.combine(
     click.argument("file", metavar="FILE", type=files.FILE),
-    click.option("--head", metavar="HASH", help="The expected last hash, from a copy stored elsewhere."),
+    files.option("--head HASH", help="The expected last hash, from a copy stored elsewhere."),
     log_key_option,
-    click.option("--no-end", is_flag=True, help="Accept a log without an end record, such as one of the C++ runner."),
+    files.option("--no-end", is_flag=True, help="Accept a log without an end record, such as one of the C++ runner."),
     document_option,
 )
 

@@ -15,7 +15,7 @@ import click
 
 from manglecp import pack, server, wire
 from manglecp.cli import VerbError
-from manglecp.cli.files import EXISTING_FILE, combine, option_group
+from manglecp.cli.files import EXISTING_FILE, combine, option, option_group
 from manglecp.cli.options import RuntimeOptions, pack_argument, runtime_options, tokens_option
 
 if TYPE_CHECKING:
@@ -46,13 +46,7 @@ def _refuse_host_and_port(context: click.Context, _parameter: click.Parameter, t
 
 
 address_options: Final = combine(
-    click.option(
-        "--http",
-        "address",
-        metavar="HOST:PORT",
-        callback=_parse_address,
-        help="The address; 127.0.0.1:8000 by default.",
-    ),
+    option("--http HOST:PORT", "address", callback=_parse_address, help="The address; 127.0.0.1:8000 by default."),
     # Other servers have these options: the error names --http.
     click.option("--port", "--host", "--bind", hidden=True, expose_value=False, callback=_refuse_host_and_port),
 )
@@ -101,13 +95,11 @@ auth_options: Final = option_group(
     "auth",
     _make_auth_options,
     tokens_option,
-    click.option("--jwt-issuer", "issuer", metavar="URL", help="The issuer of the accepted access tokens."),
-    click.option(
-        "--jwt-audience", "audience", metavar="URL", help="The audience of the accepted access tokens: this server."
-    ),
-    click.option("--jwt-keys", "keys", metavar="URL", help="The address of the issuer's keys (JWKS)."),
-    click.option("--token-url", metavar="URL", help="The address where clients get access tokens."),
-    click.option("--jwt-algorithm", "algorithms", metavar="NAME", multiple=True, help="RS256 and ES256 by default."),
+    option("--jwt-issuer URL", "issuer", help="The issuer of the accepted access tokens."),
+    option("--jwt-audience URL", "audience", help="The audience of the accepted access tokens: this server."),
+    option("--jwt-keys URL", "keys", help="The address of the issuer's keys (JWKS)."),
+    option("--token-url URL", help="The address where clients get access tokens."),
+    option("--jwt-algorithm NAME", "algorithms", multiple=True, help="RS256 and ES256 by default."),
 )
 
 
@@ -148,34 +140,28 @@ class ProcessOptions:
 process_options: Final = option_group(
     "processes",
     ProcessOptions,
-    click.option(
-        "--workers", metavar="N", type=click.IntRange(1, 256), default=1, help="The number of server processes."
-    ),
-    click.option(
-        "--config", metavar="FILE", type=EXISTING_FILE, help="The limits and timeouts of the server: server.toml."
-    ),
-    click.option(
-        "--trusted-proxy",
+    option("--workers N", type=click.IntRange(1, 256), default=1, help="The number of server processes."),
+    option("--config FILE", type=EXISTING_FILE, help="The limits and timeouts of the server: server.toml."),
+    option(
+        "--trusted-proxy ADDRESS|NET",
         "proxies",
-        metavar="ADDRESS|NET",
         multiple=True,
         callback=_parse_networks,
         help="A proxy whose X-Forwarded-For and X-Forwarded-Proto headers are trusted.",
     ),
-    click.option(
-        "--drain-seconds",
-        metavar="SECONDS",
+    option(
+        "--drain-seconds SECONDS",
         type=click.IntRange(1, 3_600),
         help="The time limit of the drain after SIGTERM; 30 by default.",
     ),
-    click.option(
+    option(
         "--log-level",
         type=click.Choice(["debug", "info", "warning", "error"]),
         default="info",
         envvar="MANGLECP_LOG_LEVEL",
         help="The lowest level that is logged to standard error; info by default.",
     ),
-    click.option(
+    option(
         "--log-format",
         type=click.Choice(["json", "text"]),
         default=lambda: "text" if sys.stderr is not None and sys.stderr.isatty() else "json",
@@ -237,16 +223,14 @@ def _shared_metrics() -> Iterator[Callable[[int], None]]:
 @click.command("serve")
 @pack_argument
 @address_options
-@click.option("--stdio", is_flag=True, help="Serve the parent process on the standard streams instead.")
-@click.option("--host-name", "hosts", metavar="NAME", multiple=True, help="A name of this server in Host headers.")
-@click.option("--origin", "origins", metavar="URL", multiple=True, help="An origin whose web pages may send requests.")
-@click.option("--tls-cert", "certificate", metavar="FILE", type=EXISTING_FILE, help="The certificate, with its chain.")
-@click.option(
-    "--tls-key", "key", metavar="FILE", type=EXISTING_FILE, help="The key of the certificate, if it is in another file."
-)
+@option("--stdio", is_flag=True, help="Serve the parent process on the standard streams instead.")
+@option("--host-name NAME", "hosts", multiple=True, help="A name of this server in Host headers.")
+@option("--origin URL", "origins", multiple=True, help="An origin whose web pages may send requests.")
+@option("--tls-cert FILE", "certificate", type=EXISTING_FILE, help="The certificate, with its chain.")
+@option("--tls-key FILE", "key", type=EXISTING_FILE, help="The key of the certificate, if it is in another file.")
 @auth_options
-@click.option("--open-demo", is_flag=True, help="Accept all clients without authentication.")
-@click.option("--max-age", metavar="SECONDS", type=click.IntRange(0), help="The max-age of the manifest.")
+@option("--open-demo", is_flag=True, help="Accept all clients without authentication.")
+@option("--max-age SECONDS", type=click.IntRange(0), help="The max-age of the manifest.")
 @process_options
 @runtime_options
 def command(

@@ -15,7 +15,7 @@ import click
 
 from manglecp import client, intent, invoke
 from manglecp.cli.completion import complete_pack_folders
-from manglecp.cli.files import F, option_group
+from manglecp.cli.files import F, option, option_group
 from manglecp.cli.options import (
     CALLER_OPTIONS,
     LOCAL,
@@ -58,8 +58,8 @@ def refuse_options(context: click.Context, reason: str, *names: str) -> None:
             raise click.UsageError(f"{reason}: leave {parameter.opts[0]} out.", context)
 
 
-token_option: Final = click.option(
-    "--token", metavar="TOKEN", envvar="MANGLECP_TOKEN", help="Your token at a server; $MANGLECP_TOKEN is safer."
+token_option: Final = option(
+    "--token TOKEN", envvar="MANGLECP_TOKEN", help="Your token at a server; $MANGLECP_TOKEN is safer."
 )
 
 

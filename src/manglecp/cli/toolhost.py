@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from manglecp.cli.files import EXISTING_FILE
+from manglecp.cli.files import EXISTING_FILE, option
 
 
 @click.command("toolhost", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -42,10 +42,10 @@ def command(arguments: tuple[str, ...]) -> None:
 @click.command("check")
 @click.argument("plugin")
 @click.argument("argv", metavar="-- HOST [ARGUMENT]...", nargs=-1, required=True, type=click.UNPROCESSED)
-@click.option("--cast", type=EXISTING_FILE, help="The actions of the plugin for each role; most checks need one.")
-@click.option("--without-ours", is_flag=True, help="Leave out what manglecp adds to the contract.")
-@click.option("--only", default="", metavar="TEXT", help="Only conversations whose name contains this.")
-@click.option("--patience", type=click.FloatRange(min=0.1), default=30.0, help="Seconds that an answer may take.")
+@option("--cast", type=EXISTING_FILE, help="The actions of the plugin for each role; most checks need one.")
+@option("--without-ours", is_flag=True, help="Leave out what manglecp adds to the contract.")
+@option("--only TEXT", default="", help="Only conversations whose name contains this.")
+@option("--patience", type=click.FloatRange(min=0.1), default=30.0, help="Seconds that an answer may take.")
 def check(
     plugin: str, argv: tuple[str, ...], cast: Path | None, without_ours: bool, only: str, patience: float
 ) -> None:

@@ -13,6 +13,7 @@ from typing import Final
 import click
 
 from manglecp import invoke, server
+from manglecp.cli.files import option
 from manglecp.cli.options import PACK, RuntimeOptions, runtime_options, tokens_option
 from manglecp.cli.output import ProgressLine, count, print_stderr
 from manglecp.cli.serve import AuthOptions
@@ -23,10 +24,8 @@ _MAX_COUNTED_RUNS: Final = 100
 
 @click.command("worker")
 @click.argument("folders", metavar="PACK...", nargs=-1, required=True, type=PACK)
-@click.option(
-    "--at-once", metavar="N", type=click.IntRange(min=1), default=4, help="Maximum of concurrent runs; 4 by default."
-)
-@click.option("--once", is_flag=True, help="Resume the runs that are available now, then exit.")
+@option("--at-once N", type=click.IntRange(min=1), default=4, help="Maximum of concurrent runs; 4 by default.")
+@option("--once", is_flag=True, help="Resume the runs that are available now, then exit.")
 @tokens_option
 @runtime_options
 def command(folders: tuple[Path, ...], at_once: int, once: bool, tokens: Path | None, runtime: RuntimeOptions) -> None:
