@@ -89,20 +89,20 @@ def without_derived(document: Mapping[str, Any]) -> dict[str, Any]:
     evidence = document.get("evidence")
     if not isinstance(evidence, dict):
         return dict(document)
-    recorded: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     for name, rows in evidence.items():
         if not isinstance(rows, list):
-            recorded[name] = rows
+            members[name] = rows
             continue
         is_derived_row = [isinstance(row, dict) and row.get("derived") is True for row in rows]
         if name == "toolResults":  # only ``retryable`` of the row is derived
-            recorded[name] = [
+            members[name] = [
                 {key: value for key, value in row.items() if key not in ("retryable", "derived")} if is_derived else row
                 for row, is_derived in zip(rows, is_derived_row, strict=True)
             ]
         else:
-            recorded[name] = [row for row, is_derived in zip(rows, is_derived_row, strict=True) if not is_derived]
-    return {**document, "evidence": recorded}
+            members[name] = [row for row, is_derived in zip(rows, is_derived_row, strict=True) if not is_derived]
+    return {**document, "evidence": members}
 
 
 def _call_spec(turn: TurnEvidence, turn_policy: TurnPolicy) -> tuple[dict[str, Any], dict[str, Any]]:

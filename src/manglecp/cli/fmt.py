@@ -30,22 +30,22 @@ def command(files: tuple[str, ...], check: bool) -> None:
 
     Standard input (-) is formatted to standard output. A file with a syntax error is not changed.
     """
-    formatted: list[_FormattedFile] = []
+    formatted_files: list[_FormattedFile] = []
     errors: list[Diagnostic] = []
     with ProgressLine("formatting"):
         for file in dict.fromkeys(files):
             try:
-                formatted.append(_format(file))
+                formatted_files.append(_format(file))
             except ParseError as error:
                 errors += error.diagnostics
     report(errors)
-    changed = [result for result in formatted if result.changed]
+    changed_files = [result for result in formatted_files if result.changed]
     if check:
-        write_lines(source_name(result.file) for result in changed)
+        write_lines(source_name(result.file) for result in changed_files)
     else:
-        for result in formatted:
+        for result in formatted_files:
             _write(result)
-    if errors or (check and changed):
+    if errors or (check and changed_files):
         raise click.exceptions.Exit(1)
 
 

@@ -277,6 +277,6 @@ def _pick_at_terminal(situation: runner.Situation) -> runner.Selection:
         return runner.parse_selection("<ASK_SUP><END>" if answer else "<NOOP><END>")
     sid = f"SID{int(answer):04}" if answer.isascii() and answer.isdecimal() else answer
     action = situation.menu.get(sid)
-    required = (action.inputs_schema or {}).get("required", ()) if action is not None else ()
-    patch = {name: decode_value(click.prompt(name, err=True)) for name in required if name not in situation.inputs}
+    names = (action.inputs_schema or {}).get("required", ()) if action is not None else ()
+    patch = {name: decode_value(click.prompt(name, err=True)) for name in names if name not in situation.inputs}
     return runner.parse_selection(f"<PICK><{sid}><INP>{json.dumps(patch)}</INP><END>")

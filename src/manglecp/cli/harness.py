@@ -227,8 +227,8 @@ def _load_policy(name: str | None) -> tuple[Any, str | None]:
         package = load_package(name)
         pin = load_pin(default_pin(name))
     except PolicyError as error:
-        first = error.diagnostics[0]
-        raise InvalidFile(first.file, first.pointer, first.message) from None
+        first_problem = error.diagnostics[0]
+        raise InvalidFile(first_problem.file, first_problem.pointer, first_problem.message) from None
     return package, None if pin is None else pin.digest
 
 

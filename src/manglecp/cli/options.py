@@ -137,7 +137,7 @@ class PackFolder(click.Path):
             return f"{name!r} is a file, and a pack is a folder.{hint}"
         similar = ""
         with suppress(OSError):
-            similar = suggestion(path.name, [other.name for other in path.parent.iterdir() if other.is_dir()])
+            similar = suggestion(path.name, [sibling.name for sibling in path.parent.iterdir() if sibling.is_dir()])
         return f"there is no folder {name!r}.{similar} `manglecp new {name}` creates an example pack."
 
 

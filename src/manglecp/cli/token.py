@@ -101,5 +101,5 @@ def list_(as_json: bool, file: Path) -> None:
 def revoke(name: str, file: Path) -> None:
     """Remove all tokens of the identity NAME, or the one whose hash begins with HASH (6 digits or more)."""
     with _open_editor(file) as editor:
-        revoked = editor.revoke(name)
-    write_lines([f"revoked {count(len(revoked), 'token')} of {revoked[0]['identity']}"])
+        revoked_tokens = editor.revoke(name)
+    write_lines([f"revoked {count(len(revoked_tokens), 'token')} of {revoked_tokens[0]['identity']}"])

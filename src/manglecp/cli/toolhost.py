@@ -59,13 +59,13 @@ def check(
         host = host if cast is None else host.with_cast(cast)
     except (OSError, ValueError) as error:
         raise click.UsageError(f"{cast}: {error}") from None
-    selected = {name: conversation for name, conversation in toolhost_conversations().items() if only in name}
-    if not selected:
+    selection = {name: conversation for name, conversation in toolhost_conversations().items() if only in name}
+    if not selection:
         raise click.UsageError(f"no conversation has {only!r} in its name")
     counts = {"ok": 0, "wrong": 0, "left out": 0}
-    for name, conversation in selected.items():
-        if (missing := host.missing_roles(conversation)) or (conversation.ours and without_ours):
-            verdict, details = "left out", [f"no action has the role {', '.join(missing)}" if missing else "ours"]
+    for name, conversation in selection.items():
+        if (roles := host.missing_roles(conversation)) or (conversation.ours and without_ours):
+            verdict, details = ("left out", [f"no action has the role {', '.join(roles)}" if roles else "ours"])
         else:
             details = check_toolhost(conversation, host)
             verdict = "wrong" if details else "ok"

@@ -67,9 +67,9 @@ def _schema_violations(type_: str, envelope: dict[str, Any], error: Any) -> Iter
                 yield from _schema_violations(type_, envelope, inner)
             return
     steps = list(error.instance_path)
-    missing = getattr(error.kind, "property", None)
-    if isinstance(missing, str):
-        steps.append(missing.strip('"'))
+    missing_member = getattr(error.kind, "property", None)
+    if isinstance(missing_member, str):
+        steps.append(missing_member.strip('"'))
     # The schema of a tool has an allOf with one condition for each detail level.
     if type_ == "intent_response" and "allOf" in list(error.schema_path) and steps[:2] == ["payload", "macro_tools"]:
         level = str(envelope["payload"]["macro_tools"][steps[2]].get("disclosure_level"))
@@ -258,9 +258,9 @@ def _check_tool(tool: dict[str, Any]) -> Iterator[Observation]:
 
 
 def _check_invoke_response(answer: ServerMessage) -> Iterator[Observation]:
-    asserted = get_objects(answer.payload, "state_delta", "assert")
-    retracted = get_objects(answer.payload, "state_delta", "retract")
-    for fact in (*asserted, *retracted, *get_objects(answer.payload, "next", "continuation_facts")):
+    asserted_facts = get_objects(answer.payload, "state_delta", "assert")
+    retracted_facts = get_objects(answer.payload, "state_delta", "retract")
+    for fact in (*asserted_facts, *retracted_facts, *get_objects(answer.payload, "next", "continuation_facts")):
         name = fact.get("pred")
         if isinstance(name, str):
             yield Observation("DATA-01", _PREDICATE_NAME.fullmatch(name) is not None, "the name of a predicate", name)
@@ -269,7 +269,7 @@ def _check_invoke_response(answer: ServerMessage) -> Iterator[Observation]:
         arguments = fact.get("args", fact.get("named_args"))
         too_large = any(isinstance(value, int) and abs(value) > _MAX_JSON_INTEGER for value in _walk(arguments))
         yield Observation("DATA-21", not too_large, "integers beyond 2^53 - 1 in their wrapper", fact)
-    for fact in asserted:
+    for fact in asserted_facts:
         has_category = fact.get("category") in ("server", "session", "derived")
         for row in ("DELTA-02", "DATA-45"):
             yield Observation(row, has_category, "a category on every fact that is asserted", fact)
@@ -312,9 +312,9 @@ def _check_error(answer: ServerMessage) -> Iterator[Observation]:
     expected = f"one of the {len(CODE_ROWS)} codes, or one that begins with x-"
     yield Observation("ERR-33", code in CODE_ROWS, expected, code)
     if code in CODE_ROWS:
-        recoverable, seen = CODES[code].recoverable, answer.payload.get("recoverable")
+        recoverable, seen_flag = CODES[code].recoverable, answer.payload.get("recoverable")
         expected = f"recoverable {str(recoverable).lower()} for {code}"
-        yield Observation(CODE_ROWS[code], seen is recoverable, expected, seen)
+        yield Observation(CODE_ROWS[code], seen_flag is recoverable, expected, seen_flag)
 
 
 _PAYLOAD_CHECKS: Final = {

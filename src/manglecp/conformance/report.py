@@ -127,12 +127,12 @@ class Report:
             rows = [row for row in self.rows if row.outcome == outcome]
             if rows:
                 lines += [f"{title}:", *(line for row in rows for line in _failure_lines(row)), ""]
-        untested: dict[str, list[str]] = {}  # ids by the first reason
+        ids_by_reason: dict[str, list[str]] = {}  # ids by the first reason
         for row in self.rows:
             if row.outcome == "not tested":
-                untested.setdefault(row.reasons[0] if row.reasons else "nothing showed it", []).append(row.id)
-        if untested:
-            lines += ["Not tested:", *(f"  {reason}: {' '.join(ids)}" for reason, ids in untested.items()), ""]
+                ids_by_reason.setdefault(row.reasons[0] if row.reasons else "nothing showed it", []).append(row.id)
+        if ids_by_reason:
+            lines += ["Not tested:", *(f"  {reason}: {' '.join(ids)}" for reason, ids in ids_by_reason.items()), ""]
         if passed := self.of("passed"):
             lines += ["Passed:", f"  {' '.join(passed)}", ""]
         for category in CATEGORIES:

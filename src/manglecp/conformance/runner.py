@@ -161,12 +161,12 @@ async def _note_unexpected(test: ServerTest) -> None:
     connection = test.shared_connection
     if not isinstance(connection, SessionConnection):
         return
-    unexpected = await connection.unexpected()
-    for answer in unexpected:
+    unexpected_messages = await connection.unexpected()
+    for answer in unexpected_messages:
         test.report.note("TRANS-33", False, "one terminal message for each request", f"one more: {answer}")
     for progress in connection.late_progress:
         test.report.note("PROG-08", False, "no progress after the terminal message", progress)
-    if unexpected or connection.late_progress:
+    if unexpected_messages or connection.late_progress:
         await test.disconnect()
 
 

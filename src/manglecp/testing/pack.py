@@ -129,11 +129,11 @@ class Pack(AbstractContextManager["Pack"]):
         """
         if self.source is None:
             return self
-        refreshed = replace(self, domain=self.source.update())
+        refreshed_pack = replace(self, domain=self.source.update())
         if "invoker" in vars(self):
-            self.invoker.renew(refreshed.domain)
-            vars(refreshed)["invoker"] = self.invoker
-        return refreshed
+            self.invoker.renew(refreshed_pack.domain)
+            vars(refreshed_pack)["invoker"] = self.invoker
+        return refreshed_pack
 
     def fresh(self) -> Pack:
         """Return the pack with a store and hosts of its own; close it separately."""

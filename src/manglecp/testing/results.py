@@ -135,19 +135,19 @@ class Run:
     def suggests(self, intent: str, **params: Any) -> messages.SuggestedIntent:
         """Return the suggestion of this intent whose parameters include these."""
         other_lines = []
-        for suggested in self.answer.next.suggested_intents:
-            suggested_params = {} if suggested.params is messages.UNSET else suggested.params
-            if suggested.name == intent and {**suggested_params, **params} == suggested_params:
-                return suggested
-            other_lines.append(f"  {suggested.name} {suggested_params or ''}")
+        for suggested_intent in self.answer.next.suggested_intents:
+            suggested_params = {} if suggested_intent.params is messages.UNSET else suggested_intent.params
+            if suggested_intent.name == intent and {**suggested_params, **params} == suggested_params:
+                return suggested_intent
+            other_lines.append(f"  {suggested_intent.name} {suggested_params or ''}")
         expected = f"{intent} with {params}" if params else intent
         lines = [f"{self.tool} suggests no {expected}", *(other_lines or ["  it suggests no intent"])]
         raise AssertionError(join_lines(lines))
 
     def follow(self, intent: str, *, facts: Iterable[Fact] = (), now: Now = None) -> Answer:
         """Evaluate a suggested intent with the continuation facts and ``facts``, by default at the time of the run."""
-        suggested = self.suggests(intent)
-        params = None if suggested.params is messages.UNSET else suggested.params
+        suggested_intent = self.suggests(intent)
+        params = None if suggested_intent.params is messages.UNSET else suggested_intent.params
         now = instant_text(self.now) if now is None else now
         return self.pack.intent(intent, facts=[*self.continuation_facts, *facts], params=params, now=now)
 

@@ -67,10 +67,10 @@ def check_functions(pack: Pack, functions: Mapping[str, Function]) -> Mapping[st
         if action is None:
             raise ValueError(f"the pack has no action {name}; {did_you_mean(name, set(pack.actions))}")
         params = action.input_schema.get("properties", {})
-        required = action.input_schema.get("required", ())
+        required_names = action.input_schema.get("required", ())
         try:
             signature = inspect.signature(function)
-            for names in (params, required):  # it must accept all parameters, and require no optional one
+            for names in (params, required_names):  # it must accept all parameters, and require no optional one
                 signature.bind(**dict.fromkeys(names))
         except TypeError as error:
             raise TypeError(f"{name} takes {', '.join(params) or 'nothing'}; the function: {error}") from None
