@@ -237,13 +237,11 @@ def _add_derived(turn: TurnEvidence, evidence: dict[str, Any]) -> None:
         for row, result in zip(evidence["toolResults"], turn.results[: turn.rendered_count], strict=False)
     ]
     view, queue = turn.next_prompt.view_digest, turn.next_prompt.queue_digest
-    policy_digest = spec["reminderQueuePolicyDigest"]
+    policy = spec["reminderQueuePolicyDigest"]
     evidence["stateViews"] = [
         {"viewId": "messages", "viewDigest": view, "policyDigest": spec["stateViewPolicyDigest"], "derived": True}
     ]
-    evidence["reminderQueue"] = [
-        {"queueId": "system", "reducedDigest": queue, "policyDigest": policy_digest, "derived": True}
-    ]
+    evidence["reminderQueue"] = [{"queueId": "system", "reducedDigest": queue, "policyDigest": policy, "derived": True}]
 
 
 @dataclass(slots=True)

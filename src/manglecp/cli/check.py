@@ -74,10 +74,8 @@ def _check_files(files: tuple[str, ...]) -> _Result:
 
 def _check_pack(folder: str, options: RuntimeOptions) -> _Result:
     with ProgressLine("checking"):
-        start_generators = partial(_start_generators, options)
-        domain, diagnostics = intent.survey(
-            Path(folder), options.pack_params, start_generators, sandbox=options.sandbox
-        )
+        start_hosts = partial(_start_generators, options)
+        domain, diagnostics = intent.survey(Path(folder), options.pack_params, start_hosts, sandbox=options.sandbox)
     if domain is None:
         return _Result(Path(folder).resolve().name, diagnostics, pack_id={})
     spans = (rule.head.span for rule in domain.program.rules)

@@ -149,9 +149,8 @@ class GoalRun:
         if is_pack:
             return await self._open_pack(stack, Path(word))
         is_command = other_words or (not word.endswith(".py") and shutil.which(word) is not None)
-        command, document, plugin_digest = await asyncio.to_thread(
-            self._list_command if is_command else self._list_plugin
-        )
+        list_actions = self._list_command if is_command else self._list_plugin
+        command, document, plugin_digest = await asyncio.to_thread(list_actions)
         plugin = toolhost.ServedPlugin(toolhost.read_catalogue(document), command)
         dispatcher = await stack.enter_async_context(toolhost.Dispatcher([plugin], size=1))
         return runner.read_actions(document), runner.GatedExecutor(

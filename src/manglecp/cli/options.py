@@ -125,15 +125,11 @@ class PackFolder(click.Path):
     def _error_text(self, text: str, path: Path) -> str:
         name = click.format_filename(path)
         if "://" in text:
-            schemes = f"{', '.join(URL_SCHEMES[:-1])} or {URL_SCHEMES[-1]}"
-            return (
-                f"the address of a server begins with {schemes}." if self._or_url else "give a folder of this machine."
-            )
+            names = f"{', '.join(URL_SCHEMES[:-1])} or {URL_SCHEMES[-1]}"
+            return f"the address of a server begins with {names}." if self._or_url else "give a folder of this machine."
         if os.path.isfile(path):  # noqa: PTH113 - as above
-            pack_folder = next((folder for folder in path.absolute().parents if (folder / "rules").is_dir()), None)
-            hint = (
-                "" if pack_folder is None else f" Did you mean {click.format_filename(os.path.relpath(pack_folder))!r}?"
-            )
+            root = next((folder for folder in path.absolute().parents if (folder / "rules").is_dir()), None)
+            hint = "" if root is None else f" Did you mean {click.format_filename(os.path.relpath(root))!r}?"
             return f"{name!r} is a file, and a pack is a folder.{hint}"
         similar = ""
         with suppress(OSError):

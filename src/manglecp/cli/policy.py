@@ -180,9 +180,7 @@ def promote_command(
     """
     path = pin_file or default_pin(package_name)
     candidate = load_package(package_name)
-    reports = policy.read_reports(
-        _read_named(evaluation), _read_named(red_team), [_read_named(file) for file in evidence]
-    )
+    reports = policy.read_reports(_read_named(evaluation), _read_named(red_team), list(map(_read_named, evidence)))
     with _pin_lock(path):
         pin = _load_existing_pin(path)
         try:

@@ -24,7 +24,7 @@ from manglecp.issues import FEATURE_STATUSES, Close, Session, SessionMemory
 from manglecp.store import ChangeRefused
 
 _issue = click.argument("issue", metavar="ISSUE")
-_fence_option = partial(click.option, "--fence", metavar="N", type=int, envvar="MANGLECP_FENCE")
+_fence_option = partial(files.option, "--fence N", type=int, envvar="MANGLECP_FENCE")
 _fence = _fence_option(required=True, help="The fencing token of `start`.")
 _policy = files.option(
     "--policy PACKAGE", help="A policy package; by default that of the last start, or the built-in `work`."

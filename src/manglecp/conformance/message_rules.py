@@ -8,7 +8,7 @@ the longest prefix there.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -37,9 +37,7 @@ def _rows_by_path(type_: str) -> dict[Path, tuple[str, ...]]:
     return rows
 
 
-ROWS: Final[Mapping[str, Mapping[Path, tuple[str, ...]]]] = {
-    type_: _rows_by_path(type_) for type_ in REQUIREMENTS["members"]
-}
+ROWS: Final = {type_: _rows_by_path(type_) for type_ in REQUIREMENTS["members"]}
 _LEVEL_ROWS: Final = {"full": "TOOL-05", "condensed": "TOOL-06", "minimal": "TOOL-07"}  # by detail level
 
 
