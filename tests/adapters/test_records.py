@@ -54,7 +54,7 @@ def test_damage(data: bytes | str, line: int, message: str) -> None:
     [
         (b'"aaaa"\n', {"MAX_LINE_BYTES": 6}),
         (b"1\n2\n3\n", {"MAX_LOG_BYTES": 5}),
-        (b"[[1]]", {"MAX_NESTING": 1}),
+        (b"[" * 10 + b"1" + b"]" * 10, {"MAX_NESTING": 9}),
         (b"[\n" + b"1,\n" * 9 + b"1]", {"MAX_LINE_BYTES": 5}),
     ],
 )
@@ -67,10 +67,13 @@ def test_limits(data: bytes, limits: dict[str, int], monkeypatch: pytest.MonkeyP
 
 
 def test_limits_are_exact(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, limit in {"MAX_LINE_BYTES": 6, "MAX_LOG_BYTES": 6, "MAX_NESTING": 2}.items():
+    deep = b"[" * records.MAX_NESTING + b"]" * records.MAX_NESTING
+    assert len(read(deep)) == 1
+    with pytest.raises(LogError):
+        read(b"[" + deep + b"]")
+    for name, limit in {"MAX_LINE_BYTES": 6, "MAX_LOG_BYTES": 6}.items():
         monkeypatch.setattr(records, name, limit)
     assert read(b'"aaaa"') == [(1, "aaaa")]
-    assert read(b"[[1]]") == [(1, [[1]])]
 
 
 def test_turns_in_front_of_the_damage_are_given() -> None:

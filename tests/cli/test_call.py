@@ -135,7 +135,7 @@ def test_a_tool_that_is_not_proven(run: Run) -> None:
 
 
 def test_arguments_are_what_the_schema_says(run: Run, letters: str, tmp_path: Path) -> None:
-    """A number for what is declared as text is its digits; what does not fit is told with its place."""
+    """A number for an argument of the type string is the text of its digits; an error has the path of the argument."""
     asked = ("call", letters, "file_letter", "--intent", "file", "--workspace", str(tmp_path))
     wrong = run(*asked, "--arg", "lettre=1", "--confirm")
     assert wrong.exit_code == 1

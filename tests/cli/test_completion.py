@@ -29,11 +29,11 @@ description = """Looks, then
 plain
 tells: all"""
 '''
-"""zsh is told three lines about each word, and fish the meaning of a word behind a comma."""
+"""The scripts print three lines for each word in zsh, and in fish a word, a comma and its description."""
 
 
 def told(shell: str, words: str, word: str | int, **environment: str) -> str:
-    """What the script of a shell is told about a word of a command line: its number or, in fish, the word itself."""
+    """Return the completions for a shell; ``word`` is the number of the word or, in fish, the word itself."""
     asked = {"COMP_WORDS": words, "COMP_CWORD": str(word), "_MANGLECP_COMPLETE": f"{shell}_complete"}
     done = subprocess.run(
         [sys.executable, "-c", "from manglecp.cli import main; main()"],
@@ -47,7 +47,7 @@ def told(shell: str, words: str, word: str | int, **environment: str) -> str:
 
 
 def offered(words: str, number: int, **environment: str) -> list[str]:
-    """The words that are offered for the given one, as bash would be told."""
+    """Return the completions of the last word, as bash receives them."""
     return told("bash", words, number, **environment).split()
 
 
@@ -162,7 +162,7 @@ REAL = {
 @pytest.mark.no_cover
 @pytest.mark.parametrize("shell", [shell for shell in REAL if shell == "bash" or shutil.which(shell) is not None])
 def test_a_real_shell_completes(shell: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """fish and zsh are asked where they are installed; what they are told is tested above, everywhere."""
+    """Run the scripts in fish and zsh if they are installed; the tests above check their input everywhere."""
     ask, verb, look = REAL[shell]
     command = tmp_path / "manglecp"
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -m manglecp "$@"\n')

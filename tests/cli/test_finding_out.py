@@ -1,4 +1,4 @@
-"""Verbs and packs that find facts out: they are asked, and whoever waits for them sees how far they are."""
+"""Verbs and packs with fact generators: the generators run, and their progress is shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`manglecp runs`: what is told of runs, and what becomes of a decision."""
+"""`manglecp runs`: the output about runs, and the effect of a decision."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_no_value_of_a_run_is_told(run: Run, store: Path) -> None:
 
 
 def test_the_response_of_a_run_is_shown_while_it_is_stored(run: Run, store: Path) -> None:
-    """Whoever has lost the connection gets it from the operator, with the id of the run."""
+    """After a lost connection the operator reads the response by the id of the run."""
     done, failed, doubted = journal(store, "done", "failed", "unknown")
     assert "\nresult\n  n: 1\n" in run("runs", "show", done).stdout
     assert document(run("runs", "show", done, "--json"))["response"]["result"]["result"] == {"n": 1}

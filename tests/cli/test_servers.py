@@ -51,7 +51,7 @@ def served(*options: str) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The state of whoever runs the servers, which is also who asks them."""
+    """Return the folder for the state of the servers and of their clients."""
     folder = tmp_path_factory.mktemp("state")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MANGLECP_STATE_DIR", str(folder))

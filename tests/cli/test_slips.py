@@ -1,4 +1,4 @@
-"""Whoever slips on the command line is told what to do next."""
+"""The error of a wrong command line names the next step."""
 
 from __future__ import annotations
 

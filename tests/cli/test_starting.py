@@ -1,4 +1,4 @@
-"""What a process has loaded when it says its first word. Whoever starts it waits for that, and for nothing else.
+"""The modules that a process has loaded before its first output, for which its parent process waits.
 
 These tests look at modules and never at clocks: ``benchmarks/starting.py`` measures.
 """
@@ -28,11 +28,11 @@ LATE: Final = (
     "tempfile",
     "uvloop",
 )
-"""What a server needs, and the first manifest does not."""
-ROOMS: Final = {f"manglecp.{room}" for room in ("base", "cli", "pack", "server", "wire")}
+"""Modules that a server needs and the first manifest does not."""
+PACKAGES: Final = {f"manglecp.{name}" for name in ("base", "cli", "pack", "server", "wire")}
 _PROBE: Final = """
 import sys
-before = set(sys.modules)  # what every process of this machine begins with
+before = set(sys.modules)  # modules of every Python process on this machine
 
 import json, os
 from manglecp.server.streams import Streams
@@ -47,26 +47,26 @@ main()
 """
 
 
-class Said(NamedTuple):
+class FirstOutput(NamedTuple):
     message: dict[str, Any]
     modules: frozenset[str]
 
 
 @pytest.fixture(scope="module")
-def first() -> Said:
-    return said()
+def first() -> FirstOutput:
+    return first_output()
 
 
-def said(*options: str) -> Said:
-    """The first thing that ``serve --stdio`` writes, and what it had loaded by then."""
+def first_output(*options: str) -> FirstOutput:
+    """Return the first output of ``serve --stdio``, and the modules that were loaded before it."""
     command = [sys.executable, "-c", _PROBE, *SERVE[3:], *options]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=True)
     line, modules = json.loads(done.stderr)
-    return Said(json.loads(line), frozenset(modules))
+    return FirstOutput(json.loads(line), frozenset(modules))
 
 
 @pytest.mark.req("TRANS-25")
-def test_the_first_word_is_a_manifest_that_names_the_intents(first: Said) -> None:
+def test_the_first_output_is_a_manifest_that_names_the_intents(first: FirstOutput) -> None:
     assert first.message["type"] == "manifest"
     payload = first.message["payload"]
     assert payload["status"] == "booting"
@@ -74,21 +74,21 @@ def test_the_first_word_is_a_manifest_that_names_the_intents(first: Said) -> Non
     assert "diagnose_error" in {intent["name"] for intent in payload["intents"]}
 
 
-def test_it_is_said_before_the_engine_and_the_harness_are_loaded(first: Said) -> None:
-    ours = {name for name in first.modules if name.startswith("manglecp.")}
-    assert {".".join(name.split(".")[:2]) for name in ours} == ROOMS
+def test_it_is_written_before_the_engine_and_the_harness_are_loaded(first: FirstOutput) -> None:
+    ours = {name for name in first.modules if name.startswith("manglecp.") and name.count(".") > 1}  # not a bare facade
+    assert {".".join(name.split(".")[:2]) for name in ours} == PACKAGES
 
 
-def test_and_before_anything_that_listens_stores_or_starts_processes(first: Said) -> None:
+def test_it_is_written_before_modules_of_sockets_stores_and_processes_are_loaded(first: FirstOutput) -> None:
     assert first.modules.isdisjoint(LATE)
 
 
 @pytest.mark.req("TRANS-25")
-def test_nor_does_it_wait_for_them_where_a_credential_is_asked_for(tmp_path: Path) -> None:
+def test_it_is_written_as_early_if_a_credential_is_required(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.toml"
     tokens.write_text(f'[[token]]\nsha256 = "{"0" * 64}"\nidentity = "ann"\n')
     tokens.chmod(0o600)
-    first = said("--tokens", str(tokens))
+    first = first_output("--tokens", str(tokens))
     assert first.message["payload"]["status"] == "booting"
     assert first.message["payload"]["auth"] == {"required": True, "schemes": ["bearer"]}
     late = {"asyncio", "sqlite3", "manglecp.intent.domain", "manglecp.mangle.program", "manglecp.store.store"}
@@ -96,14 +96,14 @@ def test_nor_does_it_wait_for_them_where_a_credential_is_asked_for(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("redirected", "said"),
+    ("redirected", "message"),
     [
         ("<&-", "--stdio needs standard input and output, and one of them is closed."),
         (">&-", "--stdio needs standard input and output, and one of them is closed."),
         (">/dev/full", "cannot write the manifest: No space left on device"),
     ],
 )
-def test_streams_that_nobody_can_talk_over_are_refused(redirected: str, said: str) -> None:
+def test_closed_streams_are_refused(redirected: str, message: str) -> None:
     done = subprocess.run(
         ["sh", "-c", f'exec "$@" {redirected}', "sh", *SERVE],
         stdin=subprocess.DEVNULL,
@@ -112,14 +112,14 @@ def test_streams_that_nobody_can_talk_over_are_refused(redirected: str, said: st
         timeout=120,
         check=False,
     )
-    assert (done.returncode, done.stdout, done.stderr.splitlines()[-1]) == (2, "", f"Error: {said}")
+    assert (done.returncode, done.stdout, done.stderr.splitlines()[-1]) == (2, "", f"Error: {message}")
 
 
-def test_whoever_is_gone_already_is_not_served() -> None:
+def test_a_parent_process_that_has_ended_is_not_served() -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    with open(writing, "wb") as gone:  # noqa: PTH123  # pathlib cannot open a descriptor
+    with open(writing, "wb") as closed_pipe:  # noqa: PTH123  # pathlib cannot open a descriptor
         done = subprocess.run(
-            SERVE, stdin=subprocess.DEVNULL, stdout=gone, stderr=subprocess.PIPE, timeout=120, check=False
+            SERVE, stdin=subprocess.DEVNULL, stdout=closed_pipe, stderr=subprocess.PIPE, timeout=120, check=False
         )
     assert (done.returncode, done.stderr) == (1, b"")

@@ -39,7 +39,7 @@ def work(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def left(run: Run, pack: str, work: Path) -> str:
-    """A run that may go on and that nobody carries out."""
+    """A run that can be resumed and has no owner."""
     sent = ("--intent", "send", "--arg", "text=a", "--workspace", str(work), "--confirm")
     assert run("call", pack, "send_letter", *sent).exit_code == 1
     (doubted,) = json.loads(run("runs", "list", "--json").stdout)
@@ -68,7 +68,7 @@ def test_once_carries_out_what_is_there(run: Run, store: Path, pack: str, work: 
 
 
 def test_once_says_what_is_left_to_a_decision(run: Run, store: Path, pack: str, work: Path, left: str) -> None:
-    """The same accident once more: whoever owns the machine is told of it, and a person has to say again."""
+    """The process ends once more in the same step: the operator is notified and has to decide again."""
     (work / "box.txt").unlink()
     shown = run("worker", pack, "--workspace", str(work), "--once")
     assert shown.exit_code == 0
@@ -78,7 +78,7 @@ def test_once_says_what_is_left_to_a_decision(run: Run, store: Path, pack: str, 
 
 
 def test_once_says_what_still_belongs_to_somebody(run: Run, store: Path, pack: str, work: Path, left: str) -> None:
-    """Whoever starts it right after a crash is told to wait, and not that there is nothing."""
+    """A worker started right after a crash reports the runs that are still owned, not that there are none."""
     with sqlite3.connect(store) as database:
         far = 4_000_000_000_000
         database.execute("UPDATE runs SET owner = 'elsewhere', claim_until_ms = ? WHERE run_id = ?", (far, left))

@@ -21,7 +21,7 @@ class Flaw:
     http: Callable[[int, dict[str, str], bytes], tuple[int, dict[str, str], bytes]] | None = None
     binary: bool = False
     token: str | None = None
-    """Whoever shows any credential is taken for the one who has this token."""
+    """The token by which every request with a credential is authenticated."""
 
 
 class Spoiled:

@@ -67,7 +67,7 @@ def heard(change: Callable[[Any], Any]) -> Callable[[bytes], bytes]:
 
 
 def known_facts(message: Any) -> Any:
-    """Pass over facts that nobody declared, instead of saying so."""
+    """Ignore undeclared facts instead of refusing them."""
     payload = message.get("payload") if isinstance(message, dict) else None
     if isinstance(payload, dict) and isinstance(payload.get("facts"), list):
         payload["facts"] = [one for one in payload["facts"] if not str(one.get("pred")).startswith("conformance_")]
@@ -117,7 +117,7 @@ def own_time(message: Any) -> Any:
 
 
 def trusted_sources(message: Any) -> Any:
-    """A fact counts only if nobody says where it comes from."""
+    """Ignore facts with a source."""
     payload = message.get("payload") if isinstance(message, dict) else None
     if isinstance(payload, dict) and isinstance(payload.get("facts"), list):
         payload["facts"] = [one for one in payload["facts"] if one["pred"] != "backend_log" or not one.get("source")]

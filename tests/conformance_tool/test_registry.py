@@ -11,7 +11,7 @@ from manglecp.conformance import Report, read_plan, run
 from manglecp.conformance.checks import CHECKS
 from manglecp.conformance.message_rules import CODE_ROWS, WATCHED
 from manglecp.conformance.report import RECOMMENDED
-from manglecp.conformance.runner import DEVIATIONS, UNSEEN
+from manglecp.conformance.runner import DEVIATIONS, UNTESTED
 from tests.requirements.register import load
 from tests.server.house import house
 
@@ -19,7 +19,7 @@ REGISTER = load().by_id
 
 
 def used() -> set[str]:
-    rows = {row for check in CHECKS for row in check.rows} | set(UNSEEN) | WATCHED
+    rows = {row for check in CHECKS for row in check.rows} | set(UNTESTED) | WATCHED
     return {row for row in rows if not row.startswith("OPEN-")}
 
 

@@ -53,7 +53,7 @@ def vague(_: Message | None, answer: Message) -> Message:
 
 
 def generous(_: Message | None, answer: Message) -> Message:
-    """More than anybody asked for."""
+    """Return more than was requested."""
     if answer["type"] == "intent_response":
         names = {tool["name"] for tool in answer["payload"]["macro_tools"]}
         for name in sorted({"full_stack_diagnosis", "apply_fix", "propose_fix", "list_failures"} - names):

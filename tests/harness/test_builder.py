@@ -63,7 +63,7 @@ def test_every_vector_grows_to_what_it_is(name: str, chance: random.Random) -> N
 
 
 def test_a_result_says_something_about_a_request_that_was_judged() -> None:
-    """Whoever made the call is known from the edge of its result."""
+    """The edge of a result names the caller of its call."""
     spec, _, beside = split(changed(turn(), {"toolConstraints.allowedCallers": {"read": ["direct"]}}))
     requested = TurnBuilder.open(spec, beside).with_evidence(
         {"toolRequests": [{"toolCallId": "c9", "toolName": "read"}]}

@@ -29,7 +29,7 @@ def work(bench: Workbench) -> Workbench:
 
 
 def edit(work: Workbench, *statements: str) -> None:
-    """Like somebody who owns the database and knows how to get around its triggers and references."""
+    """Write as an owner of the database who bypasses its triggers and references."""
     if work.database.dialect == "postgresql":
         with psycopg.connect(work.where) as server:
             server.execute("SET search_path = manglecp")
@@ -129,7 +129,7 @@ def test_an_event_that_was_cut_out(work: Workbench) -> None:
 
 
 def test_events_that_were_cut_off(work: Workbench) -> None:
-    """With everything that they made: only somebody who noted the head can tell."""
+    """The events and all their rows are removed: only an earlier head reveals it."""
     head = audit(work.store).head
     with work.memory.view() as view:
         at = next(event.at for event in view.history() if event.seq == 3)

@@ -71,7 +71,7 @@ def test_evidence_stays_spent(bench: Workbench, other: Workbench) -> None:
 
 
 def test_only_into_an_empty_memory(other: Workbench, lines: list[bytes]) -> None:
-    """Even if the lines would fit: they would be changes that nobody had a right to."""
+    """Valid lines are refused as well: a non-empty memory would get changes without an authorisation."""
     import_log(other.store, lines[:3])
     for more in (lines, lines[3:]):
         with pytest.raises(InvalidLog) if more is not lines else refused("memory_not_empty"):
@@ -176,7 +176,7 @@ def test_nothing_of_the_text_is_repeated(other: Workbench, lines: list[bytes]) -
 @examples(150)
 @given(st.data())
 def test_no_edit_gets_in(data: st.DataObject) -> None:
-    """Whatever somebody does to the bytes: it is refused as a bad log, or the bytes are the same."""
+    """An edited log is refused as invalid, unless its bytes are the same."""
     bench, other = Workbench(":memory:"), Workbench(":memory:")
     bench.add("a", "b")
     link(bench, "a", "b")

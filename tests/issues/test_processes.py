@@ -35,7 +35,7 @@ def start(module: str, *args: str) -> subprocess.Popen[str]:
 
 
 def ended(process: subprocess.Popen[str], *, status: int = 0) -> list[list[str]]:
-    """The lines that it printed as a whole, and that nobody has read yet."""
+    """Return the complete lines that the process has printed and the test has not read."""
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
@@ -55,7 +55,7 @@ def ended(process: subprocess.Popen[str], *, status: int = 0) -> list[list[str]]
 
 @pytest.mark.parametrize("stale", [False, True])
 def test_claimers_race(bench: Workbench, stale: bool) -> None:
-    """Each issue is claimed once, whether nobody had it or somebody let it go stale."""
+    """Each issue is claimed once, without a lease before or with an expired one."""
     names = {f"i{number}" for number in range(60)}
     bench.clock.pass_(-10 * 365 * 86_400)  # long ago
     bench.add(*sorted(names))

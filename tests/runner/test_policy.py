@@ -42,7 +42,7 @@ def ask(asked: ExternalPolicy) -> Selection:
 
 
 def gone(pid: int) -> bool:
-    """Within a second: whoever adopts an orphan has to reap it."""
+    """Within a second, because the process that adopts an orphan has to reap it."""
     for _ in range(100):
         try:
             if "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text():

@@ -257,7 +257,7 @@ def test_functions_have_the_rights_of_the_action_and_no_more() -> None:
 
 
 async def _of_another_call(pack: Pack) -> str:
-    """What becomes of a call of an effect that nobody has authorised."""
+    """Return the result of a call with an effect and without an authorisation."""
     from manglecp.testing.sync_invoker import FunctionDispatcher
 
     async def none() -> Any:

@@ -286,10 +286,10 @@ class Dialogue:
 
     def addition(self, request: Message, name: str) -> Prompt:
         """Return the prompt of a request that holds only the new messages of the conversation with this name."""
-        thread, existed = self._threads.find_or_begin_named(name)
+        thread, is_known = self._threads.find_or_begin_named(name)
         messages = records.list_or_empty(request, self._dialect.list_name)
-        prompt = self._read_request(thread, request, messages, 0, follows_reply=existed)
-        if not existed:
+        prompt = self._read_request(thread, request, messages, 0, follows_reply=is_known)
+        if not is_known:
             prompt.results.clear()  # they belong to calls from before the log began
         return prompt
 

@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from manglecp.base.digest import digest_bytes
 from manglecp.base.json import Uncanonical
 from manglecp.harness import canonical
-from manglecp.wire import JSON, Fault, decode, faults_at
+from manglecp.wire import JSON, Fault, brackets, decode, faults_at, is_deeper_than
 
 T = TypeVar("T")
 
@@ -61,13 +61,13 @@ class LogRecord(NamedTuple):
 def read_records(log: bytes | str | Iterable[bytes | str]) -> Iterator[LogRecord]:
     """Yield the records of a log. Raises :class:`LogError` at a damaged line, after the records before it."""
     lines = ((number, line) for number, line in _numbered_lines(log) if line)
-    first = next(lines, None)
-    if first is None:
+    first_line = next(lines, None)
+    if first_line is None:
         return
-    if first[1] in (b"{", b"["):
-        yield _read_document(first, lines)
+    if first_line[1] in (b"{", b"["):
+        yield _read_document(first_line, lines)
     else:
-        yield from _read_lines(chain([first], lines))
+        yield from _read_lines(chain([first_line], lines))
 
 
 def read_stream(text: str) -> list[JSON]:
@@ -81,18 +81,9 @@ def read_stream(text: str) -> list[JSON]:
 def parse(data: bytes) -> JSON:
     """Parse strict JSON of bounded depth. Raises :class:`Fault`."""
     value = decode(data)
-    level: list[Any] = [value]
-    for _ in range(MAX_NESTING):
-        level = [
-            part
-            for item in level
-            if type(item) is dict or type(item) is list
-            for part in (item.values() if type(item) is dict else item)
-            if type(part) is dict or type(part) is list
-        ]
-        if not level:
-            return value
-    raise Fault(f"nested more than {MAX_NESTING} deep")
+    if is_deeper_than(MAX_NESTING, brackets(data)):
+        raise Fault(f"nested more than {MAX_NESTING} deep")
+    return value
 
 
 def _read_document(first: tuple[int, bytes], rest: Iterable[tuple[int, bytes]]) -> LogRecord:
@@ -165,8 +156,8 @@ _FORMATS: Final = (  # the members that identify a format, and its name with the
 
 def another_format(expected: str, value: JSON) -> Fault:
     """Return the fault for a record that is not what is ``expected``; it names the format if that is known."""
-    first = value[0] if type(value) is list and value else value
-    members = first.keys() if type(first) is dict else ()
+    first_item = value[0] if type(value) is list and value else value
+    members = first_item.keys() if type(first_item) is dict else ()
     format_name = next((name for marks, name in _FORMATS if marks <= set(members)), None)
     return Fault(expected if format_name is None else f"{expected}; this looks like {format_name}")
 

@@ -89,20 +89,20 @@ def without_derived(document: Mapping[str, Any]) -> dict[str, Any]:
     evidence = document.get("evidence")
     if not isinstance(evidence, dict):
         return dict(document)
-    recorded: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     for name, rows in evidence.items():
         if not isinstance(rows, list):
-            recorded[name] = rows
+            members[name] = rows
             continue
         is_derived_row = [isinstance(row, dict) and row.get("derived") is True for row in rows]
         if name == "toolResults":  # only ``retryable`` of the row is derived
-            recorded[name] = [
+            members[name] = [
                 {key: value for key, value in row.items() if key not in ("retryable", "derived")} if is_derived else row
                 for row, is_derived in zip(rows, is_derived_row, strict=True)
             ]
         else:
-            recorded[name] = [row for row, is_derived in zip(rows, is_derived_row, strict=True) if not is_derived]
-    return {**document, "evidence": recorded}
+            members[name] = [row for row, is_derived in zip(rows, is_derived_row, strict=True) if not is_derived]
+    return {**document, "evidence": members}
 
 
 def _call_spec(turn: TurnEvidence, turn_policy: TurnPolicy) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -237,13 +237,11 @@ def _add_derived(turn: TurnEvidence, evidence: dict[str, Any]) -> None:
         for row, result in zip(evidence["toolResults"], turn.results[: turn.rendered_count], strict=False)
     ]
     view, queue = turn.next_prompt.view_digest, turn.next_prompt.queue_digest
-    policy_digest = spec["reminderQueuePolicyDigest"]
+    policy = spec["reminderQueuePolicyDigest"]
     evidence["stateViews"] = [
         {"viewId": "messages", "viewDigest": view, "policyDigest": spec["stateViewPolicyDigest"], "derived": True}
     ]
-    evidence["reminderQueue"] = [
-        {"queueId": "system", "reducedDigest": queue, "policyDigest": policy_digest, "derived": True}
-    ]
+    evidence["reminderQueue"] = [{"queueId": "system", "reducedDigest": queue, "policyDigest": policy, "derived": True}]
 
 
 @dataclass(slots=True)

@@ -93,14 +93,14 @@ class _Verbs(click.Group):
         formatter.write_usage(ctx.command_path, "[-h] [--version] COMMAND ...")
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        grouped = [verb for verbs in GROUPS.values() for verb in verbs]
-        width = max(map(len, grouped))
+        grouped_verbs = [verb for verbs in GROUPS.values() for verb in verbs]
+        width = max(map(len, grouped_verbs))
         formatter.write("\n")
         for heading, verbs in GROUPS.items():
             formatter.write(f"{heading}:\n")
             for verb in verbs:
                 formatter.write(f"  {verb:<{width}}  {VERBS[verb]}\n")
-        formatter.write(f"Also {' '.join(verb for verb in VERBS if verb not in grouped)}.\n")
+        formatter.write(f"Also {' '.join(verb for verb in VERBS if verb not in grouped_verbs)}.\n")
         formatter.write("manglecp COMMAND -h describes a command.\n")
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -8,23 +8,20 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 import msgspec
 
+from manglecp import client, invoke
 from manglecp.base.text import escape_invisible
 from manglecp.cli import target
-from manglecp.cli.files import option_group
+from manglecp.cli.files import option, option_group
 from manglecp.cli.options import document_option, key_option, open_existing_store, store_option
 from manglecp.cli.output import fail, print_result, table
 from manglecp.cli.tool_text import wire_error_lines
 from manglecp.wire import WireError
-
-if TYPE_CHECKING:
-    from manglecp.client import Client
-    from manglecp.invoke import OperatorApprovals
-    from manglecp.wire.messages import ApprovalView
+from manglecp.wire.messages import ApprovalView
 
 _REMEDIES: Final = {
     "x-approval_not_found": "`manglecp approvals list` lists the pending requests",
@@ -50,16 +47,16 @@ class _Source:
 
     def call(self, method: str, *arguments: str) -> Any:
         """Return the result of a method of ``Client`` or ``OperatorApprovals``. Exits with status 1 after an error."""
-        from manglecp.invoke import ApprovalService, OperatorApprovals  # slow to import
 
-        async def work(approvals: Client | OperatorApprovals) -> Any:
+        async def work(approvals: client.Client | invoke.OperatorApprovals) -> Any:
             return await getattr(approvals, method)(*arguments)
 
         try:
             if self.url is not None:
                 return target.run_with_client(self.url, self.token, work)
             with open_existing_store(self.location, self.store_key) as store:
-                return asyncio.run(work(OperatorApprovals(ApprovalService(store, time.time_ns))))
+                service = invoke.ApprovalService(store, time.time_ns)
+                return asyncio.run(work(invoke.OperatorApprovals(service)))
         except WireError as error:
             remedy = [f"  {_REMEDIES[error.code]}"] if error.code in _REMEDIES else []
             fail(*wire_error_lines(error), *remedy)
@@ -68,7 +65,7 @@ class _Source:
 _source: Final = option_group(
     "source",
     _Source,
-    click.option("--server", "url", metavar="URL", help="The server of the requests, instead of a store."),
+    option("--server URL", "url", help="The server of the requests, instead of a store."),
     target.token_option,
     store_option,
     key_option,
@@ -114,7 +111,7 @@ def show(approval: str, as_json: bool, source: _Source) -> None:
 
 @command.command("approve")
 @_id
-@click.option("--yes", is_flag=True, help="Approve without a prompt.")
+@option("--yes", is_flag=True, help="Approve without a prompt.")
 @document_option
 @_source
 def approve(approval: str, yes: bool, as_json: bool, source: _Source) -> None:

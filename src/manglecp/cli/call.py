@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from manglecp.cli.files import option
 from manglecp.cli.options import RUNTIME_OPTIONS, IntentOptions, intent_option, intent_options, tool_args
 from manglecp.cli.target import TargetOptions, target_argument, target_options
 
@@ -18,20 +19,17 @@ from manglecp.cli.target import TargetOptions, target_argument, target_options
 @intent_option("The intent that the tool is proven for.", required=True)
 @intent_options
 @tool_args
-@click.option("--confirm", is_flag=True, help="Approve the call without a prompt.")
-@click.option("--approval", metavar="ID", help="The id of an approval request of this call that was approved.")
-@click.option(
-    "--wait",
+@option("--confirm", is_flag=True, help="Approve the call without a prompt.")
+@option("--approval ID", help="The id of an approval request of this call that was approved.")
+@option(
+    "--wait SECONDS",
     "wait_seconds",
-    metavar="SECONDS",
     type=click.FloatRange(min=0),
     default=0.0,
     help="Wait for the approver at a server.",
 )
-@click.option(
-    "--request-key",
-    metavar="KEY",
-    help="An idempotency key: a second call with the same key returns the result of the first.",
+@option(
+    "--request-key KEY", help="An idempotency key: a second call with the same key returns the result of the first."
 )
 @target_options(*RUNTIME_OPTIONS)
 def command(

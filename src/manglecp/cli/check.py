@@ -7,19 +7,16 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 
+from manglecp import intent, invoke, pack, toolhost
 from manglecp.base.diagnostic import Diagnostic
-from manglecp.cli.files import DASH, option_group, read_sources
+from manglecp.cli.files import DASH, option, option_group, read_sources
 from manglecp.cli.options import RuntimeOptions, cache_option, degrade_option, json_option, program_option, set_option
 from manglecp.cli.output import GeneratorProgress, ProgressLine, count, report, write_lines
 from manglecp.mangle import MangleError, Program
-
-if TYPE_CHECKING:  # rule files are checked without loading the pack package
-    from manglecp.pack import Pack
-    from manglecp.toolhost import FactGenerators
 
 _FILE_OR_PACK: Final = click.Path(exists=True, allow_dash=True)
 _FILE_OR_PACK.name = "file"  # in click's errors, instead of "path"
@@ -28,7 +25,7 @@ _FILE_OR_PACK.name = "file"  # in click's errors, instead of "path"
 @click.command("check")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=_FILE_OR_PACK)
 @option_group("runtime", RuntimeOptions, set_option, degrade_option, program_option, cache_option)
-@click.option("--strict", is_flag=True, help="Fail on warnings as well.")
+@option("--strict", is_flag=True, help="Fail on warnings as well.")
 @json_option("Print the diagnostics as one JSON document.")
 def command(files: tuple[str, ...], runtime: RuntimeOptions, strict: bool, as_json: bool) -> None:
     """Report the errors and warnings of the program in FILEs, or of a pack, which is a folder.
@@ -76,34 +73,36 @@ def _check_files(files: tuple[str, ...]) -> _Result:
 
 
 def _check_pack(folder: str, options: RuntimeOptions) -> _Result:
-    from manglecp.intent import survey
-    from manglecp.invoke import check_policy_package
-
     with ProgressLine("checking"):
-        start_generators = partial(_start_generators, options)
-        domain, diagnostics = survey(Path(folder), options.pack_params, start_generators, sandbox=options.sandbox)
+        start_hosts = partial(_start_generators, options)
+        domain, diagnostics = intent.survey(Path(folder), options.pack_params, start_hosts, sandbox=options.sandbox)
     if domain is None:
         return _Result(Path(folder).resolve().name, diagnostics, pack_id={})
-    pack = domain.pack
     spans = (rule.head.span for rule in domain.program.rules)
-    rule_count = sum(span is not None and span.source in pack.sources for span in spans)  # without the kernel's rules
-    parts = [(rule_count, "rule"), (len(pack.actions), "action"), (len(pack.skills), "skill")]
-    if pack.generators:
-        parts.append((len(pack.generators), "generator"))
+    rule_count = sum(
+        span is not None and span.source in domain.pack.sources for span in spans
+    )  # without the kernel's rules
+    parts = [(rule_count, "rule"), (len(domain.pack.actions), "action"), (len(domain.pack.skills), "skill")]
+    if domain.pack.generators:
+        parts.append((len(domain.pack.generators), "generator"))
     return _Result(
-        f"{pack.name}, {', '.join(count(number, noun) for number, noun in parts)}",
-        (*diagnostics, *check_policy_package(pack, pack.settings.sandbox)),
-        {"pack": pack.name, "version": pack.settings.version, "digest": domain.digest},
+        f"{domain.pack.name}, {', '.join(count(number, noun) for number, noun in parts)}",
+        (*diagnostics, *invoke.check_policy_package(domain.pack, domain.pack.settings.sandbox)),
+        {"pack": domain.pack.name, "version": domain.pack.settings.version, "digest": domain.digest},
     )
 
 
-def _start_generators(options: RuntimeOptions, pack: Pack) -> AbstractContextManager[FactGenerators | None]:
-    if not pack.generators:
+def _start_generators(
+    options: RuntimeOptions, checked_pack: pack.Pack
+) -> AbstractContextManager[toolhost.FactGenerators | None]:
+    if not checked_pack.generators:
         return nullcontext()
-    from manglecp.toolhost import serve_facts
-
-    return serve_facts(
-        pack, cache=options.cache, programs=options.programs, sandbox=options.sandbox, on_progress=GeneratorProgress()
+    return toolhost.serve_facts(
+        checked_pack,
+        cache=options.cache,
+        programs=options.programs,
+        sandbox=options.sandbox,
+        on_progress=GeneratorProgress(),
     )
 
 

@@ -2,43 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from manglecp import conformance
 from manglecp.cli import VerbError
-from manglecp.cli.files import EXISTING_FILE
+from manglecp.cli.files import EXISTING_FILE, option
 from manglecp.cli.options import URL_SCHEMES, json_option
 from manglecp.cli.output import ProgressLine, print_result
-
-if TYPE_CHECKING:
-    from manglecp.conformance import Report
 
 
 @click.command("conformance")
 @click.argument("url", metavar="[URL]", required=False)
-@click.option("--stdio", metavar="CMD", help="Start the server with this command, and test its standard streams.")
-@click.option(
-    "--level", type=click.IntRange(1, 3), default=3, show_default=True, help="The level of conformance to test."
-)
-@click.option(
-    "--plan",
+@option("--stdio CMD", help="Start the server with this command, and test its standard streams.")
+@option("--level", type=click.IntRange(1, 3), default=3, show_default=True, help="The level of conformance to test.")
+@option(
+    "--plan FILE",
     "plan_file",
-    metavar="FILE",
     type=EXISTING_FILE,
     help="Intents, facts, credentials and the tools that may be invoked, in TOML.",
 )
-@click.option(
-    "--timeout",
-    metavar="SECONDS",
+@option(
+    "--timeout SECONDS",
     type=click.FloatRange(min=0.1),
     default=20.0,
     show_default=True,
     help="The time limit of a check; checks with many requests have a multiple of it.",
 )
-@click.option("--row", "rows", metavar="ID", multiple=True, help="Run only checks of this requirement.")
+@option("--row ID", "rows", multiple=True, help="Run only checks of this requirement.")
 @json_option("Print the report as JSON.")
 @click.pass_context
 def command(
@@ -66,21 +60,18 @@ def command(
         raise click.BadParameter(f"{error}.", param_hint="--stdio") from None
     if stdio is not None and not words:
         raise click.BadParameter("A command has at least one word.", param_hint="--stdio")
-    import asyncio
-
-    from manglecp.conformance import PlanError, read_plan, run
-
     try:
-        plan = None if plan_file is None else read_plan(plan_file)
-    except PlanError as error:
+        plan = None if plan_file is None else conformance.read_plan(plan_file)
+    except conformance.PlanError as error:
         raise VerbError(str(error)) from None
     with ProgressLine("testing"):
-        report = asyncio.run(run(url or words, level=level, plan=plan, seconds=timeout, rows=frozenset(rows) or None))
+        selected_rows = frozenset(rows) or None
+        report = asyncio.run(conformance.run(url or words, level=level, plan=plan, seconds=timeout, rows=selected_rows))
     print_result(report.document(), _lines(report), as_json=as_json)
     ctx.exit(0 if report.conforms else 1)
 
 
-def _lines(report: Report) -> list[str]:
+def _lines(report: conformance.Report) -> list[str]:
     """Return the report; if the server never responded, with one sentence in place of the untested requirements."""
     lines = report.lines()
     if report.of("passed") or not any("the server did not answer" in row.reasons for row in report.rows):

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import click
 
+from manglecp import server, store
 from manglecp.base.diagnostic import DiagnosticError
 from manglecp.base.extras import missing_extra
 from manglecp.cli.output import print_json, print_stderr, report
@@ -33,12 +34,10 @@ def report_error(error: Exception, *, as_json: bool) -> int:
     Raises an unknown error again.
     """
     from manglecp.harness.policy import PolicyError
-    from manglecp.server import ServeError
-    from manglecp.store import ChangeRefused, Invalid, StoreError
 
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
-    if isinstance(error, Invalid | ServeError):
+    if isinstance(error, store.Invalid | server.ServeError):
         error = click.UsageError(str(error))
     elif isinstance(error, ModuleNotFoundError):
         extra = "client" if (error.name or "").startswith(_CLIENT_PACKAGES) else "server"
@@ -61,8 +60,8 @@ def report_error(error: Exception, *, as_json: bool) -> int:
     if isinstance(error, DiagnosticError):
         report(error.diagnostics)
         return 1
-    if isinstance(error, StoreError):
-        code = error.code if isinstance(error, ChangeRefused) else "store"
+    if isinstance(error, store.StoreError):
+        code = error.code if isinstance(error, store.ChangeRefused) else "store"
         print_stderr(f"error[{code}]: {error}")
         if code == "no_run":
             print_stderr("  `manglecp runs list` lists the runs")

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import click
 
 from manglecp.cli.evaluation import EvaluationOptions, TimedResult, evaluation_options, json_facts
-from manglecp.cli.files import files_argument
+from manglecp.cli.files import files_argument, option
 from manglecp.cli.output import json_text, refuse, report, suggestion, write_text
 from manglecp.mangle import MangleError, Program, Result, show_plan as plan_text
 from manglecp.mangle.explain import read_fact
@@ -16,20 +16,20 @@ from manglecp.mangle.explain import read_fact
 @click.command("eval")
 @files_argument
 @evaluation_options
-@click.option("--pred", metavar="NAME", help="Print only the facts of this predicate.")
-@click.option("--show-plan", is_flag=True, help="Print the compiled rules instead of the facts.")
-@click.option("--explain", metavar="FACT", help="Print a proof of this fact instead.")
-@click.option("--all", "alternatives", is_flag=True, help="With --explain: a proof from every minimal set of facts.")
-@click.option("--why-not", metavar="FACT", help="Print why this fact does not hold, and what would make it hold.")
-@click.option("--coverage", is_flag=True, help="Print for each rule whether it fired.")
-@click.option("--selector", metavar="NAME", help="With --coverage: separate rules for other values of this predicate.")
-@click.option(
+@option("--pred NAME", help="Print only the facts of this predicate.")
+@option("--show-plan", is_flag=True, help="Print the compiled rules instead of the facts.")
+@option("--explain FACT", help="Print a proof of this fact instead.")
+@option("--all", "alternatives", is_flag=True, help="With --explain: a proof from every minimal set of facts.")
+@option("--why-not FACT", help="Print why this fact does not hold, and what would make it hold.")
+@option("--coverage", is_flag=True, help="Print for each rule whether it fired.")
+@option("--selector NAME", help="With --coverage: separate rules for other values of this predicate.")
+@option(
     "--json",
     "as_json",
     is_flag=True,
     help="Print facts as JSON, one per line, as in .jsonl files; or an explanation as one document.",
 )
-@click.option("--time", "show_time", is_flag=True, help="Also print times and counts on standard error.")
+@option("--time", "show_time", is_flag=True, help="Also print times and counts on standard error.")
 def command(
     files: tuple[str, ...],
     options: EvaluationOptions,

@@ -10,41 +10,27 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import click
 
+from manglecp import mangle, wire
 from manglecp.base.diagnostic import Diagnostic
-from manglecp.cli.files import option_group, read_sources
+from manglecp.cli.files import option, option_group, read_sources
 from manglecp.cli.output import ProgressLine, json_text, refuse
-from manglecp.mangle import (
-    INT_MAX,
-    INT_MIN,
-    CompiledProgram,
-    Fact,
-    Limits,
-    MangleError,
-    Program,
-    Result,
-    Source,
-    parse_facts,
-    parse_rfc3339,
-)
 
 if TYPE_CHECKING:
     from manglecp.pack.factfiles import FactFile
 
 
-def json_facts(texts: Iterable[str], program: Program) -> Iterator[str]:
+def json_facts(texts: Iterable[str], program: mangle.Program) -> Iterator[str]:
     """Encode facts in canonical text as the lines of a ``.jsonl`` fact file."""
-    from manglecp.wire import Schemas, write_fact
-
-    schemas = Schemas(program.predicates)
-    facts = parse_facts(Source("facts", "".join(f"{text}.\n" for text in texts))).facts
-    return (json_text(write_fact(fact, schemas)) for fact in facts)
+    schemas = wire.Schemas(program.predicates)
+    facts = mangle.parse_facts(mangle.Source("facts", "".join(f"{text}.\n" for text in texts))).facts
+    return (json_text(wire.write_fact(fact, schemas)) for fact in facts)
 
 
 class TimedResult(NamedTuple):
     """The result of an evaluation with its warnings, and the durations of loading and evaluation."""
 
-    result: Result
-    compiled: CompiledProgram
+    result: mangle.Result
+    compiled: mangle.CompiledProgram
     warnings: tuple[Diagnostic, ...]
     load_seconds: float
     evaluation_seconds: float
@@ -59,17 +45,17 @@ class EvaluationOptions(NamedTuple):
     bounds: Literal["error", "off"]
 
     @contextmanager
-    def evaluate(self, files: Sequence[str], check: Callable[[Program], object]) -> Iterator[TimedResult]:
+    def evaluate(self, files: Sequence[str], check: Callable[[mangle.Program], object]) -> Iterator[TimedResult]:
         """Evaluate the program in ``files`` with the facts of the fact files; first ``check(program)`` may raise.
 
         An error of the program, also one raised in the ``with`` block, ends the process with status 1.
         """
         warnings: tuple[Diagnostic, ...] = ()
-        check_bounds, limits = self.bounds == "error", Limits(derived_facts=self.limit)
+        check_bounds, limits = self.bounds == "error", mangle.Limits(derived_facts=self.limit)
         started_at = time.perf_counter()
         try:
             with ProgressLine("loading") as progress:
-                program = Program.load(read_sources(files), bounds=self.bounds)
+                program = mangle.Program.load(read_sources(files), bounds=self.bounds)
                 warnings = program.warnings
                 check(program)
                 facts = self._read_facts(program, check_bounds=check_bounds)
@@ -80,10 +66,10 @@ class EvaluationOptions(NamedTuple):
                 ended_at = time.perf_counter()
                 progress.doing = "printing"
                 yield TimedResult(result, base.compiled, warnings, loaded_at - started_at, ended_at - loaded_at)
-        except MangleError as error:
+        except mangle.MangleError as error:
             refuse(error, warnings)
 
-    def _read_facts(self, program: Program, *, check_bounds: bool) -> list[Fact]:
+    def _read_facts(self, program: mangle.Program, *, check_bounds: bool) -> list[mangle.Fact]:
         if not self.fact_files:
             return []
         from manglecp.pack.factfiles import read_facts
@@ -99,11 +85,11 @@ def _evaluation_time(context: click.Context, parameter: click.Parameter, text: s
     """Return nanoseconds since the epoch."""
     if text is None:
         return time.time_ns()
-    ns = parse_rfc3339(text.strip().upper())
+    ns = mangle.parse_rfc3339(text.strip().upper())
     if ns is None:
         example = "2026-01-31T12:00:00Z or 2026-01-31T13:00:00+01:00"
         raise click.BadParameter(f"{text!r} is not a time such as {example}.", context, parameter)
-    if not INT_MIN < ns < INT_MAX:  # both ends stand for infinity
+    if not mangle.INT_MIN < ns < mangle.INT_MAX:  # both ends stand for infinity
         message = f"{text!r} is out of range: use a time between 1677-09-21 and 2262-04-11."
         raise click.BadParameter(message, context, parameter)
     return ns
@@ -129,28 +115,23 @@ def _fact_files(context: click.Context, parameter: click.Parameter, texts: tuple
 evaluation_options: Final = option_group(
     "options",
     EvaluationOptions,
-    click.option(
-        "--facts",
+    option(
+        "--facts [NAME=]FILE",
         "fact_files",
-        metavar="[NAME=]FILE",
         multiple=True,
         callback=_fact_files,
         help="A file of facts: .mg, .jsonl, .csv or .sc, also with .gz. May be given several times.",
     ),
-    click.option(
-        "--now",
-        metavar="TIME",
-        callback=_evaluation_time,
-        help="The evaluation time in RFC 3339; by default the current time.",
+    option(
+        "--now TIME", callback=_evaluation_time, help="The evaluation time in RFC 3339; by default the current time."
     ),
-    click.option(
-        "--limit",
-        metavar="N",
+    option(
+        "--limit N",
         type=click.IntRange(min=0),
         default=10_000_000,
         help="Maximum of derived facts; by default 10,000,000.",
     ),
-    click.option(
+    option(
         "--bounds",
         type=click.Choice(["error", "off"]),
         default="error",

@@ -36,6 +36,12 @@ def combine(*decorators: Callable[[Any], Any]) -> Callable[[F], F]:
     return decorate
 
 
+def option(usage: str, *names: str, **attributes: Any) -> Callable[[F], F]:
+    """Return an option of click; ``usage`` is its name and, after a space, that of its value, such as ``--limit N``."""
+    flag, _, metavar = usage.partition(" ")
+    return click.option(flag, *names, metavar=metavar or None, **attributes)
+
+
 def option_group(name: str, make: Callable[..., Any], *options: Callable[[Any], Any]) -> Callable[[F], F]:
     """Return a decorator that adds options to a verb and passes their values as one argument: ``name=make(...)``."""
     add_options = combine(*options)

@@ -9,7 +9,7 @@ import click
 
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.files import replace_file
-from manglecp.cli.files import DASH, files_argument, read, source_name
+from manglecp.cli.files import DASH, files_argument, option, read, source_name
 from manglecp.cli.output import ProgressLine, report, write_lines, write_text
 from manglecp.mangle import ParseError, decode, layout
 
@@ -22,7 +22,7 @@ class _FormattedFile(NamedTuple):
 
 @click.command("fmt")
 @files_argument
-@click.option(
+@option(
     "--check", is_flag=True, help="Write nothing; list the files that would change, and exit with 1 if there are any."
 )
 def command(files: tuple[str, ...], check: bool) -> None:
@@ -30,22 +30,22 @@ def command(files: tuple[str, ...], check: bool) -> None:
 
     Standard input (-) is formatted to standard output. A file with a syntax error is not changed.
     """
-    formatted: list[_FormattedFile] = []
+    formatted_files: list[_FormattedFile] = []
     errors: list[Diagnostic] = []
     with ProgressLine("formatting"):
         for file in dict.fromkeys(files):
             try:
-                formatted.append(_format(file))
+                formatted_files.append(_format(file))
             except ParseError as error:
                 errors += error.diagnostics
     report(errors)
-    changed = [result for result in formatted if result.changed]
+    changed_files = [result for result in formatted_files if result.changed]
     if check:
-        write_lines(source_name(result.file) for result in changed)
+        write_lines(source_name(result.file) for result in changed_files)
     else:
-        for result in formatted:
+        for result in formatted_files:
             _write(result)
-    if errors or (check and changed):
+    if errors or (check and changed_files):
         raise click.exceptions.Exit(1)
 
 

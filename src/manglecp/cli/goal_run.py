@@ -149,9 +149,8 @@ class GoalRun:
         if is_pack:
             return await self._open_pack(stack, Path(word))
         is_command = other_words or (not word.endswith(".py") and shutil.which(word) is not None)
-        command, document, plugin_digest = await asyncio.to_thread(
-            self._list_command if is_command else self._list_plugin
-        )
+        list_actions = self._list_command if is_command else self._list_plugin
+        command, document, plugin_digest = await asyncio.to_thread(list_actions)
         plugin = toolhost.ServedPlugin(toolhost.read_catalogue(document), command)
         dispatcher = await stack.enter_async_context(toolhost.Dispatcher([plugin], size=1))
         return runner.read_actions(document), runner.GatedExecutor(
@@ -277,6 +276,6 @@ def _pick_at_terminal(situation: runner.Situation) -> runner.Selection:
         return runner.parse_selection("<ASK_SUP><END>" if answer else "<NOOP><END>")
     sid = f"SID{int(answer):04}" if answer.isascii() and answer.isdecimal() else answer
     action = situation.menu.get(sid)
-    required = (action.inputs_schema or {}).get("required", ()) if action is not None else ()
-    patch = {name: decode_value(click.prompt(name, err=True)) for name in required if name not in situation.inputs}
+    names = (action.inputs_schema or {}).get("required", ()) if action is not None else ()
+    patch = {name: decode_value(click.prompt(name, err=True)) for name in names if name not in situation.inputs}
     return runner.parse_selection(f"<PICK><{sid}><INP>{json.dumps(patch)}</INP><END>")

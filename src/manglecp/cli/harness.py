@@ -12,7 +12,7 @@ import msgspec
 
 from manglecp.cli import session
 from manglecp.cli.errors import InvalidFile
-from manglecp.cli.files import DASH, FILE, OUTPUT_FILE, combine, open_binary, read, source_name, write_file
+from manglecp.cli.files import DASH, FILE, OUTPUT_FILE, combine, open_binary, option, read, source_name, write_file
 from manglecp.cli.options import document_option, json_option
 from manglecp.cli.output import ProgressLine, count, json_text, print_result, print_stderr, write_lines
 from manglecp.harness import InvalidEvidence, Judgement, judge, verify as verify_witness, witness_of
@@ -37,23 +37,20 @@ def command() -> None:
 
 def _log_options(*, required: bool) -> Callable[[_Command], _Command]:
     return combine(
-        click.option(
-            "--from", "log_format", type=click.Choice(FORMATS), required=required, help="The format of the log."
-        ),
-        click.option(
-            "--policy",
-            metavar="PACKAGE",
+        option("--from", "log_format", type=click.Choice(FORMATS), required=required, help="The format of the log."),
+        option(
+            "--policy PACKAGE",
             help="A policy package, or a JSON file of CallSpec fields and constraints; by default `observe`. "
             "`transcript` is for lists of messages, which have no stop reasons.",
         ),
-        click.option("--strict", is_flag=True, help="Leave out evidence that is inferred and not recorded in the log."),
+        option("--strict", is_flag=True, help="Leave out evidence that is inferred and not recorded in the log."),
     )
 
 
 @command.command("ingest")
 @click.argument("log", metavar="LOG", type=FILE)
 @_log_options(required=True)
-@click.option("--out", metavar="FILE", type=OUTPUT_FILE, help="The file; by default standard output.")
+@option("--out FILE", type=OUTPUT_FILE, help="The file; by default standard output.")
 def ingest(log: str, log_format: str, policy: str | None, strict: bool, out: Path | None) -> None:
     """Print the turns of LOG as evidence, one JSON document per line.
 
@@ -68,15 +65,10 @@ def ingest(log: str, log_format: str, policy: str | None, strict: bool, out: Pat
 
 
 @command.command("check")
-@click.option("--input", "file", metavar="FILE", type=FILE, help="The evidence of one turn; - is standard input.")
-@click.option("--log", metavar="LOG", type=FILE, help="A whole log; one line for each turn.")
+@option("--input FILE", "file", type=FILE, help="The evidence of one turn; - is standard input.")
+@option("--log LOG", type=FILE, help="A whole log; one line for each turn.")
 @_log_options(required=False)
-@click.option(
-    "--witness",
-    metavar="FILE",
-    type=OUTPUT_FILE,
-    help="A file to write the witness of the turn to, for `harness verify`.",
-)
+@option("--witness FILE", type=OUTPUT_FILE, help="A file to write the witness of the turn to, for `harness verify`.")
 @json_option("Print one JSON document, or with --log one for each turn.")
 def check(
     file: str | None,
@@ -235,8 +227,8 @@ def _load_policy(name: str | None) -> tuple[Any, str | None]:
         package = load_package(name)
         pin = load_pin(default_pin(name))
     except PolicyError as error:
-        first = error.diagnostics[0]
-        raise InvalidFile(first.file, first.pointer, first.message) from None
+        first_problem = error.diagnostics[0]
+        raise InvalidFile(first_problem.file, first_problem.pointer, first_problem.message) from None
     return package, None if pin is None else pin.digest
 
 

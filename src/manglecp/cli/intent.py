@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from manglecp.cli.completion import complete_intents
+from manglecp.cli.files import option
 from manglecp.cli.options import PACK_OPTIONS, IntentOptions, bold, intent_options
 from manglecp.cli.output import print_stderr, write_lines
 from manglecp.cli.target import TargetOptions, target_argument, target_options
@@ -22,19 +23,17 @@ if TYPE_CHECKING:  # the command line is checked before these packages are loade
 @target_argument
 @click.argument("name", metavar="NAME", shell_complete=complete_intents)
 @intent_options
-@click.option("--budget", metavar="N", type=click.IntRange(min=0), help="The token budget of the tools.")
-@click.option("--max-tools", metavar="N", type=click.IntRange(min=0), help="Maximum of tools.")
-@click.option(
+@option("--budget N", type=click.IntRange(min=0), help="The token budget of the tools.")
+@option("--max-tools N", type=click.IntRange(min=0), help="Maximum of tools.")
+@option(
     "--level",
     type=click.Choice(["full", "condensed", "minimal", "adaptive"]),
     default="adaptive",
     help="The detail level of the tools; by default it depends on their scores.",
 )
-@click.option("--why", is_flag=True, help="Also print why each tool is offered, and why others are not.")
-@click.option(
-    "--why-not", metavar="TOOL", multiple=True, help="Print what blocks this tool, and which facts would unlock it."
-)
-@click.option("--coverage", is_flag=True, help="Also print for each rule whether it fired.")
+@option("--why", is_flag=True, help="Also print why each tool is offered, and why others are not.")
+@option("--why-not TOOL", multiple=True, help="Print what blocks this tool, and which facts would unlock it.")
+@option("--coverage", is_flag=True, help="Also print for each rule whether it fired.")
 @target_options(*PACK_OPTIONS)
 def command(
     target: Path | str,

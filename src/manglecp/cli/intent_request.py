@@ -8,17 +8,10 @@ from typing import Any, Final
 
 import click
 
+from manglecp import wire
 from manglecp.cli.files import read, read_json, source_name
 from manglecp.cli.output import refuse
 from manglecp.mangle import MangleError, decode, instant_text
-from manglecp.wire import (
-    Fault,
-    decode as decode_json,
-    instant_of_milliseconds,
-    parse_fact_argument,
-    parse_fact_objects,
-    read_instant,
-)
 
 _NS_PER_MS: Final = 1_000_000
 
@@ -26,14 +19,14 @@ _NS_PER_MS: Final = 1_000_000
 def decode_value(text: str) -> Any:
     """Decode JSON; return other text unchanged, so that ``depth=quick`` needs no quotes."""
     try:
-        return decode_json(text.encode())
-    except (Fault, UnicodeEncodeError):
+        return wire.decode(text.encode())
+    except (wire.Fault, UnicodeEncodeError):
         return text
 
 
 def clock_starting_at(instant: str) -> Callable[[], int]:
     """Return a clock in nanoseconds that starts at this time, for the replay of recorded facts."""
-    start_ns, created_ns = read_instant(instant), time.monotonic_ns()
+    start_ns, created_ns = wire.read_instant(instant), time.monotonic_ns()
     return lambda: start_ns + time.monotonic_ns() - created_ns
 
 
@@ -56,9 +49,9 @@ def read_client_facts(facts: Iterable[str], files: Iterable[str], now: str | Non
     now_ns = _read_time(now or recorded_time or "now")
     try:
         for file in mangle_files:
-            objects += parse_fact_objects(decode(source_name(file), read(file)), now_ns)
+            objects += wire.parse_fact_objects(decode(source_name(file), read(file)), now_ns)
         for text in facts:
-            objects += parse_fact_argument("--fact", text, now_ns)
+            objects += wire.parse_fact_argument("--fact", text, now_ns)
     except MangleError as error:
         refuse(error, status=2)
     return instant_text(now_ns), objects
@@ -69,8 +62,10 @@ def _read_time(value: Any) -> int:
     if value == "now":
         return time.time_ns() // _NS_PER_MS * _NS_PER_MS  # requests have milliseconds
     try:
-        return instant_of_milliseconds(value) if type(value) is int else read_instant(str(value).strip().upper())
-    except Fault:
+        if type(value) is int:
+            return wire.instant_of_milliseconds(value)
+        return wire.read_instant(str(value).strip().upper())
+    except wire.Fault:
         message = f"{value!r} is not a time such as 2026-01-31T12:00:00Z."
         raise click.BadParameter(message, param_hint="'--now'") from None
 

@@ -17,7 +17,7 @@ from manglecp.cli.options import read_head
 from manglecp.cli.output import ProgressLine, count, fail, print_result
 from manglecp.issues import EDGE_TYPES, Add, AddDependency, Close, Discover, RemoveDependency, Status, Update
 
-_lease_fence = click.option("--fence", metavar="N", type=int, required=True, help="The fencing token of the lease.")
+_lease_fence = files.option("--fence N", type=int, required=True, help="The fencing token of the lease.")
 
 
 @click.group("issue")
@@ -29,9 +29,9 @@ def command() -> None:
 
 
 @command.command("list")
-@click.option("--status", type=click.Choice([status.value for status in Status]), help="Only issues of this status.")
-@click.option("--label", metavar="LABEL", help="Only issues with this label.")
-@click.option("--assignee", metavar="NAME", help="Only issues of this assignee.")
+@files.option("--status", type=click.Choice([status.value for status in Status]), help="Only issues of this status.")
+@files.option("--label LABEL", help="Only issues with this label.")
+@files.option("--assignee NAME", help="Only issues of this assignee.")
 @options.as_of_option
 @issue_options
 def list_(status: str | None, label: str | None, assignee: str | None, as_of: int | None, issues: IssueOptions) -> None:
@@ -93,7 +93,7 @@ def add(title: str, issue: str | None, fields: dict[str, Any], issues: IssueOpti
 
 @command.command("claim")
 @click.argument("issue", metavar="[ID]", required=False)
-@click.option("--next", "next_", is_flag=True, help="Claim the first issue that can be claimed.")
+@files.option("--next", "next_", is_flag=True, help="Claim the first issue that can be claimed.")
 @options.ttl_option
 @change_options
 def claim(issue: str | None, next_: bool, ttl: int, issues: IssueOptions) -> None:
@@ -133,12 +133,12 @@ def release(issue: str, fence: int, issues: IssueOptions) -> None:
 
 @command.command("update")
 @click.argument("issue", metavar="ID")
-@click.option("--title", metavar="TEXT")
-@click.option("--description", metavar="TEXT")
-@click.option("--status", type=click.Choice(["open", "blocked"]), help="A claim sets in_progress, close sets closed.")
-@click.option("--priority", metavar="0-4", type=int)
-@click.option("--label", "labels", metavar="LABEL", multiple=True, help="Replaces all labels; '' removes them.")
-@click.option("--assignee", metavar="NAME", help="The new assignee; '' removes the assignee.")
+@files.option("--title TEXT")
+@files.option("--description TEXT")
+@files.option("--status", type=click.Choice(["open", "blocked"]), help="A claim sets in_progress, close sets closed.")
+@files.option("--priority 0-4", type=int)
+@files.option("--label LABEL", "labels", multiple=True, help="Replaces all labels; '' removes them.")
+@files.option("--assignee NAME", help="The new assignee; '' removes the assignee.")
 @options.note_option
 @options.fence_option
 @requires_evidence
@@ -181,7 +181,7 @@ def dep() -> None:
 _dependency_options = files.combine(
     click.argument("issue", metavar="ID"),
     click.argument("depends_on", metavar="ON"),
-    click.option("--type", "edge", type=click.Choice(sorted(EDGE_TYPES)), default="blocks", help="blocks by default."),
+    files.option("--type", "edge", type=click.Choice(sorted(EDGE_TYPES)), default="blocks", help="blocks by default."),
     options.fence_option,
 )
 
@@ -234,7 +234,7 @@ def import_(file: str, issues: IssueOptions) -> None:
 
 
 @command.command("verify", short_help="Verify the hash chain and the stored state.")
-@click.option("--head", metavar="N:HASH", help="A head of an earlier verification, which must be in the log.")
+@files.option("--head N:HASH", help="A head of an earlier verification, which must be in the log.")
 @issue_options
 def verify(head: str | None, issues: IssueOptions) -> None:
     """Recompute the hash chain and the state from the events, and print each difference.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from manglecp.cli.files import EXISTING_FILE, FILE, option_group, read_json, source_name
+from manglecp.cli.files import EXISTING_FILE, FILE, option, option_group, read_json, source_name
 from manglecp.cli.issue_text import IssueResult, to_document, to_lines
 from manglecp.cli.options import document_option, user_name
 from manglecp.cli.output import fail, print_result, print_stderr
@@ -22,36 +22,30 @@ if TYPE_CHECKING:
     from manglecp.harness import MutationReady
     from manglecp.issues import IssueView, SessionMemory
 
-database_option = click.option(
-    "--db",
-    metavar="STORE",
+database_option = option(
+    "--db STORE",
     envvar="MANGLECP_ISSUES",
     help="The issue memory: a path, sqlite:///PATH or postgresql://…; by default .manglecp/issues.db here or in the "
     "nearest folder above.",
 )
-actor_option = click.option(
-    "--actor",
-    metavar="NAME",
+actor_option = option(
+    "--actor NAME",
     envvar="MANGLECP_ACTOR",
     default=user_name,
     help="The actor of the change; by default $MANGLECP_ACTOR or the user.",
 )
-as_of_option = click.option("--as-of", metavar="N", type=click.IntRange(min=1), help="The state after event N.")
-fence_option = click.option("--fence", metavar="N", type=int, help="The fencing token of the lease, if there is one.")
-ttl_option = click.option(
-    "--ttl", metavar="SECONDS", type=int, default=DEFAULT_TTL, help="The duration of the lease; 3,600 by default."
-)
-issue_id_option = click.option("--id", "issue", metavar="ID", help="The id of the new issue; by default a random one.")
+as_of_option = option("--as-of N", type=click.IntRange(min=1), help="The state after event N.")
+fence_option = option("--fence N", type=int, help="The fencing token of the lease, if there is one.")
+ttl_option = option("--ttl SECONDS", type=int, default=DEFAULT_TTL, help="The duration of the lease; 3,600 by default.")
+issue_id_option = option("--id ID", "issue", help="The id of the new issue; by default a random one.")
 new_issue_options = option_group(  # the fields of ``Add`` and ``Discover``
     "fields",
     lambda labels, **fields: {**fields, "labels": tuple(sorted(set(labels)))},
-    click.option("--description", metavar="TEXT", default="", help="The description of the issue."),
-    click.option(
-        "--priority", metavar="0-4", type=int, default=DEFAULT_PRIORITY, help="0 is the most urgent; 2 by default."
-    ),
-    click.option("--label", "labels", metavar="LABEL", multiple=True, help="May be given several times."),
+    option("--description TEXT", default="", help="The description of the issue."),
+    option("--priority 0-4", type=int, default=DEFAULT_PRIORITY, help="0 is the most urgent; 2 by default."),
+    option("--label LABEL", "labels", multiple=True, help="May be given several times."),
 )
-note_option = click.option("--note", metavar="TEXT", default="", help="A text to append to the notes.")
+note_option = option("--note TEXT", default="", help="A text to append to the notes.")
 
 DEFAULT_PATH: Final = Path(".manglecp", "issues.db")
 _ID_ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"  # no letters that look like others
@@ -122,24 +116,19 @@ def _new_id() -> str:
     return "i-" + "".join(secrets.choice(_ID_ALPHABET) for _ in range(8))
 
 
-_evidence = click.option(
-    "--evidence",
+_evidence = option(
+    "--evidence FILE",
     "evidence_file",
-    metavar="FILE",
     required=True,
     type=FILE,
     help="The evidence of the turn, in the format of `manglecp harness check --input`; - is standard input.",
 )
-_active_policy = click.option(
-    "--active-policy",
-    metavar="DIGEST",
-    envvar="MANGLECP_ACTIVE_POLICY",
-    help="The digest of the mutation policy in force.",
+_active_policy = option(
+    "--active-policy DIGEST", envvar="MANGLECP_ACTIVE_POLICY", help="The digest of the mutation policy in force."
 )
-_pin = click.option(
-    "--pin",
+_pin = option(
+    "--pin FILE",
     "pin_file",
-    metavar="FILE",
     envvar="MANGLECP_PIN",
     type=EXISTING_FILE,
     help="The pin of the policy package in force, instead of --active-policy.",

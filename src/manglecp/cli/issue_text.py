@@ -64,8 +64,8 @@ def _issue_line(issue: Issue) -> str:
 def _detail_lines(detail: IssueDetail) -> Iterator[str]:
     issue = detail.issue
     yield _issue_line(issue)
-    closed = "" if issue.closed_at is None else f", closed {issue.closed_at}"
-    yield f"  added {issue.created_at}, changed {issue.updated_at}{closed}"
+    closed_text = "" if issue.closed_at is None else f", closed {issue.closed_at}"
+    yield f"  added {issue.created_at}, changed {issue.updated_at}{closed_text}"
     if detail.lease is not None:
         yield f"  leased to {detail.lease.owner} until {detail.lease.expires_at}, fence {detail.lease.fence}"
     for edge in detail.depends_on:

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from manglecp.base.text import escape_invisible
-from manglecp.cli.files import FILE, export_argument, open_binary, write_export
+from manglecp.cli.files import FILE, export_argument, open_binary, option, write_export
 from manglecp.cli.options import document_option, open_existing_store, read_head, store_option
 from manglecp.cli.output import ProgressLine, count, fail, print_result
 from manglecp.mangle import instant_text
@@ -29,11 +29,11 @@ def command() -> None:
 
 
 @command.command("list", short_help="List entries, by default the newest.")
-@click.option("--since", metavar="N", type=click.IntRange(min=0), help="The first entries after number N.")
-@click.option("--limit", metavar="N", type=click.IntRange(min=1), default=20, help="Maximum of entries; 20 by default.")
-@click.option("--kind", metavar="KIND", help="Only entries of this kind, such as step or decision.")
-@click.option("--run", metavar="RUN", help="Only entries about this run.")
-@click.option("--identity", metavar="NAME", help="Only entries about this identity.")
+@option("--since N", type=click.IntRange(min=0), help="The first entries after number N.")
+@option("--limit N", type=click.IntRange(min=1), default=20, help="Maximum of entries; 20 by default.")
+@option("--kind KIND", help="Only entries of this kind, such as step or decision.")
+@option("--run RUN", help="Only entries about this run.")
+@option("--identity NAME", help="Only entries about this identity.")
 @document_option
 @store_option
 def list_(
@@ -77,7 +77,7 @@ def show(number: int, as_json: bool, location: str | None) -> None:
 
 @command.command("verify", short_help="Verify the hash chain.")
 @click.argument("file", metavar="[FILE]", type=FILE, required=False)
-@click.option("--expect", metavar="N:HASH", help="A head of an earlier verification, which must be in the ledger.")
+@option("--expect N:HASH", help="A head of an earlier verification, which must be in the ledger.")
 @document_option
 @store_option
 def verify(file: str | None, expect: str | None, as_json: bool, location: str | None) -> None:

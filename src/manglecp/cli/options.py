@@ -13,30 +13,25 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from manglecp import intent, invoke, pack, store
 from manglecp.cli import AS_JSON
 from manglecp.cli.completion import complete_intents
-from manglecp.cli.files import EXISTING_FILE, FILE, option_group, read
+from manglecp.cli.files import EXISTING_FILE, FILE, option, option_group, read
 from manglecp.cli.output import GeneratorProgress, suggestion
 
 if TYPE_CHECKING:
     from manglecp.base.hash_chain import Head
-    from manglecp.intent import Identity
-    from manglecp.invoke import PackOptions
-    from manglecp.pack import SandboxPolicy
-    from manglecp.store import Store
 
 _KEY_BYTES: Final = 32
 
-store_option: Final = click.option(
-    "--store",
+store_option: Final = option(
+    "--store URL",
     "location",
-    metavar="URL",
     envvar="MANGLECP_STORE",
     help="A path, sqlite:///PATH, postgresql://… or :memory:; by default $MANGLECP_STORE, or a file of this user.",
 )
-key_option: Final = click.option(
-    "--store-key",
-    metavar="FILE",
+key_option: Final = option(
+    "--store-key FILE",
     envvar="MANGLECP_STORE_KEY_FILE",
     type=EXISTING_FILE,
     callback=lambda _context, _parameter, file: _read_store_key(file),
@@ -46,7 +41,7 @@ key_option: Final = click.option(
 
 def json_option(help_text: str) -> Callable[[Any], Any]:
     """Return the option --json, which is the argument ``as_json`` of a verb. With it, errors are JSON too."""
-    return click.option("--json", "as_json", is_flag=True, callback=_note_as_json, help=help_text)
+    return option("--json", "as_json", is_flag=True, callback=_note_as_json, help=help_text)
 
 
 def _note_as_json(context: click.Context, _parameter: click.Parameter, is_set: bool) -> bool:
@@ -66,13 +61,12 @@ def user_name() -> str:
         return f"uid-{os.getuid()}"
 
 
-tokens_option: Final = click.option(
-    "--tokens", metavar="FILE", type=EXISTING_FILE, envvar="MANGLECP_TOKENS", help="Hashes of the accepted tokens."
+tokens_option: Final = option(
+    "--tokens FILE", type=EXISTING_FILE, envvar="MANGLECP_TOKENS", help="Hashes of the accepted tokens."
 )
-operator_option: Final = click.option(
-    "--by",
+operator_option: Final = option(
+    "--by NAME",
     "operator",
-    metavar="NAME",
     envvar="MANGLECP_ACTOR",
     default=user_name,
     help="The name under which the decision is recorded; by default $MANGLECP_ACTOR or the user.",
@@ -91,19 +85,17 @@ def _read_store_key(file: Path | None) -> bytes | None:
     return data
 
 
-def open_existing_store(location: str | None, store_key: bytes | None = None) -> AbstractContextManager[Store]:
+def open_existing_store(location: str | None, store_key: bytes | None = None) -> AbstractContextManager[store.Store]:
     """Open the store at a location (None: the file of this user) for a ``with`` block. Raises ``Unusable``."""
-    from manglecp.store import Unusable, open_store, parse_location
-
-    path = parse_location(location)
+    path = store.parse_location(location)
     if isinstance(path, Path) and not path.exists():
-        raise Unusable(f"there is no store {path}; `manglecp call` creates it, --store selects another")
-    return closing(open_store(location, key=store_key))
+        raise store.Unusable(f"there is no store {path}; `manglecp call` creates it, --store selects another")
+    return closing(store.open_store(location, key=store_key))
 
 
 def read_head(option: str, text: str) -> Head:
     """Parse ``N:HASH``, the head of a hash chain. ``option`` is the name of the option in the error."""
-    from manglecp.base.hash_chain import Head
+    from manglecp.base.hash_chain import Head  # imports msgspec
 
     number, colon, row_hash = text.partition(":")
     if not colon or not number.isascii() or not number.isdecimal() or len(number) > 18:  # 18 digits fit into 64 bits
@@ -133,17 +125,15 @@ class PackFolder(click.Path):
     def _error_text(self, text: str, path: Path) -> str:
         name = click.format_filename(path)
         if "://" in text:
-            schemes = f"{', '.join(URL_SCHEMES[:-1])} or {URL_SCHEMES[-1]}"
-            return (
-                f"the address of a server begins with {schemes}." if self._or_url else "give a folder of this machine."
-            )
+            names = f"{', '.join(URL_SCHEMES[:-1])} or {URL_SCHEMES[-1]}"
+            return f"the address of a server begins with {names}." if self._or_url else "give a folder of this machine."
         if os.path.isfile(path):  # noqa: PTH113 - as above
-            pack = next((folder for folder in path.absolute().parents if (folder / "rules").is_dir()), None)
-            hint = "" if pack is None else f" Did you mean {click.format_filename(os.path.relpath(pack))!r}?"
+            root = next((folder for folder in path.absolute().parents if (folder / "rules").is_dir()), None)
+            hint = "" if root is None else f" Did you mean {click.format_filename(os.path.relpath(root))!r}?"
             return f"{name!r} is a file, and a pack is a folder.{hint}"
         similar = ""
         with suppress(OSError):
-            similar = suggestion(path.name, [other.name for other in path.parent.iterdir() if other.is_dir()])
+            similar = suggestion(path.name, [sibling.name for sibling in path.parent.iterdir() if sibling.is_dir()])
         return f"there is no folder {name!r}.{similar} `manglecp new {name}` creates an example pack."
 
 
@@ -168,17 +158,12 @@ def assignments(context: click.Context, parameter: click.Parameter, texts: tuple
 
 def intent_option(help_text: str, *, required: bool = False) -> Callable[[Any], Any]:
     """Return the option --intent, with shell completion."""
-    return click.option("--intent", metavar="NAME", required=required, shell_complete=complete_intents, help=help_text)
+    return option("--intent NAME", required=required, shell_complete=complete_intents, help=help_text)
 
 
 pack_argument: Final = click.argument("folder", metavar="PACK", type=PACK)
-tool_args: Final = click.option(
-    "--arg",
-    "args",
-    metavar="KEY=VALUE",
-    multiple=True,
-    callback=assignments,
-    help="An argument of the tool; JSON, or else text.",
+tool_args: Final = option(
+    "--arg KEY=VALUE", "args", multiple=True, callback=assignments, help="An argument of the tool; JSON, or else text."
 )
 
 
@@ -203,28 +188,23 @@ class IntentOptions:
 intent_options: Final = option_group(
     "inputs",
     IntentOptions,
-    click.option(
-        "--param",
+    option(
+        "--param KEY=VALUE",
         "params",
-        metavar="KEY=VALUE",
         multiple=True,
         callback=assignments,
         help="A parameter of the intent: JSON, or text.",
     ),
-    click.option(
-        "--fact", "facts", metavar="FACT", multiple=True, help="A fact of the client, such as 'p(\"a\", 1)@[now]'."
-    ),
-    click.option(
-        "--facts",
+    option("--fact FACT", "facts", multiple=True, help="A fact of the client, such as 'p(\"a\", 1)@[now]'."),
+    option(
+        "--facts FILE",
         "fact_files",
-        metavar="FILE",
         multiple=True,
         type=FILE,
         help="A file of client facts: .mg, a JSON array, or a recorded intent_request.",
     ),
-    click.option(
-        "--now",
-        metavar="TIME",
+    option(
+        "--now TIME",
         help="The evaluation time in RFC 3339; by default that of a recorded request, or the current time.",
     ),
 )
@@ -238,50 +218,45 @@ class CallerOptions:
     permissions: tuple[str, ...]
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> intent.Identity:
         """The caller: by default the operator of this machine, with the permission to see all explanations."""
-        from manglecp.intent import ANONYMOUS, Identity
-
         if self.caller_name is None:
-            return Identity(LOCAL, frozenset({_EXPLAIN_POLICY, *self.permissions}), LOCAL)
-        if self.caller_name == ANONYMOUS.name:
+            return intent.Identity(LOCAL, frozenset({_EXPLAIN_POLICY, *self.permissions}), LOCAL)
+        if self.caller_name == intent.ANONYMOUS.name:
             if self.permissions:
                 raise click.UsageError("An anonymous caller has no permissions: leave --permission out.")
-            return ANONYMOUS
-        return Identity(self.caller_name, frozenset(self.permissions), "user")
+            return intent.ANONYMOUS
+        return intent.Identity(self.caller_name, frozenset(self.permissions), "user")
 
 
 CALLER_OPTIONS: Final = (
-    click.option(
-        "--as",
+    option(
+        "--as NAME",
         "caller_name",
-        metavar="NAME",
         help="The identity of the caller; by default 'local', with the permission explain_policy.",
     ),
-    click.option("--permission", "permissions", metavar="P", multiple=True, help="A permission of the caller."),
+    option("--permission P", "permissions", multiple=True, help="A permission of the caller."),
 )
 caller_options: Final = option_group("caller", CallerOptions, *CALLER_OPTIONS)
-degrade_option: Final = click.option(
+degrade_option: Final = option(
     "--degrade", is_flag=True, help="Start although this machine lacks sandbox mechanisms, and report the missing ones."
 )
-program_option: Final = click.option(
-    "--program",
+program_option: Final = option(
+    "--program NAME",
     "programs",
-    metavar="NAME",
     multiple=True,
     callback=lambda _context, _parameter, names: _parse_programs(names),
     help="A program that the pack may start in its sandbox, if the pack names it too. By default all installed "
     "programs that it names; 'none' for none.",
 )
-cache_option: Final = click.option(
-    "--facts-cache",
+cache_option: Final = option(
+    "--facts-cache DIR|none",
     "cache",
-    metavar="DIR|none",
     callback=lambda _context, _parameter, folder: _parse_cache(folder),
     help="The cache folder of generated facts; by default in your cache directory.",
 )
-set_option: Final = click.option(
-    "--set", "pack_params", metavar="NAME=VALUE", multiple=True, callback=assignments, help="A parameter of the pack."
+set_option: Final = option(
+    "--set NAME=VALUE", "pack_params", multiple=True, callback=assignments, help="A parameter of the pack."
 )
 
 
@@ -299,29 +274,23 @@ class RuntimeOptions:
     store_key: bytes | None = field(default=None, repr=False)
 
     @property
-    def sandbox(self) -> SandboxPolicy:
-        from manglecp.pack import SandboxPolicy
+    def sandbox(self) -> pack.SandboxPolicy:
+        return pack.SandboxPolicy(degrade=self.degrade, allow_weaker=self.allow_weaker)
 
-        return SandboxPolicy(degrade=self.degrade, allow_weaker=self.allow_weaker)
-
-    def for_pack(self, folder: Path) -> PackOptions:
-        from manglecp.invoke import PackOptions
-
+    def for_pack(self, folder: Path) -> invoke.PackOptions:
         progress = GeneratorProgress()
-        return PackOptions(
+        return invoke.PackOptions(
             folder, self.pack_params, self.workspace, self.programs, self.sandbox, self.cache, on_progress=progress
         )
 
-    def open_store(self) -> Store:
-        from manglecp.store import open_store
-
-        return open_store(self.location, key=self.store_key)
+    def open_store(self) -> store.Store:
+        return store.open_store(self.location, key=self.store_key)
 
 
 PACK_OPTIONS: Final = (
     set_option,
     degrade_option,
-    click.option(
+    option(
         "--allow-weaker",
         is_flag=True,
         help="Use the weaker sandbox, none or standard, that the pack sets in its [sandbox].",
@@ -330,9 +299,8 @@ PACK_OPTIONS: Final = (
     cache_option,
 )
 RUNTIME_OPTIONS: Final = (
-    click.option(
-        "--workspace",
-        metavar="DIR",
+    option(
+        "--workspace DIR",
         multiple=True,
         type=click.Path(exists=True, file_okay=False, path_type=Path),
         help="A folder that actions may write; the first is their working directory. By default none.",

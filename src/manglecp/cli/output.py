@@ -175,11 +175,11 @@ class ProgressLine:
             self._thread.join()
 
     def _show(self) -> None:
-        started = time.monotonic()
+        started_at = time.monotonic()
         if self._ended.wait(PROGRESS_DELAY):
             return
         while True:
-            seconds = round(time.monotonic() - started)
+            seconds = round(time.monotonic() - started_at)
             _rewrite_line(f"{self.detail or self.doing} … {seconds} s")
             if self._ended.wait(1.0):
                 break
@@ -199,10 +199,10 @@ def generator_text(progress: PassProgress, *, bar: bool = True) -> str:
     what = f" {progress.what}" if progress.what else ""
     if not progress.total:
         return escape_invisible(f"{progress.generator}: {progress.done:,}{what}")
-    done = min(max(progress.done, 0), progress.total)
-    filled = _BAR_WIDTH * done // progress.total
-    bar_text = f"[{'#' * filled}{'.' * (_BAR_WIDTH - filled)}] " if bar else ""
-    return escape_invisible(f"{progress.generator}: {bar_text}{done:,} of {progress.total:,}{what}")
+    done_count = min(max(progress.done, 0), progress.total)
+    filled_width = _BAR_WIDTH * done_count // progress.total
+    bar_text = f"[{'#' * filled_width}{'.' * (_BAR_WIDTH - filled_width)}] " if bar else ""
+    return escape_invisible(f"{progress.generator}: {bar_text}{done_count:,} of {progress.total:,}{what}")
 
 
 class GeneratorProgress:
@@ -215,9 +215,9 @@ class GeneratorProgress:
 
     def __call__(self, progress: PassProgress) -> None:
         with self._lock:
-            last = self._last
-            if progress.done is None and last is not None and last.generator == progress.generator:
-                progress = progress._replace(done=last.done, total=last.total, what=last.what)  # only facts are new
+            before = self._last
+            if progress.done is None and before is not None and before.generator == progress.generator:
+                progress = progress._replace(done=before.done, total=before.total, what=before.what)  # only new facts
             self._last = None if progress.over else progress
             if progress.seconds >= PROGRESS_DELAY:
                 self._show(progress)

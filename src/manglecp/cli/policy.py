@@ -13,36 +13,22 @@ from typing import NoReturn
 import click
 
 from manglecp.base.files import lock_folder
-from manglecp.cli.files import FILE, OUTPUT_FILE, read, source_name, write_file
+from manglecp.cli.files import FILE, OUTPUT_FILE, option, read, source_name, write_file
 from manglecp.cli.options import document_option
 from manglecp.cli.output import columns, count, fail, json_text, print_json, print_result, write_lines
-from manglecp.harness import TurnBlocked
-from manglecp.harness.policy import (
-    ENDINGS,
-    DocumentDifference,
-    PackageUnchanged,
-    Pin,
-    PolicyPackage,
-    compare_packages,
-    inapplicable_reports,
-    observe_package,
-    promote,
-    read_package,
-    read_pin,
-    read_reports,
-    work_package,
-)
+from manglecp.harness import TurnBlocked, policy
+from manglecp.harness.policy import DocumentDifference, Pin, PolicyPackage
 
 
 def load_package(name: str) -> PolicyPackage:
     """Read the package in a folder, or the built-in one of that name. Raises :class:`.PolicyError`."""
     folder = Path(name)
     if not folder.is_dir():
-        if (built_in := {"observe": observe_package, "work": work_package}.get(name)) is not None:
+        if (built_in := {"observe": policy.observe_package, "work": policy.work_package}.get(name)) is not None:
             return built_in()
         raise click.UsageError(f"there is no folder {click.format_filename(name)}; built in are `observe` and `work`")
-    files = sorted(path for path in folder.iterdir() if path.suffix in ENDINGS)
-    return read_package({path.name: read(str(path)) for path in files})
+    files = sorted(path for path in folder.iterdir() if path.suffix in policy.ENDINGS)
+    return policy.read_package({path.name: read(str(path)) for path in files})
 
 
 def default_pin(package: str) -> Path:
@@ -57,7 +43,7 @@ def default_pin(package: str) -> Path:
 
 def load_pin(path: Path) -> Pin | None:
     """Return the pin in a file, None if the file does not exist. Raises :class:`.PolicyError`."""
-    return read_pin(read(str(path)), str(path)) if path.exists() else None
+    return policy.read_pin(read(str(path)), str(path)) if path.exists() else None
 
 
 def _load_existing_pin(path: Path) -> Pin:
@@ -92,12 +78,8 @@ def command() -> None:
 
 
 _package = click.argument("package_name", metavar="PACKAGE")
-_pin = click.option(
-    "--pin",
-    "pin_file",
-    metavar="FILE",
-    type=OUTPUT_FILE,
-    help="The pin; by default PACKAGE.pin.json, beside the folder.",
+_pin = option(
+    "--pin FILE", "pin_file", type=OUTPUT_FILE, help="The pin; by default PACKAGE.pin.json, beside the folder."
 )
 
 
@@ -131,7 +113,7 @@ def diff(package_name: str, other: str | None, pin_file: Path | None, as_json: b
         before, after = load_package(package_name), load_package(other)
     else:
         before, after = _load_existing_pin(pin_file or default_pin(package_name)).package, load_package(package_name)
-    differences = compare_packages(before, after)
+    differences = policy.compare_packages(before, after)
     document = {
         "result": "differs" if differences else "same",
         "before": _package_id(before),
@@ -178,11 +160,10 @@ def _refuse_changed(path: Path, pin: Pin, differences: Sequence[DocumentDifferen
 
 @command.command("promote", short_help="Replace the pinned package, if its own rules admit that.")
 @_package
-@click.option("--eval", "evaluation", metavar="FILE", type=FILE, required=True, help="The evaluation of PACKAGE.")
-@click.option("--redteam", "red_team", metavar="FILE", type=FILE, required=True, help="The red-team report on PACKAGE.")
-@click.option(
-    "--evidence",
-    metavar="FILE",
+@option("--eval FILE", "evaluation", type=FILE, required=True, help="The evaluation of PACKAGE.")
+@option("--redteam FILE", "red_team", type=FILE, required=True, help="The red-team report on PACKAGE.")
+@option(
+    "--evidence FILE",
     type=FILE,
     multiple=True,
     help="The instruction to promote, and the approval where one is required. May be given several times.",
@@ -199,16 +180,17 @@ def promote_command(
     """
     path = pin_file or default_pin(package_name)
     candidate = load_package(package_name)
-    reports = read_reports(_read_named(evaluation), _read_named(red_team), [_read_named(file) for file in evidence])
+    reports = policy.read_reports(_read_named(evaluation), _read_named(red_team), list(map(_read_named, evidence)))
     with _pin_lock(path):
         pin = _load_existing_pin(path)
         try:
-            new_pin = promote(pin, candidate, reports, at=_now())
-        except PackageUnchanged:
+            new_pin = policy.promote(pin, candidate, reports, at=_now())
+        except policy.PackageUnchanged:
             _print_pin("unchanged", path, pin, as_json=as_json)
             return
         except TurnBlocked as blocked:
-            _refuse_promotion(blocked, [*inapplicable_reports(pin, candidate, reports).values()], as_json=as_json)
+            notes = policy.inapplicable_reports(pin, candidate, reports).values()
+            _refuse_promotion(blocked, list(notes), as_json=as_json)
         write_pin(path, new_pin)
     _print_pin("promoted", path, new_pin, as_json=as_json)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from manglecp.cli.evaluation import EvaluationOptions, evaluation_options, json_facts
-from manglecp.cli.files import DASH, FILE
+from manglecp.cli.files import DASH, FILE, option
 from manglecp.cli.output import report, write_lines
 from manglecp.mangle import read_query
 
@@ -16,7 +16,7 @@ from manglecp.mangle import read_query
 @click.argument("files", metavar="FILE...", nargs=-1, type=FILE)
 @click.argument("query", metavar="QUERY")
 @evaluation_options
-@click.option("--json", "as_json", is_flag=True, help="Print facts as JSON, one per line, as in .jsonl files.")
+@option("--json", "as_json", is_flag=True, help="Print facts as JSON, one per line, as in .jsonl files.")
 def command(files: tuple[str, ...], query: str, options: EvaluationOptions, as_json: bool) -> None:
     """Evaluate the program in FILEs and print the facts that match QUERY.
 

@@ -8,30 +8,28 @@ from typing import Any
 import click
 
 from manglecp.cli import VerbError, options
-from manglecp.cli.files import FILE, OUTPUT_FILE
+from manglecp.cli.files import FILE, OUTPUT_FILE, option
 from manglecp.cli.run_log import log_key_option
 
 
 @click.command("run")
 @click.argument("target", metavar="PACK|PLUGIN|-- CMD [ARG]...", nargs=-1, required=True, type=click.Path())
-@click.option("--goal", "goal_file", metavar="FILE", type=FILE, required=True, help="The goal pack, a JSON manifest.")
-@click.option("--goal-id", metavar="ID", help="The goal; needed if the goal pack has several.")
-@click.option("--request-id", metavar="ID", help="The id by which you trace the run, for the log.")
-@click.option(
-    "--input", "run_inputs", metavar="K=V", multiple=True, callback=options.assignments, help="An input: JSON, or text."
-)
-@click.option("--rules", metavar="FILE", multiple=True, type=FILE, help="A Mangle program that picks, with a proof.")
-@click.option("--policy", metavar="COMMAND", help="A policy process that selects; it is started once per step.")
-@click.option("--policy-env", metavar="NAME", multiple=True, help="A variable that the policy process inherits.")
-@click.option("--policy-timeout", metavar="SECONDS", type=float, default=2.5, help="For one selection; 2.5 by default.")
-@click.option("--autopilot", metavar="N", type=click.IntRange(min=1), help="At most N steps, without asking you.")
-@click.option("--allow", metavar="AID", multiple=True, help="Approve an action with effects; AID* approves by prefix.")
+@option("--goal FILE", "goal_file", type=FILE, required=True, help="The goal pack, a JSON manifest.")
+@option("--goal-id ID", help="The goal; needed if the goal pack has several.")
+@option("--request-id ID", help="The id by which you trace the run, for the log.")
+@option("--input K=V", "run_inputs", multiple=True, callback=options.assignments, help="An input: JSON, or text.")
+@option("--rules FILE", multiple=True, type=FILE, help="A Mangle program that picks, with a proof.")
+@option("--policy COMMAND", help="A policy process that selects; it is started once per step.")
+@option("--policy-env NAME", multiple=True, help="A variable that the policy process inherits.")
+@option("--policy-timeout SECONDS", type=float, default=2.5, help="For one selection; 2.5 by default.")
+@option("--autopilot N", type=click.IntRange(min=1), help="At most N steps, without asking you.")
+@option("--allow AID", multiple=True, help="Approve an action with effects; AID* approves by prefix.")
 @options.intent_option("Also offer the tools that PACK proves for it.")
 @options.intent_options
-@click.option("--confirm", is_flag=True, help="Approve the calls of these tools without a prompt.")
-@click.option("--log", "log_file", metavar="FILE", type=OUTPUT_FILE, help="The new log; by default run-ID.jsonl here.")
+@option("--confirm", is_flag=True, help="Approve the calls of these tools without a prompt.")
+@option("--log FILE", "log_file", type=OUTPUT_FILE, help="The new log; by default run-ID.jsonl here.")
 @log_key_option
-@click.option("--why", is_flag=True, help="Also print the proof of each selection by rules.")
+@option("--why", is_flag=True, help="Also print the proof of each selection by rules.")
 @options.caller_options
 @options.runtime_options
 @options.document_option

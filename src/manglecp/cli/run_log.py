@@ -26,14 +26,12 @@ def command() -> None:
     """Verify and replay the log of a run. No action is executed."""
 
 
-log_key_option: Final = click.option(
-    "--key-file", metavar="FILE", type=files.FILE, help="A file with the key that seals the log."
-)
+log_key_option: Final = files.option("--key-file FILE", type=files.FILE, help="A file with the key that seals the log.")
 _log_options = files.combine(
     click.argument("file", metavar="FILE", type=files.FILE),
-    click.option("--head", metavar="HASH", help="The expected last hash, from a copy stored elsewhere."),
+    files.option("--head HASH", help="The expected last hash, from a copy stored elsewhere."),
     log_key_option,
-    click.option("--no-end", is_flag=True, help="Accept a log without an end record, such as one of the C++ runner."),
+    files.option("--no-end", is_flag=True, help="Accept a log without an end record, such as one of the C++ runner."),
     document_option,
 )
 
@@ -46,11 +44,8 @@ def verify(file: str, head: str | None, key_file: str | None, no_end: bool, as_j
     A writer of the file can replace the whole chain. Detect that with --key-file, or with --head and a hash that is
     stored elsewhere.
     """
-    try:
-        with _open_lines(file) as lines, ProgressLine("verifying"):
-            log = verify_log(lines, key=read_key(key_file), head=head, end_required=not no_end)
-    except BrokenLog as error:
-        _refuse(file, error.line, error.reason, as_json)
+    with _open_lines(file, "verifying", as_json) as lines:
+        log = verify_log(lines, key=read_key(key_file), head=head, end_required=not no_end)
     end = log.records[-1].payload
     counts = {"records": len(log.records), "steps": end.get("steps"), "reason": end.get("reason"), "head": log.head}
     document = {"ok": True, **log.header.members(), **counts}
@@ -66,11 +61,8 @@ def replay(file: str, head: str | None, key_file: str | None, no_end: bool, as_j
 
     Menus, selections, patches, states and the end must equal the recorded ones.
     """
-    try:
-        with _open_lines(file) as lines, ProgressLine("replaying"):
-            outcome = asyncio.run(replay_log(lines, key=read_key(key_file), head=head, end_required=not no_end))
-    except BrokenLog as error:
-        _refuse(file, error.line, error.reason, as_json)
+    with _open_lines(file, "replaying", as_json) as lines:
+        outcome = asyncio.run(replay_log(lines, key=read_key(key_file), head=head, end_required=not no_end))
     if (divergence := outcome.divergence) is not None:
         details = {"step": divergence.step, "recorded": divergence.recorded, "replayed": divergence.replayed}
         _refuse(file, divergence.line, "the replay differs from the record", as_json, **details)
@@ -82,8 +74,11 @@ def replay(file: str, head: str | None, key_file: str | None, no_end: bool, as_j
 
 
 @contextmanager
-def _open_lines(file: str) -> Iterator[Iterator[bytes]]:
-    """Yield an iterator that reads the lines of a log. It raises ``UsageError`` after ``_MAX_LOG_BYTES``."""
+def _open_lines(file: str, doing: str, as_json: bool) -> Iterator[Iterator[bytes]]:
+    """Yield an iterator that reads the lines of a log, while the progress line shows ``doing``.
+
+    It raises ``UsageError`` after ``_MAX_LOG_BYTES``. A ``BrokenLog`` ends the process with status 1.
+    """
 
     def read(stream: IO[bytes]) -> Iterator[bytes]:
         bytes_left = _MAX_LOG_BYTES
@@ -93,8 +88,11 @@ def _open_lines(file: str) -> Iterator[Iterator[bytes]]:
                 raise click.UsageError(f"{files.source_name(file)} has more than {_MAX_LOG_BYTES:,} bytes")
             yield line
 
-    with files.open_binary(file) as stream:
-        yield read(stream)
+    try:
+        with files.open_binary(file) as stream, ProgressLine(doing):
+            yield read(stream)
+    except BrokenLog as error:
+        _refuse(file, error.line, error.reason, as_json)
 
 
 def read_key(file: str | None) -> bytes | None:

@@ -6,6 +6,7 @@ import json
 
 import click
 
+from manglecp.cli.files import option
 from manglecp.cli.output import write_lines
 from manglecp.wire import TYPES, all_schemas, did_you_mean, schema
 from manglecp.wire.messages import CLIENT_TYPES
@@ -13,7 +14,7 @@ from manglecp.wire.messages import CLIENT_TYPES
 
 @click.command("schema")
 @click.argument("type_", metavar="[TYPE]", required=False)
-@click.option("--all", "everything", is_flag=True, help="Print one schema for all messages.")
+@option("--all", "everything", is_flag=True, help="Print one schema for all messages.")
 def command(type_: str | None, everything: bool) -> None:
     """Print the JSON Schema (draft 2020-12) of a message type; without TYPE, list the types with their senders."""
     if everything and type_ is not None:

@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
+from manglecp import pack, server, wire
 from manglecp.cli import VerbError
-from manglecp.cli.files import EXISTING_FILE, combine, option_group
+from manglecp.cli.files import EXISTING_FILE, combine, option, option_group
 from manglecp.cli.options import RuntimeOptions, pack_argument, runtime_options, tokens_option
-from manglecp.server import ListenOptions, check_exposure
 
 if TYPE_CHECKING:
     import socket
-
-    from manglecp.server import AuthConfig, Network, ServerSettings
 
 _BIND_REMEDIES: Final = {
     errno.EADDRINUSE: "; another process uses this port. Choose another with --http HOST:PORT (port 0 is a free one)",
@@ -48,26 +46,18 @@ def _refuse_host_and_port(context: click.Context, _parameter: click.Parameter, t
 
 
 address_options: Final = combine(
-    click.option(
-        "--http",
-        "address",
-        metavar="HOST:PORT",
-        callback=_parse_address,
-        help="The address; 127.0.0.1:8000 by default.",
-    ),
+    option("--http HOST:PORT", "address", callback=_parse_address, help="The address; 127.0.0.1:8000 by default."),
     # Other servers have these options: the error names --http.
     click.option("--port", "--host", "--bind", hidden=True, expose_value=False, callback=_refuse_host_and_port),
 )
 
 
 def bind_socket(host: str, port: int) -> socket.socket:
-    """Return a listen_options socket. Raises ``ClickException`` with a remedy if the address cannot be used."""
+    """Return a listening socket. Raises ``ClickException`` with a remedy if the address cannot be used."""
     import socket
 
-    from manglecp.server import bind
-
     try:
-        return bind(host, port)
+        return server.bind(host, port)
     except OSError as error:
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         remedy = _BIND_REMEDIES.get(error.errno or 0, "")
@@ -82,17 +72,13 @@ class AuthOptions(NamedTuple):
     tokens: Path | None
     jwt: dict[str, Any] | None  # arguments of AuthConfig.of
 
-    def load(self) -> AuthConfig:
+    def load(self) -> server.AuthConfig:
         """Return the authentication of the server. Raises ``UsageError`` for invalid tokens or keys."""
-        from manglecp.server import AuthConfig
-
         if self.tokens is None and self.jwt is None:
-            return AuthConfig()
-        from manglecp.server import TokensError
-
+            return server.AuthConfig()
         try:
-            return AuthConfig.of(self.tokens, self.jwt)
-        except (TokensError, ValueError) as error:
+            return server.AuthConfig.of(self.tokens, self.jwt)
+        except (server.TokensError, ValueError) as error:
             raise click.UsageError(str(error)) from None
 
 
@@ -109,23 +95,21 @@ auth_options: Final = option_group(
     "auth",
     _make_auth_options,
     tokens_option,
-    click.option("--jwt-issuer", "issuer", metavar="URL", help="The issuer of the accepted access tokens."),
-    click.option(
-        "--jwt-audience", "audience", metavar="URL", help="The audience of the accepted access tokens: this server."
-    ),
-    click.option("--jwt-keys", "keys", metavar="URL", help="The address of the issuer's keys (JWKS)."),
-    click.option("--token-url", metavar="URL", help="The address where clients get access tokens."),
-    click.option("--jwt-algorithm", "algorithms", metavar="NAME", multiple=True, help="RS256 and ES256 by default."),
+    option("--jwt-issuer URL", "issuer", help="The issuer of the accepted access tokens."),
+    option("--jwt-audience URL", "audience", help="The audience of the accepted access tokens: this server."),
+    option("--jwt-keys URL", "keys", help="The address of the issuer's keys (JWKS)."),
+    option("--token-url URL", help="The address where clients get access tokens."),
+    option("--jwt-algorithm NAME", "algorithms", multiple=True, help="RS256 and ES256 by default."),
 )
 
 
-def _parse_networks(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[Network, ...]:
-    if not texts:
+def _parse_networks(
+    context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]
+) -> tuple[server.Network, ...]:
+    if not texts:  # otherwise the default would load the module of networks
         return ()
-    from manglecp.server import parse_network
-
     try:
-        return tuple(map(parse_network, texts))
+        return tuple(map(server.parse_network, texts))
     except ValueError as error:
         raise click.BadParameter(f"{error}.", context, parameter) from None
 
@@ -136,21 +120,17 @@ class ProcessOptions:
 
     workers: int
     config: Path | None
-    proxies: tuple[Network, ...]
+    proxies: tuple[server.Network, ...]
     drain_seconds: int | None
     log_level: str
     log_format: str
 
     def configure_logging(self) -> None:
-        from manglecp.server import configure_logging
+        server.configure_logging(self.log_level, as_json=self.log_format == "json")
 
-        configure_logging(self.log_level, as_json=self.log_format == "json")
-
-    def settings(self) -> ServerSettings:
+    def settings(self) -> server.ServerSettings:
         """Return the settings of each server process; the processes share the rate limits."""
-        from manglecp.server import ServerSettings, load_server_settings
-
-        settings = ServerSettings() if self.config is None else load_server_settings(self.config)
+        settings = server.ServerSettings() if self.config is None else server.load_server_settings(self.config)
         if self.drain_seconds is not None:
             settings = replace(settings, grace_period=float(self.drain_seconds))
         trusted_proxies = (*settings.trusted_proxies, *self.proxies)
@@ -160,34 +140,28 @@ class ProcessOptions:
 process_options: Final = option_group(
     "processes",
     ProcessOptions,
-    click.option(
-        "--workers", metavar="N", type=click.IntRange(1, 256), default=1, help="The number of server processes."
-    ),
-    click.option(
-        "--config", metavar="FILE", type=EXISTING_FILE, help="The limits and timeouts of the server: server.toml."
-    ),
-    click.option(
-        "--trusted-proxy",
+    option("--workers N", type=click.IntRange(1, 256), default=1, help="The number of server processes."),
+    option("--config FILE", type=EXISTING_FILE, help="The limits and timeouts of the server: server.toml."),
+    option(
+        "--trusted-proxy ADDRESS|NET",
         "proxies",
-        metavar="ADDRESS|NET",
         multiple=True,
         callback=_parse_networks,
         help="A proxy whose X-Forwarded-For and X-Forwarded-Proto headers are trusted.",
     ),
-    click.option(
-        "--drain-seconds",
-        metavar="SECONDS",
+    option(
+        "--drain-seconds SECONDS",
         type=click.IntRange(1, 3_600),
         help="The time limit of the drain after SIGTERM; 30 by default.",
     ),
-    click.option(
+    option(
         "--log-level",
         type=click.Choice(["debug", "info", "warning", "error"]),
         default="info",
         envvar="MANGLECP_LOG_LEVEL",
         help="The lowest level that is logged to standard error; info by default.",
     ),
-    click.option(
+    option(
         "--log-format",
         type=click.Choice(["json", "text"]),
         default=lambda: "text" if sys.stderr is not None and sys.stderr.isatty() else "json",
@@ -249,16 +223,14 @@ def _shared_metrics() -> Iterator[Callable[[int], None]]:
 @click.command("serve")
 @pack_argument
 @address_options
-@click.option("--stdio", is_flag=True, help="Serve the parent process on the standard streams instead.")
-@click.option("--host-name", "hosts", metavar="NAME", multiple=True, help="A name of this server in Host headers.")
-@click.option("--origin", "origins", metavar="URL", multiple=True, help="An origin whose web pages may send requests.")
-@click.option("--tls-cert", "certificate", metavar="FILE", type=EXISTING_FILE, help="The certificate, with its chain.")
-@click.option(
-    "--tls-key", "key", metavar="FILE", type=EXISTING_FILE, help="The key of the certificate, if it is in another file."
-)
+@option("--stdio", is_flag=True, help="Serve the parent process on the standard streams instead.")
+@option("--host-name NAME", "hosts", multiple=True, help="A name of this server in Host headers.")
+@option("--origin URL", "origins", multiple=True, help="An origin whose web pages may send requests.")
+@option("--tls-cert FILE", "certificate", type=EXISTING_FILE, help="The certificate, with its chain.")
+@option("--tls-key FILE", "key", type=EXISTING_FILE, help="The key of the certificate, if it is in another file.")
 @auth_options
-@click.option("--open-demo", is_flag=True, help="Accept all clients without authentication.")
-@click.option("--max-age", metavar="SECONDS", type=click.IntRange(0), help="The max-age of the manifest.")
+@option("--open-demo", is_flag=True, help="Accept all clients without authentication.")
+@option("--max-age SECONDS", type=click.IntRange(0), help="The max-age of the manifest.")
 @process_options
 @runtime_options
 def command(
@@ -283,7 +255,7 @@ def command(
         raise click.UsageError("Several processes need a shared store; :memory: is not shared.")
     host, port = address or DEFAULT_ADDRESS
     # The other options have the names of the fields: hosts, origins, certificate, key, open_demo, max_age.
-    listen_options = ListenOptions(host=host, port=port, **listen_fields)
+    listen_options = server.ListenOptions(host=host, port=port, **listen_fields)
     if listen_options.key is not None and listen_options.certificate is None:
         raise click.UsageError("--tls-key needs --tls-cert.")
     if stdio:
@@ -293,49 +265,43 @@ def command(
 
 
 def _serve_address(
-    folder: Path, runtime: RuntimeOptions, listen_options: ListenOptions, auth: AuthOptions, processes: ProcessOptions
+    folder: Path,
+    runtime: RuntimeOptions,
+    listen_options: server.ListenOptions,
+    auth: AuthOptions,
+    processes: ProcessOptions,
 ) -> None:
     processes.configure_logging()
-    check_exposure(listen_options, auth_required=auth.tokens is not None or auth.jwt is not None)
+    server.check_exposure(listen_options, auth_required=auth.tokens is not None or auth.jwt is not None)
     if listen_options.certificate is not None:
-        from manglecp.server import Tls
-
         # Raises for an invalid file before processes are forked.
-        Tls(listen_options.certificate, listen_options.key or listen_options.certificate).context()
+        server.Tls(listen_options.certificate, listen_options.key or listen_options.certificate).context()
     listen_socket = bind_socket(listen_options.host, listen_options.port)
 
     def serve() -> None:
         import uvloop
 
-        from manglecp.server import serve_http
-
-        pack, config, settings = runtime.for_pack(folder), auth.load(), processes.settings()
         on_start = announce_callback(processes.log_format)
-        arguments = (pack, runtime.open_store, listen_options, config, listen_socket)
-        uvloop.run(serve_http(*arguments, settings=settings, on_start=on_start))
+        arguments = (runtime.for_pack(folder), runtime.open_store, listen_options, auth.load(), listen_socket)
+        uvloop.run(server.serve_http(*arguments, settings=processes.settings(), on_start=on_start))
 
     with listen_socket:
         if processes.workers == 1:
             serve()
             return
-        from manglecp.server import run_workers
-
         with _shared_metrics() as remove_gauges:
-            status = run_workers(processes.workers, lambda: _run_in_child(serve), remove_gauges)
+            status = server.run_workers(processes.workers, lambda: _run_in_child(serve), remove_gauges)
     raise click.exceptions.Exit(status)
 
 
 def _serve_streams(folder: Path, runtime: RuntimeOptions, auth: AuthOptions, processes: ProcessOptions) -> None:
     """Serve the standard streams. The manifest is written first: loading asyncio, the store and the rules is slow."""
-    from manglecp.pack import outline_manifest, read_outline
-    from manglecp.server import Streams, describe_auth
-    from manglecp.wire import encode
-
     if sys.stdin is None or sys.stdout is None:  # closed by the parent process
         raise click.UsageError("--stdio needs standard input and output, and one of them is closed.")
-    outline, config = read_outline(folder), auth.load()
-    streams = Streams.claim()
-    manifest = encode(outline_manifest(outline, "booting", endpoints=None, auth=describe_auth(config.auth)))
+    outline, config = pack.read_outline(folder), auth.load()
+    streams = server.Streams.claim()
+    auth_description = server.describe_auth(config.auth)
+    manifest = wire.encode(pack.outline_manifest(outline, "booting", endpoints=None, auth=auth_description))
     try:
         streams.write(manifest)
     except BrokenPipeError:
@@ -346,8 +312,5 @@ def _serve_streams(folder: Path, runtime: RuntimeOptions, auth: AuthOptions, pro
 
     import asyncio
 
-    from manglecp.server import serve_streams
-
-    pack, store, settings = runtime.for_pack(folder), runtime.open_store, processes.settings()
-    service = serve_streams(pack, store, config, streams, outline=outline, sent_manifest=manifest, settings=settings)
-    asyncio.run(service)
+    arguments, settings = (runtime.for_pack(folder), runtime.open_store, config, streams), processes.settings()
+    asyncio.run(server.serve_streams(*arguments, outline=outline, sent_manifest=manifest, settings=settings))

@@ -24,10 +24,10 @@ from manglecp.issues import FEATURE_STATUSES, Close, Session, SessionMemory
 from manglecp.store import ChangeRefused
 
 _issue = click.argument("issue", metavar="ISSUE")
-_fence_option = partial(click.option, "--fence", metavar="N", type=int, envvar="MANGLECP_FENCE")
+_fence_option = partial(files.option, "--fence N", type=int, envvar="MANGLECP_FENCE")
 _fence = _fence_option(required=True, help="The fencing token of `start`.")
-_policy = click.option(
-    "--policy", metavar="PACKAGE", help="A policy package; by default that of the last start, or the built-in `work`."
+_policy = files.option(
+    "--policy PACKAGE", help="A policy package; by default that of the last start, or the built-in `work`."
 )
 _memory_options = files.option_group(
     "issues", lambda **values: IssueOptions(True, **values), options.actor_option, options.database_option
@@ -68,8 +68,8 @@ def start(issue: str | None, policy: str | None, ttl: int, issues: IssueOptions)
 
 @command.command("turn")
 @_issue
-@click.option("--input", "file", metavar="FILE", type=files.FILE, required=True, help="The evidence; - is stdin.")
-@click.option("--close", is_flag=True, help="Close the issue, if the accepted turn has that mutation.")
+@files.option("--input FILE", "file", type=files.FILE, required=True, help="The evidence; - is stdin.")
+@files.option("--close", is_flag=True, help="Close the issue, if the accepted turn has that mutation.")
 @_fence
 @_memory_options
 def turn(issue: str, file: str, close: bool, fence: int, issues: IssueOptions) -> None:
@@ -92,9 +92,9 @@ def turn(issue: str, file: str, close: bool, fence: int, issues: IssueOptions) -
 
 @command.command("stop")
 @_issue
-@click.option("--summary", metavar="TEXT", help="What was done; by default the last summary.")
-@click.option("--next-step", "nextStep", metavar="TEXT", help="What the next worker does; by default the last one.")
-@click.option("--witness-ref", "witnessRefs", metavar="REF", multiple=True, help="May be given several times.")
+@files.option("--summary TEXT", help="What was done; by default the last summary.")
+@files.option("--next-step TEXT", "nextStep", help="What the next worker does; by default the last one.")
+@files.option("--witness-ref REF", "witnessRefs", multiple=True, help="May be given several times.")
 @_fence
 @_memory_options
 def stop(issue: str, fence: int, issues: IssueOptions, **handoff: Any) -> None:
@@ -116,10 +116,10 @@ def show(issue: str | None, issues: IssueOptions) -> None:
 @command.command("feature", short_help="Add, change and check the features of an issue.")
 @_issue
 @click.argument("feature", metavar="[FEATURE]", required=False)
-@click.option("--status", type=click.Choice(FEATURE_STATUSES), help="A new feature is pending; one is in progress.")
-@click.option("--summary", metavar="TEXT", help="What the feature is.")
-@click.option("--verification-ref", "verificationRefs", metavar="REF", multiple=True, help="`completed` needs one.")
-@click.option("--require-closure", is_flag=True, help="Reject a ledger with a feature that is not completed.")
+@files.option("--status", type=click.Choice(FEATURE_STATUSES), help="A new feature is pending; one is in progress.")
+@files.option("--summary TEXT", help="What the feature is.")
+@files.option("--verification-ref REF", "verificationRefs", multiple=True, help="`completed` needs one.")
+@files.option("--require-closure", is_flag=True, help="Reject a ledger with a feature that is not completed.")
 @_fence_option(help="The fencing token of `start`; a change of a leased issue needs it.")
 @_memory_options
 def feature(
@@ -151,8 +151,8 @@ def _check_fence(memory: SessionMemory, actor: str, issue: str, fence: int | Non
 
 
 @command.command("trajectory")
-@click.option("--mode", type=click.Choice(["latest", "failed", "retry-needed"]), default="latest", help="Which steps.")
-@click.option("--limit", metavar="N", type=click.IntRange(min=1), help="The number of steps; by default all.")
+@files.option("--mode", type=click.Choice(["latest", "failed", "retry-needed"]), default="latest", help="Which steps.")
+@files.option("--limit N", type=click.IntRange(min=1), help="The number of steps; by default all.")
 @_memory_options
 def trajectory(mode: str, limit: int | None, issues: IssueOptions) -> None:
     """Print the steps of all sessions, the newest first, one per line."""
@@ -162,8 +162,8 @@ def trajectory(mode: str, limit: int | None, issues: IssueOptions) -> None:
 
 @click.command("work", short_help="Run a command for the next issue, and close it on evidence.")
 @click.argument("work_command", metavar="COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
-@click.option("--verify", "verification", metavar="TEXT", help="A command of the shell that checks the work.")
-@click.option("--no-verify", is_flag=True, help="Close the issue on the exit status of COMMAND alone.")
+@files.option("--verify TEXT", "verification", help="A command of the shell that checks the work.")
+@files.option("--no-verify", is_flag=True, help="Close the issue on the exit status of COMMAND alone.")
 @_policy
 @options.ttl_option
 @_memory_options

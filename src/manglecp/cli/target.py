@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from manglecp import client, intent, invoke
 from manglecp.cli.completion import complete_pack_folders
-from manglecp.cli.files import F, option_group
+from manglecp.cli.files import F, option, option_group
 from manglecp.cli.options import (
     CALLER_OPTIONS,
     LOCAL,
@@ -27,9 +28,6 @@ from manglecp.cli.options import (
 from manglecp.cli.output import ProgressLine, fail, print_stderr, write_lines
 
 if TYPE_CHECKING:
-    from manglecp.client import ApprovalRequest, Client
-    from manglecp.intent import Domain, Identity
-    from manglecp.invoke import OperatorApprovals
     from manglecp.wire import WireError
 
 T = TypeVar("T")
@@ -60,8 +58,8 @@ def refuse_options(context: click.Context, reason: str, *names: str) -> None:
             raise click.UsageError(f"{reason}: leave {parameter.opts[0]} out.", context)
 
 
-token_option: Final = click.option(
-    "--token", metavar="TOKEN", envvar="MANGLECP_TOKEN", help="Your token at a server; $MANGLECP_TOKEN is safer."
+token_option: Final = option(
+    "--token TOKEN", envvar="MANGLECP_TOKEN", help="Your token at a server; $MANGLECP_TOKEN is safer."
 )
 
 
@@ -75,23 +73,21 @@ class TargetOptions:
     as_json: bool
 
     @contextmanager
-    def open_domain(self, folder: Path) -> Iterator[Domain]:
+    def open_domain(self, folder: Path) -> Iterator[intent.Domain]:
         """Yield the loaded pack for an evaluation; print a ``WireError``, and exit with status 1."""
-        from manglecp.invoke import load_domain
-
         with ExitStack() as host_stack, self._report_wire_errors(self.caller.identity):
             progress = host_stack.enter_context(ProgressLine("loading"))
-            domain, _ = load_domain(self.runtime.for_pack(folder), host_stack)
+            domain, _ = invoke.load_domain(self.runtime.for_pack(folder), host_stack)
             progress.doing = "evaluating"
             yield domain
 
-    def request_server(self, url: str, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
+    def request_server(self, url: str, work: Callable[[client.Client], Coroutine[Any, Any, T]]) -> T:
         """Return the result of ``work`` with a connected client; print a ``WireError``, and exit with status 1."""
         with self._report_wire_errors(None), ProgressLine("waiting for the server"):
             return run_with_client(url, self.token, work)
 
     @contextmanager
-    def _report_wire_errors(self, identity: Identity | None) -> Iterator[None]:
+    def _report_wire_errors(self, identity: intent.Identity | None) -> Iterator[None]:
         """Print a ``WireError`` for the caller ``identity``, None at a server, and exit with status 1."""
         from manglecp.cli.tool_text import missing_fact_lines, wire_error_lines
         from manglecp.mangle import MangleError
@@ -154,11 +150,11 @@ class Approver:
     ``on_pending`` is called with its id.
     """
 
-    approvals: Client | OperatorApprovals
+    approvals: client.Client | invoke.OperatorApprovals
     decide: Callable[[str], bool | None]
     on_pending: Callable[[str], object] = lambda _: None
 
-    async def on_confirm(self, call: ApprovalRequest) -> str | bool | None:
+    async def on_confirm(self, call: client.ApprovalRequest) -> str | bool | None:
         """Return the decision about a call at a server: the id of its approval request, or a boolean if it has none."""
         if call.refusal is not None:
             raise call.refusal
@@ -169,12 +165,11 @@ class Approver:
 
     async def settle(self, approval: str) -> str | None:
         """Decide an approval request, if this approver may. Return its id, also while it is pending; None if denied."""
-        from manglecp.client import Client, ServerError
         from manglecp.wire import WireError
 
         try:
             request = await self.approvals.approval(approval)
-        except (ServerError, WireError) as error:
+        except (client.ServerError, WireError) as error:
             if error.code not in ("auth_required", "auth_insufficient"):
                 raise
             print_stderr(f"  you cannot approve this call: {error.message}")
@@ -182,7 +177,7 @@ class Approver:
         if request is not None and request.state != "pending":
             return approval
         # Without a server the operator who decides is also the requester, which four eyes forbid.
-        if request is None or (request.four_eyes and not isinstance(self.approvals, Client)):
+        if request is None or (request.four_eyes and not isinstance(self.approvals, client.Client)):
             approved = None
         else:
             approved = self.decide(request.text or "")
@@ -212,28 +207,25 @@ def approval_lines(error: WireError, options: str | None) -> Iterator[str]:
         yield "  add --confirm to approve this call" if options is None else "  or add --confirm to approve it now"
 
 
-def run_with_client(url: str, token: str | None, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
+def run_with_client(url: str, token: str | None, work: Callable[[client.Client], Coroutine[Any, Any, T]]) -> T:
     """Return the result of ``work`` with a connected client. Raises ``WireError``, also if the connection fails."""
     import asyncio  # slow to import
 
-    from manglecp.client import Client, ClientError
-
     async def work_connected() -> T:
-        async with Client(url, token=token) as client:
-            return await work(client)
+        async with client.Client(url, token=token) as connected_client:
+            return await work(connected_client)
 
     try:
         return asyncio.run(work_connected())
-    except ClientError as error:
+    except client.ClientError as error:
         raise as_wire_error(error) from error
 
 
 def as_wire_error(error: Exception) -> WireError:
     """Return the error of a server or of the client with a remedy; ``x-no_answer`` if the server did not respond."""
-    from manglecp.client import RequestRefused, ServerError
     from manglecp.wire import CODES, WireError
 
-    if not isinstance(error, ServerError | RequestRefused):
+    if not isinstance(error, client.ServerError | client.RequestRefused):
         return WireError("x-no_answer", str(error) or "the server did not respond")
     code = error.code if error.code in CODES or error.code.startswith("x-") else f"x-{error.code}"
     # The remedy in the client's own error is for Python code.

@@ -10,15 +10,14 @@ from typing import Final
 
 import click
 
-from manglecp.cli.files import OUTPUT_FILE
+from manglecp.cli.files import OUTPUT_FILE, option
 from manglecp.cli.options import document_option
 from manglecp.cli.output import count, print_result, table, write_lines
 from manglecp.server import TokenEditor, TokensError
 
 _HASH_DIGITS: Final = 12  # shown of each hash
-_file: Final = click.option(
-    "--file",
-    metavar="FILE",
+_file: Final = option(
+    "--file FILE",
     envvar="MANGLECP_TOKENS",
     type=OUTPUT_FILE,
     default="tokens.toml",
@@ -61,11 +60,9 @@ def _parse_expiry(context: click.Context, parameter: click.Parameter, text: str 
 
 @command.command("new", short_help="Make a token, and add its hash to the file.")
 @click.argument("name", metavar="NAME")
-@click.option("--permission", "permissions", metavar="P", multiple=True, help="A permission of the identity.")
-@click.option("--approver", is_flag=True, help="Permit to approve calls: for a person, never for an agent.")
-@click.option(
-    "--expires", metavar="TIME", callback=_parse_expiry, help="The end in RFC 3339; by default it does not expire."
-)
+@option("--permission P", "permissions", multiple=True, help="A permission of the identity.")
+@option("--approver", is_flag=True, help="Permit to approve calls: for a person, never for an agent.")
+@option("--expires TIME", callback=_parse_expiry, help="The end in RFC 3339; by default it does not expire.")
 @_file
 def new(name: str, permissions: tuple[str, ...], approver: bool, expires: datetime | None, file: Path) -> None:
     """Make a token for the identity NAME, add its hash to the file, and print the token once.
@@ -104,5 +101,5 @@ def list_(as_json: bool, file: Path) -> None:
 def revoke(name: str, file: Path) -> None:
     """Remove all tokens of the identity NAME, or the one whose hash begins with HASH (6 digits or more)."""
     with _open_editor(file) as editor:
-        revoked = editor.revoke(name)
-    write_lines([f"revoked {count(len(revoked), 'token')} of {revoked[0]['identity']}"])
+        revoked_tokens = editor.revoke(name)
+    write_lines([f"revoked {count(len(revoked_tokens), 'token')} of {revoked_tokens[0]['identity']}"])

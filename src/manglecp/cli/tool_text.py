@@ -55,9 +55,9 @@ def result_lines(
         headings, *lines = columns([_COLUMNS, *rows], right=_COLUMNS.index("SCORE"))
         yield Heading(headings)
         yield from lines
-        best = max(tools, key=lambda tool: _score(definitions[tool.macro_id]) or 0)  # of equal scores the first
+        best_tool = max(tools, key=lambda tool: _score(definitions[tool.macro_id]) or 0)  # of equal scores the first
         yield ""
-        yield from tool_lines(definitions[best.macro_id])
+        yield from tool_lines(definitions[best_tool.macro_id])
     else:
         yield _no_tools_text(result, invalid_count)
     if why and result.proof_hints:
@@ -120,9 +120,9 @@ def tool_lines(tool: MacroTool) -> Iterator[str]:
     yield Heading(f"{tool.name}: {tool.description}" if tool.description else tool.name)
     if context:
         yield from (f"  {line}" for line in (context.instructions or "").splitlines() if line)
-    required = (tool.input_schema or {}).get("required", ())
+    required_names = (tool.input_schema or {}).get("required", ())
     for name, schema in sorted(argument_schemas(tool).items()):
-        optional = "" if name in required else ", optional"
+        optional = "" if name in required_names else ", optional"
         meaning = f": {schema['description']}" if "description" in schema else ""
         yield f"  {name} ({_type_text(schema)}{optional}){meaning}"
     if context and context.skills is not UNSET:
@@ -170,8 +170,8 @@ def answer_lines(answer: InvokeResult) -> Iterator[str]:
         for name, value in answer.result.items():
             yield from _value_lines(name, value)
     yield from _event_lines(msgspec.to_builtins(answer.observability.events))
-    if omitted := answer.observability.events_omitted:
-        yield f"  {omitted} more steps without an event"
+    if omitted_count := answer.observability.events_omitted:
+        yield f"  {omitted_count} more steps without an event"
     yield from _delta_lines(answer.state_delta.asserts, answer.state_delta.retract)
     if answer.next.suggested_intents or answer.next.continuation_facts:
         yield ""

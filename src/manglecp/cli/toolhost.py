@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from manglecp.cli.files import EXISTING_FILE
+from manglecp.cli.files import EXISTING_FILE, option
 
 
 @click.command("toolhost", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -42,10 +42,10 @@ def command(arguments: tuple[str, ...]) -> None:
 @click.command("check")
 @click.argument("plugin")
 @click.argument("argv", metavar="-- HOST [ARGUMENT]...", nargs=-1, required=True, type=click.UNPROCESSED)
-@click.option("--cast", type=EXISTING_FILE, help="The actions of the plugin for each role; most checks need one.")
-@click.option("--without-ours", is_flag=True, help="Leave out what manglecp adds to the contract.")
-@click.option("--only", default="", metavar="TEXT", help="Only conversations whose name contains this.")
-@click.option("--patience", type=click.FloatRange(min=0.1), default=30.0, help="Seconds that an answer may take.")
+@option("--cast", type=EXISTING_FILE, help="The actions of the plugin for each role; most checks need one.")
+@option("--without-ours", is_flag=True, help="Leave out what manglecp adds to the contract.")
+@option("--only TEXT", default="", help="Only conversations whose name contains this.")
+@option("--patience", type=click.FloatRange(min=0.1), default=30.0, help="Seconds that an answer may take.")
 def check(
     plugin: str, argv: tuple[str, ...], cast: Path | None, without_ours: bool, only: str, patience: float
 ) -> None:
@@ -59,13 +59,13 @@ def check(
         host = host if cast is None else host.with_cast(cast)
     except (OSError, ValueError) as error:
         raise click.UsageError(f"{cast}: {error}") from None
-    selected = {name: conversation for name, conversation in toolhost_conversations().items() if only in name}
-    if not selected:
+    selection = {name: conversation for name, conversation in toolhost_conversations().items() if only in name}
+    if not selection:
         raise click.UsageError(f"no conversation has {only!r} in its name")
     counts = {"ok": 0, "wrong": 0, "left out": 0}
-    for name, conversation in selected.items():
-        if (missing := host.missing_roles(conversation)) or (conversation.ours and without_ours):
-            verdict, details = "left out", [f"no action has the role {', '.join(missing)}" if missing else "ours"]
+    for name, conversation in selection.items():
+        if (roles := host.missing_roles(conversation)) or (conversation.ours and without_ours):
+            verdict, details = ("left out", [f"no action has the role {', '.join(roles)}" if roles else "ours"])
         else:
             details = check_toolhost(conversation, host)
             verdict = "wrong" if details else "ok"

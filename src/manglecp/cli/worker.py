@@ -8,27 +8,24 @@ import logging
 import signal
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
+from manglecp import invoke, server
+from manglecp.cli.files import option
 from manglecp.cli.options import PACK, RuntimeOptions, runtime_options, tokens_option
 from manglecp.cli.output import ProgressLine, count, print_stderr
-
-if TYPE_CHECKING:
-    from manglecp.invoke import OpenPacks
-    from manglecp.server import AuthConfig
-    from manglecp.store import Store
+from manglecp.cli.serve import AuthOptions
+from manglecp.store import RunState, Store
 
 _MAX_COUNTED_RUNS: Final = 100
 
 
 @click.command("worker")
 @click.argument("folders", metavar="PACK...", nargs=-1, required=True, type=PACK)
-@click.option(
-    "--at-once", metavar="N", type=click.IntRange(min=1), default=4, help="Maximum of concurrent runs; 4 by default."
-)
-@click.option("--once", is_flag=True, help="Resume the runs that are available now, then exit.")
+@option("--at-once N", type=click.IntRange(min=1), default=4, help="Maximum of concurrent runs; 4 by default.")
+@option("--once", is_flag=True, help="Resume the runs that are available now, then exit.")
 @tokens_option
 @runtime_options
 def command(folders: tuple[Path, ...], at_once: int, once: bool, tokens: Path | None, runtime: RuntimeOptions) -> None:
@@ -39,8 +36,6 @@ def command(folders: tuple[Path, ...], at_once: int, once: bool, tokens: Path | 
     a second signal ends it immediately, and another worker resumes them. Runs of clients with a token need the server's
     --tokens: a token that the worker does not find is not valid.
     """
-    from manglecp.cli.serve import AuthOptions
-
     auth = AuthOptions(tokens, jwt=None).load()
     with _log_to_stderr():
         asyncio.run(_work(folders, runtime, auth, at_once=at_once, once=once))
@@ -61,15 +56,15 @@ def _log_to_stderr() -> Iterator[None]:
 
 
 async def _work(
-    folders: tuple[Path, ...], runtime: RuntimeOptions, auth: AuthConfig, *, at_once: int, once: bool
+    folders: tuple[Path, ...], runtime: RuntimeOptions, auth: server.AuthConfig, *, at_once: int, once: bool
 ) -> None:
-    from manglecp.invoke import Worker, open_packs
-
     async with contextlib.AsyncExitStack() as stack:
         with ProgressLine("loading"):
             pack_options = list(map(runtime.for_pack, folders))
-            packs = await stack.enter_async_context(open_packs(pack_options, runtime.open_store, current=auth.current))
-        worker = Worker(packs.invokers, at_once=at_once)
+            packs = await stack.enter_async_context(
+                invoke.open_packs(pack_options, runtime.open_store, current=auth.current)
+            )
+        worker = invoke.Worker(packs.invokers, at_once=at_once)
         _stop_on_signals(worker.stop)
         if once:
             run_lists = await asyncio.gather(*(worker.drain() for _ in range(at_once)))
@@ -89,17 +84,13 @@ async def _work(
 
 def _find_undecided(store: Store, runs: Collection[str]) -> set[str]:
     """Return those of the runs that wait for a decision."""
-    from manglecp.store import RunState
-
     with store.read_transaction() as tx:
         views = [store.runs.show(tx, run) for run in runs]
     return {view.run.run_id for view in views if view is not None and view.run.state == RunState.NEEDS_DECISION}
 
 
-def _count_owned(packs: OpenPacks) -> int:
+def _count_owned(packs: invoke.OpenPacks) -> int:
     """Count the unfinished runs of these packs, up to a limit; the process that owns a run may have ended."""
-    from manglecp.store import RunState
-
     digests = {invoker.domain.digest for invoker in packs.invokers}
     with packs.store.read_transaction() as tx:
         runs = packs.store.runs.list(tx, RunState.RUNNING, _MAX_COUNTED_RUNS)

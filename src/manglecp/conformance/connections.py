@@ -133,8 +133,8 @@ class _StrictStdio(StdioTransport):
         try:
             line = await super().read_message()
         except ConnectionLost as lost:
-            if isinstance(lost.__cause__, asyncio.IncompleteReadError) and (rest := lost.__cause__.partial):
-                raise InvalidMessage("TRANS-23", "lines that end in a line feed", repr(rest[:200])) from None
+            if isinstance(lost.__cause__, asyncio.IncompleteReadError) and (rest_bytes := lost.__cause__.partial):
+                raise InvalidMessage("TRANS-23", "lines that end in a line feed", repr(rest_bytes[:200])) from None
             raise
         if not line.lstrip().startswith(b"{"):
             raise InvalidMessage("TRANS-24", "messages of the protocol only on standard output", repr(line[:200]))
@@ -195,39 +195,39 @@ class SessionConnection:
     async def next(self) -> ServerMessage:
         """Return the next terminal message."""
         while True:
-            received = await self._receive()
-            if received.type in ("manifest", "progress"):
+            message = await self._receive()
+            if message.type in ("manifest", "progress"):
                 continue
-            if isinstance(received.id, str) and received.id in self._finished_ids:
-                self._repeated.append(received)
+            if isinstance(message.id, str) and message.id in self._finished_ids:
+                self._repeated.append(message)
                 continue
-            if isinstance(received.id, str):
-                self._finished_ids.add(received.id)
-            return received
+            if isinstance(message.id, str):
+                self._finished_ids.add(message.id)
+            return message
 
     async def unexpected(self) -> list[ServerMessage]:
         """Return the terminal messages that no request waits for: those that arrive now, and the repeated ones."""
-        arrived = []
+        arrived_messages = []
         with suppress(ConnectionLost, TimeoutError):
             async with asyncio.timeout(_LATE_SECONDS):
                 while True:
-                    arrived.append(await self.next())
-        return [*arrived, *self._repeated]
+                    arrived_messages.append(await self.next())
+        return [*arrived_messages, *self._repeated]
 
     async def _receive(self) -> ServerMessage:
         data = await self.stream.read_message()
         envelope = read_message(data)
         id_ = envelope.get("id")
         request_id = id_ if isinstance(id_, str) else None
-        received = ServerMessage(envelope, data, progress=tuple(self._progress.get(request_id, ())))
-        self._on_message(received)
-        if received.type == "manifest":
-            self.manifests.append(received)
-        elif received.type == "progress":
+        message = ServerMessage(envelope, data, progress=tuple(self._progress.get(request_id, ())))
+        self._on_message(message)
+        if message.type == "manifest":
+            self.manifests.append(message)
+        elif message.type == "progress":
             if request_id in self._finished_ids:
                 self.late_progress.append(envelope)
             self._progress.setdefault(request_id, []).append(envelope)
-        return received
+        return message
 
     async def close(self) -> None:
         await self.stream.close_stream()
@@ -291,9 +291,9 @@ class HttpConnection:
 
     def _read(self, response: httpx.Response) -> ServerMessage:
         envelope = read_message(response.content)
-        received = ServerMessage(envelope, response.content, response.status_code, dict(response.headers))
-        self._on_message(received)
-        return received
+        message = ServerMessage(envelope, response.content, response.status_code, dict(response.headers))
+        self._on_message(message)
+        return message
 
     async def close(self) -> None:
         await self._client.aclose()

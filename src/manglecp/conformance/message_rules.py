@@ -1,109 +1,26 @@
 """Rules that every message of a server must satisfy. A *row* is the id of a requirement, for example ``WIRE-01``.
 
 A violation of the JSON Schema of a message is reported for the rows of the member that violates it. ``ROWS`` has these
-rows by the path of the member, without list positions; the rows of other paths are those of the longest prefix there.
+rows by the path of the member, without list positions, from ``requirements.toml``; the rows of other paths are those of
+the longest prefix there.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
 from typing import Any, Final, NamedTuple
 
 import jsonschema_rs
 
 from manglecp.conformance.connections import ServerMessage, get_objects, get_path, parse_instant
-from manglecp.conformance.report import Report
+from manglecp.conformance.report import REQUIREMENTS, Report
 from manglecp.wire import CODES, schema
 from manglecp.wire.messages import SERVER_TYPES, VERSION
 
 Path = tuple[str, ...]
 
-_PAYLOAD_ROWS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {  # by type and path in the payload
-    "manifest": {
-        "server_name": ("MANI-03",),
-        "server_version": ("MANI-03",),
-        "protocol": ("MANI-04",),
-        "protocol.conformance_level": ("MANI-05", "CONF-01"),
-        "status": ("MANI-06",),
-        "domain": ("MANI-07",),
-        "domain.categories": ("MANI-08", "MANI-09"),
-        "domain.affinities": ("MANI-10",),
-        "endpoints": ("MANI-11",),
-        "intents": ("MANI-12",),
-        "facts_profile": ("MANI-15",),
-        "facts_profile.time_formats": ("MANI-15", "DATA-30"),
-        "facts_profile.predicates": ("DATA-50",),
-        "facts_profile.predicates.arg_types": ("DATA-51",),
-        "facts_profile.predicates.arg_names": ("DATA-52",),
-        "facts_profile.predicates.direction": ("DATA-52",),
-        "facts_profile.schema_uri": ("MANI-17",),
-        "capabilities": ("MANI-18",),
-        "capabilities.external_predicates": ("MANI-20",),
-        "limits": ("MANI-23",),
-        "limits.max_message_bytes": ("WIRE-23", "MANI-23"),
-        "auth": ("MANI-25",),
-        "auth.schemes": ("MANI-26",),
-        "auth.token_url": ("MANI-26",),
-        "extensions": ("MANI-27",),
-    },
-    "intent_response": {
-        "eval_time_used": ("EVAL-25",),
-        "eval_duration_ms": ("EVAL-26",),
-        "macro_tools": ("EVAL-27",),
-        "macro_tools.macro_id": ("TOOL-01",),
-        "macro_tools.name": ("TOOL-03",),
-        "macro_tools.disclosure_level": ("TOOL-04",),
-        "macro_tools.input_schema": ("TOOL-08",),
-        "macro_tools.output_schema": ("TOOL-10",),
-        "macro_tools.context_injection": ("SKILL-09",),
-        "macro_tools.context_injection.skills": ("SKILL-05",),
-        "macro_tools.context_injection.context_resources": ("SKILL-10",),
-        "macro_tools.safety": ("TOOL-11",),
-        "macro_tools.safety.side_effects": ("TOOL-11", "TOOL-13", "TOOL-16"),
-        "macro_tools.safety.reversible": ("TOOL-12",),
-        "macro_tools.safety.idempotent": ("TOOL-12",),
-        "macro_tools.validity": ("TOOL-17", "TOOL-18"),
-        "macro_tools.metadata": ("TOOL-20",),
-        "proof_hints": ("PROOF-02",),
-        "proof_hints.derivations": ("PROOF-03",),
-        "proof_hints.derivations.tree": ("PROOF-05",),
-        "proof_hints.excluded": ("PROOF-07",),
-        "proof_hints.unmatched_facts": ("PROOF-08",),
-        "required_skills": ("SKILL-01",),
-        "diagnostics": ("EVAL-29",),
-        "diagnostics.rule_coverage": ("COV-03",),
-        "diagnostics.rule_coverage.dormant_details": ("COV-04",),
-    },
-    "invoke_response": {
-        "result": ("INVK-14",),
-        "state_delta": ("DELTA-01",),
-        "observability": ("OBS-01",),
-        "observability.events": ("OBS-02",),
-        "observability.events.duration_ms": ("OBS-03",),
-        "observability.events.detail": ("OBS-03",),
-        "next": ("INVK-16",),
-        "next.suggested_intents": ("NEXT-01",),
-        "next.suggested_intents.description": ("NEXT-02",),
-        "next.continuation_facts": ("NEXT-04",),
-    },
-    "progress": {"status": ("PROG-02",), "detail": ("PROG-03",), "percent": ("PROG-03",)},
-    "error": {
-        "code": ("ERR-02",),
-        "message": ("ERR-02",),
-        "recoverable": ("ERR-02",),
-        "details": ("ERR-03",),
-        "details.violations": ("ERR-35", "ERR-36"),
-        "details.schema_errors": ("ERR-39",),
-        "details.budget": ("ERR-40", "CONF-17"),
-        "details.requested_version": ("ERR-41", "WIRE-11"),
-        "details.supported_versions": ("ERR-41", "WIRE-11"),
-        "retry_after_ms": ("ERR-03",),
-    },
-    "authenticate_response": {"": ("SEC-15",)},
-    "x-approval_response": {},
-}
 _ENVELOPE_ROWS: Final[dict[Path, tuple[str, ...]]] = {
     (): ("WIRE-01",),
     ("type",): ("WIRE-02",),
@@ -115,12 +32,12 @@ _ID_ROWS: Final = {"manifest": "MANI-01", "progress": "PROG-05", "error": "ERR-0
 
 def _rows_by_path(type_: str) -> dict[Path, tuple[str, ...]]:
     rows = {**_ENVELOPE_ROWS, ("id",): (_ID_ROWS.get(type_, "WIRE-04"),)}
-    for path, path_rows in _PAYLOAD_ROWS[type_].items():
-        rows["payload", *filter(None, path.split("."))] = path_rows
+    for path, path_rows in REQUIREMENTS["members"][type_].items():
+        rows["payload", *filter(None, path.split("."))] = tuple(path_rows)
     return rows
 
 
-ROWS: Final[Mapping[str, Mapping[Path, tuple[str, ...]]]] = {type_: _rows_by_path(type_) for type_ in _PAYLOAD_ROWS}
+ROWS: Final = {type_: _rows_by_path(type_) for type_ in REQUIREMENTS["members"]}
 _LEVEL_ROWS: Final = {"full": "TOOL-05", "condensed": "TOOL-06", "minimal": "TOOL-07"}  # by detail level
 
 
@@ -148,9 +65,9 @@ def _schema_violations(type_: str, envelope: dict[str, Any], error: Any) -> Iter
                 yield from _schema_violations(type_, envelope, inner)
             return
     steps = list(error.instance_path)
-    missing = getattr(error.kind, "property", None)
-    if isinstance(missing, str):
-        steps.append(missing.strip('"'))
+    missing_member = getattr(error.kind, "property", None)
+    if isinstance(missing_member, str):
+        steps.append(missing_member.strip('"'))
     # The schema of a tool has an allOf with one condition for each detail level.
     if type_ == "intent_response" and "allOf" in list(error.schema_path) and steps[:2] == ["payload", "macro_tools"]:
         level = str(envelope["payload"]["macro_tools"][steps[2]].get("disclosure_level"))
@@ -339,9 +256,9 @@ def _check_tool(tool: dict[str, Any]) -> Iterator[Observation]:
 
 
 def _check_invoke_response(answer: ServerMessage) -> Iterator[Observation]:
-    asserted = get_objects(answer.payload, "state_delta", "assert")
-    retracted = get_objects(answer.payload, "state_delta", "retract")
-    for fact in (*asserted, *retracted, *get_objects(answer.payload, "next", "continuation_facts")):
+    asserted_facts = get_objects(answer.payload, "state_delta", "assert")
+    retracted_facts = get_objects(answer.payload, "state_delta", "retract")
+    for fact in (*asserted_facts, *retracted_facts, *get_objects(answer.payload, "next", "continuation_facts")):
         name = fact.get("pred")
         if isinstance(name, str):
             yield Observation("DATA-01", _PREDICATE_NAME.fullmatch(name) is not None, "the name of a predicate", name)
@@ -350,7 +267,7 @@ def _check_invoke_response(answer: ServerMessage) -> Iterator[Observation]:
         arguments = fact.get("args", fact.get("named_args"))
         too_large = any(isinstance(value, int) and abs(value) > _MAX_JSON_INTEGER for value in _walk(arguments))
         yield Observation("DATA-21", not too_large, "integers beyond 2^53 - 1 in their wrapper", fact)
-    for fact in asserted:
+    for fact in asserted_facts:
         has_category = fact.get("category") in ("server", "session", "derived")
         for row in ("DELTA-02", "DATA-45"):
             yield Observation(row, has_category, "a category on every fact that is asserted", fact)
@@ -393,9 +310,9 @@ def _check_error(answer: ServerMessage) -> Iterator[Observation]:
     expected = f"one of the {len(CODE_ROWS)} codes, or one that begins with x-"
     yield Observation("ERR-33", code in CODE_ROWS, expected, code)
     if code in CODE_ROWS:
-        recoverable, seen = CODES[code].recoverable, answer.payload.get("recoverable")
+        recoverable, seen_flag = CODES[code].recoverable, answer.payload.get("recoverable")
         expected = f"recoverable {str(recoverable).lower()} for {code}"
-        yield Observation(CODE_ROWS[code], seen is recoverable, expected, seen)
+        yield Observation(CODE_ROWS[code], seen_flag is recoverable, expected, seen_flag)
 
 
 _PAYLOAD_CHECKS: Final = {

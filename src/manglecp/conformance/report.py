@@ -2,36 +2,22 @@
 
 Checks and the watcher of messages record observations. A requirement fails if one observation violates it, and passes
 if there are observations and none violates it; otherwise it is not tested. A violated recommendation is *advice*, not a
-failure.
+failure. ``requirements.toml`` has the recommendations and the categories.
 """
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 Outcome = Literal["passed", "failed", "advice", "not tested"]
 
-RECOMMENDED: Final = frozenset(  # requirements of the level SHOULD
-    {
-        *("TRANS-09", "TRANS-21", "TRANS-26", "TRANS-37", "WIRE-19", "DATA-11", "DATA-41", "DATA-51", "MANI-13"),
-        *("MANI-16", "MANI-35", "EVAL-04", "EVAL-24", "EVAL-26", "EVAL-31", "EVAL-39", "TOOL-02", "TOOL-08"),
-        *("INVK-12", "DELTA-03", "NEXT-02", "NEXT-03", "OBS-06", "PROOF-10", "COV-10", "ERR-34", "ERR-39", "ERR-40"),
-        "SEC-31",
-    }
-)
-# The test categories of the specification (CONF-18), by area; the area CONF is in none of them.
-CATEGORIES: Final[Mapping[str, tuple[str, ...]]] = {
-    "manifest": ("MANI",),
-    "fact encoding": ("DATA",),
-    "intent evaluation": ("EVAL", "PROOF", "COV"),
-    "macro-tools": ("TOOL", "SKILL"),
-    "invocation": ("INVK", "PROG", "DELTA", "NEXT", "OBS"),
-    "errors": ("ERR",),
-    "security": ("SEC",),
-    "transport": ("TRANS", "WIRE"),
-}
+REQUIREMENTS: Final = tomllib.loads(Path(__file__).with_name("requirements.toml").read_text("utf-8"))
+RECOMMENDED: Final = frozenset(REQUIREMENTS["recommended"])
+CATEGORIES: Final[Mapping[str, list[str]]] = REQUIREMENTS["categories"]
 _MAX_SEEN_CHARS: Final = 400
 _MAX_FAILURES: Final = 5  # of one requirement, in a report
 
@@ -141,12 +127,12 @@ class Report:
             rows = [row for row in self.rows if row.outcome == outcome]
             if rows:
                 lines += [f"{title}:", *(line for row in rows for line in _failure_lines(row)), ""]
-        untested: dict[str, list[str]] = {}  # ids by the first reason
+        ids_by_reason: dict[str, list[str]] = {}  # ids by the first reason
         for row in self.rows:
             if row.outcome == "not tested":
-                untested.setdefault(row.reasons[0] if row.reasons else "nothing showed it", []).append(row.id)
-        if untested:
-            lines += ["Not tested:", *(f"  {reason}: {' '.join(ids)}" for reason, ids in untested.items()), ""]
+                ids_by_reason.setdefault(row.reasons[0] if row.reasons else "nothing showed it", []).append(row.id)
+        if ids_by_reason:
+            lines += ["Not tested:", *(f"  {reason}: {' '.join(ids)}" for reason, ids in ids_by_reason.items()), ""]
         if passed := self.of("passed"):
             lines += ["Passed:", f"  {' '.join(passed)}", ""]
         for category in CATEGORIES:

@@ -16,38 +16,15 @@ from manglecp.conformance.checks import CHECKS
 from manglecp.conformance.connections import Connection, InvalidMessage, SessionConnection, TransportName
 from manglecp.conformance.message_rules import WATCHED, Watcher
 from manglecp.conformance.plan import Plan
-from manglecp.conformance.report import Report
+from manglecp.conformance.report import REQUIREMENTS, Report
 from manglecp.conformance.server_test import Check, ServerTest, Target, Untested, encode, message, transport_of
 
-_INTERNAL: Final = "it cannot be seen from outside"
-_CLIENT: Final = "it is a requirement of clients"
-_ALWAYS_READY: Final = "the server was ready all the time"
-
-# Rows that no check tests: the lowest conformance level that has them, and why they are not tested. The watcher may
-# still observe some of them.
-UNSEEN: Final[Mapping[str, tuple[int, str]]] = {
-    **dict.fromkeys(("WIRE-07", "TRANS-03", "TRANS-08", "TRANS-12", "TRANS-35", "DATA-46"), (1, _CLIENT)),
-    **dict.fromkeys(("MANI-28", "MANI-34", "TOOL-21", "PROG-07", "COV-02", "ERR-49"), (1, _CLIENT)),
-    **dict.fromkeys(("EVAL-40", "EVAL-37", "SEC-01", "ERR-22", "ERR-31"), (1, _INTERNAL)),
-    **dict.fromkeys(("OBS-05", "OBS-07", "EVAL-23", "ERR-21", "MANI-21"), (2, _INTERNAL)),
-    **dict.fromkeys(("MANI-29", "MANI-31", "ERR-29", "TRANS-20"), (1, _ALWAYS_READY)),
-    "DATA-18": (1, "an integer and a float64 of the same value look alike"),
-    "DATA-23": (1, "no message of a server has variables"),
-    "ERR-30": (1, "no limit of requests was reached"),
-    "ERR-11": (1, "no request was refused for a missing permission"),
-    "TRANS-09": (1, "it takes longer than a run"),
-    "SEC-34": (1, "the URL shows whether there is TLS"),
-    "WIRE-28": (1, "there is one version only"),
-    "CONF-13": (3, "this run uses one transport"),
+UNTESTED: Final[Mapping[str, tuple[int, str]]] = {
+    row: (table["level"], table["reason"]) for table in REQUIREMENTS["untested"] for row in table["rows"]
 }
-
-# Deliberate deviations with the extension x-approvals: the server proves a tool again when it is invoked.
-DEVIATIONS: Final[Mapping[str, str]] = {
-    "INVK-03": "with x-approvals an invocation is judged at the server's clock; its eval_time is recorded only",
-    "SEC-21": "with x-approvals an approver decides at the server; no client makes a token",
-    "SEC-33": "with x-approvals session facts are stored with the offers that they prove, for no other evaluation",
-    "DATA-47": "with x-approvals session facts are stored with the offers that they prove, for no other evaluation",
-}
+"""The requirements that no check tests: the lowest conformance level that has them, and why they are not tested."""
+DEVIATIONS: Final[Mapping[str, str]] = REQUIREMENTS["deviations"]
+"""The deliberate deviations of a server with the extension x-approvals, with the reasons."""
 
 _MAX_SILENT_CHECKS: Final = 3
 _MIN_CLOSE_SECONDS: Final = 20.0  # the time limit of a disconnection, even if that of checks is shorter
@@ -75,7 +52,7 @@ async def run(
     test = ServerTest(target, plan, report, watcher, time.time())
     checks = [check for check in CHECKS if check.level <= level and (rows is None or bool(rows & set(check.rows)))]
     if rows is None:
-        for row, (row_level, reason) in UNSEEN.items():
+        for row, (row_level, reason) in UNTESTED.items():
             if row_level <= level:
                 report.skip((row,), reason)
     try:
@@ -184,12 +161,12 @@ async def _note_unexpected(test: ServerTest) -> None:
     connection = test.shared_connection
     if not isinstance(connection, SessionConnection):
         return
-    unexpected = await connection.unexpected()
-    for answer in unexpected:
+    unexpected_messages = await connection.unexpected()
+    for answer in unexpected_messages:
         test.report.note("TRANS-33", False, "one terminal message for each request", f"one more: {answer}")
     for progress in connection.late_progress:
         test.report.note("PROG-08", False, "no progress after the terminal message", progress)
-    if unexpected or connection.late_progress:
+    if unexpected_messages or connection.late_progress:
         await test.disconnect()
 
 

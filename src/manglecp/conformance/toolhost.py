@@ -168,8 +168,8 @@ async def _converse(conversation: Conversation, process: Process, names: dict[st
         # A host that reads on after an empty line answers the request behind it.
         stdin.write(b'\n{"aid":"AID.AFTER.THE.END"}\n' if conversation.end == "empty line" else b"")
         stdin.write_eof()
-    rest = await asyncio.wait_for(stdout.read(), patience)
-    return [*errors, f"the host also wrote {rest[:300]!r}"] if rest else errors
+    rest_bytes = await asyncio.wait_for(stdout.read(), patience)
+    return [*errors, f"the host also wrote {rest_bytes[:300]!r}"] if rest_bytes else errors
 
 
 def fill(value: Any, names: Mapping[str, Any]) -> Any:
@@ -180,8 +180,8 @@ def fill(value: Any, names: Mapping[str, Any]) -> Any:
         return [fill(member, names) for member in value]
     if not isinstance(value, str):
         return value
-    whole = _NAME.fullmatch(value)
-    return names[whole[1]] if whole is not None else _NAME.sub(lambda match: str(names[match[1]]), value)
+    whole_match = _NAME.fullmatch(value)
+    return names[whole_match[1]] if whole_match is not None else _NAME.sub(lambda match: str(names[match[1]]), value)
 
 
 def differences(expected: Any, value: Any, where: str = "answer") -> Iterator[str]:

@@ -3,7 +3,6 @@ from .approval import (
     OPERATOR as OPERATOR,
     ApprovalService as ApprovalService,
     OperatorApprovals as OperatorApprovals,
-    invoke_with_approval as invoke_with_approval,
 )
 from .calls import ActionCall as ActionCall, StepOutcome as StepOutcome
 from .decision_log import (

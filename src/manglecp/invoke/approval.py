@@ -10,9 +10,9 @@ programs and sandbox: a call that differs in any of them needs another approval.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -21,7 +21,7 @@ from manglecp.intent import Definition, Identity, Judgement, SafetyData
 from manglecp.mangle import instant_text
 from manglecp.store import Approval, ApprovalBinding, DecisionRecord, Note, Store, TooManyPending, Transaction
 from manglecp.wire import WireError
-from manglecp.wire.messages import UNSET, ApprovalView, InvokeResult
+from manglecp.wire.messages import UNSET, ApprovalView
 
 APPROVE: Final = "approve"
 """The permission to decide about approval requests. Agents must not have it."""
@@ -210,34 +210,6 @@ def note(approval: Approval, event: str, identity: str) -> Note:
         **msgspec.to_builtins(approval.binding),
     }
     return Note("approval", body, identity=identity)
-
-
-async def invoke_with_approval(
-    send: Callable[[dict[str, Any]], Awaitable[InvokeResult]],
-    payload: dict[str, Any],
-    approvals: ApprovalService,
-    approve: Callable[[Approval], bool | None],
-    *,
-    approver: Identity = OPERATOR,
-) -> InvokeResult:
-    """Invoke in this process; if an approval is required, let ``approve`` decide, and invoke again if it approves.
-
-    ``send`` invokes with a payload. ``approve`` decides in the name of ``approver``, or returns None to leave the
-    request pending. Raises the :class:`WireError` of ``send``.
-    """
-    try:
-        return await send(payload)
-    except WireError as error:
-        challenge = (error.details or {}).get("challenge")
-        if error.code != "confirmation_required" or challenge is None:
-            raise
-        request = await asyncio.to_thread(approvals.show, approver, challenge["approval"])
-        is_approved = approve(request)
-        if is_approved is not None and request.state == "pending":
-            await asyncio.to_thread(approvals.decide, approver, request.id, "approved" if is_approved else "denied")
-        if not is_approved:
-            raise
-    return await send({**payload, "confirmation_token": request.id})
 
 
 class OperatorApprovals:

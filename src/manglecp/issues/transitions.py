@@ -337,8 +337,8 @@ def check_mutation(tables: IssueTables, record: model.MutationRecord, issue_id: 
             "mutation_subject_unclear",
             f"the mutation names {len(subjects)} issues and edges among its inputRefs; it has to name {required} alone",
         )
-    pinned = _PINNED_SUBJECT.fullmatch(subjects[0])
-    subject, snapshot = pinned.groups() if pinned else (subjects[0], None)
+    pinned_subject = _PINNED_SUBJECT.fullmatch(subjects[0])
+    subject, snapshot = pinned_subject.groups() if pinned_subject else (subjects[0], None)
     if subject != required:
         raise ChangeRefused("mutation_subject_other", f"the evidence does not authorise a change of {required}")
     if subjects[0] in mutation.join_witness_refs:

@@ -47,13 +47,13 @@ async def replay(
     log: Path | Iterable[bytes], *, key: bytes | None = None, head: str | None = None, end_required: bool = True
 ) -> ReplayResult:
     """Verify the log as :func:`~.log.verify` does, with the same options, then replay it. Raises :class:`BrokenLog`."""
-    verified = verify(log, key=key, head=head, end_required=end_required)
-    start = verified.records[0]
+    verified_log = verify(log, key=key, head=head, end_required=end_required)
+    start = verified_log.records[0]
     if start.event != START:
         raise BrokenLog(1, "the first record is not run_start; a log of the C++ runner cannot be replayed")
     try:
-        request, state, budget = _read_start(start.payload, verified.header.request_id)
-        recording = _Recording(verified.records)
+        request, state, budget = _read_start(start.payload, verified_log.header.request_id)
+        recording = _Recording(verified_log.records)
         result = await run(
             request,
             state,

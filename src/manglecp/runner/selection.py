@@ -298,8 +298,8 @@ def merge_patch(inputs: Mapping[str, Any], input_patch_json: str) -> MergedInput
     if len(input_patch_json.encode("utf-8", "replace")) > MAX_PATCH_BYTES:
         raise PatchRefused(f"the patch has more than {MAX_PATCH_BYTES} bytes")
     patch = _decode_object(input_patch_json)
-    blocked: list[tuple[str, ...]] = []
-    allowed_patch = _without_blocked_keys(patch, (), blocked)
+    blocked_paths: list[tuple[str, ...]] = []
+    allowed_patch = _without_blocked_keys(patch, (), blocked_paths)
     try:
         merged_inputs = {**copy_json(dict(inputs)), **allowed_patch}
         size = len(canonical(merged_inputs))
@@ -307,7 +307,7 @@ def merge_patch(inputs: Mapping[str, Any], input_patch_json: str) -> MergedInput
         raise PatchRefused(f"the inputs would be {error}") from None
     if size > MAX_INPUTS_BYTES:
         raise PatchRefused(f"the inputs would have more than {MAX_INPUTS_BYTES} bytes")
-    pointers = ("".join(f"/{escape_token(step)}" for step in path) for path in blocked)
+    pointers = ("".join(f"/{escape_token(step)}" for step in path) for path in blocked_paths)
     return MergedInputs(merged_inputs, tuple(sorted(pointers)))
 
 

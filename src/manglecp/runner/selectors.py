@@ -88,8 +88,8 @@ class FirstFit:
         inputs_digest = sha256(canonical(dict(situation.inputs))).hexdigest()
         for entry in situation.menu.entries:
             attempt = (entry.action.aid, situation.state_digest, inputs_digest)
-            required = (entry.action.inputs_schema or {}).get("required")
-            fits = not isinstance(required, list) or all(name in situation.inputs for name in required)
+            required_names = (entry.action.inputs_schema or {}).get("required")
+            fits = not isinstance(required_names, list) or all(name in situation.inputs for name in required_names)
             if fits and attempt not in self._attempts:
                 self._attempts.add(attempt)
                 return parse_selection(f"<PICK><{entry.sid}><END>")

@@ -24,6 +24,7 @@ from manglecp.toolhost import FactGenerators
 from manglecp.wire import WireError, decode as decode_json, parse_fact_argument, parse_fact_objects
 from manglecp.wire.messages import DecideRequest, IntentRequest, IntentResult
 
+__tracebackhide__ = True  # pytest shows a failure at the line of the test, not in this module
 OWNER: Final = Identity("local", frozenset({EXPLAIN_POLICY}), "local")
 _MACRO: Final = ("macro", 2)  # the predicate that defines tools: name and arity
 
@@ -128,11 +129,11 @@ class Pack(AbstractContextManager["Pack"]):
         """
         if self.source is None:
             return self
-        refreshed = replace(self, domain=self.source.update())
+        refreshed_pack = replace(self, domain=self.source.update())
         if "invoker" in vars(self):
-            self.invoker.renew(refreshed.domain)
-            vars(refreshed)["invoker"] = self.invoker
-        return refreshed
+            self.invoker.renew(refreshed_pack.domain)
+            vars(refreshed_pack)["invoker"] = self.invoker
+        return refreshed_pack
 
     def fresh(self) -> Pack:
         """Return the pack with a store and hosts of its own; close it separately."""
@@ -156,7 +157,6 @@ class Pack(AbstractContextManager["Pack"]):
         ``now`` is the evaluation time, and the value of ``now`` in the text of facts; ``level`` is the disclosure
         preference; ``budget`` limits the size of the tools, in tokens.
         """
-        __tracebackhide__ = True
         now_ns = instant(now)
         constraints = {"max_tokens_budget": budget, "max_tools_returned": max_tools}
         payload = {
@@ -187,7 +187,6 @@ class Pack(AbstractContextManager["Pack"]):
         ``public_reasons`` are those that the caller would receive, ``reasons`` those of operators. With ``intent``, the
         tool has to be proven for it.
         """
-        __tracebackhide__ = True
         now_ns = instant(now)
         payload = {
             "tool": tool,

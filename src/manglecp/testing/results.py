@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from manglecp.testing.pack import Pack
 
 
+__tracebackhide__ = True  # pytest shows a failure at the line of the test, not in this module
+
+
 class Refused(AssertionError):
     """The response is an error. To expect it, write ``with pytest.raises(Refused, match="intent_denied")``."""
 
@@ -71,16 +74,13 @@ class Delta:
 
     def asserts(self, predicate: str, *args: Any) -> FactObject:
         """Return the first added fact that matches."""
-        __tracebackhide__ = True
         return self._first("asserts", self.asserted, predicate, args)
 
     def retracts(self, predicate: str, *args: Any) -> FactObject:
         """Return the first removed fact that matches. ``None`` matches only the protocol's wildcard, null."""
-        __tracebackhide__ = True
         return self._first("retracts", self.retracted, predicate, args)
 
     def _first(self, verb: str, facts: Iterable[FactObject], predicate: str, args: tuple[Any, ...]) -> FactObject:
-        __tracebackhide__ = True
         for fact in facts:
             if fact["pred"] == predicate and (not args or _match(args, fact["args"])):
                 return fact
@@ -89,7 +89,6 @@ class Delta:
 
     def is_empty(self) -> bool:
         """Assert that the run adds and removes no facts."""
-        __tracebackhide__ = True
         if self.asserted or self.retracted:
             raise AssertionError(join_lines(["the run has a delta", *self._lines()]))
         return True
@@ -135,22 +134,20 @@ class Run:
 
     def suggests(self, intent: str, **params: Any) -> messages.SuggestedIntent:
         """Return the suggestion of this intent whose parameters include these."""
-        __tracebackhide__ = True
         other_lines = []
-        for suggested in self.answer.next.suggested_intents:
-            suggested_params = {} if suggested.params is messages.UNSET else suggested.params
-            if suggested.name == intent and {**suggested_params, **params} == suggested_params:
-                return suggested
-            other_lines.append(f"  {suggested.name} {suggested_params or ''}")
+        for suggested_intent in self.answer.next.suggested_intents:
+            suggested_params = {} if suggested_intent.params is messages.UNSET else suggested_intent.params
+            if suggested_intent.name == intent and {**suggested_params, **params} == suggested_params:
+                return suggested_intent
+            other_lines.append(f"  {suggested_intent.name} {suggested_params or ''}")
         expected = f"{intent} with {params}" if params else intent
         lines = [f"{self.tool} suggests no {expected}", *(other_lines or ["  it suggests no intent"])]
         raise AssertionError(join_lines(lines))
 
     def follow(self, intent: str, *, facts: Iterable[Fact] = (), now: Now = None) -> Answer:
         """Evaluate a suggested intent with the continuation facts and ``facts``, by default at the time of the run."""
-        __tracebackhide__ = True
-        suggested = self.suggests(intent)
-        params = None if suggested.params is messages.UNSET else suggested.params
+        suggested_intent = self.suggests(intent)
+        params = None if suggested_intent.params is messages.UNSET else suggested_intent.params
         now = instant_text(self.now) if now is None else now
         return self.pack.intent(intent, facts=[*self.continuation_facts, *facts], params=params, now=now)
 
@@ -231,7 +228,6 @@ class Proof:
 
     def uses(self, fact: str) -> bool:
         """Assert that a fact with this text, or a fact or rule of this predicate, is part of the proof."""
-        __tracebackhide__ = True
         if fact in self.rules or any(fact == text or text.startswith(f"{fact}(") for text in self.facts):
             return True
         raise AssertionError(f"the proof does not use {fact}\n{self}")
@@ -278,12 +274,10 @@ class Answer:
 
     def offers(self, *names: str) -> tuple[OfferedTool, ...]:
         """Assert that all of these tools are offered; the failure shows what blocks the first that is missing."""
-        __tracebackhide__ = True
         return tuple(map(self.tool, names))
 
     def offers_only(self, *names: str) -> tuple[OfferedTool, ...]:
         """Assert that exactly these tools are offered, in any order."""
-        __tracebackhide__ = True
         tools = self.offers(*names)
         extra_names = [name for name in self.names if name not in names]
         if extra_names:
@@ -293,7 +287,6 @@ class Answer:
 
     def tool(self, name: str) -> OfferedTool:
         """Assert that the tool is offered, and return it."""
-        __tracebackhide__ = True
         for tool in self.tools:
             if tool.name == name:
                 return tool
@@ -303,7 +296,6 @@ class Answer:
 
     def lacks(self, name: str, because: str | None = None) -> messages.WhyNot:
         """Assert that the tool is not offered; with ``because``, also that one of the reasons contains this text."""
-        __tracebackhide__ = True
         if name in self:
             raise AssertionError(f"the intent {self.intent} offers {name}\n{self.proof(name)}")
         tool_names = self.pack.tool_names
@@ -318,7 +310,6 @@ class Answer:
 
     def proof(self, name: str) -> Proof:
         """Return the derivation of an offered tool."""
-        __tracebackhide__ = True
         tool = self.tool(name)
         hints = self.pack.explain(self, include_proof_hints=True).proof_hints
         assert hints is not messages.UNSET
@@ -355,7 +346,6 @@ class Answer:
         ``confirm`` it is refused, with the text that an approver would read. ``now`` is the time of the invocation, by
         default the evaluation time. ``request_key`` is the idempotency key.
         """
-        __tracebackhide__ = True
         tool = self.tool(name)
         invoked_at = self.now if now is None else instant(now)
         answer, calls, approval_text = self.pack.invoker.invoke(

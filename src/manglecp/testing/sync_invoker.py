@@ -13,7 +13,6 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 import msgspec
@@ -21,17 +20,9 @@ import msgspec
 from manglecp.base.background_loop import background_loop, runs_here, wait_for
 from manglecp.base.suggestions import did_you_mean
 from manglecp.intent import Domain, Identity, request_message
-from manglecp.invoke import (
-    OPERATOR,
-    PREVIEW_CALL,
-    Invoker,
-    PackOptions,
-    PackRuntime,
-    invoke_with_approval,
-    serve_pack_actions,
-)
+from manglecp.invoke import OPERATOR, PREVIEW_CALL, Invoker, PackOptions, PackRuntime, serve_pack_actions
 from manglecp.pack import ActionDescription, Pack
-from manglecp.store import Approval, open_store
+from manglecp.store import open_store
 from manglecp.toolhost import (
     ActionResult,
     CallRefused,
@@ -67,10 +58,10 @@ def check_functions(pack: Pack, functions: Mapping[str, Function]) -> Mapping[st
         if action is None:
             raise ValueError(f"the pack has no action {name}; {did_you_mean(name, set(pack.actions))}")
         params = action.input_schema.get("properties", {})
-        required = action.input_schema.get("required", ())
+        required_names = action.input_schema.get("required", ())
         try:
             signature = inspect.signature(function)
-            for names in (params, required):  # it must accept all parameters, and require no optional one
+            for names in (params, required_names):  # it must accept all parameters, and require no optional one
                 signature.bind(**dict.fromkeys(names))
         except TypeError as error:
             raise TypeError(f"{name} takes {', '.join(params) or 'nothing'}; the function: {error}") from None
@@ -180,13 +171,6 @@ class SyncInvoker:
 
         Returns the result or the error, the calls of actions, and the text of the approval request, or "" without one.
         """
-        approval_text = ""
-
-        def decide(approval: Approval) -> bool | None:
-            nonlocal approval_text
-            approval_text = approval.text
-            return True if confirm else None  # None leaves the request undecided
-
         earlier_call_count = len(self._dispatcher.calls)
         self._now = evaluated_at
         self._wait(self._invoker.offers.evaluate(request, identity))
@@ -194,18 +178,24 @@ class SyncInvoker:
         payload: dict[str, Any] = {"macro_id": macro_id, "args": dict(args)}
         if request_key is not None:
             payload["x-request_key"] = request_key
-        try:
-            invoke, approvals = partial(self._invoke, identity), self._invoker.approvals
-            answer: InvokeResult | WireError = self._wait(
-                invoke_with_approval(invoke, payload, approvals, decide, approver=_APPROVER)
-            )
-        except WireError as error:
-            answer = error
+        answer, approval_text = self._wait(self._invoke(identity, payload)), ""
+        challenge = (answer.details or {}).get("challenge") if isinstance(answer, WireError) else None
+        if challenge is not None:
+            approvals = self._invoker.approvals
+            approval = self._wait(asyncio.to_thread(approvals.show, _APPROVER, challenge["approval"]))
+            approval_text = approval.text
+            if confirm:
+                if approval.state == "pending":
+                    self._wait(asyncio.to_thread(approvals.decide, _APPROVER, approval.id, "approved"))
+                answer = self._wait(self._invoke(identity, {**payload, "confirmation_token": approval.id}))
         return answer, tuple(self._dispatcher.calls[earlier_call_count:]), approval_text
 
-    async def _invoke(self, identity: Identity, payload: dict[str, Any]) -> InvokeResult:
+    async def _invoke(self, identity: Identity, payload: dict[str, Any]) -> InvokeResult | WireError:
         request: InvokeRequest = request_message("invoke_request", payload, self._domain.pack, "test")
-        return (await self._invoker.invoke(request, identity)).payload
+        try:
+            return (await self._invoker.invoke(request, identity)).payload
+        except WireError as error:
+            return error
 
     async def _open_invoker(self) -> Invoker:
         store = await asyncio.to_thread(open_store, ":memory:")

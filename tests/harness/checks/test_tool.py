@@ -241,7 +241,7 @@ def test_permission(changes: dict[str, Any], expected: set[str]) -> None:
 
 @pytest.mark.req("FAIL-03", "HARN-50")
 def test_a_blocked_call_and_its_block_are_both_pointed_at() -> None:
-    """Otherwise taking the block away would mend the turn, and nobody would have complained about it."""
+    """Otherwise the turn would be accepted without the blocking decision, which had no finding."""
     found = judged(turn(), {"evidence.guardrailDecisions": [BLOCK]}).findings
     assert [finding.where for finding in found] == ["guardrailDecisions/1", "toolResults/a"]
 

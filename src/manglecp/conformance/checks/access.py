@@ -73,10 +73,10 @@ async def authentication(test: ServerTest) -> None:
 @check("OPEN-40", "SEC-04")
 async def denied_intents(test: ServerTest) -> None:
     """An intent that policy refuses is refused with the code of the plan"""
-    for denied in require(test.plan.denied, "the plan names no intent that is refused"):
-        request = message("intent_request", denied.intent.payload())
-        answer = await (test.request(request) if denied.token is None else test.request_as(denied.token, request))
-        test.note_error(answer, denied.code, "OPEN-40", "SEC-04", about=f"the intent {denied.intent.label}")
+    for case in require(test.plan.denied, "the plan names no intent that is refused"):
+        request = message("intent_request", case.intent.payload())
+        answer = await (test.request(request) if case.token is None else test.request_as(case.token, request))
+        test.note_error(answer, case.code, "OPEN-40", "SEC-04", about=f"the intent {case.intent.label}")
 
 
 @check("SEC-27")

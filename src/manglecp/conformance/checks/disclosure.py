@@ -20,8 +20,8 @@ def _ranks(tools: list[dict[str, Any]]) -> dict[str, int]:
 async def _note_levels(test: ServerTest, level: str, *rows: str) -> None:
     """Record whether every tool has the level that the request prefers."""
     for tool in await test.nonempty_tools(await test.usable_intent(), options={"disclosure_preference": level}):
-        seen = tool.get("disclosure_level")
-        test.note(("EVAL-33", *rows), seen == level, f"disclosure_level {level}", seen)
+        seen_level = tool.get("disclosure_level")
+        test.note(("EVAL-33", *rows), seen_level == level, f"disclosure_level {level}", seen_level)
 
 
 @check("EVAL-33", "CONF-04", "TOOL-05")
@@ -51,10 +51,10 @@ async def budgets(test: ServerTest) -> None:
     """A budget of tokens shows less of the tools, never more"""
     intent = await test.usable_intent()
     options = {"disclosure_preference": "full"}
-    unlimited = _ranks(await test.nonempty_tools(intent, options=options))
+    unlimited_ranks = _ranks(await test.nonempty_tools(intent, options=options))
     for budget in (5_000, 200, 60, 20, 5):
         ranks = _ranks(await test.tools(intent, options=options, constraints={"max_tokens_budget": budget}))
-        holds = all(id_ in unlimited and rank <= unlimited[id_] for id_, rank in ranks.items())
+        holds = all(id_ in unlimited_ranks and rank <= unlimited_ranks[id_] for id_, rank in ranks.items())
         test.note(("EVAL-35", "OPEN-22"), holds, f"the same tools or fewer under a budget of {budget}", ranks)
         if budget <= 20:  # too few tokens for the schema of any tool
             has_no_full = _RANK["full"] not in ranks.values()
@@ -73,9 +73,9 @@ async def skills(test: ServerTest) -> None:
                 ids.add(str(skill.get("skill_id")))
                 has_content = not skill.get("inline") or isinstance(skill.get("content"), str)
                 test.note("SKILL-05", has_content, "the content of a skill that is inline", skill)
-        missing, extra = set(intent.skills) - ids, set(intent.no_skills) & ids
-        test.note(("SKILL-03", "CONF-09"), not missing, f"the skills {', '.join(intent.skills)}", sorted(ids))
-        test.note("SKILL-03", not extra, f"not the skills {', '.join(intent.no_skills)}", sorted(extra))
+        missing_ids, extra_ids = set(intent.skills) - ids, set(intent.no_skills) & ids
+        test.note(("SKILL-03", "CONF-09"), not missing_ids, f"the skills {', '.join(intent.skills)}", sorted(ids))
+        test.note("SKILL-03", not extra_ids, f"not the skills {', '.join(intent.no_skills)}", sorted(extra_ids))
 
 
 @check("EVAL-36", level=3)
@@ -101,12 +101,12 @@ async def upgrades(test: ServerTest) -> None:
         for tool in not_full:
             fact = {"pred": "disclosure_upgrade", "args": [tool["macro_id"]]}
             tools = await test.tools(intent, facts=[*intent.facts, fact])
-            levels = {upgraded.get("macro_id"): upgraded.get("disclosure_level") for upgraded in tools}
+            levels = {upgraded_tool.get("macro_id"): upgraded_tool.get("disclosure_level") for upgraded_tool in tools}
             level = levels.get(tool["macro_id"])
             test.note(("EVAL-38", "EVAL-39", "CONF-11"), level == "full", f"{tool['name']} in full", level)
         if not_full:
-            unknown = {"pred": "disclosure_upgrade", "args": ["conformance-none"]}
-            answer = await test.evaluate(intent, facts=[*intent.facts, unknown])
+            unknown_upgrade = {"pred": "disclosure_upgrade", "args": ["conformance-none"]}
+            answer = await test.evaluate(intent, facts=[*intent.facts, unknown_upgrade])
             test.note("OPEN-16", answer.type == "intent_response", "an unknown macro_id ignored", answer)
             return
     raise Untested("every tool is shown in full already")
@@ -142,7 +142,7 @@ async def proof_hints(test: ServerTest) -> None:
         return
     for name in ("derivations", "excluded", "unmatched_facts"):
         test.note("PROOF-02", isinstance(hints.get(name), list), f"the list {name}", hints.get(name))
-    sent = [(fact.get("pred"), json.dumps(fact.get("args"))) for fact in intent.facts]
+    sent_facts = [(fact.get("pred"), json.dumps(fact.get("args"))) for fact in intent.facts]
     for derivation in derivations:
         phase = derivation.get("selected_by")
         test.note("PROOF-03", phase in ("skeleton", "flesh", "dependency"), "a phase in selected_by", phase)
@@ -151,17 +151,17 @@ async def proof_hints(test: ServerTest) -> None:
         test.note(("PROOF-04", "PROOF-10"), has_names, "names of predicates in rule_chain", chain)
         for fact in derivation.get("supporting_facts") or ():
             # Facts with named arguments are not compared: a server may convert between the two forms.
-            is_sent = (fact.get("pred"), json.dumps(fact.get("args"))) in sent or "named_args" in fact
+            is_sent = (fact.get("pred"), json.dumps(fact.get("args"))) in sent_facts or "named_args" in fact
             test.note("PROOF-04", is_sent, "facts of the client in supporting_facts", fact)
     test.note("PROOF-08", True)  # passes also if every fact was used
     for fact in get_objects(hints, "unmatched_facts"):
-        holds = fact.get("pred") in {name for name, _ in sent} and bool(fact.get("reason"))
+        holds = fact.get("pred") in {name for name, _ in sent_facts} and bool(fact.get("reason"))
         test.note("PROOF-08", holds, "a fact that was sent, with a reason", fact)
     text = json.dumps(hints, ensure_ascii=False)
     test.note("PROOF-09", ":-" not in text and "⟸" not in text, "no text of rules", "a rule")
     match = _SERVER_PATH.search(text)
-    seen = match and text[max(0, match.start() - 20) : match.end() + 20]
-    test.note("PROOF-09", match is None, "no paths of files", seen)
+    seen_text = match and text[max(0, match.start() - 20) : match.end() + 20]
+    test.note("PROOF-09", match is None, "no paths of files", seen_text)
 
 
 @check("COV-01", "COV-03", "COV-04", "COV-05", "COV-10", level=3)

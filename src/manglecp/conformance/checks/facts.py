@@ -130,10 +130,10 @@ async def several_violations(test: ServerTest) -> None:
     test.note("ERR-38", answer.code == "invalid_facts", "invalid_facts for two kinds of violations", answer)
     test.note("OPEN-04", answer.payload.get("recoverable") is True, "recoverable true", answer.payload)
     issues = {(item.get("fact_index"), item.get("issue")) for item in answer.violations}
-    both = {(index, "arity_mismatch"), (index + 1, "reserved_predicate")}
-    test.note(("ERR-38", "ERR-34"), both <= issues, f"both violations: {sorted(both)}", answer.violations)
-    unknown = [{"pred": f"conformance_unknown_{n}", "args": []} for n in range(3)]
-    answer, _ = await _evaluate_with(test, *unknown)
+    expected = {(index, "arity_mismatch"), (index + 1, "reserved_predicate")}
+    test.note(("ERR-38", "ERR-34"), expected <= issues, f"both violations: {sorted(expected)}", answer.violations)
+    unknown_facts = [{"pred": f"conformance_unknown_{n}", "args": []} for n in range(3)]
+    answer, _ = await _evaluate_with(test, *unknown_facts)
     test.note("OPEN-05", answer.code == "unknown_predicate", "unknown_predicate for three unknown predicates", answer)
     test.note("ERR-34", len(answer.violations) == 3, "three violations", answer.violations)
 
@@ -151,18 +151,18 @@ async def too_many_facts(test: ServerTest) -> None:
 @check("MANI-14", "OPEN-18", "ERR-12")
 async def required_facts(test: ServerTest) -> None:
     """An intent is refused without the facts that it requires"""
-    descriptions = [listed for listed in get_objects(test.manifest, "intents") if listed.get("required_facts")]
+    descriptions = [item for item in get_objects(test.manifest, "intents") if item.get("required_facts")]
     require(descriptions, "no intent requires facts")
     intent = await test.usable_intent()
-    for description in descriptions:
-        name, required = description["name"], description["required_facts"]
+    for item in descriptions:
+        name, required_names = item["name"], item["required_facts"]
         answer = await test.evaluate(intent, intent={"name": name}, facts=[])
         if answer.code in DENIED_CODES:
             continue
-        test.note_error(answer, "invalid_facts", "MANI-14", about=f"{name} without {required}")
-        missing = answer.details.get("missing_facts")
-        holds = isinstance(missing, list) and set(required) <= set(missing)
-        test.note("OPEN-18", holds, f"missing_facts {required}", answer.details)
+        test.note_error(answer, "invalid_facts", "MANI-14", about=f"{name} without {required_names}")
+        missing_names = answer.details.get("missing_facts")
+        holds = isinstance(missing_names, list) and set(required_names) <= set(missing_names)
+        test.note("OPEN-18", holds, f"missing_facts {required_names}", answer.details)
 
 
 @check("OPEN-17", "DATA-53", "ERR-12")
@@ -194,7 +194,7 @@ async def provenance_changes_nothing(test: ServerTest) -> None:
     """The source and the category of a fact change nothing"""
     intent = await test.usable_intent()
     require(intent.facts, "the plan has no facts")
-    plain = comparable(await test.evaluate_successfully(intent))
+    tools = comparable(await test.evaluate_successfully(intent))
     provenances: list[dict[str, Any]] = [
         {"source": {"source_type": "server", "source_id": "conformance"}},
         {"source": {"source_type": "x-conformance", "asserted_at": intent.eval_time}},
@@ -205,10 +205,10 @@ async def provenance_changes_nothing(test: ServerTest) -> None:
     for members in provenances:
         answer = await test.evaluate_successfully(intent, facts=[{**fact, **members} for fact in intent.facts])
         rows = ("DATA-42", "DATA-40", "OPEN-20") if "source" in members else ("DATA-44", "OPEN-20")
-        test.note(rows, comparable(answer) == plain, f"the same tools with {members}", comparable(answer))
+        test.note(rows, comparable(answer) == tools, f"the same tools with {members}", comparable(answer))
     facts = [*intent.facts, *({**fact, **provenances[0]} for fact in intent.facts)]
-    twice = await test.evaluate_successfully(intent, facts=facts)
-    test.note("DATA-42", comparable(twice) == plain, "one fact, however many sources it has", comparable(twice))
+    answer = await test.evaluate_successfully(intent, facts=facts)
+    test.note("DATA-42", comparable(answer) == tools, "one fact, however many sources it has", comparable(answer))
 
 
 @check("DATA-07", "DATA-08", "DATA-10", "DATA-11", "ERR-12")
@@ -224,12 +224,12 @@ async def named_arguments(test: ServerTest) -> None:
     if not is_supported:
         test.note_error(answer, "invalid_facts", "DATA-11", about="named_args, which the manifest does not offer")
         return
-    plain = comparable(await test.evaluate_successfully(intent))
-    test.note(("DATA-07", "DATA-08", "DATA-11"), comparable(answer) == plain, "the same tools with named_args", answer)
+    tools = comparable(await test.evaluate_successfully(intent))
+    test.note(("DATA-07", "DATA-08", "DATA-11"), comparable(answer) == tools, "the same tools with named_args", answer)
     arguments = named_facts[0]["named_args"]
     cases = {"an unknown name": {**arguments, "conformance": 1}, "a missing name": dict(list(arguments.items())[1:])}
-    for about, wrong in cases.items():
-        answer, _ = await _evaluate_with(test, {"pred": named_facts[0]["pred"], "named_args": wrong})
+    for about, wrong_arguments in cases.items():
+        answer, _ = await _evaluate_with(test, {"pred": named_facts[0]["pred"], "named_args": wrong_arguments})
         test.note("DATA-10", answer.type == "error" and bool(answer.violations), f"invalid_facts for {about}", answer)
 
 
@@ -237,8 +237,8 @@ def _with_named_args(fact: Mapping[str, Any], names: Mapping[str, list[str]]) ->
     """Return the fact with its arguments by name, if ``names`` has the argument names of its predicate."""
     if fact.get("pred") not in names or "args" not in fact:
         return fact
-    others = {member: value for member, value in fact.items() if member != "args"}
-    return {**others, "named_args": dict(zip(names[fact["pred"]], fact["args"], strict=False))}
+    other_members = {member: value for member, value in fact.items() if member != "args"}
+    return {**other_members, "named_args": dict(zip(names[fact["pred"]], fact["args"], strict=False))}
 
 
 @check("DATA-09", "ERR-12")
@@ -278,31 +278,31 @@ async def times_of_facts(test: ServerTest) -> None:
     formats = get_path(test.manifest, "facts_profile", "time_formats")
     accepts_milliseconds = isinstance(formats, list) and "epoch_ms" in formats
     fact = _sample_fact(test.assertable_predicate(lambda schema: schema.get("temporal") is True))
-    time, later = "2026-01-02T03:04:05Z", "2026-01-02T03:05:00Z"
-    valid: list[Any] = [
+    time, later_time = "2026-01-02T03:04:05Z", "2026-01-02T03:05:00Z"
+    valid_forms: list[Any] = [
         {"at": time},
-        {"start": time, "end": later},
+        {"start": time, "end": later_time},
         {"start": time, "end": "_"},
         {"start": "_", "end": "2026-01-02T04:04:05.5+01:00"},
         {"at": "now"},
         None,
     ]
-    invalid: list[tuple[str, Any]] = [
+    invalid_forms: list[tuple[str, Any]] = [
         ("DATA-27", {"at": "yesterday"}),
         ("DATA-27", {"at": "2026-13-40T00:00:00Z"}),
         ("DATA-27", {}),
         ("OPEN-12", {"at": "_"}),
-        ("OPEN-12", {"start": later, "end": time}),
+        ("OPEN-12", {"start": later_time, "end": time}),
     ]
     milliseconds = {"at": 1_767_323_045_000}
     if accepts_milliseconds:
-        valid.append(milliseconds)
+        valid_forms.append(milliseconds)
     else:
-        invalid.append(("DATA-29", milliseconds))
-    for form in valid:
+        invalid_forms.append(("DATA-29", milliseconds))
+    for form in valid_forms:
         answer, index = await _evaluate_with(test, {**fact, "t": form})
         issues = {item.get("issue") for item in answer.violations if item.get("fact_index") == index}
         # The sample arguments may be wrong: a schema does not describe them in full.
         test.note(("DATA-27", "DATA-28"), issues <= {"type_mismatch"}, f"t {form} accepted", answer.details)
-    for row, form in invalid:
+    for row, form in invalid_forms:
         await _expect_refusal(test, {**fact, "t": form}, _INVALID_CODES, row)

@@ -27,11 +27,11 @@ async def planned_intents(test: ServerTest) -> None:
         answer = await test.evaluate(intent)
         test.note(("CONF-04", "EVAL-27"), answer.type == "intent_response", f"an answer to {intent.label}", answer)
         names = [tool.get("name") for tool in answer.tools]
-        missing = [name for name in intent.expects if name not in names]
-        test.note("CONF-04", not missing, f"{', '.join(intent.expects)} for {intent.label}", names)
-        extra = [name for name in intent.absent if name in names]
+        missing_names = [name for name in intent.expects if name not in names]
+        test.note("CONF-04", not missing_names, f"{', '.join(intent.expects)} for {intent.label}", names)
+        extra_names = [name for name in intent.absent if name in names]
         expected = f"none of {', '.join(intent.absent)} for {intent.label}"
-        test.note(("EVAL-13", "EVAL-14"), not extra, expected, extra)
+        test.note(("EVAL-13", "EVAL-14"), not extra_names, expected, extra_names)
 
 
 @check("CONF-14", "CONF-15", "EVAL-18", "EVAL-11", "TOOL-02", time_factor=10)
@@ -39,7 +39,7 @@ async def determinism(test: ServerTest) -> None:
     """The same request a hundred times returns the same tools, levels and scores"""
     intent = await test.usable_intent()
     options = {"include_proof_hints": True} if test.report.level == 3 else {}
-    first: tuple[Any, ...] | None = None
+    first_results: tuple[Any, ...] | None = None
     for number in range(1, _REPETITIONS + 1):
         answer = await test.evaluate_successfully(intent, options=options)
         derived_count = get_path(answer.payload, "diagnostics", "facts_derived")
@@ -47,8 +47,8 @@ async def determinism(test: ServerTest) -> None:
         scores = sorted((str(proof.get("macro_id")), str(proof.get("score"))) for proof in derivations)
         tools = comparable(answer)
         ids = [tool[0] for tool in tools]
-        first = first or (ids, tools, scores, derived_count)
-        first_ids, first_tools, first_scores, first_count = first
+        first_results = first_results or (ids, tools, scores, derived_count)
+        first_ids, first_tools, first_scores, first_count = first_results
         has_same_ids = ids == first_ids
         test.note(("CONF-14", "EVAL-18"), has_same_ids, f"the macro_ids {first_ids}", f"answer {number}: {ids}")
         test.note("TOOL-02", has_same_ids, "ids that are not random", ids)
@@ -155,9 +155,9 @@ async def rivals_and_needs(test: ServerTest) -> None:
             names = [tool.get("name") for tool in tools]
             for pair in intent.rivals:
                 test.note(("EVAL-15", "CONF-07"), not set(pair) <= set(names), f"one of {' and '.join(pair)}", names)
-            for tool, needed in intent.needs:
-                holds = tool not in names or needed in names
-                test.note(("EVAL-16", "CONF-07", "OPEN-21"), holds, f"{tool} not without {needed}", names)
+            for tool, needed_tool in intent.needs:
+                holds = tool not in names or needed_tool in names
+                test.note(("EVAL-16", "CONF-07", "OPEN-21"), holds, f"{tool} not without {needed_tool}", names)
 
 
 @check("EVAL-21", "ERR-20", "ERR-40", level=2)
@@ -197,12 +197,12 @@ async def validation_comes_first(test: ServerTest) -> None:
 async def clients_do_not_decide(test: ServerTest) -> None:
     """A client cannot assert the facts that decide about tools"""
     intent = await test.usable_intent()
-    expected = comparable(await test.evaluate_successfully(intent))
+    expected_tools = comparable(await test.evaluate_successfully(intent))
     assertable = {schema["predicate"] for schema in test.predicate_schemas}
     for name in sorted({"mandatory", "selected", "allowed", "client_permission"} - assertable):
         args = ["x", 100] if name == "selected" else ["x"]
         answer = await test.evaluate(intent, facts=[*intent.facts, {"pred": name, "args": args}])
-        has_no_effect = answer.type == "error" or comparable(answer) == expected
+        has_no_effect = answer.type == "error" or comparable(answer) == expected_tools
         test.note(("EVAL-41", "EVAL-14"), has_no_effect, f"no effect of the fact {name}", answer)
 
 
@@ -247,5 +247,5 @@ async def expiry(test: ServerTest) -> None:
 
 def _are_in_order(*times: float | None) -> bool:
     """Return whether no time is missing and none is after its successor."""
-    valid = [time for time in times if time is not None]
-    return len(valid) == len(times) and valid == sorted(valid)
+    valid_times = [time for time in times if time is not None]
+    return len(valid_times) == len(times) and valid_times == sorted(valid_times)

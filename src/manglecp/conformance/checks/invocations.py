@@ -97,8 +97,8 @@ async def approval_is_used(test: ServerTest) -> None:
         approval = message("x-approval_request", {"operation": "approve", "approval": approval_id})
         answer = await test.request_as(test.plan.credentials.token, approval, "approvals")
         test.note_error(answer, DENIED_CODES, "SEC-22", about="an approval by the requester")
-        approved = await test.request_as(approver_token, approval, "approvals")
-        test.note("SEC-22", approved.type == "x-approval_response", "the approver's decision", approved)
+        decision = await test.request_as(approver_token, approval, "approvals")
+        test.note("SEC-22", decision.type == "x-approval_response", "the approver's decision", decision)
         answer = await test.invoke(macro_id, args, confirmation_token=approval_id)
         was_run = answer.type == "invoke_response" or (invocation.fails and answer.code == "execution_failed")
         test.note(("SEC-22", "CONF-09", "INVK-04"), was_run, f"{invocation.tool} invoked with an approval", answer)
@@ -150,8 +150,8 @@ async def complete_answers(test: ServerTest) -> None:
     for _, _, answer in await _run_planned(test):
         require(answer.type == "invoke_response", "the invocation failed")
         members = ("result", "state_delta", "observability", "next")
-        missing = [name for name in members if name not in answer.payload]
-        test.note(("INVK-16", "OPEN-33"), not missing, "all four members", f"without {missing}")
+        missing_members = [name for name in members if name not in answer.payload]
+        test.note(("INVK-16", "OPEN-33"), not missing_members, "all four members", f"without {missing_members}")
         observability = answer.payload.get("observability")
         is_complete = isinstance(observability, dict) and {"summary", "events", "duration_ms"} <= set(observability)
         test.note("OBS-01", is_complete, "summary, events and duration_ms", observability)
@@ -178,8 +178,8 @@ async def suggestions(test: ServerTest) -> None:
     runs = [run for run in await _run_planned(test) if run.invocation.suggests is not None]
     for invocation, _, answer in require(runs, "the plan expects no suggestion"):
         next_ = answer.payload.get("next")
-        suggested = get_path(next_, "suggested_intents") or ()
-        matches = [intent for intent in suggested if intent.get("name") == invocation.suggests]
+        suggested_intents = get_path(next_, "suggested_intents") or ()
+        matches = [intent for intent in suggested_intents if intent.get("name") == invocation.suggests]
         rows = ("NEXT-01", "CONF-08", "NEXT-07")
         if not test.note(rows, bool(matches), f"{invocation.suggests} as suggested intent", next_):
             continue

@@ -31,17 +31,17 @@ async def ids_come_back(test: ServerTest) -> None:
 @check("WIRE-01", "WIRE-06", "WIRE-16", "ERR-06")
 async def messages_are_json_objects(test: ServerTest) -> None:
     """A message that is not one JSON object is malformed"""
-    good = encode(_request())
+    valid_message = encode(_request())
     cases = {
         "WIRE-01": {text: text.encode() for text in ("[]", '"text"', "1", "true", "null", "[{}]")},
         "WIRE-16": {
-            "half a message": good[: len(good) // 2],
-            "single quotes": good.replace(b'"', b"'"),
-            "two messages": good + good,
-            "a text after the message": good + b" x",
-            "a trailing comma": good[:-1] + b",}",
-            "a comment": good[:-1] + b"/* */}",
-            "a control character in a text": good.replace(b"conformance_envelope", b"a\x01b"),
+            "half a message": valid_message[: len(valid_message) // 2],
+            "single quotes": valid_message.replace(b'"', b"'"),
+            "two messages": valid_message + valid_message,
+            "a text after the message": valid_message + b" x",
+            "a trailing comma": valid_message[:-1] + b",}",
+            "a comment": valid_message[:-1] + b"/* */}",
+            "a control character in a text": valid_message.replace(b"conformance_envelope", b"a\x01b"),
         },
     }
     for row, requests in cases.items():
@@ -54,13 +54,13 @@ async def messages_are_json_objects(test: ServerTest) -> None:
 @check("WIRE-18", "WIRE-24", "ERR-06")
 async def numbers_and_texts(test: ServerTest) -> None:
     """Numbers are JSON numbers, and texts are UTF-8 without a byte order mark"""
-    good = encode(_request())
+    valid_message = encode(_request())
     for number in ("NaN", "Infinity", "-Infinity", "0x10", "+1", "01", "1.", ".5"):
-        data = good.replace(b'"conformance_envelope"', f'"n", "params": {{"a": {number}}}'.encode())
+        data = valid_message.replace(b'"conformance_envelope"', f'"n", "params": {{"a": {number}}}'.encode())
         await test.expect_error(data, "malformed_message", "WIRE-18", about=number)
-    await test.expect_error(b"\xef\xbb\xbf" + good, "malformed_message", "WIRE-24", about="a byte order mark")
+    await test.expect_error(b"\xef\xbb\xbf" + valid_message, "malformed_message", "WIRE-24", about="a byte order mark")
     if test.report.transport != "websocket":  # WebSocket itself forbids other bytes in a text frame
-        data = good.replace(b"conformance_envelope", b"a\xff\xfeb")
+        data = valid_message.replace(b"conformance_envelope", b"a\xff\xfeb")
         await test.expect_error(data, "malformed_message", "WIRE-24", about="bytes that are not UTF-8")
 
 
@@ -116,8 +116,8 @@ async def versions_are_checked(test: ServerTest) -> None:
         answer = await test.expect_error(_request(manglecp=version), "unsupported_version", "WIRE-11", about=about)
         if answer.code == "unsupported_version":
             is_repeated = answer.details.get("requested_version") == version
-            supported = answer.details.get("supported_versions")
-            holds = is_repeated and isinstance(supported, list) and VERSION in supported
+            supported_versions = answer.details.get("supported_versions")
+            holds = is_repeated and isinstance(supported_versions, list) and VERSION in supported_versions
             test.note(("WIRE-11", "ERR-41"), holds, "requested_version and supported_versions", answer.details)
     answer = await test.request(_request(manglecp=...))
     test.note("WIRE-09", answer.type == "error", "an error for a message without a version", answer)
@@ -161,14 +161,14 @@ def _request_of_size(size_bytes: int) -> bytes:
 @check("WIRE-21", time_factor=3)
 async def large_messages(test: ServerTest) -> None:
     """A message of 16 MiB is accepted"""
-    small = await test.request(_request_of_size(1_000))
+    small_answer = await test.request(_request_of_size(1_000))
     sizes, limit = [_GUARANTEED_BYTES], test.manifest_limit("max_message_bytes")
     if _GUARANTEED_BYTES < limit <= _MAX_SENT_BYTES:
         sizes.append(limit)
     for size in sizes:
         answer = await test.request(_request_of_size(size))
-        is_same = (answer.type, answer.code) == (small.type, small.code)
-        test.note("WIRE-21", is_same, f"for {size} bytes the same answer as to a small message: {small}", answer)
+        is_same = (answer.type, answer.code) == (small_answer.type, small_answer.code)
+        test.note("WIRE-21", is_same, f"for {size} bytes the same answer as to a small message: {small_answer}", answer)
 
 
 @check("WIRE-22", "ERR-07", "MANI-24", "CONF-03", time_factor=3)

@@ -25,9 +25,9 @@ from manglecp.conformance.server_test import (
 @check("CONF-01", "MANI-05", needs_credential=False)
 async def level_is_declared(test: ServerTest) -> None:
     """The manifest declares the level that is tested, or a higher one"""
-    declared = get_path(test.manifest, "protocol", "conformance_level")
-    is_enough = isinstance(declared, int) and declared >= test.report.level
-    test.note("CONF-01", is_enough, f"conformance_level {test.report.level} or more", declared)
+    declared_level = get_path(test.manifest, "protocol", "conformance_level")
+    is_enough = isinstance(declared_level, int) and declared_level >= test.report.level
+    test.note("CONF-01", is_enough, f"conformance_level {test.report.level} or more", declared_level)
 
 
 @check("MANI-13", "MANI-12", needs_credential=False)
@@ -45,11 +45,11 @@ async def predicates_are_described(test: ServerTest) -> None:
     schemas = test.predicate_schemas
     if test.report.level == 3:
         test.note("CONF-12", bool(schemas), "predicate schemas in the manifest", schemas)
-    described = {schema["predicate"] for schema in schemas}
+    described_names = {schema["predicate"] for schema in schemas}
     intents = get_objects(test.manifest, "intents")
-    required = {name for intent in intents for name in intent.get("required_facts") or ()}
-    undescribed = sorted(required - described)
-    test.note("MANI-16", not undescribed, "a schema of each predicate that an intent requires", undescribed)
+    required_names = {name for intent in intents for name in intent.get("required_facts") or ()}
+    undescribed_names = sorted(required_names - described_names)
+    test.note("MANI-16", not undescribed_names, "a schema of each predicate that an intent requires", undescribed_names)
     for schema in schemas:
         lists = [schema[name] for name in ("arg_types", "arg_names") if schema.get(name)]
         holds = all(len(items) == schema["arity"] for items in lists)
@@ -69,8 +69,8 @@ async def extensions_are_announced(test: ServerTest) -> None:
 @check("MANI-20", "MANI-22", level=3, needs_credential=False)
 async def external_predicates(test: ServerTest) -> None:
     """External predicates are described"""
-    listed = get_path(test.manifest, "capabilities", "external_predicates")
-    for external in require(listed, "the server declares no external predicates"):
+    externals = get_path(test.manifest, "capabilities", "external_predicates")
+    for external in require(externals, "the server declares no external predicates"):
         is_described = isinstance(external, dict) and {"predicate", "arity", "description"} <= set(external)
         test.note("MANI-20", is_described, "predicate, arity and description", external)
         flag = external.get("deterministic", True) if isinstance(external, dict) else None
@@ -103,11 +103,11 @@ async def caching(test: ServerTest) -> None:
     test.note("MANI-35", "max-age=" in control or "no-cache" in control, "Cache-Control max-age or no-cache", control)
     if not test.note("MANI-35", bool(tag), "an ETag", tag):
         return
-    unchanged = await connection.http_request("GET", connection.manifest_url, headers={"if-none-match": str(tag)})
-    holds = unchanged.status_code == 304 and not unchanged.content
-    test.note("MANI-35", holds, "304 without a body", unchanged.status_code)
-    changed = await connection.http_request("GET", connection.manifest_url, headers={"if-none-match": '"conformance"'})
-    test.note("MANI-35", changed.status_code == 200, "200 for another tag", changed.status_code)
+    response = await connection.http_request("GET", connection.manifest_url, headers={"if-none-match": str(tag)})
+    holds = response.status_code == 304 and not response.content
+    test.note("MANI-35", holds, "304 without a body", response.status_code)
+    response = await connection.http_request("GET", connection.manifest_url, headers={"if-none-match": '"conformance"'})
+    test.note("MANI-35", response.status_code == 200, "200 for another tag", response.status_code)
 
 
 @check("TRANS-13", transports=HTTP)
@@ -188,16 +188,16 @@ _CONCURRENT_REQUESTS = 20
 @check("TRANS-02", "TRANS-04", "TRANS-05", "MANI-01", transports=("websocket",), needs_credential=False)
 async def manifest_first_on_websocket(test: ServerTest) -> None:
     """The manifest is the first message of each connection, in one text frame"""
-    async with test.other_session() as (_, first):
-        test.note(("TRANS-02", "MANI-01"), first.type == "manifest", "the manifest", first)
+    async with test.other_session() as (_, first_message):
+        test.note(("TRANS-02", "MANI-01"), first_message.type == "manifest", "the manifest", first_message)
         test.note(("TRANS-04", "TRANS-05"), True)  # otherwise InvalidMessage was raised
 
 
 @check("TRANS-25", "TRANS-23", "MANI-01", transports=("stdio",), needs_credential=False)
 async def manifest_first(test: ServerTest) -> None:
     """The manifest is the first line"""
-    async with test.other_session() as (_, first):
-        test.note(("TRANS-25", "TRANS-23", "MANI-01"), first.type == "manifest", "the manifest", first)
+    async with test.other_session() as (_, first_message):
+        test.note(("TRANS-25", "TRANS-23", "MANI-01"), first_message.type == "manifest", "the manifest", first_message)
 
 
 async def _exchange_concurrently(test: ServerTest, *envelopes: dict[str, Any]) -> tuple[list[ServerMessage], list[str]]:
@@ -215,14 +215,14 @@ async def _exchange_concurrently(test: ServerTest, *envelopes: dict[str, Any]) -
 async def pipelining(test: ServerTest) -> None:
     """Requests sent without waiting are all answered, each once"""
     intent = await test.usable_intent()
-    sent = [message("intent_request", intent.payload()) for _ in range(_CONCURRENT_REQUESTS)]
-    sent[3]["payload"] = {}  # one request is invalid
-    answers, wrong_ids = await _exchange_concurrently(test, *sent)
+    requests = [message("intent_request", intent.payload()) for _ in range(_CONCURRENT_REQUESTS)]
+    requests[3]["payload"] = {}  # one request is invalid
+    answers, wrong_ids = await _exchange_concurrently(test, *requests)
     test.note(("TRANS-33", "WIRE-04"), not wrong_ids, "one terminal message for each id", wrong_ids)
-    unexpected = await (await test.session()).unexpected()
-    test.note("TRANS-33", not unexpected, "no second terminal message", unexpected)
+    unexpected_messages = await (await test.session()).unexpected()
+    test.note("TRANS-33", not unexpected_messages, "no second terminal message", unexpected_messages)
     for answer in answers:
-        type_ = "error" if answer.id == sent[3]["id"] else "intent_response"
+        type_ = "error" if answer.id == requests[3]["id"] else "intent_response"
         is_busy = answer.code in BUSY_CODES
         test.note("TRANS-34", answer.type == type_ or is_busy, f"{type_} for its own request", answer)
 
@@ -231,14 +231,14 @@ async def pipelining(test: ServerTest) -> None:
 async def cancelling(test: ServerTest) -> None:
     """A request that is cancelled has one terminal message: cancelled, or its answer"""
     intent = await test.usable_intent()
-    sent = [message("intent_request", intent.payload()) for _ in range(_CONCURRENT_REQUESTS)]
-    cancels = (message("cancel", {"request_id": request["id"]}, id=None) for request in reversed(sent))
-    answers, wrong_ids = await _exchange_concurrently(test, *sent, *cancels)
+    requests = [message("intent_request", intent.payload()) for _ in range(_CONCURRENT_REQUESTS)]
+    cancels = (message("cancel", {"request_id": request["id"]}, id=None) for request in reversed(requests))
+    answers, wrong_ids = await _exchange_concurrently(test, *requests, *cancels)
     test.note(("TRANS-36", "TRANS-38"), not wrong_ids, "one terminal message for each id", wrong_ids)
     answer = await test.evaluate(intent)
     test.note("TRANS-38", answer.type == "intent_response", "an answer to the next request", answer)
-    unexpected = await (await test.session()).unexpected()
-    test.note("TRANS-38", not unexpected, "no other terminal message", unexpected)
+    unexpected_messages = await (await test.session()).unexpected()
+    test.note("TRANS-38", not unexpected_messages, "no other terminal message", unexpected_messages)
     for answer in answers:
         holds = answer.type == "intent_response" or answer.code in ("cancelled", *BUSY_CODES)
         test.note("TRANS-38", holds, "cancelled, or the answer", answer)
