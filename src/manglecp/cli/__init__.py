@@ -28,6 +28,7 @@ VERBS: Final = {
     "decide": "Print whether a call is allowed, needs an approval or is denied.",
     "call": "Invoke a tool that is proven for an intent.",
     "serve": "Serve a pack over HTTP and WebSocket, or standard streams.",
+    "mcp": "Serve a pack to MCP hosts, such as Claude Code, Cursor and VS Code.",
     "dev": "Serve a pack on this machine, and reload it after each edit.",
     "approvals": "List, show, approve and deny approval requests.",
     "token": "Make, list and revoke the tokens of a server.",
@@ -49,7 +50,7 @@ VERBS: Final = {
 GROUPS: Final = {
     "Write rules and packs": ("new", "check", "eval", "query"),
     "Evaluate and invoke": ("intent", "decide", "call", "approvals"),
-    "Serve, execute and audit": ("serve", "dev", "runs", "decisions", "worker", "ledger", "harness"),
+    "Serve, execute and audit": ("serve", "mcp", "dev", "runs", "decisions", "worker", "ledger", "harness"),
 }
 INTERRUPTED: Final = 130  # exit status
 AS_JSON: Final = "manglecp.as_json"  # the key of the option --json in the meta data of a click context
