@@ -91,6 +91,8 @@ async def test_a_server_with_a_method_of_authentication_of_its_own(tmp_path: Pat
     async with Server(write_pack(tmp_path), auth=_Badges(), degrade=True) as server:
         async with Client(server, token="ok") as client:
             assert await client.approvals() == ()
+            async with client.as_("bob") as bob:  # without a credential
+                assert "look_up" in await bob.evaluate("help")
         with pytest.raises(ServerError, match="auth_invalid"):
             async with Client(server, token="no") as client:
                 pass

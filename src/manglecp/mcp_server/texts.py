@@ -26,10 +26,9 @@ def evaluation_text(found: EvaluationResult) -> str:
     lines = [f"{len(found)} tools are proven for {intent}. Call invoke with a handle and args."]
     for tool in found:
         lines += ["", *tool_lines(tool)]
-    skills = found.result.required_skills
-    for skill in () if skills is UNSET else skills:
-        long = len(skill.content) > _MAX_INLINE_SKILL
-        lines += ["", f"Skill {skill.skill_id}: {f'read skill://{skill.skill_id}' if long else skill.content}"]
+    for skill_id, content in _skills(found).items():
+        text = f"read skill://{skill_id}" if len(content) > _MAX_INLINE_SKILL else content
+        lines += ["", f"Skill {skill_id}: {text}"]
     return "\n".join(lines)
 
 
@@ -49,6 +48,17 @@ def tool_lines(tool: Tool) -> Iterator[str]:
         yield from (f"  read {resource.uri}" for resource in context.context_resources or ())
     if tool.needs_approval:
         yield "  needs the approval of a person"
+
+
+def _skills(found: EvaluationResult) -> dict[str, str]:
+    """Return the texts of the skills that the tools refer to, by id."""
+    texts = {skill.skill_id: skill.content for skill in found.result.required_skills or ()}
+    for tool in found:
+        context = tool.definition.context_injection
+        for skill in () if context is UNSET else context.skills or ():
+            if skill.content is not UNSET:
+                texts[skill.skill_id] = skill.content
+    return texts
 
 
 def tool_document(tool: Tool) -> dict[str, Any]:

@@ -46,6 +46,8 @@ class MemoryTransport(SessionTransport):
     ) -> None:
         super().__init__(max_response_bytes=max_response_bytes, connect_seconds=connect_seconds)
         self.server = server
+        self.is_identified = hasattr(server, "identity")
+        """Whether the program that runs the server has authenticated the principal, so that no credential is sent."""
         self._like: Literal["websocket", "stdio"] = like
         self._session: ServerSession | None = None
         self._messages: asyncio.Queue[bytes | None] = asyncio.Queue()  # None: the connection is lost
