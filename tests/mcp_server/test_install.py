@@ -76,3 +76,16 @@ def test_a_file_that_another_program_changes_meanwhile_stays(home: Path) -> None
     with pytest.raises(ValueError, match="changed meanwhile"):
         plan.write()
     assert (home / ".cursor" / "mcp.json").read_text() == "{}"
+
+
+@pytest.mark.process
+def test_a_check_names_the_tools_that_direct_mode_cannot_list(home: Path) -> None:
+    pack = str(write_pack(home))
+    checked = CliRunner().invoke(cli, ["check", "--direct", "help", pack])
+    assert checked.exit_code == 0
+    assert "pay_back is not listed in direct mode: it needs facts of the client, such as complaint(_)" in checked.output
+    assert "look_up is not" not in checked.output
+    assert "close_desk" not in checked.output  # it serves another intent
+    assert "not listed" not in CliRunner().invoke(cli, ["check", "--direct", "evening", pack]).output
+    assert "Did you mean 'help'?" in CliRunner().invoke(cli, ["check", "--direct", "hlep", pack]).output
+    assert CliRunner().invoke(cli, ["check", "--direct", "help", str(home / "desk/rules/desk.mg")]).exit_code == 2
