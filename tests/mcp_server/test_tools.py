@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.process, pytest.mark.socket]
 @pytest.mark.parametrize("mode", [MODERN, LEGACY])
 async def test_an_agent_finds_and_uses_its_tools(tmp_path: Path, mode: str) -> None:
     async with opened(tmp_path) as core, host(await mcp(core), mode) as client:
-        assert "help: A customer needs help" in (client.instructions or "")
+        assert "Intents: help, evening." in (client.instructions or "")
         listed = await client.list_tools()
         assert [tool.name for tool in listed.tools] == ["declare_intent", "invoke", "explain"]
         assert [tool.annotations and tool.annotations.read_only_hint for tool in listed.tools] == [True, False, True]

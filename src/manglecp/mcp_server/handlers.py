@@ -168,7 +168,7 @@ class _Call:
             message = f"there is no tool {name}; {INVOKE} takes the handle of a tool that {DECLARE} returned"
             raise MCPError(types.INVALID_PARAMS, message)
         definition = next(tool for tool in fixed_tools(self.client.manifest) if tool.name == name)
-        if errors := schema_errors(args, {**definition.input_schema, "properties": _without_enum(definition)}):
+        if errors := schema_errors(args, definition.input_schema):
             raise refused_arguments(errors)
         return await handlers[name](args)
 
@@ -325,15 +325,6 @@ def _outcome(outcome: InvocationResult, *, direct: bool) -> types.CallToolResult
     suggestions = [{"intent": intent.name, "facts": list(outcome.continuation_facts)} for intent in outcome.suggestions]
     content = {"result": outcome.result, "summary": outcome.summary, "next": suggestions}
     return _success(texts.invocation_text(outcome), content)
-
-
-def _without_enum(definition: types.Tool) -> dict[str, Any]:
-    """Return the properties of the input schema without the list of intents: the server suggests similar ones."""
-    properties: dict[str, Any] = dict(definition.input_schema["properties"])
-    if definition.name == DECLARE:
-        properties["intent"] = {"type": "string"}
-        properties["facts"] = {"type": "array", "items": {"type": ["string", "object"]}}
-    return properties
 
 
 def _direct_tool(tool: Tool) -> types.Tool:

@@ -12,29 +12,27 @@ DECLARE: Final = "declare_intent"
 INVOKE: Final = "invoke"
 EXPLAIN: Final = "explain"
 _HIDDEN: Final = ("bulk_asserted", "bulk_retracted")  # predicates of other clients, not of a model
+_MAX_LISTED: Final = 40  # intents in the instructions
 _STRING: Final[dict[str, Any]] = {"type": "string"}
 _OBJECT: Final[dict[str, Any]] = {"type": "object"}
 
 
 def instructions(manifest: ManifestPayload) -> str:
-    """Return how to use the three tools, and the intents."""
-    intents = "".join(f"\n- {intent.name}: {intent.description}" for intent in manifest.intents)
+    """Return how to use the three tools, and the names of the intents, which the first tool describes."""
+    names = [intent.name for intent in manifest.intents]
+    intents = ", ".join(names[:_MAX_LISTED]) + (", …" if len(names) > _MAX_LISTED else "")
     return (
         f"Rules decide which tools exist for you now. 1. {DECLARE} with what the user wants, and the facts that you "
         f"know: it returns the tools that are proven for that, each with a handle. 2. {INVOKE} with a handle and "
         f"arguments. 3. {EXPLAIN} says why a tool is offered, or what is missing if it is not. Never invent facts or "
-        f"handles. After a refusal, do what it says, or tell the user. Intents:{intents or ' see the user'}"
+        f"handles. After a refusal, do what it says, or tell the user. Intents: {intents or 'any'}."
     )
 
 
 def fixed_tools(manifest: ManifestPayload) -> list[types.Tool]:
     """Return the three tools, always in this order."""
-    names = [intent.name for intent in manifest.intents]
-    intent: dict[str, Any] = {
-        "type": "string",
-        "description": "; ".join(f"{one.name}: {one.description}" for one in manifest.intents),
-        **({"enum": names} if names else {}),
-    }
+    described = "; ".join(f"{one.name}: {one.description}" for one in manifest.intents)
+    intent: dict[str, Any] = {"type": "string", **({"description": described} if described else {})}
     stated = "; ".join(
         f"{one.predicate}({', '.join(one.arg_types if one.arg_names is UNSET else one.arg_names)})"
         f"{'' if one.description is UNSET else f' - {one.description}'}"
@@ -43,7 +41,7 @@ def fixed_tools(manifest: ManifestPayload) -> list[types.Tool]:
     )
     facts = {
         "type": "array",
-        "items": _STRING,
+        "items": {"type": ["string", "object"]},
         "description": f'What you know, such as p("a", 1). Predicates: {stated or "none"}',
     }
     handle = {"type": "string", "description": f"of a tool that {DECLARE} returned"}
@@ -53,7 +51,11 @@ def fixed_tools(manifest: ManifestPayload) -> list[types.Tool]:
             title="Declare an intent",
             description="Return the tools that are proven for an intent with these facts.",
             input_schema=_schema(
-                ["intent"], intent=intent, params=_OBJECT, facts=facts, budget={"type": "integer", "minimum": 0}
+                ["intent"],
+                intent=intent,
+                params=_OBJECT,
+                facts=facts,
+                budget={"type": "integer", "minimum": 0, "description": "of tokens"},
             ),
             output_schema=_schema(["tools"], tools={"type": "array", "items": _OBJECT}, warnings={"type": "array"}),
             annotations=types.ToolAnnotations(
@@ -88,7 +90,7 @@ def fixed_tools(manifest: ManifestPayload) -> list[types.Tool]:
                 tool=_STRING,
                 intent={"type": "string"},
                 params=_OBJECT,
-                facts={"type": "array", "items": _STRING},
+                facts={"type": "array", "items": {"type": ["string", "object"]}},
             ),
             output_schema=_schema(["tool", "text"], tool=_STRING, text=_STRING, would_unlock={"type": "array"}),
             annotations=types.ToolAnnotations(
