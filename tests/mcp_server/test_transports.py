@@ -169,3 +169,13 @@ def test_options_that_do_not_fit_are_refused(tmp_path: Path, options: list[str],
     result = CliRunner().invoke(cli, ["mcp", "serve", *(names.get(word, word) for word in options)])
     assert result.exit_code == 2
     assert expected in result.output
+
+
+def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("manglecp.mcp_server.")]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in ("anyio", "mcp", "mcp_types"):
+        monkeypatch.setitem(sys.modules, name, None)
+    result = CliRunner().invoke(cli, ["mcp", "serve", str(write_pack(tmp_path)), "--degrade", "--store", ":memory:"])
+    assert result.exit_code == 1
+    assert "it belongs to the extra 'mcp'" in result.output
