@@ -51,10 +51,10 @@ def serve(
     auth: AuthOptions,
     options: TargetOptions,
 ) -> None:
-    """Serve PACK, or the server at URL, to an MCP host: on the standard streams, or with --http on an address.
+    """Serve PACK, or the server at URL, to an MCP host.
 
-    The host sees the tools declare_intent, invoke and explain. With --direct it sees the tools that are proven for one
-    intent without facts of the client.
+    It is served on the standard streams, or with --http on an address. The host sees the tools declare_intent, invoke
+    and explain. With --direct it sees the tools that are proven for one intent without facts of the client.
 
     On the standard streams the caller is --as NAME, by default the local user. With --http each request needs an
     access token if --tokens or --jwt-issuer is given. A server at a URL is used with --token, and only on the standard
@@ -148,9 +148,10 @@ def _store_options(runtime: RuntimeOptions) -> str:
 @click.option("--direct", metavar="INTENT", help="List the tools of this intent instead.")
 @click.option("--yes", is_flag=True, help="Write without a prompt.")
 def install(host: str, folder: Path, name: str | None, project: bool, direct: str | None, yes: bool) -> None:
-    """Add PACK to the configuration of HOST: claude-code, claude-desktop, cursor or vscode.
+    """Add PACK to the configuration of HOST.
 
-    The change is shown, and written after a prompt, or with --yes. Other entries stay as they are.
+    HOST is claude-code, claude-desktop, cursor or vscode. The change is shown, and written after a prompt, or with
+    --yes. Other entries stay as they are.
     """
     from manglecp.mcp_server import plan_installation
 
