@@ -12,6 +12,8 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from manglecp.client import Client as OurClient
+from manglecp.intent import ANONYMOUS, Identity
+from manglecp.invoke import OPERATOR
 from manglecp.store import open_store
 from tests.mcp_server.hosts import COMPLAINT, LEGACY, MODERN, User, handles, host, invoke, mcp, opened, text
 
@@ -117,7 +119,8 @@ async def test_the_user_of_the_host_approves_and_declines(tmp_path: Path, mode: 
 
 async def test_a_host_without_forms_is_told_how_to_approve(tmp_path: Path) -> None:
     async with opened(tmp_path) as core:
-        for server, user in ((await mcp(core), None), (await mcp(core, attested=False), User())):
+        anonymous = await mcp(core, identity=ANONYMOUS)
+        for server, user in ((anonymous, User()), (await mcp(core, attested=False), User()), (await mcp(core), None)):
             for mode in (MODERN, LEGACY):
                 async with host(server, mode, user) as client:
                     handle = (await handles(client))["pay_back"]
@@ -128,8 +131,6 @@ async def test_a_host_without_forms_is_told_how_to_approve(tmp_path: Path) -> No
             with pytest.raises(Exception, match="auth_insufficient"):  # a client cannot attest, or approve its own call
                 await requester.approve(approval)
         with core.revisions.use() as revision:
-            from manglecp.invoke import OPERATOR
-
             revision.invoker.approvals.decide(OPERATOR, approval, "approved")
         async with host(await mcp(core), MODERN) as client:  # the same call again, now approved
             assert not (await invoke(client, handle, amount=20)).is_error
@@ -184,9 +185,7 @@ async def test_state_of_another_call_and_a_replay_approve_nothing(tmp_path: Path
     assert (tmp_path / "paid").read_text() == "20\n"
 
 
-def _bob() -> Any:
-    from manglecp.intent import Identity
-
+def _bob() -> Identity:
     return Identity("bob", frozenset(), "user")
 
 

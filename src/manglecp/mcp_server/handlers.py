@@ -251,7 +251,7 @@ class _Call:
         # Clients of the first revision with elicitation declare an empty object, which means forms.
         has_forms = elicitation is not None and (elicitation.form is not None or elicitation.url is None)
         is_modern = self.ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
-        return has_forms and (is_modern or self.ctx.session.can_send_request)
+        return has_forms and not self.identity.anonymous and (is_modern or self.ctx.session.can_send_request)
 
     async def _attest(self, handle: str, args: dict[str, Any], approval: str, answer: Any) -> _Result | None:
         """Record the answer of the user; return the refusal, or None if the user approved the call."""

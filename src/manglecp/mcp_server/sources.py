@@ -91,7 +91,7 @@ class PackSource:
     ) -> None:
         with self.core.revisions.use() as revision:
             offer = await revision.offers.find(identity.name, handle)
-            if not self.attested or offer is None:
+            if not self.attested or identity.anonymous or offer is None:
                 raise WireError("auth_insufficient", _NOT_ATTESTED)
             call = offer.definition.chain_digest, args_digest(args)
             attest = revision.invoker.approvals.attest
