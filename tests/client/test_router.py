@@ -80,7 +80,7 @@ async def test_each_server_has_its_own_state_and_hears_only_what_it_knows() -> N
 
 
 async def test_what_is_no_fact_is_refused() -> None:
-    wrong: list[Any] = ["p(1)"]
+    wrong: list[Any] = [7]
     async with router(server("a", tools(), facts_profile={"predicates": [{"predicate": "p", "arity": 1}]})) as routes:
         with pytest.raises(RequestRefused, match="invalid_facts"):
             await routes.evaluate("go", facts=wrong)

@@ -123,7 +123,7 @@ def test_other_codes_begin_with_x_and_say_what_they_mean(code: str, text: str) -
 
 def test_our_own_codes_begin_with_x() -> None:
     assert {code for code in CODES if code.startswith("x-")} == {
-        *("x-approval_decided", "x-approval_not_found", "x-approval_too_large"),
+        *("x-approval_decided", "x-approval_not_found", "x-approval_not_needed", "x-approval_too_large"),
         *("x-permit_conflict", "x-permit_not_found"),
         *("x-macro_not_yet_valid", "x-request_key_conflict", "x-skill_not_found", "x-unknown_intent"),
     }

@@ -7,6 +7,7 @@ command line, 130 interrupted.
 from __future__ import annotations
 
 from importlib import import_module
+from textwrap import fill
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -28,6 +29,7 @@ VERBS: Final = {
     "decide": "Print whether a call is allowed, needs an approval or is denied.",
     "call": "Invoke a tool that is proven for an intent.",
     "serve": "Serve a pack over HTTP and WebSocket, or standard streams.",
+    "mcp": "Serve a pack to MCP hosts, such as Claude Code and Cursor.",
     "dev": "Serve a pack on this machine, and reload it after each edit.",
     "approvals": "List, show, approve and deny approval requests.",
     "token": "Make, list and revoke the tokens of a server.",
@@ -49,7 +51,7 @@ VERBS: Final = {
 GROUPS: Final = {
     "Write rules and packs": ("new", "check", "eval", "query"),
     "Evaluate and invoke": ("intent", "decide", "call", "approvals"),
-    "Serve, execute and audit": ("serve", "dev", "runs", "decisions", "worker", "ledger", "harness"),
+    "Serve, execute and audit": ("serve", "mcp", "dev", "runs", "decisions", "harness"),
 }
 INTERRUPTED: Final = 130  # exit status
 AS_JSON: Final = "manglecp.as_json"  # the key of the option --json in the meta data of a click context
@@ -100,7 +102,8 @@ class _Verbs(click.Group):
             formatter.write(f"{heading}:\n")
             for verb in verbs:
                 formatter.write(f"  {verb:<{width}}  {VERBS[verb]}\n")
-        formatter.write(f"Also {' '.join(verb for verb in VERBS if verb not in grouped_verbs)}.\n")
+        others = f"Also {' '.join(verb for verb in VERBS if verb not in grouped_verbs)}."
+        formatter.write(f"{fill(others, 79, break_on_hyphens=False)}\n")
         formatter.write("manglecp COMMAND -h describes a command.\n")
 
     def invoke(self, ctx: click.Context) -> Any:

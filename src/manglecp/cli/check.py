@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -13,11 +14,21 @@ import click
 
 from manglecp import intent, invoke, pack, toolhost
 from manglecp.base.diagnostic import Diagnostic
+from manglecp.cli.completion import complete_intents
 from manglecp.cli.files import DASH, option, option_group, read_sources
-from manglecp.cli.options import RuntimeOptions, cache_option, degrade_option, json_option, program_option, set_option
+from manglecp.cli.options import (
+    CallerOptions,
+    RuntimeOptions,
+    cache_option,
+    degrade_option,
+    json_option,
+    program_option,
+    set_option,
+)
 from manglecp.cli.output import GeneratorProgress, ProgressLine, count, report, write_lines
 from manglecp.mangle import MangleError, Program
 
+_MAX_NAMES: Final = 16  # that one request may ask about
 _FILE_OR_PACK: Final = click.Path(exists=True, allow_dash=True)
 _FILE_OR_PACK.name = "file"  # in click's errors, instead of "path"
 
@@ -26,8 +37,13 @@ _FILE_OR_PACK.name = "file"  # in click's errors, instead of "path"
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=_FILE_OR_PACK)
 @option_group("runtime", RuntimeOptions, set_option, degrade_option, program_option, cache_option)
 @option("--strict", is_flag=True, help="Fail on warnings as well.")
+@option(
+    "--direct INTENT",
+    shell_complete=complete_intents,
+    help="Warn of each tool of this intent that `manglecp mcp serve --direct` cannot list.",
+)
 @json_option("Print the diagnostics as one JSON document.")
-def command(files: tuple[str, ...], runtime: RuntimeOptions, strict: bool, as_json: bool) -> None:
+def command(files: tuple[str, ...], runtime: RuntimeOptions, strict: bool, direct: str | None, as_json: bool) -> None:
     """Report the errors and warnings of the program in FILEs, or of a pack, which is a folder.
 
     A program is parsed, analysed and stratified, and not evaluated. All errors of the first stage that fails are
@@ -37,9 +53,9 @@ def command(files: tuple[str, ...], runtime: RuntimeOptions, strict: bool, as_js
     folders = [file for file in files if file != DASH and Path(file).is_dir()]
     if folders and len(files) > 1:
         raise click.UsageError("a pack is checked on its own: give one folder, or files")
-    if runtime.pack_params and not folders:
-        raise click.UsageError("--set is for packs")
-    result = _check_pack(folders[0], runtime) if folders else _check_files(files)
+    if (runtime.pack_params or direct is not None) and not folders:
+        raise click.UsageError(f"{'--set' if runtime.pack_params else '--direct'} is for packs")
+    result = _check_pack(folders[0], runtime, direct) if folders else _check_files(files)
     error_count = sum(d.severity == "error" for d in result.diagnostics)
     is_ok = not error_count and not (strict and result.diagnostics)
     if as_json:
@@ -72,12 +88,14 @@ def _check_files(files: tuple[str, ...]) -> _Result:
     return _Result(summary, program.warnings, pack_id={})
 
 
-def _check_pack(folder: str, options: RuntimeOptions) -> _Result:
+def _check_pack(folder: str, options: RuntimeOptions, direct: str | None) -> _Result:
     with ProgressLine("checking"):
         start_hosts = partial(_start_generators, options)
         domain, diagnostics = intent.survey(Path(folder), options.pack_params, start_hosts, sandbox=options.sandbox)
     if domain is None:
         return _Result(Path(folder).resolve().name, diagnostics, pack_id={})
+    if direct is not None:
+        diagnostics = (*diagnostics, *_unlisted_tools(domain, direct))
     spans = (rule.head.span for rule in domain.program.rules)
     rule_count = sum(
         span is not None and span.source in domain.pack.sources for span in spans
@@ -90,6 +108,30 @@ def _check_pack(folder: str, options: RuntimeOptions) -> _Result:
         (*diagnostics, *invoke.check_policy_package(domain.pack, domain.pack.settings.sandbox)),
         {"pack": domain.pack.name, "version": domain.pack.settings.version, "digest": domain.digest},
     )
+
+
+def _unlisted_tools(domain: intent.Domain, name: str) -> Iterator[Diagnostic]:
+    """Yield a warning for each tool that is proven for the intent only with facts of a client."""
+    from manglecp.wire import WireError, fact_text
+    from manglecp.wire.messages import UNSET
+
+    tools = sorted({str(row[0]) for row in domain.base.evaluate([], now=time.time_ns()).rows(("macro", 2))})
+    for first in range(0, len(tools), _MAX_NAMES):
+        names = tools[first : first + _MAX_NAMES]
+        payload = {"intent": {"name": name}, "options": {"include_proof_hints": True, "x-why_not": names}}
+        try:
+            request = intent.request_message("intent_request", payload, domain.pack, "check")
+            answer = intent.respond(domain, request, CallerOptions(None, ()).identity, clock=time.time_ns)
+        except WireError as error:
+            suggestion = (error.details or {}).get("suggestion", "")
+            raise click.UsageError(f"--direct {name}: {error.message}. {suggestion}".strip()) from None
+        hints = answer.response.payload.proof_hints
+        for why_not in () if hints is UNSET else hints.why_not or ():
+            facts = next(iter(why_not.would_unlock), ())
+            if facts:
+                needed = " and ".join(map(fact_text, facts))
+                message = f"{why_not.tool} is not listed in direct mode: it needs facts of the client, such as {needed}"
+                yield Diagnostic("direct", message, severity="warning")
 
 
 def _start_generators(

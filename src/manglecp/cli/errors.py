@@ -11,7 +11,8 @@ from manglecp.base.diagnostic import DiagnosticError
 from manglecp.base.extras import missing_extra
 from manglecp.cli.output import print_json, print_stderr, report
 
-_CLIENT_PACKAGES: Final = ("httpx", "websockets")  # of the extra `client`; the others are of `server`
+_EXTRAS: Final = {"httpx": "client", "websockets": "client", "mcp": "mcp", "mcp_types": "mcp", "anyio": "mcp"}
+"""The extra of a missing module; all others are of ``server``."""
 
 
 class InvalidFile(Exception):
@@ -40,7 +41,7 @@ def report_error(error: Exception, *, as_json: bool) -> int:
     if isinstance(error, store.Invalid | server.ServeError):
         error = click.UsageError(str(error))
     elif isinstance(error, ModuleNotFoundError):
-        extra = "client" if (error.name or "").startswith(_CLIENT_PACKAGES) else "server"
+        extra = _EXTRAS.get((error.name or "").partition(".")[0], "server")
         error = click.ClickException(missing_extra(error.name, extra))
     if isinstance(error, click.ClickException):
         error.show()

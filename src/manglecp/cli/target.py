@@ -106,7 +106,7 @@ class TargetOptions:
 
 
 def _make_target_options(
-    *, caller_name: str | None, permissions: tuple[str, ...], token: str | None, as_json: bool, **runtime: Any
+    *, caller_name: str | None, permissions: tuple[str, ...], token: str | None, as_json: bool = False, **runtime: Any
 ) -> TargetOptions:
     """Return the options. Refuses the options of packs if the target is a server, and the token if it is a pack."""
     context = click.get_current_context()
@@ -117,9 +117,10 @@ def _make_target_options(
     return TargetOptions(CallerOptions(caller_name, permissions), RuntimeOptions(**runtime), token, as_json)
 
 
-def target_options(*pack_options: Callable[[Any], Any]) -> Callable[[F], F]:
+def target_options(*pack_options: Callable[[Any], Any], has_json: bool = True) -> Callable[[F], F]:
     """Return a decorator that adds the options for a target to a verb, as the argument ``options``."""
-    return option_group("options", _make_target_options, *CALLER_OPTIONS, *pack_options, token_option, message_option)
+    json_options = (message_option,) if has_json else ()
+    return option_group("options", _make_target_options, *CALLER_OPTIONS, *pack_options, token_option, *json_options)
 
 
 def is_at_terminal() -> bool:

@@ -18,7 +18,7 @@ from manglecp.client.results import Tool
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequest:
-    """A call that needs an approval.
+    """A call that needs an approval, as ``on_confirm`` receives it and :meth:`.Client.prepare` returns it.
 
     ``approval`` is the id of the approval request at the server; None at a server without approval requests.
     ``refusal`` is the server's error for the first approval, if the server rejected one.

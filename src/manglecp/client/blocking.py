@@ -79,6 +79,10 @@ class BlockingClient:
     upgrade = _blocking(Client.upgrade)
     invoke = _blocking(Client.invoke)
     follow = _blocking(Client.follow)
+    prepare = _blocking(Client.prepare)
+    intents = _blocking(Client.intents)
+    why = _blocking(Client.why)
+    why_not = _blocking(Client.why_not)
     decide = _blocking(Client.decide)
 
     @contextmanager

@@ -14,28 +14,42 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 import secrets
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, Literal, Self
 
+import msgspec
+
 from manglecp.base.text import truncate
 from manglecp.client.approval import ApprovalRequest, OnConfirm
 from manglecp.client.connection import Connection, Credential, RetryPolicy, Scheme, TokenSource
-from manglecp.client.errors import ClientError, RequestRefused, ServerError
-from manglecp.client.fact_checks import check_arguments
+from manglecp.client.errors import ClientError, InvalidResponse, RequestRefused, ServerError
+from manglecp.client.fact_checks import check_arguments, fact_objects
 from manglecp.client.permit import Permit
 from manglecp.client.results import EvaluationResult, InvocationResult, Tool
-from manglecp.client.transports import Target, transport_to
+from manglecp.client.transports import MemoryTransport, Target, transport_to
 from manglecp.client.transports.session import OnProgress
-from manglecp.client.working_state import AppliedDelta, FactObject, NotJson, WorkingState, copy_json, sendable_fact
+from manglecp.client.working_state import (
+    AppliedDelta,
+    FactInput,
+    FactObject,
+    NotJson,
+    WorkingState,
+    copy_json,
+    sendable_fact,
+)
 from manglecp.wire import UPGRADE, messages
 
 FromState = Literal["needed", "all", "none"]
 """The working facts to send: those that the intent lists, all that the server lists, or none."""
 _MAX_CACHED_TOOLS: Final = 1_000
 _MAX_APPROVALS: Final = 3  # of one invocation, each for another approval request; the first is counted even if missing
+_HANDLE: Final = re.compile(r"m-[0-9a-f]{16,}")
+_UNKNOWN_REQUEST: Final = messages.IntentPayload(intent=messages.Intent(name="unknown"))
+"""Stands for the request of a tool that another client evaluated."""
 _POLL_SECONDS: Final = 2.0  # between two attempts while an approver has not decided
 
 
@@ -80,6 +94,10 @@ class Client(Connection):
         )
         self._tools: OrderedDict[str, Tool] = OrderedDict()  # by macro_id, the newest last
 
+    def __repr__(self) -> str:
+        server = "not connected" if self._manifest is None else f"{self.manifest.domain.id}, {self.manifest.status}"
+        return f"<Client: {server}>"
+
     async def __aenter__(self) -> Self:
         try:
             await self.connect()
@@ -95,20 +113,22 @@ class Client(Connection):
         self,
         intent: str,
         params: Mapping[str, Any] | None = None,
-        facts: Iterable[Mapping[str, Any]] = (),
+        facts: Iterable[FactInput] = (),
         *,
         eval_time: messages.Time | None = None,
         constraints: messages.Constraints | None = None,
         options: messages.Options | None = None,
+        level: messages.Level | None = None,
         from_state: FromState = "needed",
     ) -> EvaluationResult:
         """Return the tools that are proven for the intent with the working facts and ``facts``.
 
+        ``level`` is the detail level of all tools; by default it depends on their scores.
         Raises :class:`RequestRefused` with every violation in ``facts``. Working facts that the server derives itself,
         does not list or would reject are left out.
         """
         checks = await self._fact_checks()
-        fact_check = checks.check(facts)
+        fact_check = checks.check(fact_objects(facts))
         working_facts = () if from_state == "none" else self.state.facts
         if from_state == "needed":
             working_facts = tuple(fact for fact in working_facts if checks.is_used_by(fact, intent))
@@ -125,7 +145,7 @@ class Client(Connection):
             facts=list(distinct_facts),
             eval_time=eval_time,
             constraints=constraints or messages.Constraints(),
-            options=options or messages.Options(),
+            options=_with_level(options or messages.Options(), level),
         )
         return EvaluationResult(request, await self._evaluate(request), fact_check.warnings)
 
@@ -175,7 +195,7 @@ class Client(Connection):
         outcome: InvocationResult,
         which: int | str | messages.SuggestedIntent = 0,
         *,
-        facts: Iterable[Mapping[str, Any]] = (),
+        facts: Iterable[FactInput] = (),
         **options: Any,
     ) -> EvaluationResult:
         """Evaluate an intent that an invocation suggests, with its continuation facts and ``facts``.
@@ -186,7 +206,7 @@ class Client(Connection):
         checks = await self._fact_checks()
         continuation = checks.check(outcome.continuation_facts).facts  # without facts that the server would reject
         params = None if suggested.params is messages.UNSET else suggested.params
-        return await self.evaluate(suggested.name, params, [*continuation, *facts], **options)
+        return await self.evaluate(suggested.name, params, [*continuation, *fact_objects(facts)], **options)
 
     async def invoke(
         self,
@@ -206,12 +226,12 @@ class Client(Connection):
         ``approval`` is the id of an approval request that was approved. If an approval is needed and missing,
         ``on_confirm`` is called, then the approver's decision is awaited for ``wait_for_approval`` seconds; without
         both, :class:`ServerError` is raised, whose ``approval`` is the id of the request.
-        The arguments are checked against the tool's schema, for which the tool is upgraded if necessary.
+        The arguments are checked against the tool's schema, for which the tool is upgraded if necessary. The id of a
+        tool that another client of this principal evaluated is accepted, too; then only the server checks them.
         ``request_key`` makes the invocation idempotent; the default is a random key. Cancelling the task that awaits
         this method cancels the invocation.
         """
-        tool = await self.upgrade(tool)
-        valid_args = check_arguments({} if args is None else args, tool.definition.input_schema or {})
+        tool, valid_args = await self._check_call(tool, args)
         on_confirm = on_confirm or self._on_confirm
         key = request_key or secrets.token_urlsafe(18)
         token = approval or await self._approve_early(tool, valid_args, on_confirm)
@@ -248,7 +268,7 @@ class Client(Connection):
                     token = await self._approve(tool, valid_args, on_confirm, stored_approval, first_rejection)
                 elif stored_approval is not None and wait_for_approval > 0:
                     token = stored_approval  # send it until the approver has decided
-                elif error.code in ("macro_not_found", "macro_expired") and not was_reevaluated:
+                elif error.code in ("macro_not_found", "macro_expired") and not (was_reevaluated or _is_foreign(tool)):
                     was_reevaluated = True
                     offered = (await self._evaluate(tool.request)).macro_tools
                     if all(definition.macro_id != tool.macro_id for definition in offered):
@@ -258,6 +278,36 @@ class Client(Connection):
             else:
                 applied = self.state.apply(response.state_delta) if apply else AppliedDelta()
                 return InvocationResult(tool, response, applied)
+
+    async def prepare(self, tool: Tool | str, args: Mapping[str, Any] | None = None) -> ApprovalRequest | None:
+        """Return the approval request that the server stores for this call; None if the call needs no approval.
+
+        Nothing is executed. Pass ``approval`` of the request to :meth:`invoke` once an approver has approved it. Raises
+        :class:`ServerError` if the call is refused.
+        """
+        description = (self.manifest.extensions or {}).get("x-approvals")
+        if not isinstance(description, dict) or "prepare" not in description:
+            raise RequestRefused("not_supported", "the server stores no approval request before an invocation")
+        tool, valid_args = await self._check_call(tool, args)
+        payload = messages.InvokePayload(macro_id=tool.macro_id, args=valid_args, prepare=True)
+        try:
+            await self._exchange(messages.InvokeRequest, payload)
+        except ServerError as error:
+            if error.code == "x-approval_not_needed":
+                return None
+            if error.approval is None:
+                raise
+            return ApprovalRequest(tool, valid_args, tool.effects or (), tool.reversible, error.approval)
+        raise InvalidResponse("the server responded to a call that was only prepared with a result")
+
+    async def _check_call(self, tool: Tool | str, args: Mapping[str, Any] | None) -> tuple[Tool, dict[str, Any]]:
+        """Return the tool in full, and the checked arguments; a tool that another client evaluated has only its id."""
+        if isinstance(tool, str) and _HANDLE.fullmatch(tool) and tool not in self._tools:
+            tool = Tool(messages.MacroTool(macro_id=tool, name=tool, disclosure_level="minimal"), _UNKNOWN_REQUEST)
+        if not _is_foreign(tool):
+            tool = await self.upgrade(tool)
+        assert isinstance(tool, Tool)
+        return tool, check_arguments({} if args is None else args, tool.input_schema or {})
 
     def _stores_new_request(self, error: ServerError) -> bool:
         """Return whether the server, after this error, stores a new approval request for a call without a token."""
@@ -291,9 +341,7 @@ class Client(Connection):
 
         ``approval`` is the id of the server's approval request, ``rejection`` its error for the first approval.
         """
-        safety = tool.definition.safety
-        reversible = None if safety is messages.UNSET or safety.reversible is messages.UNSET else safety.reversible
-        decision = on_confirm(ApprovalRequest(tool, args, tool.effects or (), reversible, approval, rejection))
+        decision = on_confirm(ApprovalRequest(tool, args, tool.effects or (), tool.reversible, approval, rejection))
         if inspect.isawaitable(decision):
             decision = await decision
         if isinstance(decision, str) and decision:
@@ -303,6 +351,60 @@ class Client(Connection):
         again = "" if rejection is None else f" again, after the server rejected the first approval: {rejection}"
         raise RequestRefused("confirmation_declined", f"{tool.name} was not approved{again}") from rejection
 
+    async def intents(self) -> tuple[messages.IntentDescription, ...]:
+        """Return the intents of the server, with the facts that they read."""
+        return (await self.ready()).intents
+
+    async def why(self, tool: Tool | str) -> messages.Derivation:
+        """Return the rules and facts that prove a tool for its intent now; ``str()`` of it is a text.
+
+        Raises :class:`RequestRefused` if it is not proven any more.
+        """
+        tool = self._find_tool(tool)
+        request = messages.IntentPayload(
+            intent=tool.request.intent, facts=tool.request.facts, options=messages.Options(include_proof_hints=True)
+        )
+        hints = (await self._evaluate(request)).proof_hints
+        for derivation in () if hints is messages.UNSET else hints.derivations:
+            if derivation.macro_id == tool.macro_id:
+                return derivation
+        raise RequestRefused("macro_not_found", f"the server no longer offers {tool.name}; use why_not")
+
+    async def why_not(
+        self,
+        name: str,
+        intent: str,
+        params: Mapping[str, Any] | None = None,
+        facts: Iterable[FactInput] = (),
+    ) -> messages.WhyNot:
+        """Return what keeps a tool from being offered for the intent, and facts that would unlock it.
+
+        ``str()`` of it is a text.
+        """
+        options = messages.Options(why_not=(name,), include_proof_hints=True)
+        hints = (await self.evaluate(intent, params, facts, options=options)).result.proof_hints
+        if hints is messages.UNSET or not hints.why_not:
+            raise RequestRefused("not_supported", "the server does not explain why it offers no such tool")
+        return hints.why_not[0]
+
+    def as_(self, name: str, permissions: Iterable[str] = (), *, trust: str = "user") -> Client:
+        """Return a client of the same server, in this process, for a principal that your program authenticated.
+
+        It has its own working state, and the other options of this client; use it in ``async with``.
+        """
+        server = self._transport.server if isinstance(self._transport, MemoryTransport) else None
+        as_ = getattr(server, "as_", None)
+        if as_ is None:
+            raise RequestRefused("not_supported", "another principal needs a token of its own, or Client(Server(…))")
+        return Client(
+            as_(name, permissions, trust=trust),
+            on_confirm=self._on_confirm,
+            on_progress=self._on_progress,
+            retry_policy=self._retry_policy,
+            response_seconds=self._response_seconds,
+            boot_seconds=self._boot_seconds,
+        )
+
     async def decide(
         self,
         tool: str | Tool,
@@ -310,7 +412,7 @@ class Client(Connection):
         *,
         intent: str | None = None,
         params: Mapping[str, Any] | None = None,
-        facts: Iterable[Mapping[str, Any]] = (),
+        facts: Iterable[FactInput] = (),
     ) -> messages.DecideResult:
         """Return whether a call is allowed, needs an approval (``ask``) or is denied. Nothing is executed.
 
@@ -390,18 +492,27 @@ class Client(Connection):
         return result.approvals
 
 
+def _is_foreign(tool: Tool | str) -> bool:
+    """Return whether only the id of the tool is known, because another client evaluated its intent."""
+    return isinstance(tool, Tool) and tool.request is _UNKNOWN_REQUEST
+
+
+def _with_level(options: messages.Options, level: messages.Level | None) -> messages.Options:
+    return options if level is None else msgspec.structs.replace(options, disclosure_preference=level)
+
+
 def _decide_payload(
     tool: str | Tool,
     args: Mapping[str, Any] | None,
     intent: str | None = None,
     params: Mapping[str, Any] | None = None,
-    facts: Iterable[Mapping[str, Any]] = (),
+    facts: Iterable[FactInput] = (),
     **members: Any,
 ) -> messages.DecidePayload:
     requested_intent = None
     if intent is not None:
         requested_intent = messages.Intent(name=intent, params=None if params is None else copy_json(params))
-    sent_facts = [copy_json(fact) for fact in facts]
+    sent_facts = [copy_json(fact) for fact in fact_objects(facts)]
     if isinstance(tool, Tool):
         requested_intent = requested_intent or tool.request.intent
         sent_facts = sent_facts or list(tool.request.facts)

@@ -248,7 +248,8 @@ class Connection:
             if not self._transport.connected or self._manifest_is_stale:
                 await self._connect()
             await self._wait_until_ready()
-            if self.manifest.auth.required and self._credential is None:
+            is_identified = getattr(self._transport, "is_identified", False)
+            if self.manifest.auth.required and self._credential is None and not is_identified:
                 raise RequestRefused("auth_required", "the server requires a credential: pass token")
 
     async def _wait_until_ready(self) -> None:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from manglecp.client.errors import InvalidResponse, RequestRefused
-from manglecp.client.working_state import FactObject, NotJson, copy_json
-from manglecp.mangle import FALSE, TRUE
+from manglecp.client.working_state import FactInput, FactObject, NotJson, copy_json
+from manglecp.mangle import FALSE, TRUE, MangleError
 from manglecp.mangle.types import BYTES, DURATION, FLOAT, NAME, NUMBER, STRING, TIME, Singleton, union
 from manglecp.wire import (
     ANYTHING,
@@ -26,6 +26,7 @@ from manglecp.wire import (
     Schema,
     Shape,
     Violation,
+    parse_fact_argument,
     refused_arguments,
     refused_facts,
     schema_errors,
@@ -136,6 +137,20 @@ class FactChecks:
         return {**without_args, "args": [named_args[name] for name in arg_names]}
 
 
+def fact_objects(facts: Iterable[FactInput]) -> list[Any]:
+    """Return the facts with those that are text as objects. Raises :class:`RequestRefused` for invalid text."""
+    objects: list[Any] = []
+    for fact in [facts] if isinstance(facts, str) else facts:
+        if isinstance(fact, str):
+            try:
+                objects += parse_fact_argument("facts", fact, time.time_ns())
+            except MangleError as error:
+                raise RequestRefused("malformed_message", error.render()) from None
+        else:
+            objects.append(fact)
+    return objects
+
+
 def check_arguments(args: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy of the arguments. Raises :class:`RequestRefused` if they do not conform to the schema."""
     try:
@@ -144,6 +159,11 @@ def check_arguments(args: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[
         raise RequestRefused("schema_validation_failed", str(error)) from None
     try:
         errors = schema_errors(valid_args, schema)
+        if errors:  # models write null for an optional argument
+            required = schema.get("required", ())
+            present_args = {k: v for k, v in valid_args.items() if v is not None or k in required}
+            if not schema_errors(present_args, schema):
+                return present_args
     except ValueError:  # the schema comes from the server, which is not trusted
         raise InvalidResponse("the input schema of the tool is not valid") from None
     if errors:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from manglecp.base.text import truncate
 from manglecp.client.errors import RequestRefused
+from manglecp.client.provider_tools import to_anthropic, to_openai
 from manglecp.client.working_state import AppliedDelta, FactObject
 from manglecp.wire import Violation, messages
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Tool:
     """A macro-tool, which executes one or more actions in order, and the request that the server offered it for."""
 
     definition: messages.MacroTool
-    request: messages.IntentPayload = field(repr=False)
+    request: messages.IntentPayload
+
+    def __repr__(self) -> str:
+        return f"<Tool {self.name} {self.macro_id} {self.level}>"
 
     @property
     def macro_id(self) -> str:
@@ -29,6 +34,11 @@ class Tool:
     @property
     def description(self) -> str:
         return "" if self.definition.description is messages.UNSET else self.definition.description
+
+    @property
+    def input_schema(self) -> Mapping[str, Any] | None:
+        """The JSON Schema of the arguments; None if the definition is not full."""
+        return None if self.definition.input_schema is messages.UNSET else self.definition.input_schema
 
     @property
     def level(self) -> messages.Level:
@@ -46,6 +56,12 @@ class Tool:
         return self.definition.safety is not messages.UNSET and self.definition.safety.requires_user_confirmation
 
     @property
+    def reversible(self) -> bool | None:
+        """Whether the effects can be undone; None if that is not known."""
+        safety = self.definition.safety
+        return None if safety is messages.UNSET or safety.reversible is messages.UNSET else safety.reversible
+
+    @property
     def is_repeatable(self) -> bool:
         """Whether two calls with the same arguments have the effect of one."""
         safety = self.definition.safety
@@ -58,13 +74,16 @@ class Tool:
         return None if metadata is messages.UNSET or metadata.score is messages.UNSET else metadata.score
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class EvaluationResult:
     """The tools proven for an intent. ``warnings`` are about facts of predicates that the server does not list."""
 
     request: messages.IntentPayload
     result: messages.IntentResult
     warnings: tuple[Violation, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<EvaluationResult {self.request.intent.name}: {', '.join(tool.name for tool in self) or 'no tools'}>"
 
     @property
     def tools(self) -> tuple[Tool, ...]:
@@ -86,18 +105,32 @@ class EvaluationResult:
                 return tool
         raise unproven_tool_error(name, [tool.name for tool in self.tools])
 
+    def to_anthropic(self) -> list[dict[str, Any]]:
+        """Return the tools for the Messages API of Anthropic; they must be in full."""
+        return to_anthropic(self.tools)
+
+    def to_openai(self, *, strict: bool = True, chat: bool = False) -> list[dict[str, Any]]:
+        """Return the tools for the Responses API of OpenAI, or its Chat Completions API; they must be in full.
+
+        With ``strict``, optional arguments are required and may be null, which the client reads as absent.
+        """
+        return to_openai(self.tools, strict=strict, chat=chat)
+
 
 def unproven_tool_error(name: str, proven: Sequence[str]) -> KeyError:
     return KeyError(f"{name} is not one of the proven tools: {', '.join(proven) or 'none'}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class InvocationResult:
     """The result of an invocation. ``applied`` are the changes that its delta made to the working state."""
 
     tool: Tool
     response: messages.InvokeResult
     applied: AppliedDelta
+
+    def __repr__(self) -> str:
+        return f"<InvocationResult {self.tool.name}: {truncate(str(self.result), 200)}>"
 
     @property
     def result(self) -> dict[str, Any]:

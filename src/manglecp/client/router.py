@@ -15,7 +15,9 @@ from typing import Any
 
 from manglecp.client.client import Client
 from manglecp.client.errors import ClientError, RequestRefused
+from manglecp.client.fact_checks import fact_objects
 from manglecp.client.results import EvaluationResult, InvocationResult, Tool, unproven_tool_error
+from manglecp.client.working_state import FactInput
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ class Router:
         self,
         intent: str,
         params: Mapping[str, Any] | None = None,
-        facts: Iterable[Mapping[str, Any]] = (),
+        facts: Iterable[FactInput] = (),
         *,
         categories: Collection[str] = (),
         **options: Any,
@@ -93,7 +95,7 @@ class Router:
         if not clients:
             names = ", ".join(sorted(categories)) or "any"
             raise RequestRefused("no_server", f"no server has one of the categories {names}")
-        all_facts: list[Any] = list(facts)  # invalid ones, too: the client reports them
+        all_facts = fact_objects(facts)  # invalid ones, too: the client reports them
 
         async def evaluate_on(client: Client) -> EvaluationResult:
             predicates = {schema.predicate for schema in client.manifest.facts_profile.predicates}

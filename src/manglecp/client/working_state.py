@@ -46,6 +46,8 @@ def copy_json(value: Any, depth: int = 0) -> Any:
 
 
 FactObject: TypeAlias = dict[str, Any]
+FactInput: TypeAlias = Mapping[str, Any] | str
+"""A fact as an object of the wire format, or as text: ``'complaint("A-1")'``."""
 MAX_FACTS: Final = 100_000  # servers must not fill a client's memory
 
 _ANY_TEMPORAL: Final = Schema("", (), temporal=True)  # stands for the schema of any temporal predicate

@@ -41,6 +41,7 @@ EXTENSIONS: Final = {
     "x-approvals": {
         "messages": "x-approval_request and x-approval_response, for credentials with the permission approve",
         "option": "confirmation_token of invoke_request: the id of an approved request",
+        "prepare": 'payload["x-prepare"] of invoke_request: true to store the approval request without a run',
     },
     "x-decide": {
         "messages": "x-decide_request and x-decide_response: whether a call is allowed, needs an approval or is denied",

@@ -1,3 +1,4 @@
+from .admission import args_digest as args_digest
 from .approval import (
     APPROVE as APPROVE,
     OPERATOR as OPERATOR,

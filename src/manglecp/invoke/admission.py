@@ -178,7 +178,10 @@ class AdmissionService:
         try:
             plan = self._plan(decision.proven())
             checked = CheckedInvocation(decision=decision, plan=plan, args=payload.args)
-            return await self._check_approval(checked, payload.confirmation_token, invocation)
+            checked = await self._check_approval(checked, payload.confirmation_token, invocation)
+            if payload.prepare:
+                raise WireError("x-approval_not_needed", "The call needs no further approval; invoke it")
+            return checked
         except WireError as error:
             if error is decision.error and decision.judgement.denials:
                 add_remedies(decision, await asyncio.to_thread(decision.find_remedies, _REMEDY_SECONDS))

@@ -162,6 +162,30 @@ class ApprovalService:
             self._store.ledger.append_all(tx, [note(approval, verdict, approver.name)])
         return msgspec.structs.replace(approval, state=verdict, approver=approver.name, decided_ms=now_ms)
 
+    def attest(
+        self, requester: Identity, approval_id: str, chain_digest: str, args_digest: str, verdict: Verdict
+    ) -> Approval:
+        """Record the decision of the requester's user, as the requester's program reports it. Blocks.
+
+        It counts only where the rules require no role and no other principal. Raises :class:`WireError`.
+        """
+        now_ms = self._now_ms
+        with self._store.write_transaction() as tx:
+            approval = self._store.approvals.find(tx, approval_id)
+            call = requester.name, chain_digest, args_digest
+            if approval is None or call != (
+                approval.binding.identity,
+                approval.binding.chain_digest,
+                approval.binding.args_digest,
+            ):
+                raise invalid_approval("other_call")
+            if approval.roles or approval.four_eyes:
+                raise WireError("auth_insufficient", "This call needs an approver with a credential of its own")
+            approver = f"attested:{requester.name}"
+            if self._store.approvals.decide(tx, approval_id, verdict, approver, now_ms):
+                self._store.ledger.append_all(tx, [note(approval, verdict, approver, attested=True)])
+        return approval
+
     def view(self, approval: Approval, *, text: bool = True) -> ApprovalView:
         """Return the request as an approver sees it; a list of requests leaves out their ``text``."""
         is_expired = approval.state in ("pending", "approved") and approval.expires_ms <= self._now_ms
@@ -200,13 +224,17 @@ class ApprovalService:
         return self._clock() // 1_000_000
 
 
-def note(approval: Approval, event: str, identity: str) -> Note:
-    """Return the ledger entry of a request, a decision or a use (``event``) by the principal ``identity``."""
+def note(approval: Approval, event: str, identity: str, *, attested: bool = False) -> Note:
+    """Return the ledger entry of a request, a decision or a use (``event``) by the principal ``identity``.
+
+    ``attested``: the requester's program vouches for the decision, not a credential of the approver.
+    """
     body = {
         "event": event,
         "approval": approval.id,
         "tool": approval.tool,
         "text_digest": digest(approval.text),
+        **({"attested": True} if attested else {}),
         **msgspec.to_builtins(approval.binding),
     }
     return Note("approval", body, identity=identity)

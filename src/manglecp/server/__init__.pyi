@@ -14,7 +14,7 @@ from .config import (
     load_server_settings as load_server_settings,
     parse_network as parse_network,
 )
-from .core import Core as Core
+from .core import Core as Core, IdentifiedSessions as IdentifiedSessions
 from .embedded import Server as Server
 from .logs import configure_logging as configure_logging
 from .runtime import (

@@ -10,9 +10,10 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from manglecp.intent import manifest
+from manglecp.intent import Identity, manifest
 from manglecp.pack import Settings, outline_manifest
 from manglecp.server.auth import Auth, OpenAuth
 from manglecp.server.auth_config import describe_auth
@@ -69,6 +70,17 @@ class HandledRequest(NamedTuple):
     ended_ns: int
 
 
+@dataclass(frozen=True, slots=True)
+class IdentifiedSessions:
+    """Opens sessions of one principal, authenticated by the program that embeds the server."""
+
+    core: Core
+    identity: Identity
+
+    def session(self, transport: Transport, /, *, send: Send) -> Session:
+        return self.core.session(transport, send=send, identity=self.identity)
+
+
 class Core:
     """The message core of a process, used on one event loop."""
 
@@ -100,9 +112,22 @@ class Core:
         self._session_numbers = itertools.count(1)
         revisions.on_change = self._send_manifests
 
-    def session(self, transport: Transport, *, peer: str | None = None, send: Send | None = None) -> Session:
-        """Return a new session. ``peer`` is the client's network address; persistent ones need ``send``."""
-        return Session(self, transport, peer, send, f"{transport}-{next(self._session_numbers)}")
+    def session(
+        self,
+        transport: Transport,
+        *,
+        peer: str | None = None,
+        send: Send | None = None,
+        identity: Identity | None = None,
+    ) -> Session:
+        """Return a new session. ``peer`` is the client's network address; persistent ones need ``send``.
+
+        With ``identity`` the session needs no credential: the caller has authenticated the principal.
+        """
+        session = Session(self, transport, peer, send, f"{transport}-{next(self._session_numbers)}")
+        if identity is not None:
+            session.identity = identity
+        return session
 
     def manifest(self, *, http: bool = False) -> ManifestDocument:
         """Return the current manifest; for HTTP it has the endpoints (requirement MANI-11).

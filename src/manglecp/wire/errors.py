@@ -71,6 +71,7 @@ CODES: Final[Mapping[str, CodeRow]] = {
     ),
     "x-approval_not_found": CodeRow(404, False, "no approval request has this id"),
     "x-approval_decided": CodeRow(409, False, "the approval request was decided already, or has expired", ("state",)),
+    "x-approval_not_needed": CodeRow(409, False, "a call that was only prepared needs no approval"),
     "x-permit_not_found": CodeRow(404, False, "no permit of the client has this id"),
     "x-permit_conflict": CodeRow(
         409, False, "the permit is for another call, or another outcome of it was reported", ("reason",)

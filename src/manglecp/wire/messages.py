@@ -56,7 +56,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
     manglecp: str = VERSION
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class Part(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     """A part of a payload. Unknown members are skipped (OPEN-58); unset members are not written."""
 
 
@@ -234,6 +234,11 @@ class Derivation(Part, frozen=True, kw_only=True):
     rule_chain: tuple[str, ...]
     tree: ProofTree | UnsetType = UNSET
 
+    def __str__(self) -> str:
+        from manglecp.wire.response_text import derivation_lines
+
+        return "\n".join(derivation_lines(self.macro_id, self))
+
 
 class Exclusion(Part, frozen=True, kw_only=True):
     """A candidate tool that is not in the response, and the reason."""
@@ -258,6 +263,11 @@ class WhyNot(Part, frozen=True, kw_only=True):
     blocked_by: tuple[str, ...] = ()
     would_unlock: tuple[tuple[FactObject, ...], ...] = ()
     complete: bool = True
+
+    def __str__(self) -> str:
+        from manglecp.wire.response_text import why_not_lines
+
+        return "\n".join(why_not_lines(self))
 
 
 class ProofHints(Part, frozen=True, kw_only=True, rename={"why_not": "x-why_not"}):
@@ -330,7 +340,7 @@ class IntentResponse(Message, frozen=True, kw_only=True, tag="intent_response"):
 
 
 # Invocations (specification 07).
-class InvokePayload(Part, frozen=True, kw_only=True, rename={"request_key": "x-request_key"}):
+class InvokePayload(Part, frozen=True, kw_only=True, rename={"request_key": "x-request_key", "prepare": "x-prepare"}):
     """A tool of an earlier response, with arguments. A repeated `x-request_key` returns the same run."""
 
     macro_id: str
@@ -338,6 +348,8 @@ class InvokePayload(Part, frozen=True, kw_only=True, rename={"request_key": "x-r
     eval_time: Time | None = None
     confirmation_token: str | None = None
     request_key: str | None = None
+    prepare: bool = False
+    """Whether to stop before the run: the response is `confirmation_required`, or `x-approval_not_needed`."""
 
 
 class InvokeRequest(Message, frozen=True, kw_only=True, tag="invoke_request"):

@@ -45,7 +45,9 @@ class MemoryTransport(SessionTransport):
         connect_seconds: float = 30.0,
     ) -> None:
         super().__init__(max_response_bytes=max_response_bytes, connect_seconds=connect_seconds)
-        self._server = server
+        self.server = server
+        self.is_identified = hasattr(server, "identity")
+        """Whether the program that runs the server has authenticated the principal, so that no credential is sent."""
         self._like: Literal["websocket", "stdio"] = like
         self._session: ServerSession | None = None
         self._messages: asyncio.Queue[bytes | None] = asyncio.Queue()  # None: the connection is lost
@@ -56,7 +58,7 @@ class MemoryTransport(SessionTransport):
 
     async def open_stream(self) -> None:
         self._messages = asyncio.Queue(maxsize=64)  # a full queue makes the server wait
-        session = self._server.session(self._like, send=self._messages.put)
+        session = self.server.session(self._like, send=self._messages.put)
         await session.__aenter__()
         self._session = session
 
