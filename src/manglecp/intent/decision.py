@@ -7,7 +7,7 @@ verdict and no validity window replaces it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
@@ -30,6 +30,7 @@ from manglecp.intent.evaluation import (
     request_facts,
 )
 from manglecp.intent.identity import Identity
+from manglecp.intent.redaction import unchanged
 from manglecp.mangle import INT_MAX, Fact, Key, Result
 from manglecp.wire import UPGRADE, Fault, SchemaError, WireError, refused_arguments, schema_errors
 from manglecp.wire.messages import Intent, Remedy
@@ -100,7 +101,7 @@ def approval_waiver(identity: Identity, safety: SafetyData) -> str | None:
 
 _ABOUT_TOOL: Final[tuple[Key, ...]] = (
     *(("prohibited", 2), ("permitted", 1), ("public_reason", 2), ("kernel.may_run", 2), ("macro", 2)),
-    *(("macro_effect", 2), ("needs_confirmation", 1), ("needs_approval", 2), ("four_eyes", 1)),
+    *(("macro_effect", 2), ("needs_confirmation", 1), ("needs_approval", 2), ("four_eyes", 1), ("macro_param", 3)),
 )
 _GENERAL: Final[tuple[Key, ...]] = (
     *(("intent_denied", 1), ("fact_denied", 2), ("effect_denied", 2), ("permitted_only", 0)),
@@ -116,15 +117,17 @@ class Judgement:
     """The facts that deny the call."""
     rows: Rows
     """The facts that policy derives about the tool, by predicate."""
+    redact: Callable[[Any], Any] = unchanged
+    """Removes secret settings from reasons."""
 
     @property
     def reasons(self) -> tuple[str, ...]:
         """Every reason of the denials, for operators; the last argument of a denial is its reason."""
-        return tuple(dict.fromkeys([str(fact.args[-1]) for fact in self.denials])) if self.denials else ()
+        return tuple(dict.fromkeys([self.redact(str(fact.args[-1])) for fact in self.denials])) if self.denials else ()
 
     @property
     def public_reasons(self) -> tuple[str, ...]:
-        return tuple(str(text) for _, text in self.rows.get("public_reason", ()))
+        return tuple(self.redact(str(text)) for _, text in self.rows.get("public_reason", ()))
 
     @cached_property
     def safety(self) -> SafetyData:
@@ -139,7 +142,7 @@ class Judgement:
         )
 
 
-def judge(tool: str, rows: Rows, session: Iterable[Fact] = ()) -> Judgement:
+def judge(domain: Domain, tool: str, rows: Rows, session: Iterable[Fact] = ()) -> Judgement:
     """Return what policy derives about a call of the tool. ``session`` are the client's facts.
 
     ``rows`` are those of :func:`policy_rows`, and may have more predicates. Without a tool, only the intent and the
@@ -155,7 +158,7 @@ def judge(tool: str, rows: Rows, session: Iterable[Fact] = ()) -> Judgement:
     if "effect_denied" in rows:
         actions = {action for _, action in rows.get("kernel.may_run", ())}
         denials += [Fact("effect_denied", row) for row in rows["effect_denied"] if row[0] in actions]
-    return Judgement(tool, tuple(denials), rows)
+    return Judgement(tool, tuple(denials), rows, domain.redact)
 
 
 def policy_rows(result: Result, tool: str) -> Rows:
@@ -281,7 +284,7 @@ def decide(
         raise (_not_proven() if offered is not None and refusal.code in _INVALID_FACTS else refusal) from refusal
     changed = result.changed(COMPOSED)
     rows = result.select(tool, _ABOUT_TOOL + SELECTION + changed, _GENERAL)
-    judgement = judge(tool, rows, session)
+    judgement = judge(domain, tool, rows, session)
     if scope != "proof":
         return judged(domain, call, identity, now_ns, result, judgement, facts, scope)
     reasons = judgement.reasons
@@ -317,8 +320,8 @@ def judged(
     """Return the decision of a judgement by policy alone."""
     if scope == "undo":
         denials = tuple(fact for fact in judgement.denials if fact.predicate == "effect_denied")
-        rows = {name: judgement.rows[name] for name in ("kernel.may_run",) if name in judgement.rows}
-        judgement = Judgement(judgement.tool, denials, rows)  # an undo needs no approval
+        rows = {name: judgement.rows[name] for name in ("kernel.may_run", "macro_param") if name in judgement.rows}
+        judgement = replace(judgement, denials=denials, rows=rows)  # an undo needs no approval
     inputs_digest, given = _digest(domain, call.inputs, identity, now_ns), tuple(facts)
     reasons = judgement.reasons
     return Decision(domain, call, identity, now_ns, result, judgement, reasons, inputs_digest, facts=given, scope=scope)
@@ -328,10 +331,10 @@ def refused_intent(refusal: PolicyRefusal) -> Decision:
     """Return the decision with which policy refused an intent or its facts; its call has no tool."""
     evaluation = refusal.evaluation
     inputs = ProofInputs.of(evaluation, evaluation.now)
-    result, judgement = evaluation.result, judge("", policy_rows(evaluation.result, ""), evaluation.session)
-    decision = judged(
-        evaluation.domain, Call("", {}, inputs), evaluation.identity, evaluation.now, result, judgement, (), "policy"
-    )
+    domain, result = evaluation.domain, evaluation.result
+    judgement = judge(domain, "", policy_rows(result, ""), evaluation.session)
+    call = Call("", {}, inputs)
+    decision = judged(domain, call, evaluation.identity, evaluation.now, result, judgement, (), "policy")
     return replace(decision, error=refusal)
 
 
@@ -361,7 +364,7 @@ def _absences(result: Result, tool: str) -> Iterator[str]:
 
 def _denied(domain: Domain, result: Result, identity: Identity, inputs: ProofInputs, judgement: Judgement) -> WireError:
     try:
-        check_policy(result, identity, inputs.facts)
+        check_policy(domain, result, identity, inputs.facts)
     except WireError as error:  # the intent or a fact is denied
         return error
     # The same tool is offered again where policy judges only the call, so a new evaluation would not help.
