@@ -534,7 +534,7 @@ def test_policy_refuses_requests() -> None:
 def test_policy_refuses_facts() -> None:
     denial = 'fact_denied("seen", "Internal.") :- client_trust("anonymous").\n'
     internal = refusal(domain(policy=denial), "observe", [("seen", "red")], identity=ANONYMOUS)
-    assert "policy does not permit such a fact" in internal.message
+    assert "policy does not permit such a fact" in str(internal.details)
     assert "Internal." not in f"{internal.message} {internal.details}"
     policy = 'fact_denied("seen", "Not yours to say.") :- client_trust("anonymous").\n'
     known = domain(policy=denial + policy + 'public_reason(T, "Not yours to say.") :- macro(T, _).')

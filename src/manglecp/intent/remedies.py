@@ -146,10 +146,10 @@ class _Search:
             self._require(atom, row, clause, depth)
         else:
             values = [self._value(term, row) for term in atom.args]
-            for args, _ in islice(self.decision.result.model.facts(atom.key), _MAX_ROWS):
-                if all(value is None or value == arg for value, arg in zip(values, args, strict=True)):
-                    self._refute(Fact(atom.predicate, args), depth + 1)
-                    break
+            facts = (args for args, _ in islice(self.decision.result.model.facts(atom.key), _MAX_ROWS))
+            fitting = (args for args in facts if all(map(lambda v, arg: v is None or v == arg, values, args)))
+            if (args := min(fitting, key=str, default=None)) is not None:
+                self._refute(Fact(atom.predicate, args), depth + 1)
 
     def _compare(self, terms: Sequence[Term], row: Row, clause: Clause) -> None:
         """Collect the bounds that a comparison sets to arguments, and for integers their neighbours."""
