@@ -16,10 +16,11 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from manglecp.base.cache import LruCache
 from manglecp.base.digest import digest, digest_bytes
 from manglecp.base.ids import ordered_id
 from manglecp.base.json import Uncanonical
-from manglecp.intent import Decision, PolicyRefusal, ProofInputs, Scope, make_redactor, refused_intent
+from manglecp.intent import Decision, PolicyRefusal, ProofInputs, Scope, make_redactor, refused_intent, unchanged
 from manglecp.invoke.calls import secret_names
 from manglecp.mangle import instant_text, plain_json
 from manglecp.store import DecisionRecord, Store, StoreError
@@ -30,6 +31,7 @@ DecisionContent: TypeAlias = Literal["full", "digests"]
 MAX_INPUT_BYTES: Final = 262_144
 _MAX_QUEUED: Final = 1_024
 _MAX_BATCH: Final = 256
+_MAX_REVISIONS: Final = 16
 _log = logging.getLogger(__name__)
 
 
@@ -94,6 +96,8 @@ class DecisionLog:
         self._clock = clock
         self._content = content
         self._emit = emit
+        self._secrets: LruCache[str, dict[str, frozenset[str]]] = LruCache(_MAX_REVISIONS)
+        """By digest of the pack: the secret parameters of each action."""
         self._queue: deque[DecisionRecord] = deque()
         self._flushing: asyncio.Task[None] | None = None
         self._batch: list[DecisionRecord] = []
@@ -198,8 +202,8 @@ class DecisionLog:
         call, domain, identity = decision.call, decision.domain, decision.identity
         args, facts = dict(call.args), tuple([fact.text for fact in decision.facts])
         inputs = left_out = None
-        secrets = secret_args(decision)
-        redact = make_redactor([str(args[name]) for name in secrets if args.get(name)])
+        secrets = self.secret_args(decision)
+        redact = make_redactor([str(args[name]) for name in secrets if args.get(name)]) if secrets else unchanged
         if self._content == "digests":
             left_out = "the server is configured to record digests only"
         elif secrets:
@@ -231,13 +235,18 @@ class DecisionLog:
         )
         return details, _digest(args)
 
-
-def secret_args(decision: Decision) -> frozenset[str]:
-    """Return the names of the secret arguments: of the tool, and of the actions that it may run."""
-    rows, actions = decision.judgement.rows, decision.domain.pack.actions
-    schemas = [actions[str(name)].input_schema for _, name in rows.get("kernel.may_run", ()) if name in actions]
-    declared = {str(name): plain_json(schema) for _, name, schema in rows.get("macro_param", ())}
-    return frozenset[str]().union(*map(secret_names, [*schemas, {"properties": declared}]))
+    def secret_args(self, decision: Decision) -> frozenset[str]:
+        """Return the names of the secret arguments: of the tool, and of the actions that it may run."""
+        rows, domain = decision.judgement.rows, decision.domain
+        secrets = self._secrets.get(domain.digest)
+        if secrets is None:
+            secrets = {name: secret_names(action.input_schema) for name, action in domain.pack.actions.items()}
+            self._secrets.put(domain.digest, secrets)
+        names = [secrets.get(str(action), frozenset()) for _, action in rows.get("kernel.may_run", ())]
+        if "macro_param" in rows:
+            declared = {str(name): plain_json(schema) for _, name, schema in rows["macro_param"]}
+            names.append(secret_names({"properties": declared}))
+        return frozenset[str]().union(*names)
 
 
 def add_decision_id(error: WireError, decision_id: str) -> WireError:

@@ -17,7 +17,7 @@ from manglecp.intent import Decision, Identity
 from manglecp.invoke.admission import args_digest, credential_not_valid
 from manglecp.invoke.approval import ApprovalService, note
 from manglecp.invoke.approval_text import render_permit_request
-from manglecp.invoke.decision_log import DecisionLog, add_decision_id, secret_args
+from manglecp.invoke.decision_log import DecisionLog, add_decision_id
 from manglecp.mangle import instant_text
 from manglecp.store import Approval, ApprovalBinding, DecisionRecord, Store, StoredDecision, StoreError, Transaction
 from manglecp.wire import WireError
@@ -76,7 +76,7 @@ class PermitService:
             except WireError as error:
                 raise add_decision_id(error, await self._log.record(decision, "permit")) from None
         description = " ".join(str(text) for _, text in judgement.rows.get("macro", ()))
-        text = render_permit_request(tool, description, decision.call.args, identity, secret_args(decision))
+        text = render_permit_request(tool, description, decision.call.args, identity, self._log.secret_args(decision))
         record = self._log.build(decision, "permit")
         raise add_decision_id(await self._approvals.request(binding, judgement, text, [record]), record.id)
 
