@@ -124,3 +124,9 @@ def test_rules_that_are_silent_without_a_call_may_negate_what_depends_on_it(poli
 def test_a_place_that_no_argument_has_is_an_error(place: str) -> None:
     with pytest.raises(PackError, match="no tool or action of the pack has an argument at"):
         desk(f'prohibited("refund", "x") :- call("refund"), call_value("{place}", "X-1").')
+
+
+@pytest.mark.parametrize(("seconds", "verdict"), [(0, "deny"), (1, "allow")])
+def test_a_tool_that_is_no_longer_valid_is_denied(seconds: int, verdict: str) -> None:
+    ends = f'valid_for("refund", Span) :- intent(_), Span = fn:duration:parse("{seconds}s").'
+    assert decided({}, domain=desk(rules=TOOL + ends)).verdict == verdict

@@ -48,7 +48,8 @@ class ProofInputs(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     intent: Intent | None = None
     """None for a decision about a call without an intent: policy alone decides."""
     facts: tuple[Any, ...] = ()
-    """Fact objects with absolute times: ``now`` became the evaluation time, and must not become a later one."""
+    """Fact objects. Those of an offer have absolute times: ``now`` became the evaluation time, and must not become a
+    later one."""
 
     @classmethod
     def of(cls, evaluation: IntentEvaluation, now_ns: int) -> ProofInputs:
@@ -72,9 +73,9 @@ class ProofInputs(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     def decode(data: bytes) -> ProofInputs:
         return _decoder.decode(data)
 
-    def session_facts(self, domain: Domain) -> list[Fact]:
+    def session_facts(self, domain: Domain, now_ns: int) -> list[Fact]:
         """Return the session facts. Raises :class:`WireError` if they do not fit the domain."""
-        return domain.profile.read(list(self.facts), 0)  # no fact refers to ``now``, so the evaluation time is unused
+        return domain.profile.read(list(self.facts), now_ns)
 
 
 _decoder: Final = msgspec.json.Decoder(ProofInputs)
@@ -298,7 +299,9 @@ def decide(
     else:
         if "final_selected" in rows:
             definition = _compose(Composer(domain, result, changed), tool, rows)
-        if definition is None or (offered is not None and definition.chain_digest != offered):
+        end = None if definition is None else definition.expires_at
+        is_expired = end is not None and now_ns >= end
+        if definition is None or is_expired or (offered is not None and definition.chain_digest != offered):
             reasons, error, definition = tuple(_absences(result, tool)), _not_proven(), None
         elif offered is None and (errors := schema_errors(args, definition.input_schema)):
             raise refused_arguments(errors)
@@ -357,7 +360,7 @@ def _absences(result: Result, tool: str) -> Iterator[str]:
     """Yield why a tool that policy does not deny is not proven for the intent as it was offered."""
     yield from (str(reason) for _, _, reason in result.find(("excluded", 3), tool))
     if result.find(("final_selected", 3), tool):
-        yield "the tool is composed differently, or cannot be composed"
+        yield "the tool is composed differently, cannot be composed, or is no longer valid"
     else:
         yield "no rule offers the tool for this intent"
 

@@ -66,7 +66,7 @@ class _Search:
         self.slowest = 0.0  # evaluation so far, in seconds
         scalars = ((name, _scalar(value)) for name, value in decision.call.args.items())
         self.args: dict[str, Any] = {name: value for name, value in scalars if value is not None}
-        session = decision.call.inputs.session_facts(decision.domain)
+        session = decision.call.inputs.session_facts(decision.domain, decision.at_ns)
         self.own_values = [*self.args.values(), *(_fact_scalar(arg) for fact in session for arg in fact.args)]
         self.reasons = re.sub(r"(?<=\d),(?=\d{3})", "", "\n".join(decision.public_reasons))  # 1,000 mentions 1000
         self.changes: dict[str, dict[Any, bool]] = {}
@@ -106,7 +106,7 @@ class _Search:
             identity=decision.identity,
             result=decision.result,
             now=decision.at_ns,
-            session=inputs.session_facts(decision.domain),
+            session=inputs.session_facts(decision.domain, decision.at_ns),
             selected=tuple(Selected(*cast(Any, row)) for row in decision.result.rows(("final_selected", 3))),
         )
         why_nots = WhyNots(evaluation, visibility, Exclusions(evaluation, visibility, ()), self.deadline)

@@ -208,7 +208,7 @@ class RunRules:
 
     @cached_property
     def _session_facts(self) -> list[Fact]:
-        return self._run.inputs.session_facts(self._offers.domain)
+        return self._run.inputs.session_facts(self._offers.domain, self._clock())
 
     @cached_property
     def _run_facts(self) -> list[Fact]:
