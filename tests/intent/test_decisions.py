@@ -61,9 +61,15 @@ def test_a_verdict_depends_on_the_arguments_and_the_permissions(intent: str | No
     assert decided({"to": {"account": "X-1"}}, BOSS, intent=intent).reasons == ("blocked account",)
 
 
-def test_defaults_count_and_arguments_fit_the_schema() -> None:
-    limits = POLICY.replace("N > 100", "N = 1")
-    assert decided({}, domain=desk(limits)).verdict == "deny"
+@pytest.mark.parametrize("intent", ["help", "other", None])
+def test_defaults_count(intent: str | None) -> None:
+    assert decided({}, intent=intent, domain=desk(POLICY.replace("N > 100", "N = 1"))).verdict == "deny"
+    stepless = 'macro("refund", "Refunds."). macro_param("refund", "amount", {"type": "integer", "default": 700}).'
+    assert decided({}, intent=None, domain=desk(rules=stepless)).reasons == ("limit of clerks",)
+    assert decided({"amount": 7}, intent=None, domain=desk(rules=stepless)).verdict == "allow"
+
+
+def test_arguments_fit_the_schema() -> None:
     with pytest.raises(WireError) as refused:
         decided({"amount": "much"})
     assert refused.value.code == "schema_validation_failed"

@@ -18,7 +18,7 @@ from manglecp.base.digest import digest, digest_bytes
 from manglecp.base.json import escape_token
 from manglecp.intent.chain import Rows, safety
 from manglecp.intent.composition import COMPOSED, SELECTION, Composer
-from manglecp.intent.definition import Definition, Flaw, SafetyData
+from manglecp.intent.definition import Definition, Flaw, SafetyData, default_arguments
 from manglecp.intent.domain import Domain
 from manglecp.intent.evaluation import (
     CLOCK_TOLERANCE_NS,
@@ -247,6 +247,13 @@ class Decision:
         from manglecp.intent.remedies import find_remedies  # few decisions need them
 
         return find_remedies(self, seconds)
+
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        """The defaults of the call arguments, also of a tool that is not proven."""
+        if self.definition is not None:
+            return default_arguments(self.definition)
+        return Composer(self.domain, self.result, self.result.changed(COMPOSED)).defaults(self.call.tool)
 
     def proven(self) -> Definition:
         """Return the definition of the proven tool. Raises :class:`WireError` if the call is denied."""
