@@ -61,9 +61,15 @@ def test_a_verdict_depends_on_the_arguments_and_the_permissions(intent: str | No
     assert decided({"to": {"account": "X-1"}}, BOSS, intent=intent).reasons == ("blocked account",)
 
 
-def test_defaults_count_and_arguments_fit_the_schema() -> None:
-    limits = POLICY.replace("N > 100", "N = 1")
-    assert decided({}, domain=desk(limits)).verdict == "deny"
+@pytest.mark.parametrize("intent", ["help", "other", None])
+def test_defaults_count(intent: str | None) -> None:
+    assert decided({}, intent=intent, domain=desk(POLICY.replace("N > 100", "N = 1"))).verdict == "deny"
+    stepless = 'macro("refund", "Refunds."). macro_param("refund", "amount", {"type": "integer", "default": 700}).'
+    assert decided({}, intent=None, domain=desk(rules=stepless)).reasons == ("limit of clerks",)
+    assert decided({"amount": 7}, intent=None, domain=desk(rules=stepless)).verdict == "allow"
+
+
+def test_arguments_fit_the_schema() -> None:
     with pytest.raises(WireError) as refused:
         decided({"amount": "much"})
     assert refused.value.code == "schema_validation_failed"
@@ -89,8 +95,44 @@ def test_a_tool_that_no_intent_offers_is_denied() -> None:
         ('prohibited("refund", "x") :- intent(_), !call_value("/amount", _).', "a rule that reads call_value"),
         ('permitted("refund") :- call("refund").', "permitted depends on call"),
         ('may() :- run_arg("amount", 3). permitted("refund") :- may().', "permitted depends on call"),
+        ('permitted("refund") :- step_status(1, _, "success").', "permitted depends on step_status"),
+        ('prohibited("refund", "x") :- macro(_, _), !call("refund").', "a rule that negates call also holds"),
+        ('prohibited("refund", "x") :- macro(_, _), !run_arg("amount", 3).', "a rule that negates run_arg"),
+        ('c() :- call(_). prohibited("refund", "x") :- macro(_, _), !c().', "a rule that negates c also holds"),
+        ('c(3). c(4) :- call(_). d() :- c(_), !c(4). needs_confirmation("refund") :- d().', "a rule that negates c"),
+        (
+            'n(9). n(N) :- call(_), call_arg("amount", N), :is_number(N). '
+            "m(M) :- n(N) |> do fn:group_by(), let M = fn:min(N). "
+            'effect_denied("pay", "x") :- m(M), M > 5.',
+            "a rule that aggregates n also holds",
+        ),
     ],
 )
 def test_rules_about_calls_are_silent_when_tools_are_offered(policy: str, message: str) -> None:
     with pytest.raises(PackError, match=message):
         desk(policy)
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        'large() :- call(_), call_arg("amount", N), N > 9. prohibited("refund", "x") :- call("refund"), !large().',
+        'about(T) :- call(T). prohibited(T, "x") :- about(T), !run_arg("amount", 3).',
+        'skip_step(1, "x") :- !run_arg("amount", 3).',
+        'n(N) :- call(_), call_arg("amount", N). c(C) :- n(_) |> do fn:group_by(), let C = fn:count().',
+    ],
+)
+def test_rules_that_are_silent_without_a_call_may_negate_what_depends_on_it(policy: str) -> None:
+    assert decided({}, domain=desk(policy)).verdict in ("allow", "deny")
+
+
+@pytest.mark.parametrize("place", ["amount", "/amuont", "/ammount/0", "to/account"])
+def test_a_place_that_no_argument_has_is_an_error(place: str) -> None:
+    with pytest.raises(PackError, match="no tool or action of the pack has an argument at"):
+        desk(f'prohibited("refund", "x") :- call("refund"), call_value("{place}", "X-1").')
+
+
+@pytest.mark.parametrize(("seconds", "verdict"), [(0, "deny"), (1, "allow")])
+def test_a_tool_that_is_no_longer_valid_is_denied(seconds: int, verdict: str) -> None:
+    ends = f'valid_for("refund", Span) :- intent(_), Span = fn:duration:parse("{seconds}s").'
+    assert decided({}, domain=desk(rules=TOOL + ends)).verdict == verdict

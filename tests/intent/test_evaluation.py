@@ -515,17 +515,29 @@ def test_no_client_speaks_for_anyone_else(fact: tuple[Any, ...]) -> None:
 # --- what policy says about a request --------------------------------------------------------------------------------
 
 
+PUBLIC_INTENT = "public_reason(Tool, Text) :- intent_denied(Text), macro(Tool, _)."
+
+
 def test_policy_refuses_requests() -> None:
-    known = domain(policy='intent_denied("Sign in to repair.") :- intent("repair"), !client_permission("admin").')
+    denial = 'intent_denied("Sign in to repair.") :- intent("repair"), !client_permission("admin").\n'
+    known = domain(policy=denial + PUBLIC_INTENT)
     error = refusal(known, "repair")
     assert (error.code, error.message) == ("auth_insufficient", "Sign in to repair.")
+    assert refusal(domain(policy=denial), "repair").message == "Policy does not permit this intent"
+    auditor = Identity("eve", frozenset({"explain_policy"}), "user")
+    assert refusal(domain(policy=denial), "repair", identity=auditor).message == "Sign in to repair."
     assert refusal(known, "repair", identity=ANONYMOUS).code == "auth_required"
     assert ask(known, "repair", identity=Identity("root", frozenset({"admin"}), "user")).selected
     assert ask(known).selected
 
 
 def test_policy_refuses_facts() -> None:
-    known = domain(policy='fact_denied("seen", "Not yours to say.") :- client_trust("anonymous").')
+    denial = 'fact_denied("seen", "Internal.") :- client_trust("anonymous").\n'
+    internal = refusal(domain(policy=denial), "observe", [("seen", "red")], identity=ANONYMOUS)
+    assert "policy does not permit such a fact" in str(internal.details)
+    assert "Internal." not in f"{internal.message} {internal.details}"
+    policy = 'fact_denied("seen", "Not yours to say.") :- client_trust("anonymous").\n'
+    known = domain(policy=denial + policy + 'public_reason(T, "Not yours to say.") :- macro(T, _).')
     facts = [("logged", "red"), ("seen", "red"), ("seen", "green")]
     error = refusal(known, "observe", facts, identity=ANONYMOUS)
     assert error.code == "invalid_facts"

@@ -73,11 +73,16 @@ LIMIT = 'limit("clerk", 119).\n'
         ),
         ('call_value("/amount", N), N > 100', 100, "amount of at most 100: 100 would be allowed, 101 would be denied"),
         (f"{AMOUNT}, spent(S), :is_number(N), X = fn:plus(S, N), X > 100", 40, None),
+        (f"{AMOUNT}, spent(S), fn:plus(S, N) > 700", 640, None),  # the amount equals the bound
+        (f"{AMOUNT}, spent(S), fn:mult(S, N) > 700", 11, None),
+        ("over(_)", 100, "amount of at most 100: 100 would be allowed, 101 would be denied"),
         ("!fine()", 119, "amount of at most 119: 119 would be allowed, 120 would be denied"),
     ],
 )
 def test_the_nearest_amount(intent: str | None, premises: str, amount: int, text: str | None) -> None:
-    fine = f'spent(60). fine() :- call("t"), {AMOUNT}, limit("clerk", L), N <= L.\n'
+    fine = (
+        f'over(N) :- call(_), {AMOUNT}, N > 100. spent(60). fine() :- call("t"), {AMOUNT}, limit("clerk", L), N <= L.\n'
+    )
     decision = decided(domain(PUBLIC + LIMIT + fine + denies(premises, more="")), GIVEN, intent=intent)
     (remedy,) = found(decision)
     assert (remedy.args, remedy.verdict) == ({"amount": amount}, "allow")
@@ -101,7 +106,10 @@ NOT_LISTED = 'call_arg("country", C), !land(C)'
 LANDS = 'land("AA"). land("DE"). land("FR").\n'
 
 
-@pytest.mark.parametrize("premises", [NOT_HERE, NOT_LISTED, "!fine()", "!good()"])
+NO_MEMBER = 'call_arg("country", C), !:list:member(C, ["AA", "DE", "FR"])'
+
+
+@pytest.mark.parametrize("premises", [NOT_HERE, NOT_LISTED, NO_MEMBER, "!fine()", "!good()"])
 def test_values_that_the_reason_names(premises: str) -> None:
     fine = f'fine() :- call("t"), {AMOUNT}, N > 0, call_arg("country", C), land(C).\n'
     good = f'good() :- call("t"), land(C), call_arg("country", C), {AMOUNT}, N > 0.\n'
@@ -132,6 +140,7 @@ def test_a_number_that_is_not_whole() -> None:
         denies(f"{AMOUNT}, N > 100", more=""),  # the reason is internal
         denies('call_arg("country", C), C != "sesame"'),  # a password in a rule
         denies('call_arg("country", C), !word(C)') + 'word("sesame").',
+        denies('call_arg("country", C), !:list:member(C, ["sesame"])'),
         denies(f"{AMOUNT}, pin(P), N != P") + "pin(4711).",
         denies(f"{AMOUNT}, pin(P), N < P", f"{AMOUNT}, pin(P), N > P") + "pin(4711).",  # one number, as a range
         denies(f"{AMOUNT}, N < 4711", f"{AMOUNT}, N > 4720"),  # a range without a power of two

@@ -297,6 +297,13 @@ def test_what_policy_excludes_answers_as_an_unknown_name(policy: str, facts: lis
     assert why_not(domain(RULES, policy), "fetch", facts=facts) == unknown("fetch")
 
 
+def test_the_public_reasons_of_an_excluded_tool_are_given_for_its_intent() -> None:
+    policy = 'prohibited("fetch", "the moon is full"). public_reason("fetch", "come back tomorrow").'
+    answer = why_not(domain(RULES, policy), "fetch", facts=[("seen", "red")])
+    assert (answer.known, answer.blocked_by, answer.would_unlock) == (True, ("come back tomorrow",), ())
+    assert why_not(domain(RULES, policy), "fetch", "repair", facts=[("seen", "red")]) == unknown("fetch")
+
+
 def test_whoever_may_know_is_told_what_policy_does() -> None:
     policy = 'prohibited("fetch", "the moon is full").'
     for facts in ([], [("seen", "red")]):

@@ -39,7 +39,14 @@ OFFERED = (
     *('client_permission("a")', '!client_permission("a")', "asked(1)", "!asked(2)", "inner(1)", "!inner(1)"),
     *('!client("eve")', "lasted(1)@[now]"),
 )
-CALLED = ("N > 1", "N <= 2", "N = 3")
+CALLED = ("N > 1", "N <= 2", "N = 3", "!large()", "least(M), M < 3", "digits(1), !least(2)", 'run_arg("n", N)')
+HELPERS = """
+large() :- call("t"), call_arg("n", N), N > 2.
+value(N) :- call(_), call_value("/n", N), :is_number(N).
+value(2).
+least(M) :- call(_), value(N) |> do fn:group_by(), let M = fn:min(N).
+digits(C) :- value(_), call("t") |> do fn:group_by(), let C = fn:count().
+"""
 
 
 def drawn_pack(random: Random) -> Pack:
@@ -59,7 +66,7 @@ def drawn_pack(random: Random) -> Pack:
     other = 'macro("v", "Looks."). macro_step("v", 1, "look").'
     undo = 'undo_step("t", 2, "erase"). undo_in("t", 2, "n", "n"). nothing_to_undo("t", 4). on_error("t", 4, "undo").'
     chained = steps("look", "write", "look", "write")
-    return chain(chained, undo, other, facts, when=when, policy="\n".join(rules), permissions=("a", "lead"))
+    return chain(chained, undo, other, facts, when=when, policy="\n".join(rules) + HELPERS, permissions=("a", "lead"))
 
 
 def records(s: Shop) -> list[tuple[StoredDecision, DecisionDetails]]:

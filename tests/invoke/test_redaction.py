@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from manglecp.intent import OfferCodec
+from manglecp.invoke import decide_call
 from manglecp.invoke.calls import secret_names
 from manglecp.invoke.runtime import sweep_store
 from manglecp.store import open_store
 from manglecp.wire import WireError
+from manglecp.wire.messages import DecidePayload, Intent
 from tests.intent.packs import NOW
 from tests.invoke.chains import chain, effect
 from tests.invoke.workshop import ME, Fails, Shop, shop, waiving
@@ -128,6 +131,33 @@ async def test_a_challenge_and_an_automatic_approval_tell_no_secret() -> None:
         clean(str(error.details))
     async with shop(made, {"call": echo}, current=waiving("payments")) as s:
         clean(await used(s), str(s.ledger()))
+
+
+async def test_the_decision_log_has_no_secret_that_only_the_tool_declares() -> None:
+    call = effect("call", params={name: {"type": "string"} for name in ("key", "pin")})
+    declared = 'macro_param("t", "pin", {"type": "string", "writeOnly": /true}).'
+    denial = 'prohibited("t", T) :- call("t"), call_arg("pin", P), call_arg("key", "bad")'
+    policy = (
+        f'{denial} |> let T = fn:string:concat("not with ", P).\n'
+        'public_reason("t", T) :- call("t"), setting("api_key", K) |> let T = fn:string:concat("key ", K).\n'
+        'needs_confirmation("t") :- call("t"), call_arg("key", "ask").'
+    )
+    params = {"api_key": SETTING}
+    made = chain('macro_step("t", 1, "call").', declared, actions=(call,), policy=policy, params=params)
+    async with shop(made) as s:
+        for key in ("bad", "ask", "good"):
+            args = {"key": key, "pin": ARGUMENT}
+            with suppress(WireError):
+                await s.invoke("t", args)
+            for intent in (None, Intent(name="go")):
+                decision = decide_call(s.domain, DecidePayload(tool="t", args=args, intent=intent), ME, NOW)
+                assert SETTING not in f"{decision.public_reasons} {decision.error}"
+                await s.invoker.decision_log.record(decision, "decide")
+        await s.invoker.decision_log.drain()
+        with s.store.read_transaction() as tx:
+            records = s.store.decisions.newest(tx, 100)
+        assert {"decide", "admission", "effect"} <= {record.operation for record in records}
+        clean(*(s.store.decisions.content(record).decode() for record in records), str(s.ledger()))
 
 
 async def test_why_a_step_was_left_out_of_a_failure_tells_no_secret() -> None:

@@ -318,6 +318,7 @@ def test_the_nearest_name(name: str, known: list[str], found: str | None) -> Non
         ("p(Y) :- number(X), Y = fn:pluss(X, 1).", "did you mean fn:plus?"),
         ("p(Y) :- number(X) |> let Y = fn:strng:concat(X).", "did you mean fn:string:concat?"),
         ("p(fn:pls(1, 2)).", "did you mean fn:plus?"),
+        ('p(fn:time:parse("x")).', "did you mean fn:time:parse_civil or fn:time:parse_rfc3339?"),
         ("p(X) :- number(X), :string:start_with(X, X).", "did you mean :string:starts_with?"),
         ("Decl p(X) inclusion [numbr(X)].", "did you mean number?"),
     ],

@@ -133,6 +133,7 @@ async def test_an_approval_permits_one_call_once(way: str) -> None:
                 async with client.permit("t", {"n": n}, approval=approval):
                     pytest.fail("the approval is for another call")
             assert refused.value.details["reason"] == reason
+            assert refused.value.details["x-decision"].startswith("d-")
         tool = (await ann.evaluate("go"))["t"]
         with pytest.raises(ServerError, match="not for this call"):
             await ann.invoke(tool, {"n": 60}, approval=approval)

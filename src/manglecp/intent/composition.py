@@ -8,7 +8,7 @@ evaluation and are filled in each time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
@@ -16,10 +16,10 @@ from manglecp.base.cache import LruCache
 from manglecp.base.text import escape_invisible
 from manglecp.intent import rendering
 from manglecp.intent.chain import PREDICATES, Rows, chain, macro_id, safety
-from manglecp.intent.definition import Definition, Flaw
+from manglecp.intent.definition import Definition, Flaw, default_arguments, schema_defaults
 from manglecp.intent.redaction import make_redactor, secret_values
 from manglecp.intent.tokens import counter
-from manglecp.mangle import INT_MAX, Duration, Fact, Key, Result, Time, part_size
+from manglecp.mangle import INT_MAX, Duration, Fact, Key, Result, Time, part_size, plain_json
 
 if TYPE_CHECKING:
     from manglecp.intent.domain import Domain
@@ -191,6 +191,15 @@ class Composer:
             ),
             requires=tuple(name for _, name in rows["requires"]),
         )
+
+    def defaults(self, tool: str) -> Mapping[str, Any]:
+        """Return the defaults of the call arguments of a tool, which need not be selected or have steps."""
+        try:
+            return default_arguments(self._template(tool))
+        except Flaw:
+            declared = self._result.find(("macro_param", 3), tool)
+            schemas = {str(name): plain_json(schema) for _, name, schema in declared}
+            return schema_defaults(schemas)
 
     def compose_all(self, tools: Iterable[str]) -> tuple[dict[str, Definition], dict[str, Flaw]]:
         """Return the definitions of the tools and their dependencies, and the flaws, by tool.

@@ -7,7 +7,7 @@ verdict and no validity window replaces it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
@@ -18,7 +18,7 @@ from manglecp.base.digest import digest, digest_bytes
 from manglecp.base.json import escape_token
 from manglecp.intent.chain import Rows, safety
 from manglecp.intent.composition import COMPOSED, SELECTION, Composer
-from manglecp.intent.definition import Definition, Flaw, SafetyData
+from manglecp.intent.definition import Definition, Flaw, SafetyData, default_arguments
 from manglecp.intent.domain import Domain
 from manglecp.intent.evaluation import (
     CLOCK_TOLERANCE_NS,
@@ -30,6 +30,7 @@ from manglecp.intent.evaluation import (
     request_facts,
 )
 from manglecp.intent.identity import Identity
+from manglecp.intent.redaction import unchanged
 from manglecp.mangle import INT_MAX, Fact, Key, Result
 from manglecp.wire import UPGRADE, Fault, SchemaError, WireError, refused_arguments, schema_errors
 from manglecp.wire.messages import Intent, Remedy
@@ -47,7 +48,8 @@ class ProofInputs(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     intent: Intent | None = None
     """None for a decision about a call without an intent: policy alone decides."""
     facts: tuple[Any, ...] = ()
-    """Fact objects with absolute times: ``now`` became the evaluation time, and must not become a later one."""
+    """Fact objects. Those of an offer have absolute times: ``now`` became the evaluation time, and must not become a
+    later one."""
 
     @classmethod
     def of(cls, evaluation: IntentEvaluation, now_ns: int) -> ProofInputs:
@@ -71,9 +73,9 @@ class ProofInputs(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     def decode(data: bytes) -> ProofInputs:
         return _decoder.decode(data)
 
-    def session_facts(self, domain: Domain) -> list[Fact]:
+    def session_facts(self, domain: Domain, now_ns: int) -> list[Fact]:
         """Return the session facts. Raises :class:`WireError` if they do not fit the domain."""
-        return domain.profile.read(list(self.facts), 0)  # no fact refers to ``now``, so the evaluation time is unused
+        return domain.profile.read(list(self.facts), now_ns)
 
 
 _decoder: Final = msgspec.json.Decoder(ProofInputs)
@@ -100,7 +102,7 @@ def approval_waiver(identity: Identity, safety: SafetyData) -> str | None:
 
 _ABOUT_TOOL: Final[tuple[Key, ...]] = (
     *(("prohibited", 2), ("permitted", 1), ("public_reason", 2), ("kernel.may_run", 2), ("macro", 2)),
-    *(("macro_effect", 2), ("needs_confirmation", 1), ("needs_approval", 2), ("four_eyes", 1)),
+    *(("macro_effect", 2), ("needs_confirmation", 1), ("needs_approval", 2), ("four_eyes", 1), ("macro_param", 3)),
 )
 _GENERAL: Final[tuple[Key, ...]] = (
     *(("intent_denied", 1), ("fact_denied", 2), ("effect_denied", 2), ("permitted_only", 0)),
@@ -116,15 +118,17 @@ class Judgement:
     """The facts that deny the call."""
     rows: Rows
     """The facts that policy derives about the tool, by predicate."""
+    redact: Callable[[Any], Any] = unchanged
+    """Removes secret settings from reasons."""
 
     @property
     def reasons(self) -> tuple[str, ...]:
         """Every reason of the denials, for operators; the last argument of a denial is its reason."""
-        return tuple(dict.fromkeys([str(fact.args[-1]) for fact in self.denials])) if self.denials else ()
+        return tuple(dict.fromkeys([self.redact(str(fact.args[-1])) for fact in self.denials])) if self.denials else ()
 
     @property
     def public_reasons(self) -> tuple[str, ...]:
-        return tuple(str(text) for _, text in self.rows.get("public_reason", ()))
+        return tuple(self.redact(str(text)) for _, text in self.rows.get("public_reason", ()))
 
     @cached_property
     def safety(self) -> SafetyData:
@@ -139,7 +143,7 @@ class Judgement:
         )
 
 
-def judge(tool: str, rows: Rows, session: Iterable[Fact] = ()) -> Judgement:
+def judge(domain: Domain, tool: str, rows: Rows, session: Iterable[Fact] = ()) -> Judgement:
     """Return what policy derives about a call of the tool. ``session`` are the client's facts.
 
     ``rows`` are those of :func:`policy_rows`, and may have more predicates. Without a tool, only the intent and the
@@ -155,7 +159,7 @@ def judge(tool: str, rows: Rows, session: Iterable[Fact] = ()) -> Judgement:
     if "effect_denied" in rows:
         actions = {action for _, action in rows.get("kernel.may_run", ())}
         denials += [Fact("effect_denied", row) for row in rows["effect_denied"] if row[0] in actions]
-    return Judgement(tool, tuple(denials), rows)
+    return Judgement(tool, tuple(denials), rows, domain.redact)
 
 
 def policy_rows(result: Result, tool: str) -> Rows:
@@ -244,6 +248,13 @@ class Decision:
 
         return find_remedies(self, seconds)
 
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        """The defaults of the call arguments, also of a tool that is not proven."""
+        if self.definition is not None:
+            return default_arguments(self.definition)
+        return Composer(self.domain, self.result, self.result.changed(COMPOSED)).defaults(self.call.tool)
+
     def proven(self) -> Definition:
         """Return the definition of the proven tool. Raises :class:`WireError` if the call is denied."""
         if self.error is not None:
@@ -281,7 +292,7 @@ def decide(
         raise (_not_proven() if offered is not None and refusal.code in _INVALID_FACTS else refusal) from refusal
     changed = result.changed(COMPOSED)
     rows = result.select(tool, _ABOUT_TOOL + SELECTION + changed, _GENERAL)
-    judgement = judge(tool, rows, session)
+    judgement = judge(domain, tool, rows, session)
     if scope != "proof":
         return judged(domain, call, identity, now_ns, result, judgement, facts, scope)
     reasons = judgement.reasons
@@ -295,7 +306,9 @@ def decide(
     else:
         if "final_selected" in rows:
             definition = _compose(Composer(domain, result, changed), tool, rows)
-        if definition is None or (offered is not None and definition.chain_digest != offered):
+        end = None if definition is None else definition.expires_at
+        is_expired = end is not None and now_ns >= end
+        if definition is None or is_expired or (offered is not None and definition.chain_digest != offered):
             reasons, error, definition = tuple(_absences(result, tool)), _not_proven(), None
         elif offered is None and (errors := schema_errors(args, definition.input_schema)):
             raise refused_arguments(errors)
@@ -317,8 +330,8 @@ def judged(
     """Return the decision of a judgement by policy alone."""
     if scope == "undo":
         denials = tuple(fact for fact in judgement.denials if fact.predicate == "effect_denied")
-        rows = {name: judgement.rows[name] for name in ("kernel.may_run",) if name in judgement.rows}
-        judgement = Judgement(judgement.tool, denials, rows)  # an undo needs no approval
+        rows = {name: judgement.rows[name] for name in ("kernel.may_run", "macro_param") if name in judgement.rows}
+        judgement = replace(judgement, denials=denials, rows=rows)  # an undo needs no approval
     inputs_digest, given = _digest(domain, call.inputs, identity, now_ns), tuple(facts)
     reasons = judgement.reasons
     return Decision(domain, call, identity, now_ns, result, judgement, reasons, inputs_digest, facts=given, scope=scope)
@@ -328,10 +341,10 @@ def refused_intent(refusal: PolicyRefusal) -> Decision:
     """Return the decision with which policy refused an intent or its facts; its call has no tool."""
     evaluation = refusal.evaluation
     inputs = ProofInputs.of(evaluation, evaluation.now)
-    result, judgement = evaluation.result, judge("", policy_rows(evaluation.result, ""), evaluation.session)
-    decision = judged(
-        evaluation.domain, Call("", {}, inputs), evaluation.identity, evaluation.now, result, judgement, (), "policy"
-    )
+    domain, result = evaluation.domain, evaluation.result
+    judgement = judge(domain, "", policy_rows(result, ""), evaluation.session)
+    call = Call("", {}, inputs)
+    decision = judged(domain, call, evaluation.identity, evaluation.now, result, judgement, (), "policy")
     return replace(decision, error=refusal)
 
 
@@ -354,14 +367,14 @@ def _absences(result: Result, tool: str) -> Iterator[str]:
     """Yield why a tool that policy does not deny is not proven for the intent as it was offered."""
     yield from (str(reason) for _, _, reason in result.find(("excluded", 3), tool))
     if result.find(("final_selected", 3), tool):
-        yield "the tool is composed differently, or cannot be composed"
+        yield "the tool is composed differently, cannot be composed, or is no longer valid"
     else:
         yield "no rule offers the tool for this intent"
 
 
 def _denied(domain: Domain, result: Result, identity: Identity, inputs: ProofInputs, judgement: Judgement) -> WireError:
     try:
-        check_policy(result, identity, inputs.facts)
+        check_policy(domain, result, identity, inputs.facts)
     except WireError as error:  # the intent or a fact is denied
         return error
     # The same tool is offered again where policy judges only the call, so a new evaluation would not help.

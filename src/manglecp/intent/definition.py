@@ -111,7 +111,11 @@ class Definition:
 
 def default_arguments(definition: Definition) -> Mapping[str, Any]:
     """Return the defaults of call arguments, by name."""
-    schemas: Mapping[str, Any] = definition.input_schema.get("properties", {})
+    return schema_defaults(definition.input_schema.get("properties", {}))
+
+
+def schema_defaults(schemas: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the defaults of parameters, by name."""
     return {
         name: schema["default"]
         for name, schema in schemas.items()

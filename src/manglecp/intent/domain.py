@@ -7,7 +7,7 @@ immutable: for other generated facts a copy is made, with another ``facts_versio
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import chain
@@ -51,7 +51,7 @@ from manglecp.intent.lint import (
     find_untimed,
 )
 from manglecp.intent.names import IMPORTED, RuleSet, check_names
-from manglecp.intent.redaction import policy_predicates
+from manglecp.intent.redaction import make_redactor, policy_predicates, secret_values
 from manglecp.intent.run_facts import RunRuleIndex
 from manglecp.intent.value_lint import changeable_predicates, check_derived_rows, flawed_tools
 from manglecp.mangle.syntax import Apply, Atom, Literal, Unit, Variable
@@ -98,6 +98,11 @@ class Domain:
     def run_rules(self) -> RunRuleIndex:
         """The kinds of rules about runs that the pack has."""
         return RunRuleIndex.of(self.program, self.base)
+
+    @cached_property
+    def redact(self) -> Callable[[Any], Any]:
+        """A function that removes the values of secret settings from texts and JSON."""
+        return make_redactor(secret_values(self.pack))
 
     @cached_property
     def limits(self) -> EffectiveLimits:
@@ -233,7 +238,9 @@ class _Loader:
         self._check_generators(owned)
         facts = self._read_facts(program, owned)
         self._cross_check()
-        self.problems += [*find_untimed(program), *find_call_misuse(program)]
+        given = {*self._assertable(), *self.generated_predicates, *self.pack.externals}
+        given |= {fact.predicate for fact in facts} | {fact.clause.head.predicate for fact in program.facts}
+        self.problems += [*find_untimed(program), *find_call_misuse(program, given)]
         base = self._evaluate_base(program, [*facts, *self._generate_facts(program)])
         self._check_names(base)
         self._raise_if_errors()

@@ -103,7 +103,7 @@ def evaluate(
         duration_ns=time.perf_counter_ns() - started,
     )
     try:
-        check_policy(result, identity, payload.facts)
+        check_policy(domain, result, identity, payload.facts)
     except wire.WireError as error:
         raise PolicyRefusal(error, evaluation) from None
     return evaluation
@@ -213,15 +213,26 @@ def _timeout(milliseconds: int) -> wire.WireError:
     return wire.budget_exceeded("evaluation_timeout", milliseconds, milliseconds, "ms", advice)
 
 
-def check_policy(result: Result, identity: Identity, facts: Sequence[Any]) -> None:
-    """Raise WireError if policy denies the intent or a fact of the request, with the first of several reasons."""
-    denied = result.rows(("intent_denied", 1))
-    if denied:
+def check_policy(domain: Domain, result: Result, identity: Identity, facts: Sequence[Any]) -> None:
+    """Raise WireError if policy denies the intent or a fact of the request.
+
+    It has the first reason that is also the text of a ``public_reason``. Other reasons are for operators, and for
+    callers with ``explain_policy``.
+    """
+    intent_denials, fact_denials = result.rows(("intent_denied", 1)), result.rows(("fact_denied", 2))
+    if not intent_denials and not fact_denials:
+        return
+    public = {text for _, text in result.rows(("public_reason", 2))}
+    if EXPLAIN_POLICY in identity.permissions:
+        public.update(row[-1] for row in (*intent_denials, *fact_denials))
+    if intent_denials:
         code = "auth_required" if identity.anonymous else "auth_insufficient"
-        raise wire.WireError(code, str(denied[0][0]))
+        told = (domain.redact(str(reason)) for (reason,) in intent_denials if reason in public)
+        raise wire.WireError(code, next(told, "Policy does not permit this intent"))
     reasons: dict[str, str] = {}
-    for predicate, reason in result.rows(("fact_denied", 2)):
-        reasons.setdefault(str(predicate), str(reason))
+    for predicate, reason in sorted(fact_denials, key=lambda row: row[1] not in public):
+        text = domain.redact(str(reason)) if reason in public else "policy does not permit such a fact"
+        reasons.setdefault(str(predicate), text)
     violations = [
         wire.Violation(fact_index=index, predicate=name, issue="policy_violation", message=reasons[name])
         for index, fact in enumerate(facts if reasons else ())

@@ -179,33 +179,67 @@ def _eternal_source(clause: Clause, eternal: Mapping[Key, Key]) -> Key | None:
     return None
 
 
-# Rules about the arguments of a call must be silent while tools are offered, when there is no call. A permission must
-# not depend on a call: a tool would be offered to no client.
+# There is no call while tools are offered. What policy denies then, it has to deny for every call: a rule about
+# arguments, and one that negates or aggregates what depends on a call, is silent without a call. A permission, or what
+# selects a tool, must not depend on a call: the tool would be offered to no client.
 _ARGUMENTS: Final = frozenset({("call_arg", 2), ("call_value", 2)})
 _CALLS: Final = frozenset({("call", 1), ("run_of", 1), ("ran", 1)})
+_CALL_FACTS: Final = frozenset({("call", 1), ("run_of", 1), ("run_arg", 2)}) | _ARGUMENTS
+_RUN_FACTS: Final = _CALL_FACTS | _CALLS | {("step_status", 3), ("step_value", 3), ("run_id", 1)}
+_OFFERING: Final = (("permitted", 1), ("mandatory", 1), ("relevant", 2))
+_JUDGING: Final = (
+    *(("prohibited", 2), ("effect_denied", 2), ("intent_denied", 1), ("fact_denied", 2)),
+    *(("needs_confirmation", 1), ("needs_approval", 2), ("four_eyes", 1)),
+)
 
 
-def find_call_misuse(program: Program) -> Iterator[Diagnostic]:
-    """Yield an error for each rule that reads arguments without ``call``, and for permissions that depend on a call."""
+def find_call_misuse(program: Program, given: Container[str]) -> Iterator[Diagnostic]:
+    """Yield an error for each rule that could hold without a call and not with one, and for offers that need a call.
+
+    ``given`` are the predicates that have facts which no rule derives.
+    """
     reads: dict[Key, set[Key]] = {}
+    readers: dict[Key, set[Key]] = {}
+    bodies: dict[Key, list[set[Key]]] = {}  # by predicate, the positive premises of each of its rules
     for rule in program.rules:
         literals = [premise for premise in rule.clause.premises if isinstance(premise, Literal)]
-        reads.setdefault(rule.head.key, set()).update(literal.atom.key for literal in literals)
-        argument = next((literal for literal in literals if literal.atom.key in _ARGUMENTS), None)
-        is_call = any(literal.atom.key in _CALLS and not literal.negated for literal in literals)
-        span = rule.clause.span
-        is_kernel = span is not None and span.source.trust == Trust.KERNEL
-        if argument is not None and not is_call and not is_kernel:
-            message = f"a rule that reads {argument.atom.predicate} is about a call, and names none"
-            fix = 'add the premise call("the tool"), or call(_) for every tool'
-            yield Diagnostic("analysis", message, argument.span, fix=fix)
+        bodies.setdefault(rule.head.key, []).append({literal.atom.key for literal in literals if not literal.negated})
+        for literal in literals:
+            reads.setdefault(rule.head.key, set()).add(literal.atom.key)
+            readers.setdefault(literal.atom.key, set()).add(rule.head.key)
+    dependent, judging = closure(_CALL_FACTS, readers), closure(_JUDGING, reads)
+    silent = set(_RUN_FACTS)  # predicates without facts while tools are offered
+    while new := {
+        key
+        for key, rules in bodies.items()
+        if key not in silent and key[0] not in given and all(positive & silent for positive in rules)
+    }:
+        silent |= new
     for rule in program.rules:
-        if rule.head.key == ("permitted", 1):
-            if call := closure([rule.head.key], reads) & (_ARGUMENTS | _CALLS):
-                message = f"permitted depends on {min(call)[0]}, and is also evaluated when tools are offered"
-                fix = "permit the tool, and deny calls of it with prohibited(Tool, Reason) :- call(Tool), …"
-                yield Diagnostic("analysis", message, rule.head.span, fix=fix)
-            return
+        span = rule.clause.span
+        if span is not None and span.source.trust == Trust.KERNEL:
+            continue
+        literals = [premise for premise in rule.clause.premises if isinstance(premise, Literal)]
+        positive = {literal.atom.key for literal in literals if not literal.negated}
+        may_hold_without = rule.head.key in judging and not positive & silent
+        for literal in literals:
+            key, name = literal.atom.key, literal.atom.predicate
+            if key in _ARGUMENTS and not positive & _CALLS:
+                message = f"a rule that reads {name} is about a call, and names none"
+            elif may_hold_without and key in dependent and (literal.negated or rule.clause.aggregates):
+                verb = "negates" if literal.negated else "aggregates"
+                message = f"a rule that {verb} {name} also holds without a call"
+            else:
+                continue
+            fix = 'add the premise call("the tool"), or call(_) for every tool'
+            yield Diagnostic("analysis", message, literal.span, fix=fix)
+            break
+    for key in _OFFERING:
+        call = closure([key], reads) & _RUN_FACTS
+        if call and (head := next((rule.head for rule in program.rules if rule.head.key == key), None)):
+            message = f"{key[0]} depends on {min(call)[0]}, and is also evaluated when tools are offered"
+            fix = "permit the tool, and deny calls of it with prohibited(Tool, Reason) :- call(Tool), …"
+            yield Diagnostic("analysis", message, head.span, fix=fix)
 
 
 _TOOL_PARTS: Final = ("macro_step", "macro_param")  # a tool with parameters and no step is for permits

@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal as LiteralType, NamedTuple, TypeAlias
 
 from manglecp.base.diagnostic import Diagnostic, Severity
+from manglecp.base.json import escape_token
 from manglecp.base.source import Span, Trust
 from manglecp.base.suggestions import closest_match
 from manglecp.intent.fact_sources import descriptor
@@ -26,7 +27,7 @@ from manglecp.pack import Pack
 from manglecp.wire.messages import SIDE_EFFECTS
 
 Kind: TypeAlias = (
-    LiteralType["tool", "action", "permission", "effect", "intent", "skill", "predicate"]
+    LiteralType["tool", "action", "permission", "effect", "intent", "skill", "predicate", "place"]
     | LiteralType["parameter", "extracted value", "setting", "intent parameter", "status", "trust level"]
 )
 Column: TypeAlias = tuple[Key, int]  # a predicate (name and arity), and the position of an argument
@@ -47,6 +48,7 @@ _KINDS: Final[Mapping[str, Kind]] = {
 _COLUMN_KINDS: Final[Mapping[Column, Kind]] = {
     (("call_arg", 2), 0): "parameter",
     (("run_arg", 2), 0): "parameter",
+    (("call_value", 2), 0): "place",
     (("action_param", 3), 1): "parameter",
     (("step_value", 3), 1): "extracted value",
     (("setting", 2), 0): "setting",
@@ -135,6 +137,7 @@ class _NameCheck:
             "parameter": defined["parameter"].union(
                 *(action.input_schema.get("properties", ()) for action in actions.values())
             ),
+            "place": (),
             "extracted value": defined["extracted value"],
             "setting": {*rules.pack.params, *(param.name for param in settings.params)},
             "intent parameter": self.intent_params
@@ -142,6 +145,8 @@ class _NameCheck:
             "status": ("success", "failure", "skipped"),
             "trust level": (*settings.trust_levels, "anonymous", "local", "user", "automated"),
         }
+        self.existing["place"] = {f"/{escape_token(name)}" for name in self.existing["parameter"]}
+        self.sources["place"] = self.sources["parameter"]
         # A tool that a fact selects serves every intent, also one that no rule reads.
         self.has_general_tool = not listed and any(
             clause.is_fact and clause.head.predicate in ("mandatory", "relevant") for clause in rules.clauses
@@ -238,7 +243,9 @@ class _NameCheck:
     def _exists(self, use: _Use) -> bool:
         if use.predicate in self.open_predicates:
             return True
-        return any(use.name in self.existing[kind] or self._may_exist(use.name, kind) for kind in use.kinds)
+        # Of a JSON Pointer into the arguments, the parameter is checked.
+        names = {kind: "/".join(use.name.split("/")[:2]) if kind == "place" else use.name for kind in use.kinds}
+        return any(name in self.existing[kind] or self._may_exist(name, kind) for kind, name in names.items())
 
     def _may_exist(self, name: str, kind: Kind) -> bool:
         if kind == "effect":
@@ -284,6 +291,7 @@ _TEXTS: Final[Mapping[Kind, tuple[str, str]]] = {
     "skill": ("the pack has no skill {!r}", "write it in skills/{}.md"),
     "predicate": ("clients cannot state {!r}, so that denying it has no effect", "declare it with a direction"),
     "parameter": ("no tool or action of the pack has the parameter {!r}", "add it to an action, or to macro_param"),
+    "place": ("no tool or action of the pack has an argument at {!r}", "write / and the name of a parameter"),
     "extracted value": ("no clause of extract selects the value {!r}", 'write extract(…, "{}", …)'),
     "setting": ("pack.toml does not declare the setting {!r}", "add [params.{}]"),
     "intent parameter": (

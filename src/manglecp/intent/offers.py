@@ -206,8 +206,6 @@ class OfferService:
         try:
             if decision.error is not None and decision.error.code == "macro_expired":
                 _check_begin(offered, self._clock())
-            if decision.definition is not None:
-                _check_end(decision.definition, decision.at_ns)
         except WireError as error:
             return replace(decision, error=error)
         return decision

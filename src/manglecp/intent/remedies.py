@@ -66,7 +66,7 @@ class _Search:
         self.slowest = 0.0  # evaluation so far, in seconds
         scalars = ((name, _scalar(value)) for name, value in decision.call.args.items())
         self.args: dict[str, Any] = {name: value for name, value in scalars if value is not None}
-        session = decision.call.inputs.session_facts(decision.domain)
+        session = decision.call.inputs.session_facts(decision.domain, decision.at_ns)
         self.own_values = [*self.args.values(), *(_fact_scalar(arg) for fact in session for arg in fact.args)]
         self.reasons = re.sub(r"(?<=\d),(?=\d{3})", "", "\n".join(decision.public_reasons))  # 1,000 mentions 1000
         self.changes: dict[str, dict[Any, bool]] = {}
@@ -106,7 +106,7 @@ class _Search:
             identity=decision.identity,
             result=decision.result,
             now=decision.at_ns,
-            session=inputs.session_facts(decision.domain),
+            session=inputs.session_facts(decision.domain, decision.at_ns),
             selected=tuple(Selected(*cast(Any, row)) for row in decision.result.rows(("final_selected", 3))),
         )
         why_nots = WhyNots(evaluation, visibility, Exclusions(evaluation, visibility, ()), self.deadline)
@@ -133,32 +133,48 @@ class _Search:
         atom = Atom("=", (premise.left, premise.right)) if isinstance(premise, Equality) else premise.atom
         if atom.predicate in _COMPARISONS:
             self._compare(atom.args, row, clause)
+        elif atom.predicate == ":list:member" and premise.negated == holds:
+            member, items = (self._value(term, row) for term in atom.args)
+            with suppress(NotPlain):
+                for value in plain_json(items) if items is not None else ():
+                    for name in [name for name, given in self.args.items() if given == _fact_scalar(member)]:
+                        if (item := _scalar(value)) is not None:
+                            self._add(name, item, self._may_know(item))
         elif atom.predicate.startswith(":"):
             return
         elif premise.negated == holds:
             self._require(atom, row, clause, depth)
         else:
-            args = [value for term in atom.args if (value := self._value(term, row)) is not None]
-            if len(args) == len(atom.args):
-                self._refute(Fact(atom.predicate, tuple(args)), depth + 1)
+            values = [self._value(term, row) for term in atom.args]
+            facts = (args for args, _ in islice(self.decision.result.model.facts(atom.key), _MAX_ROWS))
+            fitting = (args for args in facts if all(map(lambda v, arg: v is None or v == arg, values, args)))
+            if (args := min(fitting, key=str, default=None)) is not None:
+                self._refute(Fact(atom.predicate, args), depth + 1)
 
     def _compare(self, terms: Sequence[Term], row: Row, clause: Clause) -> None:
         """Collect the bounds that a comparison sets to arguments, and for integers their neighbours."""
         left, right = (_fact_scalar(self._value(term, row)) for term in terms)
         if left is None or right is None or (left == right and any(isinstance(term, Apply) for term in terms)):
             return
-        has_direct = any(given in (left, right) for given in self.args.values())
-        sides: list[tuple[Any, Any, Term]] = [(left, right, terms[1]), (right, left, terms[0])]
-        for value, other, other_term in sides:
+        direct = [value for value, term in zip((left, right), terms, strict=True) if isinstance(term, Variable)]
+        has_direct = any(given in direct for given in self.args.values())
+        sides: list[tuple[Any, Term, Any, Term]] = [
+            (left, terms[0], right, terms[1]),
+            (right, terms[1], left, terms[0]),
+        ]
+        for value, term, other, other_term in sides:
+            if not isinstance(term, Variable | Apply):
+                continue
             is_known = self._may_know(other, other_term, clause)
             for name, given in self.args.items():
-                target = other
-                if given != value:  # a sum of the argument and other values is moved by the distance to its bound
+                targets: list[Any] = [other]
+                if given != value:  # of a sum, the argument is moved by the distance to the bound; of a product, scaled
                     if has_direct or not all(isinstance(number, int) for number in (given, value, other)):
                         continue
-                    target = given + other - value
-                for number in (target - 1, target, target + 1) if isinstance(target, int) else (target,):
-                    self._add(name, number, given == value and is_known)
+                    targets = [given + other - value, *([given * other // value] if value else [])]
+                for target in targets:
+                    for number in (target - 1, target, target + 1) if isinstance(target, int) else (target,):
+                        self._add(name, number, given == value and is_known)
 
     def _require(self, atom: Atom, row: Row, clause: Clause, depth: int) -> None:
         """Collect changes with which a fact of the atom would hold."""

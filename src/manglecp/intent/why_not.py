@@ -1,7 +1,8 @@
 """Why a tool is not in the response: ``options["x-why_not"]``.
 
 Only tools that could serve the intent are explained. An unknown name, a tool of another intent and a tool that policy
-hides from the caller get the same answer, so that the option does not disclose which tools exist. For each rule that
+hides from the caller get the same answer, so that the option does not disclose which tools exist. Of a tool that policy
+excludes, the caller reads the public reasons. For each rule that
 could select the tool, the first failing premise is named, recursively, without rule texts and values.
 """
 
@@ -47,20 +48,24 @@ class Exclusions:
         return [(tool, *why) for tool in sorted(tools) for why in self.of(tool)]
 
     def of(self, tool: str) -> list[tuple[str, str]]:
-        """Return phases and reasons, sorted; empty if the tool is returned, unknown or hidden."""
-        if self.is_hidden(tool) or tool in self.returned:
+        """Return phases and reasons, sorted; empty if the tool is returned or unknown, or hidden without a reason."""
+        if self.is_hidden(tool):
+            is_candidate = bool(self.result.find(("kernel.named", 1), tool))
+            reasons = sorted(str(text) for _, text in self.result.find(("public_reason", 2), tool))
+            return [("exclusion", self.visibility.text(text)) for text in reasons if is_candidate]
+        if tool in self.returned:
             return []
         if tool in self.scores:
             return [(OUTPUT, self._omission_reason(tool))]
-        reasons: set[tuple[str, str]] = set()
+        found: set[tuple[str, str]] = set()
         for _, phase, reason in self.result.find(("excluded", 3), tool):
             if phase == "exclusion":
                 for _, kind, bar in self.result.find(("kernel.barred_by", 3), tool):
                     is_absent = kind == "capability"  # then ``bar`` is the action, whose name is not disclosed
-                    reasons.add(("exclusion", "an action that it needs does not exist" if is_absent else str(bar)))
+                    found.add(("exclusion", "an action that it needs does not exist" if is_absent else str(bar)))
             else:
-                reasons.add((str(phase), self._without_hidden_tools(tool, str(reason))))
-        return [(phase, self.visibility.text(reason)) for phase, reason in sorted(reasons)]
+                found.add((str(phase), self._without_hidden_tools(tool, str(reason))))
+        return [(phase, self.visibility.text(reason)) for phase, reason in sorted(found)]
 
     def is_hidden(self, tool: str) -> bool:
         """Return whether policy excludes the tool and the caller may not see policy."""
@@ -208,7 +213,7 @@ class WhyNots:
 
     def of(self, names: Iterable[str]) -> tuple[WhyNot, ...]:
         self.explainer.set_deadline(None)  # whether a tool is known must not depend on the time
-        known = {tool: self._could_serve(tool) for tool in dict.fromkeys(names)}
+        known = {tool: self._could_serve(tool) or bool(self.exclusions.of(tool)) for tool in dict.fromkeys(names)}
         self.explainer.set_deadline(self.deadline)
         return tuple(self._explain(tool) if known[tool] else WhyNot(tool=tool, known=False) for tool in known)
 
@@ -216,7 +221,7 @@ class WhyNots:
         if tool in self.exclusions.returned:
             return WhyNot(tool=tool, known=True, would_unlock=((),))  # nothing has to be added
         excluded = self.exclusions.of(tool)
-        if tool in self.exclusions.scores:
+        if tool in self.exclusions.scores or self.exclusions.is_hidden(tool):
             return WhyNot(tool=tool, known=True, blocked_by=tuple(reason for _, reason in excluded))
         try:
             if monotonic() > self.deadline:

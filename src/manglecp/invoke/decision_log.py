@@ -20,9 +20,9 @@ from manglecp.base.cache import LruCache
 from manglecp.base.digest import digest, digest_bytes
 from manglecp.base.ids import ordered_id
 from manglecp.base.json import Uncanonical
-from manglecp.intent import Decision, PolicyRefusal, ProofInputs, Scope, refused_intent
+from manglecp.intent import Decision, PolicyRefusal, ProofInputs, Scope, make_redactor, refused_intent, unchanged
 from manglecp.invoke.calls import secret_names
-from manglecp.mangle import instant_text
+from manglecp.mangle import instant_text, plain_json
 from manglecp.store import DecisionRecord, Store, StoreError
 from manglecp.wire import WireError
 from manglecp.wire.messages import PermitReport
@@ -96,8 +96,8 @@ class DecisionLog:
         self._clock = clock
         self._content = content
         self._emit = emit
-        self._secret_actions: LruCache[str, frozenset[str]] = LruCache(_MAX_REVISIONS)
-        """The names of the actions with secret arguments, by digest of the pack."""
+        self._secrets: LruCache[str, dict[str, frozenset[str]]] = LruCache(_MAX_REVISIONS)
+        """By digest of the pack: the secret parameters of each action."""
         self._queue: deque[DecisionRecord] = deque()
         self._flushing: asyncio.Task[None] | None = None
         self._batch: list[DecisionRecord] = []
@@ -201,11 +201,12 @@ class DecisionLog:
         """Return the content of a record, and the digest of the arguments."""
         call, domain, identity = decision.call, decision.domain, decision.identity
         args, facts = dict(call.args), tuple([fact.text for fact in decision.facts])
-        public_reasons, rules = decision.public_reasons, decision.rules
         inputs = left_out = None
+        secrets = self.secret_args(decision)
+        redact = make_redactor([str(args[name]) for name in secrets if args.get(name)]) if secrets else unchanged
         if self._content == "digests":
             left_out = "the server is configured to record digests only"
-        elif self._takes_secrets(decision):
+        elif secrets:
             left_out = "the tool takes secret arguments"
         else:
             permissions = tuple(sorted(identity.permissions))
@@ -225,24 +226,27 @@ class DecisionLog:
             facts_digest=digest_bytes("\n".join(facts).encode()),
             offered=decision.offered,
             scope=decision.scope,
-            reasons=decision.reasons,
-            public_reasons=public_reasons,
-            rules=rules,
+            reasons=tuple(redact(decision.reasons)),
+            public_reasons=tuple(redact(decision.public_reasons)),
+            rules=decision.rules,
             code=None if decision.error is None else decision.error.code,
             inputs=inputs,
             left_out=left_out,
         )
         return details, _digest(args)
 
-    def _takes_secrets(self, decision: Decision) -> bool:
-        domain = decision.domain
-        secret_actions = self._secret_actions.get(domain.digest)
-        if secret_actions is None:
-            actions = domain.pack.actions.values()
-            secret_actions = frozenset(action.name for action in actions if secret_names(action.input_schema))
-            self._secret_actions.put(domain.digest, secret_actions)
-        may_run = decision.judgement.rows.get("kernel.may_run", ())
-        return bool(secret_actions) and any(action in secret_actions for _, action in may_run)
+    def secret_args(self, decision: Decision) -> frozenset[str]:
+        """Return the names of the secret arguments: of the tool, and of the actions that it may run."""
+        rows, domain = decision.judgement.rows, decision.domain
+        secrets = self._secrets.get(domain.digest)
+        if secrets is None:
+            secrets = {name: secret_names(action.input_schema) for name, action in domain.pack.actions.items()}
+            self._secrets.put(domain.digest, secrets)
+        names = [secrets.get(str(action), frozenset()) for _, action in rows.get("kernel.may_run", ())]
+        if "macro_param" in rows:
+            declared = {str(name): plain_json(schema) for _, name, schema in rows["macro_param"]}
+            names.append(secret_names({"properties": declared}))
+        return frozenset[str]().union(*names)
 
 
 def add_decision_id(error: WireError, decision_id: str) -> WireError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from manglecp.intent import Call, Decision, Domain, Identity, ProofInputs, decide, default_arguments
+from manglecp.intent import Call, Decision, Domain, Identity, ProofInputs, decide
 from manglecp.invoke.admission import add_remedies
 from manglecp.invoke.decision_log import DecisionLog
 from manglecp.invoke.permits import PermitService
@@ -16,18 +16,19 @@ from manglecp.wire.messages import UNSET, DecidePayload, DecideRequest, DecideRe
 def decide_call(domain: Domain, payload: DecidePayload, identity: Identity, now_ns: int) -> Decision:
     """Decide about a call as its admission would. Raises :class:`WireError`.
 
-    With an intent, the tool is proven first as it would be offered, without the call; its arguments have to fit its
-    schema, and get its defaults.
+    The arguments get the defaults of the tool. With an intent, the tool is proven first as it would be offered, without
+    the call, and the arguments have to fit its schema.
     """
     call = Call(payload.tool, payload.args, ProofInputs(payload.intent, tuple(payload.facts)))
-    if payload.intent is None:
-        return decide(domain, call, identity, now_ns, call.facts(domain))
     offer = decide(domain, call, identity, now_ns, ())
+    if payload.intent is None:
+        call = call._replace(args={**offer.defaults, **payload.args})
+        return decide(domain, call, identity, now_ns, call.facts(domain))
     if offer.definition is None:
         return offer
     if errors := schema_errors(payload.args, offer.definition.input_schema):
         raise refused_arguments(errors)
-    call = call._replace(args={**default_arguments(offer.definition), **payload.args})
+    call = call._replace(args={**offer.defaults, **payload.args})
     return decide(domain, call, identity, now_ns, call.facts(domain), offered=offer.definition.chain_digest)
 
 

@@ -17,7 +17,6 @@ from manglecp.intent import Decision, Identity
 from manglecp.invoke.admission import args_digest, credential_not_valid
 from manglecp.invoke.approval import ApprovalService, note
 from manglecp.invoke.approval_text import render_permit_request
-from manglecp.invoke.calls import secret_names
 from manglecp.invoke.decision_log import DecisionLog, add_decision_id
 from manglecp.mangle import instant_text
 from manglecp.store import Approval, ApprovalBinding, DecisionRecord, Store, StoredDecision, StoreError, Transaction
@@ -72,12 +71,12 @@ class PermitService:
             subject_digest="",
         )
         if payload.approval is not None:
-            return await self._approvals.check(payload.approval, binding, judgement.safety)
-        actions, rows = decision.domain.pack.actions, judgement.rows
-        schemas = (actions[str(name)].input_schema for _, name in rows.get("kernel.may_run", ()) if name in actions)
-        secret_args = frozenset[str]().union(*map(secret_names, schemas))
-        description = " ".join(str(text) for _, text in rows.get("macro", ()))
-        text = render_permit_request(tool, description, decision.call.args, identity, secret_args)
+            try:
+                return await self._approvals.check(payload.approval, binding, judgement.safety)
+            except WireError as error:
+                raise add_decision_id(error, await self._log.record(decision, "permit")) from None
+        description = " ".join(str(text) for _, text in judgement.rows.get("macro", ()))
+        text = render_permit_request(tool, description, decision.call.args, identity, self._log.secret_args(decision))
         record = self._log.build(decision, "permit")
         raise add_decision_id(await self._approvals.request(binding, judgement, text, [record]), record.id)
 

@@ -143,7 +143,7 @@ class RunRules:
         except WireError:  # session facts that fit the revision that admitted the run do not fit this one
             return every_action
         tool = run.plan.definition.tool
-        judgement = judge(tool, policy_rows(result, tool), self._session_facts)
+        judgement = judge(self._offers.domain, tool, policy_rows(result, tool), self._session_facts)
         call = Call(tool, run.args, run.inputs)
         scope: Scope = "undo" if undo else "policy"
         decision = judged(self._offers.domain, call, self._identity, now_ns, result, judgement, facts, scope)
@@ -208,7 +208,7 @@ class RunRules:
 
     @cached_property
     def _session_facts(self) -> list[Fact]:
-        return self._run.inputs.session_facts(self._offers.domain)
+        return self._run.inputs.session_facts(self._offers.domain, self._clock())
 
     @cached_property
     def _run_facts(self) -> list[Fact]:

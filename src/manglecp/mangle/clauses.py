@@ -330,7 +330,9 @@ class ClauseCheck:
             message = f"{apply.function} works on the rows of a group, not here"
             self.complain(message, apply.span, f"write |> do {GROUP_BY}(…), let X = …")
             return
-        similar = closest_match(apply.function, {*FUNCTIONS, *REDUCERS})
+        known = {*FUNCTIONS, *REDUCERS}
+        longer = " or ".join(sorted(name for name in known if name.startswith(f"{apply.function}_")))
+        similar = longer or closest_match(apply.function, known)
         fix = f"did you mean {similar}?" if similar else None
         self.complain(f"unknown function {apply.function}", apply.span, fix)
 

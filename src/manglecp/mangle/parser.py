@@ -356,7 +356,8 @@ class Parser:
         term = self.term_or_atom()
         if isinstance(term, syntax.Atom):
             message = f"{term.predicate}(…) is an atom, a value is needed here"
-            self.lex.fail(message, term.span, "functions are written fn:name(…)")
+            fix = "functions are written fn:name(…), and the negation of a premise !p(X)"
+            self.lex.fail(message, term.span, fix)
         return term
 
     def term_or_atom(self) -> syntax.Term | syntax.Atom:

@@ -40,6 +40,8 @@ prohibited("measure_text", "private drafts are not looked at") :- draft(_, "priv
 # Clients and models get every reason. Without these lines, reasons are for operators.
 public_reason(Tool, Text) :- prohibited(Tool, Text).
 public_reason(Tool, Text) :- effect_denied(Action, Text), macro_step(Tool, _, Action).
+public_reason(Tool, Text) :- intent_denied(Text), macro(Tool, _).
+public_reason(Tool, Text) :- fact_denied(_, Text), macro(Tool, _).
 """,
     "rules/domain/tools.mg": """# Each action is a tool. Rules add what differs: a text for the agent, when needed.
 needs_skill("measure_text", "plain_style") :- draft(_, "final").

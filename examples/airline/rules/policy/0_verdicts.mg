@@ -2,6 +2,7 @@
 # what would be allowed, and is public: the model that made the call can act on it.
 
 public_reason(Tool, Text) :- prohibited(Tool, Text).
+public_reason(Tool, Text) :- fact_denied(_, Text), macro(Tool, _).
 
 # Only these tools exist for an agent. A tool that is added later needs a line here.
 permitted("get_user_details"). permitted("get_reservation_details"). permitted("get_flight_status").

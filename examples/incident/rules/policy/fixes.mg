@@ -1,5 +1,9 @@
 # Permissions and protected paths. No rule of the domain can weaken them.
 
+# Clients get the reasons for refused intents and facts; those for excluded tools are for operators.
+public_reason(Tool, Text) :- intent_denied(Text), macro(Tool, _).
+public_reason(Tool, Text) :- fact_denied(_, Text), macro(Tool, _).
+
 protected_path("app/secrets").
 protected_path("deploy/").
 

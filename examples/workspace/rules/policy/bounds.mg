@@ -124,3 +124,7 @@ needs_confirmation("safe_change") :- to_change(File), !in_area(File).
 needs_confirmation("safe_change") :- to_change(File), risky(File).
 needs_confirmation("safe_change") :- to_change(File), generated(File, _).
 needs_confirmation("commit_changes").
+
+# Clients get the reasons for refused intents and facts; those for excluded tools are for operators.
+public_reason(Tool, Text) :- intent_denied(Text), macro(Tool, _).
+public_reason(Tool, Text) :- fact_denied(_, Text), macro(Tool, _).

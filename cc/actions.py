@@ -1,0 +1,7 @@
+from manglecp import action
+
+
+@action(effects=["none"])
+def add(a: int) -> int:
+    """Add."""
+    return a

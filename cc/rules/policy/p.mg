@@ -1,0 +1,1 @@
+call_arg("a", 5) :- call("add").

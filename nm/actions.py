@@ -1,0 +1,7 @@
+from manglecp import action
+
+
+@action(effects=["none"])
+def größe(a: int) -> int:
+    """Add."""
+    return a
