@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from manglecp.base.digest import digest_bytes
 from manglecp.store.database import Transaction
-from manglecp.store.schema import SchemaPart
+from manglecp.store.schema import read_part
 
 RETENTION_MS: Final = 300_000
 CHECK_MS: Final = 900_000  # interval between checks whether any entry refers to a document
@@ -26,44 +26,7 @@ MAX_ENTRIES: Final = 1_000_000
 SWEEP_BATCH: Final = 10_000
 _MAX_VALUES: Final = 500  # databases limit the values of a statement
 
-REGISTRY: Final = SchemaPart(
-    "registry",
-    (
-        """
-            CREATE TABLE registry_document (
-                digest   TEXT PRIMARY KEY,
-                check_ms BIGINT NOT NULL,
-                content  {blob} NOT NULL
-            ) {strict}
-            """,
-        "CREATE INDEX registry_document_check ON registry_document (check_ms)",
-        """
-            CREATE TABLE registry (
-                identity      TEXT NOT NULL,
-                macro_id      TEXT NOT NULL,
-                chain_digest  TEXT NOT NULL,
-                digest        TEXT NOT NULL, -- of the definition
-                inputs        TEXT NOT NULL, -- digest of the inputs
-                not_before_ms BIGINT,
-                expires_at_ms BIGINT,
-                kept_ms       BIGINT NOT NULL, -- time of the offer
-                drop_ms       BIGINT NOT NULL, -- end of the retention
-                PRIMARY KEY (identity, macro_id)
-            ) {clustered}
-            """,
-        """
-            CREATE TABLE registry_skill (
-                digest TEXT NOT NULL REFERENCES registry_document (digest) ON DELETE CASCADE, -- of the definition
-                skill  TEXT NOT NULL,
-                PRIMARY KEY (digest, skill)
-            ) {clustered}
-            """,
-        "CREATE INDEX registry_drop ON registry (drop_ms)",
-        "CREATE INDEX registry_of ON registry (digest)",
-        "CREATE INDEX registry_from ON registry (inputs)",
-        "CREATE INDEX registry_kept ON registry (kept_ms)",
-    ),
-)
+REGISTRY: Final = read_part("registry")
 
 # Stored content with the same digest is replaced too: it may be sealed with an earlier key of the store.
 _PUT_DOCUMENT: Final = """
