@@ -38,7 +38,9 @@ from manglecp.pack import SandboxPolicy, read_pack
 from manglecp.store import Note, RunState, Store, Writer, open_store
 from manglecp.store.ledger import Ledger
 from manglecp.toolhost import Dispatcher
-from manglecp.toolhost.dispatch import HostCommand, Listing, ServedPlugin, list_plugin
+from manglecp.toolhost.dispatch.catalogue import Listing, list_plugin
+from manglecp.toolhost.dispatch.dispatcher import ServedPlugin
+from manglecp.toolhost.dispatch.launch import HostCommand
 from manglecp.wire import WireError, receive
 from manglecp.wire.messages import IntentRequest, InvokeRequest
 from tests.deadlines import patience

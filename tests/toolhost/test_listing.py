@@ -16,10 +16,11 @@ import pytest
 
 from manglecp.pack import SandboxPolicy
 from manglecp.toolhost.actions import action
-from manglecp.toolhost.dispatch import ActionResult, Catalogue, DispatchError, HostCall, HostCommand, Pool, is_failure
-from manglecp.toolhost.dispatch.catalogue import Listing, list_plugin
+from manglecp.toolhost.dispatch.catalogue import Catalogue, Listing, list_plugin
 from manglecp.toolhost.dispatch.dispatcher import prepare_call
-from manglecp.toolhost.dispatch.launch import launch
+from manglecp.toolhost.dispatch.launch import HostCommand, launch
+from manglecp.toolhost.dispatch.messages import ActionResult, DispatchError, HostCall, is_failure
+from manglecp.toolhost.dispatch.pool import Pool
 from tests.toolhost.dispatch.hosts import nothing_left
 from tests.toolhost.rights import authorised
 from tests.toolhost.sandbox.confined import require

@@ -15,7 +15,8 @@ import pytest
 
 from manglecp.pack import Pack, PackError, SandboxPolicy, read_pack
 from manglecp.toolhost.action_hosts import serve_actions
-from manglecp.toolhost.dispatch import ActionResult, Dispatcher, DispatchError
+from manglecp.toolhost.dispatch.dispatcher import Dispatcher
+from manglecp.toolhost.dispatch.messages import ActionResult, DispatchError
 from tests.toolhost.dispatch.hosts import error, nothing_left
 from tests.toolhost.rights import asking
 from tests.toolhost.sandbox.confined import require

@@ -34,9 +34,10 @@ from manglecp.pack import (
     SandboxPolicy,
 )
 from manglecp.toolhost.actions import starts_programs
-from manglecp.toolhost.dispatch import Dispatcher, DispatchError, HostCommand, Listing, ServedPlugin
-from manglecp.toolhost.dispatch.catalogue import ActionProfile, Catalogue, check_prefix, tier_of_effects
-from manglecp.toolhost.dispatch.launch import EVERY, TIMEOUT_VARIABLE, ProgramFinder, default_timeout
+from manglecp.toolhost.dispatch.catalogue import ActionProfile, Catalogue, Listing, check_prefix, tier_of_effects
+from manglecp.toolhost.dispatch.dispatcher import Dispatcher, ServedPlugin
+from manglecp.toolhost.dispatch.launch import EVERY, TIMEOUT_VARIABLE, HostCommand, ProgramFinder, default_timeout
+from manglecp.toolhost.dispatch.messages import DispatchError
 from manglecp.toolhost.leases import Audit
 from manglecp.toolhost.sandbox import CONTAINED, measure
 

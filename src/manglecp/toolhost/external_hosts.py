@@ -25,8 +25,9 @@ from manglecp.mangle import External, MangleError, Program, Source, Value, Value
 from manglecp.pack import ExternalDescription, Pack, SandboxPolicy
 from manglecp.toolhost.action_hosts import pack_listing, require_command
 from manglecp.toolhost.actions import SAFE
-from manglecp.toolhost.dispatch import ActionResult, Dispatcher, ServedPlugin
 from manglecp.toolhost.dispatch.catalogue import ActionProfile
+from manglecp.toolhost.dispatch.dispatcher import Dispatcher, ServedPlugin
+from manglecp.toolhost.dispatch.messages import ActionResult
 from manglecp.wire import ANYTHING, Fault, Schemas, Shape, to_json, to_value
 
 _FILE: Final = "externals.py"

@@ -25,7 +25,9 @@ import msgspec
 from manglecp.base.background_loop import wait_for
 from manglecp.mangle import Fact, FactAcceptor, Key, Predicate
 from manglecp.pack import GeneratorDescription, Pack, PackError, pack_problem
-from manglecp.toolhost.dispatch import ActionResult, Dispatcher, DispatchError, PoolLimits, ServedPlugin
+from manglecp.toolhost.dispatch.dispatcher import Dispatcher, ServedPlugin
+from manglecp.toolhost.dispatch.launch import PoolLimits
+from manglecp.toolhost.dispatch.messages import ActionResult, DispatchError
 from manglecp.wire import Fault, Schemas, read_fact
 
 _NO_FACTS: Final[frozenset[Fact]] = frozenset()

@@ -49,11 +49,22 @@ def standard_words(*names: str) -> Meta:
     return Meta(extra_json_schema={"enum": list(names)})
 
 
+def extensions(*names: str) -> dict[str, str]:
+    """Return the names on the wire of members that are extensions of the protocol."""
+    return {name: f"x-{name}" for name in names}
+
+
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
     """A message of any type; each type is a subclass with its payload."""
 
     id: str | None
     manglecp: str = VERSION
+
+
+class IdentifiedMessage(Message, frozen=True, kw_only=True):
+    """A request, or a message about a request, with the request's id."""
+
+    id: RequestId
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -190,7 +201,7 @@ class Constraints(Part, frozen=True, kw_only=True):
     max_tokens_budget: Count | None = None
 
 
-class Options(Part, frozen=True, kw_only=True, rename={"why_not": "x-why_not", "rule_coverage": "x-rule_coverage"}):
+class Options(Part, frozen=True, kw_only=True, rename=extensions("why_not", "rule_coverage")):
     """The parts of the response besides the tools, and the disclosure level of the tools."""
 
     include_proof_hints: bool = False
@@ -209,10 +220,9 @@ class IntentPayload(Part, frozen=True, kw_only=True):
     options: Options = Options()
 
 
-class IntentRequest(Message, frozen=True, kw_only=True, tag="intent_request"):
+class IntentRequest(IdentifiedMessage, frozen=True, kw_only=True, tag="intent_request"):
     """A request for the tools that fit an intent, given these facts."""
 
-    id: RequestId
     payload: IntentPayload
 
 
@@ -260,7 +270,7 @@ class WhyNot(Part, frozen=True, kw_only=True):
     complete: bool = True
 
 
-class ProofHints(Part, frozen=True, kw_only=True, rename={"why_not": "x-why_not"}):
+class ProofHints(Part, frozen=True, kw_only=True, rename=extensions("why_not")):
     """Explanations of the response, without facts that the client may not see."""
 
     derivations: tuple[Derivation, ...] = ()
@@ -287,12 +297,7 @@ class RuleCoverage(Part, frozen=True, kw_only=True):
     dormant_details: tuple[DormantRule, ...] = ()
 
 
-class Diagnostics(
-    Part,
-    frozen=True,
-    kw_only=True,
-    rename={"tokens": "x-tokens", "tools_proven": "x-tools_proven", "facts_version": "x-facts_version"},
-):
+class Diagnostics(Part, frozen=True, kw_only=True, rename=extensions("tokens", "tools_proven", "facts_version")):
     """Statistics of the evaluation. Clients must not depend on them."""
 
     facts_evaluated: Count | UnsetType = UNSET
@@ -306,7 +311,7 @@ class Diagnostics(
     facts_version: str | UnsetType = UNSET  # of the facts that fact generators supplied
 
 
-class IntentResult(Part, frozen=True, kw_only=True, rename={"hypothetical": "x-hypothetical"}):
+class IntentResult(Part, frozen=True, kw_only=True, rename=extensions("hypothetical")):
     """The tools that were proven for the intent, as of `eval_time_used`.
 
     With `x-hypothetical` that is not the time of the server's clock. A tool can be invoked only if the rules prove it
@@ -322,15 +327,14 @@ class IntentResult(Part, frozen=True, kw_only=True, rename={"hypothetical": "x-h
     diagnostics: Diagnostics | UnsetType = UNSET
 
 
-class IntentResponse(Message, frozen=True, kw_only=True, tag="intent_response"):
+class IntentResponse(IdentifiedMessage, frozen=True, kw_only=True, tag="intent_response"):
     """The response to an `intent_request`."""
 
-    id: RequestId
     payload: IntentResult
 
 
 # Invocations (specification 07).
-class InvokePayload(Part, frozen=True, kw_only=True, rename={"request_key": "x-request_key"}):
+class InvokePayload(Part, frozen=True, kw_only=True, rename=extensions("request_key")):
     """A tool of an earlier response, with arguments. A repeated `x-request_key` returns the same run."""
 
     macro_id: str
@@ -340,10 +344,9 @@ class InvokePayload(Part, frozen=True, kw_only=True, rename={"request_key": "x-r
     request_key: str | None = None
 
 
-class InvokeRequest(Message, frozen=True, kw_only=True, tag="invoke_request"):
+class InvokeRequest(IdentifiedMessage, frozen=True, kw_only=True, tag="invoke_request"):
     """A request to run a tool."""
 
-    id: RequestId
     payload: InvokePayload
 
 
@@ -363,7 +366,7 @@ class Event(Part, frozen=True, kw_only=True):
     detail: str | UnsetType = UNSET
 
 
-class Observability(Part, frozen=True, kw_only=True, rename={"events_omitted": "x-events_omitted"}):
+class Observability(Part, frozen=True, kw_only=True, rename=extensions("events_omitted")):
     """A summary of the run, for operators and logs."""
 
     summary: str = ""
@@ -397,10 +400,9 @@ class InvokeResult(Part, frozen=True, kw_only=True):
     next: Next = Next()
 
 
-class InvokeResponse(Message, frozen=True, kw_only=True, tag="invoke_response"):
+class InvokeResponse(IdentifiedMessage, frozen=True, kw_only=True, tag="invoke_response"):
     """The response to an `invoke_request` whose run succeeded."""
 
-    id: RequestId
     payload: InvokeResult
 
 
@@ -412,10 +414,9 @@ class ProgressPayload(Part, frozen=True, kw_only=True):
     percent: Percent | None = None
 
 
-class ProgressMessage(Message, frozen=True, kw_only=True, tag="progress"):
+class ProgressMessage(IdentifiedMessage, frozen=True, kw_only=True, tag="progress"):
     """Sent any number of times before the response, and never after it."""
 
-    id: RequestId
     payload: ProgressPayload
 
 
@@ -451,12 +452,7 @@ class Domain(Part, frozen=True, kw_only=True):
     affinities: dict[str, Affinity] | UnsetType = UNSET
 
 
-class Endpoints(
-    Part,
-    frozen=True,
-    kw_only=True,
-    rename={"approvals": "x-approvals", "decide": "x-decide", "skills": "x-skills"},
-):
+class Endpoints(Part, frozen=True, kw_only=True, rename=extensions("approvals", "decide", "skills")):
     """Required on HTTP, optional on session transports (MANI-11)."""
 
     intent_eval: Address
@@ -475,7 +471,7 @@ class IntentDescription(Part, frozen=True, kw_only=True):
     optional_facts: tuple[str, ...] | UnsetType = UNSET
 
 
-class PredicateSchema(Part, frozen=True, kw_only=True, rename={"integers": "x-integers"}):
+class PredicateSchema(Part, frozen=True, kw_only=True, rename=extensions("integers")):
     """A predicate of the facts in requests or responses."""
 
     predicate: str
@@ -578,7 +574,7 @@ class ErrorMessage(Message, frozen=True, kw_only=True, tag="error"):
     payload: ErrorPayload
 
 
-class CancelPayload(Part, frozen=True, kw_only=True, rename={"request_key": "x-request_key"}):
+class CancelPayload(Part, frozen=True, kw_only=True, rename=extensions("request_key")):
     """The request to cancel."""
 
     request_id: RequestId
@@ -604,10 +600,9 @@ class AuthenticatePayload(Part, frozen=True, kw_only=True):
         return f"AuthenticatePayload(scheme={self.scheme!r}, token=…)"
 
 
-class Authenticate(Message, frozen=True, kw_only=True, tag="authenticate"):
+class Authenticate(IdentifiedMessage, frozen=True, kw_only=True, tag="authenticate"):
     """The credential of the client for the rest of this session."""
 
-    id: RequestId
     payload: AuthenticatePayload
 
 
@@ -621,10 +616,9 @@ class Authenticated(Part, frozen=True, kw_only=True):
     auto_confirm_effects: tuple[str, ...] | UnsetType = UNSET
 
 
-class AuthenticateResponse(Message, frozen=True, kw_only=True, tag="authenticate_response"):
+class AuthenticateResponse(IdentifiedMessage, frozen=True, kw_only=True, tag="authenticate_response"):
     """The response to an `authenticate` with a valid credential."""
 
-    id: RequestId
     payload: Authenticated
 
 
@@ -636,10 +630,9 @@ class ApprovalPayload(Part, frozen=True, kw_only=True):
     """The id of the request; not for `list`."""
 
 
-class ApprovalMessage(Message, frozen=True, kw_only=True, tag="x-approval_request"):
+class ApprovalMessage(IdentifiedMessage, frozen=True, kw_only=True, tag="x-approval_request"):
     """A message of an approver, whose credential has the permission `approve`."""
 
-    id: RequestId
     payload: ApprovalPayload
 
 
@@ -665,10 +658,9 @@ class ApprovalResult(Part, frozen=True, kw_only=True):
     approvals: tuple[ApprovalView, ...]
 
 
-class ApprovalResponse(Message, frozen=True, kw_only=True, tag="x-approval_response"):
+class ApprovalResponse(IdentifiedMessage, frozen=True, kw_only=True, tag="x-approval_response"):
     """The response to an `x-approval_request`."""
 
-    id: RequestId
     payload: ApprovalResult
 
 
@@ -697,10 +689,9 @@ class DecidePayload(Part, frozen=True, kw_only=True):
     """The outcome of the call, instead of a question."""
 
 
-class DecideRequest(Message, frozen=True, kw_only=True, tag="x-decide_request"):
+class DecideRequest(IdentifiedMessage, frozen=True, kw_only=True, tag="x-decide_request"):
     """The question whether the client may call a tool with these arguments now, or the outcome of a permitted call."""
 
-    id: RequestId
     payload: DecidePayload
 
 
@@ -722,7 +713,7 @@ class Permit(Part, frozen=True, kw_only=True):
     expires_at: str
 
 
-class DecideResult(Part, frozen=True, kw_only=True, rename={"decision": "x-decision"}):
+class DecideResult(Part, frozen=True, kw_only=True, rename=extensions("decision")):
     """The verdict: `ask` if an approver has to approve the call."""
 
     verdict: Literal["allow", "ask", "deny"]
@@ -736,10 +727,9 @@ class DecideResult(Part, frozen=True, kw_only=True, rename={"decision": "x-decis
     permit: Permit | UnsetType = UNSET
 
 
-class DecideResponse(Message, frozen=True, kw_only=True, tag="x-decide_response"):
+class DecideResponse(IdentifiedMessage, frozen=True, kw_only=True, tag="x-decide_response"):
     """The response to an `x-decide_request`."""
 
-    id: RequestId
     payload: DecideResult
 
 
@@ -749,10 +739,9 @@ class SkillPayload(Part, frozen=True, kw_only=True):
     skill_id: str | None = None
 
 
-class SkillMessage(Message, frozen=True, kw_only=True, tag="x-skill_request"):
+class SkillMessage(IdentifiedMessage, frozen=True, kw_only=True, tag="x-skill_request"):
     """A request for skills that tools refer to which are offered to the client now."""
 
-    id: RequestId
     payload: SkillPayload
 
 
@@ -762,10 +751,9 @@ class SkillResult(Part, frozen=True, kw_only=True):
     skills: tuple[Skill, ...]
 
 
-class SkillResponse(Message, frozen=True, kw_only=True, tag="x-skill_response"):
+class SkillResponse(IdentifiedMessage, frozen=True, kw_only=True, tag="x-skill_response"):
     """The response to an `x-skill_request`."""
 
-    id: RequestId
     payload: SkillResult
 
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from manglecp.toolhost.dispatch import ActionResult, DispatchError, HostCall, HostCommand
-from manglecp.toolhost.dispatch.launch import PoolLimits
+from manglecp.toolhost.dispatch.launch import HostCommand, PoolLimits
+from manglecp.toolhost.dispatch.messages import ActionResult, DispatchError, HostCall
 from tests.toolhost.rights import authorised
 
 FAULT_HOST = Path(__file__).with_name("fault_host.py")

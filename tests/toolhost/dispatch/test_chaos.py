@@ -19,19 +19,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from manglecp.toolhost.dispatch import (
-    ActionResult,
-    Dispatcher,
-    DispatchError,
-    HostCall,
-    HostCommand,
-    Listing,
-    Pool,
-    ServedPlugin,
-    list_plugin,
-)
 from manglecp.toolhost.dispatch.breakers import Breakers
-from manglecp.toolhost.dispatch.dispatcher import CallOptions
+from manglecp.toolhost.dispatch.catalogue import Listing, list_plugin
+from manglecp.toolhost.dispatch.dispatcher import CallOptions, Dispatcher, ServedPlugin
+from manglecp.toolhost.dispatch.launch import HostCommand
+from manglecp.toolhost.dispatch.messages import ActionResult, DispatchError, HostCall
+from manglecp.toolhost.dispatch.pool import Pool
 from tests.deadlines import patience
 from tests.toolhost.dispatch.hosts import QUICK, call, command, members, nothing_left, running, seen
 from tests.toolhost.rights import asking, authorised

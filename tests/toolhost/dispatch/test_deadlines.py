@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from manglecp.toolhost.dispatch import ActionResult, HostCall, HostCommand, Pool
 from manglecp.toolhost.dispatch.breakers import Breakers, BreakerState
-from manglecp.toolhost.dispatch.launch import PoolLimits
+from manglecp.toolhost.dispatch.launch import HostCommand, PoolLimits
+from manglecp.toolhost.dispatch.messages import ActionResult, HostCall
+from manglecp.toolhost.dispatch.pool import Pool
 from tests.deadlines import patience
 from tests.toolhost.dispatch.hosts import FAULT_HOST, QUICK, call, command, error, nothing_left, running, seen
 from tests.toolhost.rights import authorised

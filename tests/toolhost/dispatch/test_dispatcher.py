@@ -9,17 +9,11 @@ from typing import Any
 
 import pytest
 
-from manglecp.toolhost.dispatch import (
-    ActionResult,
-    Dispatcher,
-    DispatchError,
-    HostCommand,
-    Listing,
-    ServedPlugin,
-    list_plugin,
-)
 from manglecp.toolhost.dispatch.breakers import Breakers
-from manglecp.toolhost.dispatch.catalogue import read_catalogue
+from manglecp.toolhost.dispatch.catalogue import Listing, list_plugin, read_catalogue
+from manglecp.toolhost.dispatch.dispatcher import Dispatcher, ServedPlugin
+from manglecp.toolhost.dispatch.launch import HostCommand
+from manglecp.toolhost.dispatch.messages import ActionResult, DispatchError
 from manglecp.toolhost.state import Artifact
 from tests.toolhost.dispatch.hosts import QUICK, nothing_left
 from tests.toolhost.rights import asking

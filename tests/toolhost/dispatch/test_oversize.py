@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from manglecp.toolhost.dispatch import ActionResult, HostCall, HostCommand, Pool
+from manglecp.toolhost.dispatch.launch import HostCommand
+from manglecp.toolhost.dispatch.messages import ActionResult, HostCall
+from manglecp.toolhost.dispatch.pool import Pool
 from tests.toolhost.dispatch.hosts import QUICK, error, nothing_left
 from tests.toolhost.rights import authorised
 

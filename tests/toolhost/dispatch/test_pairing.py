@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.toolhost.dispatch import ActionResult, HostCall
-from manglecp.toolhost.dispatch.messages import interpret_answer
+from manglecp.toolhost.dispatch.messages import ActionResult, HostCall, interpret_answer
 from manglecp.toolhost.dispatch.responses import HostLost, Request, ResponseReader
 
 

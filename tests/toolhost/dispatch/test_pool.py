@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from manglecp.toolhost.dispatch import ActionResult, HostCall, HostCommand, Pool
 from manglecp.toolhost.dispatch.breakers import Breakers
-from manglecp.toolhost.dispatch.launch import PoolLimits, SettingError
+from manglecp.toolhost.dispatch.launch import HostCommand, PoolLimits, SettingError
+from manglecp.toolhost.dispatch.messages import ActionResult, HostCall
+from manglecp.toolhost.dispatch.pool import Pool
 from manglecp.toolhost.leases import LeaseBook, input_digest
 from manglecp.toolhost.state import Artifact
 from tests.deadlines import patience

@@ -10,9 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from manglecp.toolhost.dispatch import ActionResult, Dispatcher, HostCall, HostCommand, Pool, ServedPlugin, dispatcher
+from manglecp.toolhost.dispatch import dispatcher
 from manglecp.toolhost.dispatch.catalogue import read_catalogue
-from manglecp.toolhost.dispatch.messages import failure
+from manglecp.toolhost.dispatch.dispatcher import Dispatcher, ServedPlugin
+from manglecp.toolhost.dispatch.launch import HostCommand
+from manglecp.toolhost.dispatch.messages import ActionResult, HostCall, failure
+from manglecp.toolhost.dispatch.pool import Pool
 from manglecp.toolhost.leases import mint
 from tests.toolhost.dispatch.hosts import QUICK, call, command, nothing_left
 from tests.toolhost.dispatch.test_dispatcher import DOZE, LENGTH, NOTE, dispatching, refused

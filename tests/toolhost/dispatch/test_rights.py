@@ -11,9 +11,10 @@ import pytest
 from msgspec.structs import replace
 
 from manglecp.harness import MutationReady, ToolRequests
-from manglecp.toolhost.dispatch import ActionResult, HostCall, HostCommand, Pool
 from manglecp.toolhost.dispatch.breakers import Breakers, BreakerState
-from manglecp.toolhost.dispatch.messages import CallRefused
+from manglecp.toolhost.dispatch.launch import HostCommand
+from manglecp.toolhost.dispatch.messages import ActionResult, CallRefused, HostCall
+from manglecp.toolhost.dispatch.pool import Pool
 from manglecp.toolhost.dispatch.rights import PlanPermit, Right
 from tests.toolhost.dispatch.hosts import QUICK, call, command, error, nothing_left
 from tests.toolhost.rights import authorised, closed, requested, right_to

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from manglecp.toolhost.dispatch import ActionResult, DispatchError, HostCall, HostCommand, Pool
+from manglecp.toolhost.dispatch.launch import HostCommand
+from manglecp.toolhost.dispatch.messages import ActionResult, DispatchError, HostCall
+from manglecp.toolhost.dispatch.pool import Pool
 from manglecp.toolhost.state import Slots
 from tests.toolhost.dispatch.hosts import QUICK, command, error, nothing_left
 

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
-from manglecp.toolhost.dispatch import ActionResult, Catalogue, DispatchError, HostCall, HostCommand, Pool
-from manglecp.toolhost.dispatch.catalogue import read_catalogue
+from manglecp.toolhost.dispatch.catalogue import Catalogue, read_catalogue
 from manglecp.toolhost.dispatch.dispatcher import prepare_call
+from manglecp.toolhost.dispatch.launch import HostCommand
+from manglecp.toolhost.dispatch.messages import ActionResult, DispatchError, HostCall
+from manglecp.toolhost.dispatch.pool import Pool
 from tests.toolhost.dispatch.hosts import QUICK, error, nothing_left
 from tests.toolhost.rights import authorised
 

@@ -191,8 +191,6 @@ class Pool:
                     slot.count_call(self._limits)
                     self._queue.release(slot)
                 result = interpret_answer(call, document)
-                if isinstance(result, dict) and result["type"] == "not_found":
-                    self._breakers.forget(call.aid)
                 running.suspected = False
                 running.breaker.succeeded(running.permit)
                 return result

@@ -31,9 +31,7 @@ STDERR_BYTES: Final = 8_192  # the end of stderr that is kept for error messages
 MAX_REPORT_BYTES: Final = 65_536
 _REPORT_SECONDS: Final = 0.05  # between two reads of reports while a call is open
 PIPE_BYTES: Final = 1_048_576  # the requested capacity of stdin and stdout
-_CHUNK: Final = 65_536
-"""Bytes of a read. Most answers have fewer, and malloc does not mmap a buffer of this size each time."""
-_LONG_CHUNK: Final = 262_144  # bytes of a read after one that filled its chunk
+_CHUNK: Final = 65_536  # bytes of a read
 
 
 class HostProcess:
@@ -57,7 +55,6 @@ class HostProcess:
         self._loop = asyncio.get_running_loop()
         self._stdin: int | None = process.stdin.fileno()
         self._stdout = process.stdout.fileno()
-        self._chunk_size = _CHUNK
         self._responses = ResponseReader()
         self._reports = LineBuffer(MAX_REPORT_BYTES)
         self._stderr_tail = b""
@@ -201,16 +198,14 @@ class HostProcess:
 
     def _read_stdout(self) -> bool:
         """Read a chunk; return whether there may be more."""
-        try:
-            data = os.read(self._stdout, self._chunk_size)
-        except BlockingIOError:
+        data = _read_some(self._stdout)
+        if data is None:
             return False
         if not data:
             self._loop.remove_reader(self._stdout)
             # A host that closes stdout is usually exiting: give it time to exit with its own code.
             self._loop.call_later(STOP_GRACE, self.end)
             return False
-        self._chunk_size = _CHUNK if len(data) < _CHUNK else _LONG_CHUNK
         self._read_reports()  # the host wrote those of a call before its answer
         if not self._ending:
             self._responses.feed(data)
