@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from asyncio import AbstractEventLoop, run_coroutine_threadsafe
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -217,14 +217,6 @@ class PassResult(NamedTuple):
     generator: str
     change: Change
     version: str  # of the facts of all generators after the commit of this pass
-
-    @property
-    def added(self) -> Sequence[Fact]:
-        return self.change.added
-
-    @property
-    def removed(self) -> Sequence[Fact]:
-        return self.change.removed
 
 
 class _PartRows(NamedTuple):

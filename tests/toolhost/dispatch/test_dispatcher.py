@@ -135,7 +135,7 @@ def test_what_cannot_be_called_is_refused_by_dispatch_or_by_the_host(tmp_path: P
 
     dispatching(work, tmp_path, audit=lambda event, details: granted.append((event, details["aid"])))
     assert file.read_text() == "ab"
-    assert granted == [("lease_granted", NOTE), ("lease_used", NOTE)] * 4
+    assert granted == [("lease_granted", NOTE)] * 4
 
 
 @pytest.mark.req("IPC-21")

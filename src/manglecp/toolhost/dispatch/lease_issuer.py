@@ -1,4 +1,4 @@
-"""Issues leases for calls, with an audit event for each.
+"""Issues leases for calls.
 
 Our hosts receive a key when they start; their leases are minted here for every call, at every tier. A foreign host has
 no key: it issues leases itself, and they are requested on its pipe for calls above tier 0. It may assign a higher tier
@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from manglecp.toolhost.dispatch.messages import HostCall, is_unknown_action
+from manglecp.toolhost.dispatch.messages import HostCall
 from manglecp.toolhost.dispatch.process import HostProcess
 from manglecp.toolhost.dispatch.responses import HostLost
 from manglecp.toolhost.dispatch.rights import Right
@@ -27,17 +27,7 @@ Demand: TypeAlias = Mapping[str, Any] | None  # the answer of a foreign host tha
 
 
 class LeaseIssuer:
-    """The leases of one pool.
-
-    Audit events, each with ``aid``, ``call_id`` and ``tier``, which is that of the host if it demands a higher one:
-
-    ================ ====================================================================================
-    lease_granted    before the request is sent; if ``audit`` raises, the request is not sent
-    lease_used       the answer shows that the host accepted the token
-    lease_refused    the host refused the token, or requires one; ``reason`` states which
-    lease_lost       the host was lost after the token was sent; the token is spent
-    ================ ====================================================================================
-    """
+    """The leases of one pool. ``audit`` is called with each grant; if it raises, the request is not sent."""
 
     def __init__(self, audit: Audit | None, *, on_pipe: bool) -> None:
         self._audit = audit
@@ -94,7 +84,8 @@ class LeaseIssuer:
         if not isinstance(token, str):
             return None
         if self._audit is not None:
-            self._audit("lease_granted", _details(call, lease_demand, issuer="host"))
+            details = {"aid": call.aid, "call_id": call.call_id, "tier": request["tier"], "issuer": "host"}
+            self._audit("lease_granted", details)
         return token
 
     def is_required(self, token: str | None, document: Mapping[str, Any]) -> bool:
@@ -102,33 +93,7 @@ class LeaseIssuer:
         refused = document.get("ok") is False and document.get("error") == "lease_required"
         return self._on_pipe and token is None and refused
 
-    def audit_answer(self, call: HostCall, token: str | None, document: Mapping[str, Any], demand: Demand) -> None:
-        if self._audit is None:
-            return
-        error = document.get("error") if document.get("ok") is not True else None
-        if error in ("lease_required", "lease_rejected"):
-            reason = str(document.get("reason", error))
-            self._notify("lease_refused", _details(call, demand or document, reason=reason))
-        elif token is not None and not is_unknown_action(call.aid, document):
-            self._notify("lease_used", _details(call, demand))
-
-    def audit_loss(self, call: HostCall, token: str | None, lost: HostLost, demand: Demand) -> None:
-        if self._audit is not None and token is not None and lost.sent:
-            self._notify("lease_lost", _details(call, demand))
-
-    def _notify(self, event: str, details: Mapping[str, object]) -> None:
-        """Call ``audit``. If it raises, the result of the call does not change."""
-        assert self._audit is not None
-        try:
-            self._audit(event, details)
-        except Exception as error:
-            self._loop.call_exception_handler({"message": f"the auditor failed on {event}", "exception": error})
-
 
 def _tier(call: HostCall, demand: Demand) -> int:
     tier = demand.get("tier") if demand else None
     return max(call.tier, tier) if type(tier) is int else call.tier
-
-
-def _details(call: HostCall, demand: Demand, **others: object) -> dict[str, object]:
-    return {"aid": call.aid, "call_id": call.call_id, "tier": _tier(call, demand), **others}

@@ -52,7 +52,7 @@ class PoolOptions(TypedDict, total=False):
     limits: PoolLimits | None
     breakers: Breakers | None
     audit: Audit | None
-    """Called with lease events."""
+    """Called with each lease that is granted."""
     on_outage: OnOutage
     """Called with the reason when no host can be started, and with None when one is up again."""
 
@@ -206,19 +206,14 @@ class Pool:
             token = await self._leases.issue(host, call, running.right, deadline, lease_demand)
             line = encode(call, token)
             running.sent = call.above_tier_0  # from here on, an effect may have happened if the caller cancels
-            try:
-                document = await host.exchange(
-                    line,
-                    deadline=deadline,
-                    call_id=call.call_id,
-                    impatient=running.impatient,
-                    last=self._single_use,
-                    on_report=call.on_report,
-                )
-            except HostLost as lost:
-                self._leases.audit_loss(call, token, lost, lease_demand)
-                raise
-            self._leases.audit_answer(call, token, document, lease_demand)
+            document = await host.exchange(
+                line,
+                deadline=deadline,
+                call_id=call.call_id,
+                impatient=running.impatient,
+                last=self._single_use,
+                on_report=call.on_report,
+            )
             if lease_demand is not None or not self._leases.is_required(token, document):
                 return document
             running.sent = False  # the host refused the call without an effect
