@@ -149,9 +149,9 @@ def truncate(text: str, longest: int = _MAX_QUOTED) -> str:
     return escape_unprintable(text if len(text) <= longest else f"{text[:longest]}…")
 
 
-def quote(text: str, longest: int = _MAX_QUOTED) -> str:
+def quote(text: str) -> str:
     """Return :func:`truncate` in quotation marks."""
-    return f"'{truncate(text, longest)}'"
+    return f"'{truncate(text)}'"
 
 
 def trim(text: str) -> str:

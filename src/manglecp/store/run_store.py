@@ -536,12 +536,12 @@ class RunStore:
         return tuple(steps)
 
 
-def pauses(first: float = 0.002, longest: float = 0.1) -> Iterator[float]:
-    """Yield the seconds to wait between polls of the store: ``first``, then doubled up to ``longest``."""
-    pause = first
+def pauses() -> Iterator[float]:
+    """Yield the seconds to wait between polls of the store: 2 ms, then doubled up to 100 ms."""
+    pause = 0.002
     while True:
         yield pause
-        pause = min(2 * pause, longest)
+        pause = min(2 * pause, 0.1)
 
 
 def _lapsed_query(

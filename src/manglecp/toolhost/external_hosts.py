@@ -39,7 +39,6 @@ _GRACE: Final = 5.0  # seconds after its deadline in which dispatch itself retur
 def serve_externals(
     pack: Pack,
     *,
-    environ: Mapping[str, str] | None = None,
     size: int | None = None,
     sandbox: SandboxPolicy | None = None,
 ) -> Iterator[Mapping[str, External]]:
@@ -59,7 +58,7 @@ def serve_externals(
     }
     listing = pack_listing(pack, pack.externals_file, profiles)
     profile = policy.weaker(pack.settings.sandbox) or "strict"
-    command = require_command(_FILE, listing.command(environ or os.environ, sandbox=profile, policy=policy))
+    command = require_command(_FILE, listing.command(os.environ, sandbox=profile, policy=policy))
     longest = max(external.seconds for external in pack.externals.values())
     dispatcher = Dispatcher([ServedPlugin(profiles, command)], size=size, timeout=longest)
     with contextlib.ExitStack() as stack:

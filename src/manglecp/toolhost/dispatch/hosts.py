@@ -4,8 +4,7 @@ A host works on one call at a time. The queue is bounded and first in, first out
 
 The supervisor starts a host in every slot, checks its health before the first call and then regularly, and replaces it
 after its death, when its memory has grown too much, or after a number of calls. A live host serves until its successor
-is up. A failed start is retried with exponential back-off; that of a successor, at the next health
-check.
+is up. A failed start is retried with exponential back-off; that of a successor, at the next health check.
 """
 
 from __future__ import annotations
