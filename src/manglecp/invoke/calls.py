@@ -273,8 +273,7 @@ def _call(
 
 # --- large values --------------------------------------------------------------------------------------------------
 
-_MAX_INLINE_VALUES: Final = 20_000
-"""Number of nested values that take about ten milliseconds to process."""
+_MAX_INLINE_VALUES: Final = 20_000  # number of nested values that take about ten milliseconds to process
 MAX_INLINE_TEXT: Final = 1 << 19
 """Characters of JSON that take about ten milliseconds to process."""
 

@@ -49,8 +49,7 @@ async def refresh_facts(
 
 
 class _WaitingResponse(NamedTuple):
-    generators: set[str]
-    """Those without a pass since the effects of the response."""
+    generators: set[str]  # those without a pass since the effects of the response
     settled: asyncio.Future[None]
 
 
@@ -59,8 +58,7 @@ class FactRefresher:
         self._invoker = invoker
         self._generators = generators
         self._on_stale = on_stale or (lambda _generator, _reason: None)
-        self._failed: set[str] = set()
-        """The generators whose last pass failed."""
+        self._failed: set[str] = set()  # the generators whose last pass failed
         self._wake = asyncio.Event()
         self._waiting: list[_WaitingResponse] = []
 

@@ -72,10 +72,6 @@ class HostQueue:
         self._waiters: deque[asyncio.Future[HostSlot]] = deque()
         self._closed = False
 
-    @property
-    def waiting(self) -> int:
-        return len(self._waiters)
-
     async def acquire(self, deadline: float) -> HostSlot:
         """Return a free slot, to be given back with :meth:`release`; ``deadline`` is a time of the event loop.
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 
@@ -22,8 +22,6 @@ from manglecp.toolhost.dispatch.process import HostProcess
 from manglecp.toolhost.dispatch.responses import HostLost
 from manglecp.toolhost.dispatch.rights import Right
 from manglecp.toolhost.leases import MAX_TTL, Audit, mint
-
-Demand: TypeAlias = Mapping[str, Any] | None  # the answer of a foreign host that requires a lease
 
 
 class LeaseIssuer:
@@ -35,12 +33,12 @@ class LeaseIssuer:
         self._loop = asyncio.get_running_loop()
 
     async def issue(
-        self, host: HostProcess, call: HostCall, right: Right, deadline: float, lease_demand: Demand
+        self, host: HostProcess, call: HostCall, right: Right, deadline: float, required_tier: int | None = None
     ) -> str | None:
         """Spend the authority of the call and return its token; None if it needs no token.
 
-        ``lease_demand`` is the answer of a foreign host that has refused the call without a token. Raises
-        :class:`.CallRefused` without authority, :class:`.HostLost` after the deadline or the latest start of the call.
+        ``required_tier`` is that of :meth:`required_tier`, after a foreign host has refused the call without a token.
+        Raises :class:`.CallRefused` without authority, :class:`.HostLost` after the deadline or the latest start.
         """
         ttl = min(deadline - self._loop.time(), MAX_TTL)  # seconds
         if ttl <= 0:
@@ -49,12 +47,12 @@ class LeaseIssuer:
             ttl = min(ttl, call.not_after() - self._loop.time())
             if ttl <= 0:
                 raise HostLost("timeout", "the latest start has passed; nothing was sent")
-        above_tier_0 = call.above_tier_0 or lease_demand is not None
+        above_tier_0 = call.above_tier_0 or required_tier is not None
         right.spend(effect=above_tier_0)
         if host.lease_key is None:
             if not (self._on_pipe and above_tier_0):
                 return None
-            return await self._request(host, call, ttl, deadline, lease_demand)
+            return await self._request(host, call, call.tier if required_tier is None else required_tier, ttl, deadline)
         return mint(
             host.lease_key,
             aid=call.aid,
@@ -65,14 +63,12 @@ class LeaseIssuer:
             audit=self._audit,
         )
 
-    async def _request(
-        self, host: HostProcess, call: HostCall, ttl: float, deadline: float, lease_demand: Demand
-    ) -> str | None:
+    async def _request(self, host: HostProcess, call: HostCall, tier: int, ttl: float, deadline: float) -> str | None:
         """Request a token from the host; None if it does not issue one."""
         request = {
             "aid": "_lease.issue",
             "tool_aid": call.aid,
-            "tier": _tier(call, lease_demand),
+            "tier": tier,
             "ttl_ms": max(1_000, int(ttl * 1_000)),  # a host grants at least a second
         }
         try:
@@ -84,16 +80,13 @@ class LeaseIssuer:
         if not isinstance(token, str):
             return None
         if self._audit is not None:
-            details = {"aid": call.aid, "call_id": call.call_id, "tier": request["tier"], "issuer": "host"}
+            details = {"aid": call.aid, "call_id": call.call_id, "tier": tier, "issuer": "host"}
             self._audit("lease_granted", details)
         return token
 
-    def is_required(self, token: str | None, document: Mapping[str, Any]) -> bool:
-        """Return whether the host has refused a call without a token because it requires one."""
-        refused = document.get("ok") is False and document.get("error") == "lease_required"
-        return self._on_pipe and token is None and refused
-
-
-def _tier(call: HostCall, demand: Demand) -> int:
-    tier = demand.get("tier") if demand else None
-    return max(call.tier, tier) if type(tier) is int else call.tier
+    def required_tier(self, call: HostCall, document: Mapping[str, Any]) -> int | None:
+        """Return the tier of the lease that a foreign host requires in its answer; None if it requires none."""
+        if not self._on_pipe or document.get("ok") is not False or document.get("error") != "lease_required":
+            return None
+        tier = document.get("tier")
+        return max(call.tier, tier) if type(tier) is int else call.tier

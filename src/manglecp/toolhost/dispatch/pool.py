@@ -94,11 +94,6 @@ class Pool:
         return sum(slot.host is not None and slot.host.alive and not slot.retiring for slot in slots)
 
     @property
-    def waiting(self) -> int:
-        """The number of calls that wait for a host."""
-        return self._queue.waiting
-
-    @property
     def pids(self) -> list[int]:
         return [slot.host.pid for slot in self._queue.slots if slot.host is not None]
 
@@ -201,9 +196,9 @@ class Pool:
         """Send the call and return the answer; if a foreign host answers that it requires a lease, send it again."""
         host, call = slot.host, running.call
         assert host is not None
-        lease_demand: dict[str, Any] | None = None  # the answer of a foreign host that requires a lease
+        required_tier: int | None = None  # of the lease that a foreign host requires
         while True:
-            token = await self._leases.issue(host, call, running.right, deadline, lease_demand)
+            token = await self._leases.issue(host, call, running.right, deadline, required_tier)
             line = encode(call, token)
             running.sent = call.above_tier_0  # from here on, an effect may have happened if the caller cancels
             document = await host.exchange(
@@ -214,10 +209,12 @@ class Pool:
                 last=self._single_use,
                 on_report=call.on_report,
             )
-            if lease_demand is not None or not self._leases.is_required(token, document):
+            if token is not None or required_tier is not None:
+                return document
+            required_tier = self._leases.required_tier(call, document)
+            if required_tier is None:
                 return document
             running.sent = False  # the host refused the call without an effect
-            lease_demand = document
 
 
 @dataclass(slots=True)
