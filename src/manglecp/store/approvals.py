@@ -19,7 +19,7 @@ from manglecp.store.database import Transaction
 from manglecp.store.schema import read_part
 from manglecp.store.seals import Seals
 
-APPROVALS: Final = read_part("approvals")
+APPROVALS: Final = read_part(__package__, "approvals")
 
 ApprovalState: TypeAlias = Literal["pending", "approved", "denied", "used"]
 

@@ -24,7 +24,7 @@ from manglecp.store.ledger import Ledger, Note
 from manglecp.store.schema import read_part
 from manglecp.store.seals import Seals
 
-DECISIONS: Final = read_part("decisions")
+DECISIONS: Final = read_part(__package__, "decisions")
 
 
 class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):

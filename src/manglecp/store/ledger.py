@@ -164,7 +164,7 @@ def _chain_errors(entry: LedgerEntry, previous: Head) -> Iterable[str]:
         yield f"entry {entry.seq}: its content does not match its hash"
 
 
-LEDGER: Final = read_part("ledger", append_only("ledger", "entries"))
+LEDGER: Final = read_part(__package__, "ledger", append_only("ledger", "entries"))
 
 _SELECT: Final = f"SELECT {', '.join(COLUMNS)} FROM ledger"
 _ROW_PLACEHOLDERS: Final = f"({', '.join('?' for _ in COLUMNS)})"

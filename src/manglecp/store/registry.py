@@ -26,7 +26,7 @@ MAX_ENTRIES: Final = 1_000_000
 SWEEP_BATCH: Final = 10_000
 _MAX_VALUES: Final = 500  # databases limit the values of a statement
 
-REGISTRY: Final = read_part("registry")
+REGISTRY: Final = read_part(__package__, "registry")
 
 # Stored content with the same digest is replaced too: it may be sealed with an earlier key of the store.
 _PUT_DOCUMENT: Final = """

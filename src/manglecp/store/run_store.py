@@ -49,7 +49,7 @@ _MAX_UNREADABLE: Final = 100  # runs that one call of take_over skips
 OnPoisoned: TypeAlias = Callable[[Transaction, Run], None]
 """Called for a run that was parked as poisoned, in the same transaction, to append a ledger entry."""
 
-RUNS: Final = read_part("runs")
+RUNS: Final = read_part(__package__, "runs")
 
 _INSERT_RUN: Final = """
     INSERT INTO runs (run_id, identity, macro_id, pack_digest, request_key, request_digest, state, fence, owner,

@@ -35,12 +35,12 @@ class SchemaPart(NamedTuple):
     statements: Sequence[str | ByDialect]
 
 
-def read_part(name: str, *further: ByDialect) -> SchemaPart:
-    """Return the part that the file ``sql/NAME.sql`` defines, with further statements at its end.
+def read_part(package: str, name: str, *further: ByDialect) -> SchemaPart:
+    """Return the part that the file ``sql/NAME.sql`` of a package defines, with further statements at its end.
 
     Empty lines separate statements. One that begins with ``-- only postgresql`` is left out in SQLite.
     """
-    text = files(__package__).joinpath("sql", f"{name}.sql").read_text("utf-8")
+    text = files(package).joinpath("sql", f"{name}.sql").read_text("utf-8")
     statements = (
         ByDialect(sqlite=(), postgresql=(statement,)) if statement.startswith("-- only postgresql") else statement
         for statement in text.split("\n\n")
