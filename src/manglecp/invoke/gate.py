@@ -263,8 +263,8 @@ class Turn:
         """Close the turn. ``inputs`` are the calls that its mutation depends on; None at the end of the run."""
         evidence = self._evidence
         # An authorised call without an outcome becomes a request without a result, with which no turn closes.
-        missing = [call for call in self._authorised.values() if call.call_id not in evidence]
-        requested = self._judge(evidence.build_requests(missing) if missing else ())
+        missing_calls = [call for call in self._authorised.values() if call.call_id not in evidence]
+        requested = self._judge(evidence.build_requests(missing_calls) if missing_calls else ())
         results, uses, protocol_state, result_evidence, final_evidence = evidence.build_closing(
             self.number, reason, reads, events, states, inputs=inputs, fence=self._fence
         )

@@ -112,9 +112,9 @@ class Approvals:
             (*msgspec.structs.astuple(binding), now_ms),
         ).fetchall()
         for row in rows:
-            stored = self._read(row)
-            if (stored.roles, stored.four_eyes, stored.text) == (roles, four_eyes, text):
-                return stored, False
+            stored_request = self._read(row)
+            if (stored_request.roles, stored_request.four_eyes, stored_request.text) == (roles, four_eyes, text):
+                return stored_request, False
         count_pending = "SELECT count(*) FROM approval WHERE identity = ? AND state = 'pending' AND expires_ms > ?"
         if tx.execute(count_pending, (binding.identity, now_ms)).fetchone()[0] >= MAX_PENDING:
             raise TooManyPending
@@ -150,8 +150,8 @@ class Approvals:
         rank = "row_number() OVER (PARTITION BY identity, roles, four_eyes ORDER BY created_ms, id)"
         query = f"{_SELECT_WITHOUT_TEXT} WHERE state = 'pending' AND expires_ms > ? ORDER BY {rank}, created_ms, id"
         requests = map(self._read, tx.execute(query, (now_ms,)).fetchall())
-        selected = islice(filter(may_decide, requests), limit)
-        return sorted(selected, key=lambda request: (request.created_ms, request.id))
+        selected_requests = islice(filter(may_decide, requests), limit)
+        return sorted(selected_requests, key=lambda request: (request.created_ms, request.id))
 
     def decide(
         self,

@@ -204,8 +204,8 @@ class Ledger:
         values: list[Any] = []
         for note, body in zip(notes, bodies, strict=True):
             before_body = (head.seq + 1, at_ms, note.kind, note.run, note.identity)
-            hashed = (*before_body, msgspec.Raw(body), head.row_hash)
-            own_hash = row_hash(dict(zip(COLUMNS, hashed, strict=False)))  # all columns but the last, row_hash
+            hashed_columns = (*before_body, msgspec.Raw(body), head.row_hash)
+            own_hash = row_hash(dict(zip(COLUMNS, hashed_columns, strict=False)))  # all columns but the last, row_hash
             values += (*before_body, body.decode(), head.row_hash, own_hash)
             head = Head(head.seq + 1, own_hash)
         insert = _insert_statement(len(notes))

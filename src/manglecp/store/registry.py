@@ -184,20 +184,20 @@ class Registry:
         if tx.dialect == "postgresql":
             # No writer may insert an entry between the test that a document is unused and its deletion.
             tx.execute("LOCK TABLE registry_document IN SHARE ROW EXCLUSIVE MODE")
-        lapsed = tx.execute(_DELETE_LAPSED, (now_ms, batch)).fetchall()
-        checked = tx.execute(_NEXT_TO_CHECK, (now_ms + CHECK_MS, now_ms, batch)).fetchall()
-        _delete_unused_documents(tx, [*lapsed, *checked])
-        if batch in (len(lapsed), len(checked)):  # a full batch: there may be more of them
-            return OfferSweep(len(lapsed), 0, 0, more=True)
+        expired_rows = tx.execute(_DELETE_LAPSED, (now_ms, batch)).fetchall()
+        checked_rows = tx.execute(_NEXT_TO_CHECK, (now_ms + CHECK_MS, now_ms, batch)).fetchall()
+        _delete_unused_documents(tx, [*expired_rows, *checked_rows])
+        if batch in (len(expired_rows), len(checked_rows)):  # a full batch: there may be more of them
+            return OfferSweep(len(expired_rows), 0, 0, more=True)
         excess = tx.execute("SELECT count(*) FROM registry").fetchone()[0] - max_entries
-        to_evict = min(excess, batch - len(lapsed))
+        to_evict = min(excess, batch - len(expired_rows))
         expired_or_unlimited = self._evict(tx, _EXPIRED_OR_UNLIMITED, now_ms, to_evict)
         unexpired = self._evict(tx, _UNEXPIRED, now_ms, to_evict - expired_or_unlimited)
         if unexpired:
             message = "the registry has room for %d macro-tools: %d were dropped before their validity ended"
             _log.warning(message, max_entries, unexpired)
         evicted = expired_or_unlimited + unexpired
-        return OfferSweep(len(lapsed), evicted, unexpired, more=evicted < excess)
+        return OfferSweep(len(expired_rows), evicted, unexpired, more=evicted < excess)
 
     def _evict(self, tx: Transaction, condition: str, now_ms: int, count: int) -> int:
         if count <= 0:

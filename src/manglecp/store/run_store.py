@@ -233,10 +233,10 @@ class RunStore:
             try:
                 with self._database.write_transaction() as tx:
                     now_ms = tx.now_ms()
-                    lapsed = tx.locked(query, (now_ms, *values)).fetchone()
-                    if lapsed is None:  # another process took it over, or has locked it
+                    lapsed_run = tx.locked(query, (now_ms, *values)).fetchone()
+                    if lapsed_run is None:  # another process took it over, or has locked it
                         break
-                    chosen_id, takeovers = lapsed
+                    chosen_id, takeovers = lapsed_run
                     tx.execute(_MARK_UNKNOWN, (now_ms, chosen_id))
                     if takeovers <= max_takeovers:
                         tx.execute(_TAKE_OVER, (owner, now_ms + claim_ms, takeovers, now_ms, chosen_id))

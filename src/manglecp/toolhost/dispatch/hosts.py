@@ -42,7 +42,7 @@ class HostSlot:
         self.wake = asyncio.Event()  # wakes the supervisor
 
     @property
-    def free(self) -> bool:
+    def is_free(self) -> bool:
         """Whether a call can go to this host now."""
         return not self.busy and not self.retiring and self.host is not None and self.host.alive
 
@@ -86,17 +86,17 @@ class HostQueue:
             raise CallRefused(*self.slots[0].last_start_error, "no_host")
         if len(self._waiters) >= self._limits.queued:
             raise CallRefused("exception", f"{len(self._waiters)} calls are waiting already", "queue_full")
-        granted: asyncio.Future[HostSlot] = asyncio.get_running_loop().create_future()
-        self._waiters.append(granted)
+        grant: asyncio.Future[HostSlot] = asyncio.get_running_loop().create_future()
+        self._waiters.append(grant)
         try:
             async with asyncio.timeout_at(deadline):
-                return await granted
+                return await grant
         except BaseException as error:
-            if granted.done() and not granted.cancelled() and granted.exception() is None:
-                self.release(granted.result())  # granted just before the timeout or cancellation
+            if grant.done() and not grant.cancelled() and grant.exception() is None:
+                self.release(grant.result())  # granted just before the timeout or cancellation
             else:
                 with contextlib.suppress(ValueError):  # admit() may have removed it
-                    self._waiters.remove(granted)
+                    self._waiters.remove(grant)
             if isinstance(error, TimeoutError):
                 if all(slot.failed_starts for slot in self.slots):
                     raise CallRefused(*self.slots[0].last_start_error, "no_host") from error
@@ -150,16 +150,16 @@ class HostQueue:
     def _take_free_slot(self) -> HostSlot | None:
         """Return a free slot, which is then busy; None if there is none."""
         for slot in self.slots:
-            if slot.free:
+            if slot.is_free:
                 slot.busy = True
                 return slot
         return None
 
     def _refuse_all(self, kind: ErrorType, detail: str, code: ErrorCode | None = None) -> None:
         while self._waiters:
-            granted = self._waiters.popleft()
-            if not granted.done():
-                granted.set_exception(CallRefused(kind, detail, code))
+            grant = self._waiters.popleft()
+            if not grant.done():
+                grant.set_exception(CallRefused(kind, detail, code))
 
 
 class HostSupervisor:

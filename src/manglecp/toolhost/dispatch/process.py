@@ -39,16 +39,16 @@ class HostProcess:
 
     def __init__(
         self,
-        launched: LaunchedHost,
+        launched_host: LaunchedHost,
         contained: bool,
         on_end: Callable[[], None] | None,
     ) -> None:
-        process = launched.process
+        process = launched_host.process
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
         self.pid: Final = process.pid
-        self.lease_key: Final = launched.lease_key
+        self.lease_key: Final = launched_host.lease_key
         self._process = process
         self._contained = contained
         self._on_end = on_end
@@ -63,7 +63,7 @@ class HostProcess:
         self._ending = False
         self._kill_timer: asyncio.TimerHandle | None = None
         self._ended: asyncio.Future[None] = self._loop.create_future()
-        self._progress = launched.progress
+        self._progress = launched_host.progress
         self._pidfd = os.pidfd_open(self.pid)
         for descriptor in (self._stdin, self._stdout):
             with contextlib.suppress(OSError):  # a bigger pipe is only faster
