@@ -17,7 +17,7 @@ from manglecp.pack import Pack, PackError, SandboxPolicy, read_pack
 from manglecp.toolhost.action_hosts import serve_actions
 from manglecp.toolhost.dispatch.dispatcher import Dispatcher
 from manglecp.toolhost.dispatch.messages import ActionResult, DispatchError
-from tests.toolhost.dispatch.hosts import error, nothing_left
+from tests.toolhost.dispatch.hosts import error, nothing_left, pids_of
 from tests.toolhost.rights import asking
 from tests.toolhost.sandbox.confined import require
 
@@ -160,8 +160,8 @@ def test_a_host_that_is_started_later_is_held_to_the_file(folder: Path) -> None:
     async def work(dispatcher: Dispatcher) -> None:
         assert value(await dispatcher.call(ADD, inputs={"a": 1, "b": 2})) == 3
         (folder / "actions.py").write_text(SOURCE.replace("a + b", "a - b"))
-        (pool,) = dispatcher.pools
-        for pid in pool.pids:
+        (pool,) = dispatcher._pools
+        for pid in pids_of(pool):
             os.kill(pid, signal.SIGKILL)
         result = await dispatcher.call(ADD, inputs={"a": 1, "b": 2}, timeout=30)
         assert isinstance(result, dict), result

@@ -18,7 +18,17 @@ from manglecp.toolhost.dispatch.pool import Pool
 from manglecp.toolhost.leases import LeaseBook, input_digest
 from manglecp.toolhost.state import Artifact
 from tests.deadlines import patience
-from tests.toolhost.dispatch.hosts import QUICK, call, command, error, nothing_left, running, seen
+from tests.toolhost.dispatch.hosts import (
+    QUICK,
+    call,
+    command,
+    error,
+    healthy_hosts,
+    nothing_left,
+    pids_of,
+    running,
+    seen,
+)
 
 
 def in_pool(
@@ -42,7 +52,7 @@ def in_pool(
 
 async def healthy(pool: Pool, count: int) -> None:
     async with asyncio.timeout(patience(10)):
-        while pool.healthy < count:
+        while healthy_hosts(pool) < count:
             await asyncio.sleep(0.01)
 
 
@@ -52,7 +62,7 @@ def test_calls_are_spread_over_warm_hosts_and_carry_their_whole_state() -> None:
         await healthy(pool, 2)
         calls = [call(tier=1, fault="slow", seconds=0.05) for _ in range(4)]
         results = [seen(result) for result in await asyncio.gather(*map(pool.call, calls))]
-        assert {result["pid"] for result in results} == set(pool.pids)
+        assert {result["pid"] for result in results} == set(pids_of(pool))
         assert [result["request"]["call_id"] for result in results] == [each.call_id for each in calls]
         assert all(result["request"]["ds_state"] == {"slots": {}} for result in results)
 
@@ -261,13 +271,13 @@ def test_a_host_is_replaced_after_so_many_calls_and_when_it_has_grown() -> None:
 def test_a_host_that_dies_or_stops_while_idle_is_replaced(number: signal.Signals) -> None:
     async def work(pool: Pool) -> None:
         await healthy(pool, 2)
-        before = pool.pids
+        before = pids_of(pool)
         os.kill(before[0], number)
         async with asyncio.timeout(patience(10)):
-            while before[0] in pool.pids or pool.healthy < 2:
+            while before[0] in pids_of(pool) or healthy_hosts(pool) < 2:
                 await asyncio.sleep(0.01)
         assert not running(before[0])
-        assert before[1] in pool.pids
+        assert before[1] in pids_of(pool)
 
     in_pool(work, size=2)
 

@@ -103,7 +103,7 @@ def test_input_that_is_no_json_is_an_invalid_pick(text: str, tmp_path: Path) -> 
 
 def test_a_dispatcher_and_a_pool_are_entered_once(tmp_path: Path) -> None:
     async def work(dispatcher: Dispatcher) -> None:
-        for again in (dispatcher, dispatcher.pools[0]):
+        for again in (dispatcher, dispatcher._pools[0]):
             with pytest.raises(RuntimeError, match="is entered once"):
                 await again.__aenter__()
         assert isinstance(await dispatcher.call(LENGTH), ActionResult)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from hashlib import sha256
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NotRequired, TypeAlias, TypedDict, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NotRequired, TypeAlias, TypedDict, TypeGuard, get_args
 
 import msgspec
 
@@ -86,6 +86,11 @@ def failure(
     if sent:
         error["sent"] = True
     return error
+
+
+def is_failure(result: object) -> TypeGuard[DispatchError]:
+    """Return whether the result of a call is a :class:`DispatchError`."""
+    return isinstance(result, dict) and result.get("error") is True
 
 
 class CallRefused(Exception):

@@ -87,16 +87,6 @@ class Pool:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    @property
-    def healthy(self) -> int:
-        """The number of hosts that accept calls, now or after their current ones."""
-        slots = self._queue.slots
-        return sum(slot.host is not None and slot.host.alive and not slot.retiring for slot in slots)
-
-    @property
-    def pids(self) -> list[int]:
-        return [slot.host.pid for slot in self._queue.slots if slot.host is not None]
-
     async def close(self) -> None:
         """Stop every host. Waiting calls are refused; running ones are lost with their hosts."""
         self._queue.close()
