@@ -19,7 +19,7 @@ from typing import Final, TypeAlias
 from manglecp.toolhost.dispatch.launch import HostCommand, PoolLimits
 from manglecp.toolhost.dispatch.messages import CallRefused, ErrorCode, ErrorType
 from manglecp.toolhost.dispatch.process import HostProcess
-from manglecp.toolhost.dispatch.responses import HostLost, loss_type
+from manglecp.toolhost.dispatch.responses import HostLost
 
 _MAX_FAILED_STARTS: Final = 2  # in a row; if every slot has that many, calls are refused at once
 OnOutage: TypeAlias = Callable[[str | None], None]
@@ -225,7 +225,7 @@ class HostSupervisor:
         try:
             await host.exchange(_HEALTH_REQUEST, deadline=self._loop.time() + self._limits.start_timeout)
         except HostLost as lost:
-            slot.last_start_error = (loss_type(lost), lost.detail)
+            slot.last_start_error = (lost.loss.kind, lost.loss.detail)
             await asyncio.shield(self._stop(host))
             return None
         except asyncio.CancelledError:

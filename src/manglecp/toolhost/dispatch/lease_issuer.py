@@ -19,7 +19,7 @@ import msgspec
 
 from manglecp.toolhost.dispatch.messages import HostCall
 from manglecp.toolhost.dispatch.process import HostProcess
-from manglecp.toolhost.dispatch.responses import HostLost
+from manglecp.toolhost.dispatch.responses import HostLost, Loss
 from manglecp.toolhost.dispatch.rights import Right
 from manglecp.toolhost.leases import MAX_TTL, Audit, mint
 
@@ -42,11 +42,11 @@ class LeaseIssuer:
         """
         ttl = min(deadline - self._loop.time(), MAX_TTL)  # seconds
         if ttl <= 0:
-            raise HostLost("timeout", "the deadline passed before the request could be sent")
+            raise HostLost(Loss("timeout", "the deadline passed before the request could be sent"))
         if call.not_after is not None:
             ttl = min(ttl, call.not_after() - self._loop.time())
             if ttl <= 0:
-                raise HostLost("timeout", "the latest start has passed; nothing was sent")
+                raise HostLost(Loss("timeout", "the latest start has passed; nothing was sent"))
         above_tier_0 = call.above_tier_0 or required_tier is not None
         right.spend(effect=above_tier_0)
         if host.lease_key is None:
@@ -75,7 +75,7 @@ class LeaseIssuer:
             line = msgspec.json.encode(request) + b"\n"
             answer = await host.exchange(line, deadline=deadline)
         except HostLost as lost:  # the call itself was not sent
-            raise HostLost(lost.loss, lost.detail) from lost
+            raise HostLost(lost.loss) from lost
         token = answer.get("token_id")
         if not isinstance(token, str):
             return None

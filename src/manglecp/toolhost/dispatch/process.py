@@ -23,7 +23,7 @@ import msgspec
 
 from manglecp.toolhost.dispatch.launch import HostCommand, LaunchedHost, launch
 from manglecp.toolhost.dispatch.messages import OnReport, decode
-from manglecp.toolhost.dispatch.responses import HostLost, LineBuffer, Request, ResponseReader
+from manglecp.toolhost.dispatch.responses import HostLost, LineBuffer, Loss, Request, ResponseReader
 
 KILL_GRACE: Final = 0.2  # seconds between SIGTERM and SIGKILL
 STOP_GRACE: Final = 0.05  # seconds that a host has to exit after an empty line, as the C++ client gives it
@@ -105,11 +105,11 @@ class HostProcess:
         returned when the host is dead. ``on_report`` gets the reports with this call id, until the answer.
         """
         if deadline <= self._loop.time():
-            raise HostLost("timeout", "the deadline passed before the request could be sent")
+            raise HostLost(Loss("timeout", "the deadline passed before the request could be sent"))
         if self.alive:
             self._read_stdout()  # a line that the host wrote before the request is not its answer, and ends the host
         if not self.alive:
-            raise HostLost("crash", "the host is gone")
+            raise HostLost(Loss("crash", "the host is gone"))
         answer: asyncio.Future[dict[str, Any]] = self._loop.create_future()
         request = Request(line, answer, call_id, impatient=impatient, on_report=on_report)
         self._responses.request = request
@@ -124,7 +124,7 @@ class HostProcess:
                 await self.wait()
             return answer.result()
         except asyncio.CancelledError:
-            request.loss = request.loss or ("cancelled", "the call was cancelled")
+            request.loss = request.loss or Loss("exception", "the call was cancelled", "cancelled")
             self.end()
             await self._wait_despite_cancellation()
             raise
@@ -257,7 +257,7 @@ class HostProcess:
             self._schedule_wake(request)
             return
         request.suspect = not request.impatient
-        request.loss = request.loss or ("timeout", "no answer before the deadline")
+        request.loss = request.loss or Loss("timeout", "no answer before the deadline")
         self.end()
 
     def _kill(self) -> None:
@@ -309,7 +309,7 @@ class HostProcess:
         how = f"ended by signal {-code}" if code < 0 else f"exited with code {code}"
         reason = _exit_reason((self._responses.partial + b"\n" + self._stderr_tail).strip())
         detail = f"the host {how}" + (f": {reason}" if reason else "")
-        self._responses.lose("crash" if code else "empty_output", detail)
+        self._responses.lose(Loss("crash", detail) if code else Loss("parse_error", detail, "empty_output"))
 
 
 def _exit_reason(output: bytes) -> str:
