@@ -93,7 +93,7 @@ def changed(generated: FactGenerators, name: str = "scan") -> tuple[set[Fact], s
     assert (looked.version == generated.version) == looked.change.empty
     generated.commit(looked)
     assert generated.version == looked.version
-    return set(looked.change.added), set(looked.change.removed)
+    return set(looked.added), set(looked.removed)
 
 
 def file(name: str, size: int) -> Fact:
@@ -176,7 +176,7 @@ def test_a_change_that_is_refused_comes_again(tmp_path: Path) -> None:
     with served(tmp_path, CHANGES) as generated:
         (root / "b").write_text("b")
         looked = generated.run_pass("scan")
-        assert file("b", 1) in looked.change.added
+        assert file("b", 1) in looked.added
         generated.discard(looked)
         added, _ = changed(generated)
         assert file("b", 1) in added

@@ -71,7 +71,7 @@ def test_an_edit_is_known_after_the_next_pass(tmp_path: Path) -> None:
         assert query(domain, "changed(Path, How)") == []
         repository.write({"pricing/tax.py": "from pricing import api\n"})
         looked = generated.run_pass("scan")
-        domain = domain.changed(looked.change.added, looked.change.removed, looked.version)
+        domain = domain.changed(looked.added, looked.removed, looked.version)
         generated.commit(looked)
         assert query(domain, "changed(Path, How)") == ['changed("pricing/tax.py","modified")']
         assert query(domain, 'imports_file("pricing/tax.py", File)') == [
@@ -79,7 +79,7 @@ def test_an_edit_is_known_after_the_next_pass(tmp_path: Path) -> None:
         ]
         assert query(domain, 'tests_symbol(Test, "pricing/tax.py", Name)') == []
         again = generated.run_pass("scan")
-        assert (len(again.change.added), len(again.change.removed)) == (0, 0)
+        assert (len(again.added), len(again.removed)) == (0, 0)
 
 
 def test_times_can_be_compared_by_rules(tmp_path: Path) -> None:

@@ -111,10 +111,9 @@ class FactRefresher:
             result = self._generators.run_pass(name)
         except PassError as error:
             return error.message
-        change = result.change
-        if not change.empty:
+        if not result.change.empty:
             try:
-                self._invoker.offers.renew(self._invoker.domain.changed(change.added, change.removed, result.version))
+                self._invoker.offers.renew(self._invoker.domain.changed(result.added, result.removed, result.version))
             except MangleError as error:
                 self._generators.discard(result)
                 return error.diagnostics[0].message

@@ -70,7 +70,7 @@ class GeneratedFacts:
         """Run the generators again, and return the new domain. Raises :class:`manglecp.toolhost.passes.PassError`."""
         for name in self.generators.names:
             result = self.generators.run_pass(name)
-            self.domain = self.domain.changed(result.change.added, result.change.removed, result.version)
+            self.domain = self.domain.changed(result.added, result.removed, result.version)
             self.generators.commit(result)
         return self.domain
 

@@ -100,9 +100,10 @@ class PluginAction:
         self.context: Final = context_names[0] if context_names else None
         inputs = ObjectOf(tuple(self._field(name, hints) for name in names if name not in context_names), dict)
         self.convert: Final[Converter] = converter(inputs)
-        self.descriptor: Final = self._describe(schema(inputs), schema(shape(returns)))  # in a listing
-        self.parameters: Final = frozenset(self.descriptor["inputs_schema"]["properties"])
-        encode_value(self.descriptor)  # raises for values without a JSON form
+        descriptor = self._describe(schema(inputs), schema(shape(returns)))
+        encode_value(descriptor)  # raises for values without a JSON form
+        self.descriptor = descriptor  # in a listing
+        self.parameters: Final = frozenset(descriptor["inputs_schema"]["properties"])
 
     def _field(self, name: str, hints: dict[str, Any]) -> Field:
         if name not in hints:
