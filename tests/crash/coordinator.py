@@ -36,6 +36,7 @@ from manglecp.intent import Domain, Identity, OfferService
 from manglecp.invoke import Invoker, InvokeSettings, Worker
 from manglecp.pack import SandboxPolicy, read_pack
 from manglecp.store import Note, RunState, Store, Writer, open_store
+from manglecp.store.decisions import Decisions
 from manglecp.store.ledger import Ledger
 from manglecp.toolhost import Dispatcher
 from manglecp.toolhost.dispatch.catalogue import Listing, list_plugin
@@ -91,7 +92,9 @@ class Site:
     @asynccontextmanager
     async def opened(self, at: At, hosts: int = 2) -> AsyncIterator[tuple[Invoker, Store]]:
         ledger, store = _Watched(at), open_store(self.store, patience=60.0)
-        store = replace(store, ledger=ledger, writer=Writer(store.database, ledger, store.decisions))
+        decisions = Decisions(ledger, store.seals)  # an admission is appended together with its decision
+        writer = Writer(store.database, ledger, decisions)
+        store = replace(store, ledger=ledger, decisions=decisions, writer=writer)
         settings = InvokeSettings(claim_ms=CLAIM_MS)
 
         def audit(event: str, details: Mapping[str, object]) -> None:
