@@ -26,7 +26,9 @@ from _turns import ServerTurn
 
 from manglecp.base.digest import digest_bytes
 from manglecp.toolhost import ActionResult, Dispatcher
-from manglecp.toolhost.dispatch import HostCommand, Listing, ServedPlugin, list_plugin
+from manglecp.toolhost.dispatch.catalogue import Listing, list_plugin
+from manglecp.toolhost.dispatch.dispatcher import ServedPlugin
+from manglecp.toolhost.dispatch.launch import HostCommand
 
 PLUGIN = '''
 from manglecp.toolhost.actions import action

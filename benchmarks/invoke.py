@@ -55,7 +55,9 @@ from manglecp.pack import read_pack
 from manglecp.store import open_store
 from manglecp.store.database import Synchronous
 from manglecp.toolhost import Dispatcher
-from manglecp.toolhost.dispatch import HostCommand, Listing, ServedPlugin, list_plugin
+from manglecp.toolhost.dispatch.catalogue import Listing, list_plugin
+from manglecp.toolhost.dispatch.dispatcher import ServedPlugin
+from manglecp.toolhost.dispatch.launch import HostCommand
 from manglecp.wire.messages import Intent, IntentPayload, IntentRequest, InvokePayload, InvokeRequest, InvokeResult
 
 ALLOWED: Final = 3.0

@@ -14,10 +14,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from manglecp.toolhost import ActionResult, DispatchError, HostCall
-from manglecp.toolhost.dispatch import Catalogue, HostCommand, Pool
 from manglecp.toolhost.dispatch.breakers import Breakers
-from manglecp.toolhost.dispatch.catalogue import read_catalogue
+from manglecp.toolhost.dispatch.catalogue import Catalogue, read_catalogue
 from manglecp.toolhost.dispatch.dispatcher import prepare_call
+from manglecp.toolhost.dispatch.launch import HostCommand
+from manglecp.toolhost.dispatch.pool import Pool
 from tests.toolhost.dispatch.hosts import QUICK, nothing_left
 from tests.toolhost.rights import authorised
 

@@ -19,7 +19,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from manglecp.toolhost import HostCall
-from manglecp.toolhost.dispatch import HostCommand, Pool
+from manglecp.toolhost.dispatch.launch import HostCommand
+from manglecp.toolhost.dispatch.pool import Pool
 from manglecp.toolhost.sandbox.kernel import number
 from tests.deadlines import patience
 from tests.toolhost.dispatch.hosts import QUICK

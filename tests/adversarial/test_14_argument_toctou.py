@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from msgspec.structs import replace
 
 from manglecp.toolhost import HostCall
-from manglecp.toolhost.dispatch import Catalogue
+from manglecp.toolhost.dispatch.catalogue import Catalogue
 from manglecp.toolhost.dispatch.dispatcher import prepare_call
 from manglecp.toolhost.dispatch.messages import encode
 from manglecp.toolhost.leases import LeaseBook, input_digest, mint

@@ -18,7 +18,7 @@ from manglecp.toolhost.idempotency import MAX_ENTRIES, TTL, AnswerCache
 from tests.adversarial._hosted import Hosted, effects, hosting, plugin_in, value
 from tests.adversarial._pipe import lease, line, said
 from tests.deadlines import patience
-from tests.toolhost.dispatch.hosts import error
+from tests.toolhost.dispatch.hosts import error, pids_of
 
 pytestmark = pytest.mark.no_cover
 
@@ -53,7 +53,7 @@ def test_killed_from_outside_in_the_middle_of_a_call(tmp_path: Path) -> None:
             async with asyncio.timeout(patience(30)):
                 while len(effects(file)) == before:
                     await asyncio.sleep(0.01)
-            for pid in hosted.pool.pids:
+            for pid in pids_of(hosted.pool):
                 os.kill(pid, signal.SIGKILL)
             assert error(await call) == ("crash", "outcome_unknown")
             assert len(effects(file)) == before + 1
@@ -68,7 +68,7 @@ def test_what_may_be_repeated_is_with_a_right_of_its_own(tmp_path: Path) -> None
         for number in range(10):
             call = asyncio.create_task(hosted.call("store", path=str(file), text=str(number)))
             await asyncio.sleep(0)
-            for pid in hosted.pool.pids:
+            for pid in pids_of(hosted.pool):
                 with suppress(ProcessLookupError):  # killed before, and not yet missed
                     os.kill(pid, signal.SIGKILL)
             result = await call
@@ -149,10 +149,10 @@ def test_a_key_outlives_the_host_that_answered_under_it(tmp_path: Path) -> None:
 
     async def work(hosted: Hosted) -> None:
         assert value(await hosted.call("pay", key="k", path=str(file), amount=1)) == 1
-        (pid,) = hosted.pool.pids
+        (pid,) = pids_of(hosted.pool)
         os.kill(pid, signal.SIGKILL)
         async with asyncio.timeout(patience(30)):
-            while hosted.pool.pids in ([pid], []):
+            while pids_of(hosted.pool) in ([pid], []):
                 await asyncio.sleep(0.01)
         again = await hosted.call("pay", key="k", path=str(file), amount=1)
         assert isinstance(again, ActionResult)

@@ -8,7 +8,7 @@ import pytest
 
 from manglecp.toolhost.dispatch.responses import MAX_OUTPUT, LineBuffer
 from tests.adversarial._hosted import Hosted, hosting, value
-from tests.toolhost.dispatch.hosts import error
+from tests.toolhost.dispatch.hosts import error, pids_of
 
 
 @pytest.mark.parametrize("what", ["stdout", "stderr"])
@@ -17,7 +17,7 @@ def test_noise_is_not_taken_for_an_answer(tmp_path: Path, what: str) -> None:
         for _ in range(3):
             assert value(await hosted.call("shout", what=what, size=2_000_000)) == what
             assert value(await hosted.call("look", text="next")) == "next"
-        assert len(set(hosted.pool.pids)) == 1
+        assert len(set(pids_of(hosted.pool))) == 1
 
     hosting(work, tmp_path)
 

@@ -12,7 +12,7 @@ from manglecp.toolhost import ActionResult
 from manglecp.toolhost.dispatch.breakers import Breakers
 from tests.adversarial._hosted import Hosted, effects, hosting, value
 from tests.deadlines import patience
-from tests.toolhost.dispatch.hosts import error, members, running
+from tests.toolhost.dispatch.hosts import error, members, pids_of, running
 
 pytestmark = pytest.mark.no_cover
 
@@ -27,7 +27,7 @@ async def nobody_of(pids: list[int]) -> None:
 def test_a_worker_past_its_deadline_is_ended_whether_it_listens_or_not(tmp_path: Path, how: str) -> None:
     async def work(hosted: Hosted) -> None:
         assert value(await hosted.call("look", text="up")) == "up"
-        (pid,) = hosted.pool.pids
+        (pid,) = pids_of(hosted.pool)
         start = time.monotonic()
         result = await hosted.call("note_and", path=str(tmp_path / "effects"), how=how, timeout=1.0)
         assert error(result) == ("timeout", "outcome_unknown")
@@ -72,11 +72,11 @@ def test_the_children_of_a_worker_die_with_their_cancelled_call(tmp_path: Path) 
 def test_what_is_used_up_is_the_failure_of_its_action(tmp_path: Path, what: str) -> None:
     async def work(hosted: Hosted) -> None:
         assert value(await hosted.call("look", text="up")) == "up"
-        before = hosted.pool.pids
+        before = pids_of(hosted.pool)
         result = await hosted.call("exhaust", what=what)
         assert error(result) == ("tool_error", None)
         assert value(await hosted.call("look", text="next")) == "next"
-        assert hosted.pool.pids == before, "an exception is no reason to die"
+        assert pids_of(hosted.pool) == before, "an exception is no reason to die"
 
     hosting(work, tmp_path)
 

@@ -17,7 +17,8 @@ from hypothesis import HealthCheck, given, strategies as st
 from manglecp.runner.log import PolicyRefused
 from manglecp.runner.selectors import ExternalPolicy, PolicyLimits, run_child
 from manglecp.toolhost import HostCall
-from manglecp.toolhost.dispatch import HostCommand, Pool
+from manglecp.toolhost.dispatch.launch import HostCommand
+from manglecp.toolhost.dispatch.pool import Pool
 from tests.adversarial._hosted import HOST, Hosted, hosting, plugin_in, value
 from tests.effort import examples
 from tests.toolhost.dispatch.hosts import QUICK, nothing_left

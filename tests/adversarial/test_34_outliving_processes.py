@@ -21,7 +21,7 @@ from manglecp.toolhost.action_hosts import serve_actions
 from tests.adversarial._hosted import value
 from tests.adversarial._leftovers import call_of, is_free, leaving, pool_of, wait_until_free, wait_until_held
 from tests.deadlines import patience
-from tests.toolhost.dispatch.hosts import error, nothing_left
+from tests.toolhost.dispatch.hosts import error, nothing_left, pids_of
 from tests.toolhost.rights import asking
 from tests.toolhost.sandbox.confined import Identity, identities, require
 from tests.workspace.acting import Served, serving
@@ -90,14 +90,15 @@ def test_without_a_namespace_a_supervisor_kills_until_no_process_is_left(how: st
 SERVER = """
 import asyncio, os, pickle, sys
 from tests.adversarial._leftovers import call_of, pool_of
+from tests.toolhost.dispatch.hosts import pids_of
 
 async def main():
     command, lock = pickle.loads(bytes.fromhex(sys.argv[1]))
     async with pool_of(command) as pool:
         task = asyncio.create_task(pool.call(call_of("leave", how="daemon", lock=lock, hang=True)))
-        while not pool.pids:
+        while not pids_of(pool):
             await asyncio.sleep(0.01)
-        print(pool.pids[0], flush=True)
+        print(pids_of(pool)[0], flush=True)
         await task
 
 asyncio.run(main())
@@ -128,7 +129,7 @@ def test_kill_9_of_the_supervisor_ends_its_namespace(identity: Identity) -> None
             assert isinstance(await pool.call(call_of("litter")), ActionResult)
             task = asyncio.create_task(pool.call(call_of("leave", how="deaf", lock=str(lock), hang=True)))
             await asyncio.to_thread(wait_until_held, lock)
-            os.kill(pool.pids[0], signal.SIGKILL)
+            os.kill(pids_of(pool)[0], signal.SIGKILL)
             assert error(await task) == ("crash", "outcome_unknown")
             await asyncio.to_thread(wait_until_free, lock)
 

@@ -39,7 +39,9 @@ from manglecp.store import Note, RunState, Store, Writer, open_store
 from manglecp.store.decisions import Decisions
 from manglecp.store.ledger import Ledger
 from manglecp.toolhost import Dispatcher
-from manglecp.toolhost.dispatch import HostCommand, Listing, ServedPlugin, list_plugin
+from manglecp.toolhost.dispatch.catalogue import Listing, list_plugin
+from manglecp.toolhost.dispatch.dispatcher import ServedPlugin
+from manglecp.toolhost.dispatch.launch import HostCommand
 from manglecp.wire import WireError, receive
 from manglecp.wire.messages import IntentRequest, InvokeRequest
 from tests.deadlines import patience
@@ -90,8 +92,9 @@ class Site:
     @asynccontextmanager
     async def opened(self, at: At, hosts: int = 2) -> AsyncIterator[tuple[Invoker, Store]]:
         ledger, store = _Watched(at), open_store(self.store, patience=60.0)
-        decisions = Decisions(ledger, store.decisions._seals)
-        store = replace(store, ledger=ledger, decisions=decisions, writer=Writer(store.database, ledger, decisions))
+        decisions = Decisions(ledger, store.seals)  # an admission is appended together with its decision
+        writer = Writer(store.database, ledger, decisions)
+        store = replace(store, ledger=ledger, decisions=decisions, writer=writer)
         settings = InvokeSettings(claim_ms=CLAIM_MS)
 
         def audit(event: str, details: Mapping[str, object]) -> None:

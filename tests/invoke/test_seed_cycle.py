@@ -18,7 +18,9 @@ from manglecp.invoke.invoker import Invoker
 from manglecp.pack import SandboxPolicy, read_pack
 from manglecp.store import open_store
 from manglecp.toolhost import Dispatcher
-from manglecp.toolhost.dispatch import HostCommand, Listing, ServedPlugin, list_plugin
+from manglecp.toolhost.dispatch.catalogue import Listing, list_plugin
+from manglecp.toolhost.dispatch.dispatcher import ServedPlugin
+from manglecp.toolhost.dispatch.launch import HostCommand
 from manglecp.wire import receive
 from manglecp.wire.messages import IntentRequest, InvokeRequest
 

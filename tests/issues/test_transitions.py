@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from importlib.resources import files
 
 import pytest
 
@@ -358,3 +359,8 @@ def test_the_type_of_a_right_is_in_the_signature() -> None:
     from manglecp.issues import IssueMemory
 
     assert IssueMemory.mutate.__annotations__["ready"] == MutationReady.__name__
+
+
+def test_the_tables_take_the_words_of_the_model() -> None:
+    sql = files("manglecp.issues").joinpath("sql", "issues.sql").read_text("utf-8")
+    assert [word for word in (*Status, *EDGE_TYPES) if f"'{word}'" not in sql] == []

@@ -180,9 +180,9 @@ def forged(tool: str) -> str:
     return f"""{ACTIONS}
 from manglecp.toolhost.plugin import PluginAction
 
-PluginAction.descriptor = lambda self: {{
+PluginAction.descriptor = property(fset=lambda *_: None, fget=lambda _: {{
     "aid": "AID.X.F.v1", "name": "f", "description": "d", "inputs_schema": {{"type": "object"}},
-    "outputs_schema": {{}}, "side_effects": ["none"], "tier": 0, {tool}}}
+    "outputs_schema": {{}}, "side_effects": ["none"], "tier": 0, {tool}}})
 """
 
 

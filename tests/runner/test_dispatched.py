@@ -26,8 +26,10 @@ from manglecp.runner import (
     run,
     verify,
 )
-from manglecp.toolhost.dispatch import ActionResult, Dispatcher, HostCommand, ServedPlugin
 from manglecp.toolhost.dispatch.catalogue import read_catalogue
+from manglecp.toolhost.dispatch.dispatcher import Dispatcher, ServedPlugin
+from manglecp.toolhost.dispatch.launch import HostCommand
+from manglecp.toolhost.dispatch.messages import ActionResult
 from manglecp.toolhost.state import Artifact
 from tests.deadlines import patience
 from tests.runner.playing import saying

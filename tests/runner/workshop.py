@@ -28,9 +28,10 @@ from manglecp.runner import (
     run,
     verify,
 )
-from manglecp.toolhost.dispatch import Dispatcher, HostCommand, ServedPlugin
 from manglecp.toolhost.dispatch.breakers import Breakers
 from manglecp.toolhost.dispatch.catalogue import read_catalogue
+from manglecp.toolhost.dispatch.dispatcher import Dispatcher, ServedPlugin
+from manglecp.toolhost.dispatch.launch import HostCommand
 from tests.toolhost.dispatch.hosts import QUICK, nothing_left
 from tests.toolhost.rights import right_for
 

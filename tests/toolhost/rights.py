@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from manglecp.base.digest import digest, digest_bytes
 from manglecp.harness import CallSpec, JoinClosed, MutationReady, ToolRequests
-from manglecp.toolhost.dispatch import HostCall
+from manglecp.toolhost.dispatch.messages import HostCall
 
 _BASE = "capabilities.change_morphisms"
 _turns = itertools.count(1)

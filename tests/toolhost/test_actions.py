@@ -25,7 +25,7 @@ def tool(function: Callable[..., Any]) -> PluginAction:
 
 
 def properties(function: Callable[..., Any]) -> dict[str, Any]:
-    found: dict[str, Any] = tool(function).descriptor()["inputs_schema"]["properties"]
+    found: dict[str, Any] = tool(function).descriptor["inputs_schema"]["properties"]
     return found
 
 
@@ -105,7 +105,7 @@ def test_parameters_become_members() -> None:
         return [query] * limit
 
     found = tool(search)
-    described = found.descriptor()
+    described = found.descriptor
     assert described["description"] == "Find what matches.\n\nMore about it."
     assert described["inputs_schema"]["required"] == ["query"]
     assert described["inputs_schema"]["properties"] == {

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from manglecp.toolhost.dispatch import ActionResult, Catalogue, DispatchError, HostCall, HostCommand, Pool
-from manglecp.toolhost.dispatch.catalogue import read_catalogue
+from manglecp.toolhost.dispatch.catalogue import Catalogue, read_catalogue
 from manglecp.toolhost.dispatch.dispatcher import prepare_call
-from manglecp.toolhost.dispatch.messages import interpret_answer
+from manglecp.toolhost.dispatch.launch import HostCommand
+from manglecp.toolhost.dispatch.messages import ActionResult, DispatchError, HostCall, interpret_answer
+from manglecp.toolhost.dispatch.pool import Pool
 from manglecp.toolhost.leases import Audit
 from manglecp.toolhost.state import Artifact
 from tests.toolhost.dispatch.hosts import QUICK, error, nothing_left
@@ -179,7 +180,7 @@ def test_a_host_that_rates_an_action_higher_than_we_do_gets_its_lease() -> None:
         audit=lambda event, details: events.append((event, details["tier"])),
         MACHINA_LEASE_ENFORCE="1",
     )
-    assert set(events) == {("lease_refused", 2), ("lease_granted", 2), ("lease_used", 2)}
+    assert set(events) == {("lease_granted", 2)}
 
 
 @pytest.mark.req("IPC-24")

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from manglecp.toolhost.dispatch import ActionResult, DispatchError, HostCall, HostCommand, Pool
+from manglecp.toolhost.dispatch.launch import HostCommand
+from manglecp.toolhost.dispatch.messages import ActionResult, DispatchError, HostCall
+from manglecp.toolhost.dispatch.pool import Pool
 from tests.toolhost.dispatch.hosts import QUICK, nothing_left
 
 MAX_OUTPUT = 1_048_576

@@ -7,9 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from manglecp.toolhost import idempotency as module
-from manglecp.toolhost.dispatch import ActionResult, DispatchError, HostCall
 from manglecp.toolhost.dispatch.idempotency import IdempotencyTable
-from manglecp.toolhost.dispatch.messages import failure
+from manglecp.toolhost.dispatch.messages import ActionResult, DispatchError, HostCall, failure
 from manglecp.toolhost.state import Artifact
 
 CALL = HostCall(aid="A", tier=1, idempotency_key="k", input_json='{"n":1}')

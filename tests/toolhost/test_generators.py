@@ -15,7 +15,7 @@ import pytest
 from manglecp.mangle import Fact, Name, Program, Source
 from manglecp.pack import PackError, SandboxPolicy, read_pack
 from manglecp.toolhost import passes
-from manglecp.toolhost.dispatch import ActionResult
+from manglecp.toolhost.dispatch.messages import ActionResult
 from manglecp.toolhost.generator_hosts import serve_facts
 from manglecp.toolhost.passes import FactGenerators, PassError, PassProgress
 from tests.pack.folders import write

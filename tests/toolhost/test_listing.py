@@ -16,10 +16,11 @@ import pytest
 
 from manglecp.pack import SandboxPolicy
 from manglecp.toolhost.actions import action
-from manglecp.toolhost.dispatch import ActionResult, Catalogue, DispatchError, HostCall, HostCommand, Pool, is_failure
-from manglecp.toolhost.dispatch.catalogue import Listing, list_plugin
+from manglecp.toolhost.dispatch.catalogue import Catalogue, Listing, list_plugin
 from manglecp.toolhost.dispatch.dispatcher import prepare_call
-from manglecp.toolhost.dispatch.launch import launch
+from manglecp.toolhost.dispatch.launch import HostCommand, launch
+from manglecp.toolhost.dispatch.messages import ActionResult, DispatchError, HostCall
+from manglecp.toolhost.dispatch.pool import Pool
 from tests.toolhost.dispatch.hosts import nothing_left
 from tests.toolhost.rights import authorised
 from tests.toolhost.sandbox.confined import require
@@ -88,7 +89,7 @@ def listing_of(plugin: str, **options: Any) -> Listing:
 
 def failed(plugin: str, **options: Any) -> DispatchError:
     error = quiet(lambda: list_plugin(plugin, os.environ, **options))
-    assert is_failure(error), error
+    assert isinstance(error, dict), error
     assert error["aid"] == ""
     assert error["detail"].startswith(f"plugin {plugin}: ")
     return error
@@ -137,7 +138,7 @@ def test_a_plugin_that_changed_since_is_not_served(tmp_path: Path) -> None:
     listing = listing_of(plugin)
     written(tmp_path, PLAIN.replace("text * 2", "text * 3"))
     (error,) = finished(calling(listing.command(os.environ), listing.catalogue, ("DOUBLE", {"text": "ab"})))
-    assert is_failure(error)
+    assert isinstance(error, dict)
     assert f"plugin hash mismatch: expected {listing.sha256}" in error["detail"]
 
 

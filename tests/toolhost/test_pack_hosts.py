@@ -13,8 +13,8 @@ import pytest
 
 from manglecp.pack import PackError, SandboxPolicy, read_pack
 from manglecp.toolhost.action_hosts import profile_of, serve_actions
-from manglecp.toolhost.dispatch import ActionResult
 from manglecp.toolhost.dispatch.launch import ProgramFinder, library_paths
+from manglecp.toolhost.dispatch.messages import ActionResult
 from tests.toolhost.dispatch.hosts import nothing_left
 from tests.toolhost.rights import asking
 from tests.toolhost.sandbox.confined import require

@@ -209,14 +209,14 @@ def test_the_issuer_of_leases_needs_no_reports_about_them(
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_long_call_id_is_named_by_its_digest(pipe: tuple[int, int]) -> None:
+def test_what_is_too_long_for_one_line_is_not_sent(pipe: tuple[int, int], capsys: pytest.CaptureFixture[str]) -> None:
     reports = Reports(pipe[1])
-    for last in ("a", "b"):
-        reports.send("lease_used", {"aid": "\U0001f600" * 5000, "call_id": "c" * 5000 + last, "tier": 1})
-    first, second = read_all(pipe[0])
-    assert first["call_id"] != second["call_id"]
-    assert first["call_id"].startswith("ccc")
-    assert (first["tier"], first["event"]) == (1, "lease_used")
+    reports.send("lease_used", {"aid": "A", "call_id": "c" * 5000})
+    assert json.loads(capsys.readouterr().err)["call_id"] == "c" * 5000
+    reports.send("log", {"message": "c" * 5000})
+    reports.send("log", {"message": "\U0001f600" * 512})
+    (told,) = read_all(pipe[0])
+    assert (told["message"], told["lost_before"]) == ("\U0001f600" * 512, 1)
 
 
 def test_what_is_no_number_is_told_as_none(pipe: tuple[int, int]) -> None:

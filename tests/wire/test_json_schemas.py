@@ -13,6 +13,7 @@ from hypothesis import given
 
 from manglecp.pack import Problems
 from manglecp.pack.settings import read_settings
+from manglecp.wire.facts import PROVENANCE_CATEGORIES, SOURCE_TYPES
 from manglecp.wire.json_schemas import DIALECT, TYPES, all_schemas, schema
 from manglecp.wire.message_reader import receive, receive_from_server
 from manglecp.wire.messages import CLIENT_TYPES, LEVEL_MEMBERS, MacroTool, Message, encode
@@ -231,3 +232,9 @@ def test_the_shell_refuses_what_is_no_type(run: Run) -> None:
     assert result.exit_code == 2
     assert "Did you mean 'intent_request'?" in result.stderr
     assert run("schema", "intent_request", "--all").exit_code == 2
+
+
+def test_the_words_of_facts_are_those_that_are_checked() -> None:
+    members = all_schemas()["$defs"]["Fact"]["properties"]
+    assert members["category"]["enum"] == [*PROVENANCE_CATEGORIES, None]
+    assert members["source"]["properties"]["source_type"]["anyOf"][0]["enum"] == list(SOURCE_TYPES)

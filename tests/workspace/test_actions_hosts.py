@@ -36,7 +36,7 @@ def test_a_change_that_helps_is_kept_and_one_that_does_not_is_taken_back(tmp_pat
     tax = repository.root / "pricing/tax.py"
 
     async def work(served: Served) -> None:
-        assert len(served.dispatcher.pools) == 4, "by what they start and what they write"
+        assert len(served.dispatcher._pools) == 4, "by what they start and what they write"
         before = await served.call("run_tests", tests=["tests"])
         _, after, compared = await changed(served, before, BOOKS)
         assert not compared["worse"]

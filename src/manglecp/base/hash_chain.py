@@ -27,6 +27,6 @@ EMPTY: Final = Head(0, GENESIS)
 """The head of a stream without rows."""
 
 
-def row_hash(row: Mapping[str, Any], member: str = "row_hash") -> str:
-    """Return the hash of all members of a row except ``member``, in which the row holds this hash."""
-    return digest({name: value for name, value in row.items() if name != member})
+def row_hash(row: Mapping[str, Any]) -> str:
+    """Return the hash of all members of a row except ``row_hash``, in which the row holds this hash."""
+    return digest({name: value for name, value in row.items() if name != "row_hash"})

@@ -28,16 +28,14 @@ _LAYOUT: Final = re.compile(r"[\t\n]")
 _SPACES: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 """White_Space of Unicode. str.strip() without an argument also removes U+001C to U+001F."""
 _ASCII_LOWER: Final = {ord(upper): upper.lower() for upper in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
-_MAX_QUOTED: Final = 40
-"""Characters of a client's text that a message repeats."""
+_MAX_QUOTED: Final = 40  # characters of a client's text that a message repeats
 _MAX_KEY: Final = 80  # characters of a wrong key that a path shows
 _AGE: Final = re.compile(r"([1-9][0-9]{0,5})([dhm])")
 _AGE_SECONDS: Final = {"d": 86_400, "h": 3_600, "m": 60}
 _JOINERS: Final = "\u200c\u200d"  # zero width non-joiner, zero width joiner
 _EMOJI_SELECTORS: Final = "\ufe0e\ufe0f"  # variation selectors of the text form and of the emoji form
 _KEYCAP: Final = re.compile("[#*0-9]\ufe0f\u20e3")
-_NON_SYMBOL_EMOJI: Final = frozenset("‼⁉〰ℹ")
-"""Emoji outside the symbol categories of Unicode."""
+_NON_SYMBOL_EMOJI: Final = frozenset("‼⁉〰ℹ")  # emoji outside the symbol categories of Unicode
 _JOINABLE_CATEGORIES: Final = frozenset({"Lo", "Lm", "Mn", "Mc"})
 _NO_JOINER_NAMES: Final = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO", "HEBREW", "COMBINING", "VARIATION")
 """How the Unicode names of characters start that take no joiner although their category is joinable."""
@@ -149,9 +147,9 @@ def truncate(text: str, longest: int = _MAX_QUOTED) -> str:
     return escape_unprintable(text if len(text) <= longest else f"{text[:longest]}…")
 
 
-def quote(text: str, longest: int = _MAX_QUOTED) -> str:
+def quote(text: str) -> str:
     """Return :func:`truncate` in quotation marks."""
-    return f"'{truncate(text, longest)}'"
+    return f"'{truncate(text)}'"
 
 
 def trim(text: str) -> str:

@@ -273,30 +273,13 @@ def _call(
 
 # --- large values --------------------------------------------------------------------------------------------------
 
-_MAX_INLINE_VALUES: Final = 20_000
-"""Number of nested values that take about ten milliseconds to process."""
+_MAX_INLINE_VALUES: Final = 20_000  # number of nested values that take about ten milliseconds to process
 MAX_INLINE_TEXT: Final = 1 << 19
 """Characters of JSON that take about ten milliseconds to process."""
-_FEW_MEMBERS: Final = 16
-_SHORT_TEXT: Final = 1_024
-"""An object of at most ``_FEW_MEMBERS`` numbers and texts, of at most ``_SHORT_TEXT`` characters each, is small."""
-_SCALARS: Final = frozenset({str, int, float, bool, type(None)})
 
 
 def is_large(value: Any) -> bool:
     """Return whether a value has more than ``_MAX_INLINE_VALUES`` nested values, without visiting all of them."""
-    if type(value) is dict and len(value) <= _FEW_MEMBERS:  # a fast path: most arguments are such objects
-        for name, member in value.items():
-            kind = type(member)
-            if (
-                kind not in _SCALARS
-                or (kind is str and len(member) > _SHORT_TEXT)
-                or type(name) is not str
-                or len(name) > _SHORT_TEXT
-            ):
-                break
-        else:
-            return False
     return value_size(value, _MAX_INLINE_VALUES) > _MAX_INLINE_VALUES
 
 

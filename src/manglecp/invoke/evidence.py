@@ -38,8 +38,7 @@ BASE_CLAIM: Final = "capabilities.change_morphisms"
 """The capability claim that every effect needs."""
 _RISK_TIERS: Final = ("low", "moderate", "high")
 _REQUIRED_CONTROLS: Final = ("policyProvenance", "guardrailStages", "observabilityMode", "riskTier")
-_APPROVED_TIERS: Final = ("high",)
-"""The risk tiers at which a turn needs an approval."""
+_APPROVED_TIERS: Final = ("high",)  # the risk tiers at which a turn needs an approval
 _CALL_ID_PLACEHOLDER: Final = "turn1_"  # how the ids of turns begin
 
 
@@ -225,8 +224,7 @@ Events: TypeAlias = Sequence[Mapping[str, Any]]
 """The events of the run so far, as in its response."""
 States: TypeAlias = Mapping[Any, str]
 """The status of each step and of each undo."""
-_ADMISSION_REF: Final = "invoke/admission"
-"""The provenance of the admission's result."""
+_ADMISSION_REF: Final = "invoke/admission"  # the provenance of the admission's result
 _INJECTION_POINT: Final = "invoke_response"  # results reach the client in the response only
 _UNKNOWN: Final = "outcome_unknown"
 _BAD_OUTPUT: Final = "bad_output"
@@ -286,8 +284,7 @@ class TurnEvidence:
         self._calls: dict[str, TurnCall] = {}
         self._stray: list[TurnCall] = []
         """Results of calls that were not requested, or that had a result already. The harness refuses them."""
-        self._ungated: list[str] = []
-        """The ids of effects that no gate authorised."""
+        self._ungated: list[str] = []  # the ids of effects that no gate authorised
         self._result_count = 0
         self.max_parallel = 1
         """The largest number of parallel calls."""

@@ -49,8 +49,7 @@ async def refresh_facts(
 
 
 class _WaitingResponse(NamedTuple):
-    generators: set[str]
-    """Those without a pass since the effects of the response."""
+    generators: set[str]  # those without a pass since the effects of the response
     settled: asyncio.Future[None]
 
 
@@ -59,8 +58,7 @@ class FactRefresher:
         self._invoker = invoker
         self._generators = generators
         self._on_stale = on_stale or (lambda _generator, _reason: None)
-        self._failed: set[str] = set()
-        """The generators whose last pass failed."""
+        self._failed: set[str] = set()  # the generators whose last pass failed
         self._wake = asyncio.Event()
         self._waiting: list[_WaitingResponse] = []
 
@@ -73,14 +71,15 @@ class FactRefresher:
             if self._wake.is_set():
                 self._wake.clear()
                 continue  # another generator may be due now
-            waiting = tuple(self._waiting)  # responses that begin to wait later have effects that this pass may miss
+            # Responses that begin to wait later have effects that this pass may miss.
+            waiting_responses = tuple(self._waiting)
             try:
                 failure = await asyncio.to_thread(self._refresh, name)
             except Exception:
                 _log.exception("a pass of %s failed in the server itself", name)
                 failure = "the server failed"
             self._report(name, failure)
-            for response in waiting:
+            for response in waiting_responses:
                 response.generators.discard(name)
                 if not response.generators and not response.settled.done():
                     response.settled.set_result(None)
@@ -88,10 +87,10 @@ class FactRefresher:
     async def settle(self) -> None:
         """Wait until each generator has made another pass, at most ``SETTLE_SECONDS``; not for failed generators."""
         self._generators.make_due()
-        working = set(self._generators.names) - self._failed
-        if not working:
+        working_generators = set(self._generators.names) - self._failed
+        if not working_generators:
             return
-        response = _WaitingResponse(working, asyncio.get_running_loop().create_future())
+        response = _WaitingResponse(working_generators, asyncio.get_running_loop().create_future())
         self._waiting.append(response)
         self._wake.set()
         try:

@@ -263,8 +263,8 @@ class Turn:
         """Close the turn. ``inputs`` are the calls that its mutation depends on; None at the end of the run."""
         evidence = self._evidence
         # An authorised call without an outcome becomes a request without a result, with which no turn closes.
-        missing = [call for call in self._authorised.values() if call.call_id not in evidence]
-        requested = self._judge(evidence.build_requests(missing) if missing else ())
+        missing_calls = [call for call in self._authorised.values() if call.call_id not in evidence]
+        requested = self._judge(evidence.build_requests(missing_calls) if missing_calls else ())
         results, uses, protocol_state, result_evidence, final_evidence = evidence.build_closing(
             self.number, reason, reads, events, states, inputs=inputs, fence=self._fence
         )
@@ -291,10 +291,8 @@ class _ClosedTurns:
     def __init__(self, witnesses: Sequence[str] = ()) -> None:
         """``witnesses`` are those of turns of another process, in order."""
         self.witnesses = list(witnesses)
-        self._admission: str | None = None
-        """The witness of the turn with the admission."""
-        self._steps: dict[int, str] = {}
-        """By number of the step: the witness of the turn with its last attempt."""
+        self._admission: str | None = None  # the witness of the turn with the admission
+        self._steps: dict[int, str] = {}  # by number of the step: the witness of the turn with its last attempt
 
     def add(self, witness: str, calls: Iterable[TurnCall]) -> None:
         self.witnesses.append(witness)
@@ -314,12 +312,10 @@ class _ClosedTurns:
 
 
 class _Dependencies(NamedTuple):
-    calls: list[TurnCall]
-    """Calls of the current turn."""
+    calls: list[TurnCall]  # calls of the current turn
     witnesses: list[str]
     """The ids of the witnesses of the previous turn, and of the turns of calls that are not in the current one."""
-    dangling: list[str]
-    """References to steps without a result; the harness refuses them."""
+    dangling: list[str]  # references to steps without a result; the harness refuses them
 
 
 def _find_dependencies(calls: Sequence[ActionCall], evidence: TurnEvidence, closed: _ClosedTurns) -> _Dependencies:

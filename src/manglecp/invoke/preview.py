@@ -81,28 +81,29 @@ class PreviewRunner:
         """Return what the approver of a call is shown. Raises :class:`WireError` if it cannot be known."""
         steps = [step for step in plan.definition.steps if plan.is_effect(step) or plan.action(step).preview]
         reads = _reads_for(steps, plan)
-        known = {step.number: _known_arguments(step, reads, plan) for step in steps}
+        known_arguments = {step.number: _known_arguments(step, reads, plan) for step in steps}
         try:
             outputs: dict[int, Any] = {}
             for number, read in reads.items():
                 inputs = await self._inputs(read.arguments, args, outputs, identity)
                 outputs[number] = await self._call(plan.action(read), inputs, identity)
             step_inputs = {
-                number: await self._inputs(arguments, args, outputs, identity) for number, arguments in known.items()
+                number: await self._inputs(arguments, args, outputs, identity)
+                for number, arguments in known_arguments.items()
             }
-            previewed = [step for step in steps if plan.action(step).preview]
+            previewed_steps = [step for step in steps if plan.action(step).preview]
             results = await asyncio.gather(
-                *(self.run(plan.action(step), step_inputs[step.number], identity) for step in previewed)
+                *(self.run(plan.action(step), step_inputs[step.number], identity) for step in previewed_steps)
             )
         except (PreviewFailed, ArgumentMissing) as error:
             message = f"The preview for the approver failed: {error}; nothing was changed"
             raise WireError("execution_failed", message, {"reason": "preview_failed"}) from None
         values: dict[int, dict[str, Any]] = {}
-        for number, arguments in known.items():
+        for number, arguments in known_arguments.items():
             params = [argument.param for argument in arguments if argument.source in ("step", "kept")]
             if params:
                 values[number] = {param: step_inputs[number][param] for param in params}
-        return ApprovalSubject({step.number: result for step, result in zip(previewed, results, strict=True)}, values)
+        return ApprovalSubject(dict(zip((step.number for step in previewed_steps), results, strict=True)), values)
 
     async def run(self, action: ActionDescription, inputs: Mapping[str, Any], identity: str) -> Any:
         """Return the result of an action's preview for the action's inputs. Raises :class:`PreviewFailed`."""
@@ -173,9 +174,9 @@ def _known_arguments(step: ChainStep, reads: Mapping[int, ChainStep], plan: Plan
     A step that calls the undo action of an earlier effect may take the same values from that effect's output as the
     declared undo would: these are left out.
     """
-    known = [argument for argument in step.arguments if argument.source != "step" or argument.step in reads]
+    known_arguments = [argument for argument in step.arguments if argument.source != "step" or argument.step in reads]
     for argument in step.arguments:
-        if argument in known:
+        if argument in known_arguments:
             continue
         assert argument.step is not None
         undo = plan.step(argument.step).undo
@@ -186,4 +187,4 @@ def _known_arguments(step: ChainStep, reads: Mapping[int, ChainStep], plan: Plan
                 " from a read-only step before that"
             )
             raise WireError("execution_failed", message, {"reason": "not_approvable"})
-    return known
+    return known_arguments

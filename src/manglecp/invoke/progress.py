@@ -59,10 +59,8 @@ class RunObserver(msgspec.Struct, kw_only=True):
         self.on_stop()
 
 
-_PROGRESS_SECONDS: Final = 0.1
-"""The least time between two messages about reports of actions."""
-_MAX_LOG_LINES: Final = 1_000
-"""The log lines of one call; further ones are counted."""
+_PROGRESS_SECONDS: Final = 0.1  # the least time between two messages about reports of actions
+_MAX_LOG_LINES: Final = 1_000  # the log lines of one call; further ones are counted
 _MAX_LOGGED_LENGTH: Final = 4_000
 _MAX_COUNT: Final = 1e300  # a larger integer cannot be divided
 _LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
@@ -86,12 +84,10 @@ class RunReports:
         self._shares: dict[str, float] = {}
         """How much of each call of the current round is done, from 0 to 1, by call id."""
         self._percent = 0
-        self._pausing = False
-        """Whether the last report was sent less than ``_PROGRESS_SECONDS`` ago."""
+        self._pausing = False  # whether the last report was sent less than ``_PROGRESS_SECONDS`` ago
         self._latest: tuple[ActionCall, str] | None = None
         """The call and the text of the latest report of the pause, which is sent when that ends."""
-        self._log_lines: dict[str, int] = {}
-        """By call id."""
+        self._log_lines: dict[str, int] = {}  # by call id
         self._lost: dict[str, int] = {}
         """How many reports the host could not send before those of a call, by call id."""
 

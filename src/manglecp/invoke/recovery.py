@@ -163,7 +163,7 @@ class Recovery:
         assert owned.values.plan is not None  # it has not ended
         assert owned.values.args is not None
         plan = Plan.of(self._codec.read(owned.values.plan), self._actions)
-        stored = _decoder.decode(owned.values.args)
+        arguments = _decoder.decode(owned.values.args)
         admission = Admission(**msgspec.json.decode(owned.admission))
         with self._store.read_transaction() as tx:
             turns = self._store.ledger.rows(tx, kind="turn", run=owned.run.run_id)
@@ -171,12 +171,12 @@ class Recovery:
         return AdmittedRun(
             admission=admission,
             plan=plan,
-            args={**plan.defaults, **stored.args},
-            identity=stored.identity,
-            inputs=stored.inputs,
-            subject=stored.subject,
-            approvers=stored.approvers,
-            journal=Journal(self._store, admission.run, stored.identity.name, owned.run.fence),
+            args={**plan.defaults, **arguments.args},
+            identity=arguments.identity,
+            inputs=arguments.inputs,
+            subject=arguments.subject,
+            approvers=arguments.approvers,
+            journal=Journal(self._store, admission.run, arguments.identity.name, owned.run.fence),
             history=restore_history(owned, plan, witnesses),
         )
 
@@ -215,9 +215,9 @@ class Recovery:
                 is_forwarded = True
                 await self.cancel(row)
             await asyncio.sleep(pause)
-        stored = await self._store.writer.read(lambda tx: self._store.runs.answer(tx, run))
-        if stored is not None:
-            return decode_response(stored)
+        stored_answer = await self._store.writer.read(lambda tx: self._store.runs.answer(tx, run))
+        if stored_answer is not None:
+            return decode_response(stored_answer)
         if row.state == RunState.NEEDS_DECISION and row.pack_digest == self._pack_digest:
             # Each of its owners ended before it could record a response.
             owned = await self._store.writer.read(lambda tx: self._store.runs.load(tx, run))
@@ -286,8 +286,8 @@ def _find_kind(view: RunView, number: int | None) -> StepKind:
 def _aborted_response(store: Store, tx: Transaction, run_id: str) -> bytes:
     """Return the response of an aborted run: the details of its last response, with the reason ``aborted``."""
     details: dict[str, Any] = {"run_id": run_id}
-    stored = store.runs.answer(tx, run_id)
-    if stored is not None and isinstance(previous := decode_response(stored), WireError):
+    stored_answer = store.runs.answer(tx, run_id)
+    if stored_answer is not None and isinstance(previous := decode_response(stored_answer), WireError):
         details |= dict(previous.details or {})
     details["reason"] = "aborted"
     return encode_response(WireError("execution_failed", "The run was ended by a decision", details))

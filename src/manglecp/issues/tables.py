@@ -17,7 +17,7 @@ import msgspec
 from manglecp.base.hash_chain import EMPTY, Head
 from manglecp.base.json import canonical
 from manglecp.issues import model
-from manglecp.store import PATIENCE, Database, SchemaPart, Transaction, Unusable, append_only, open_database
+from manglecp.store import PATIENCE, Database, Transaction, Unusable, append_only, open_database, read_part
 
 
 class LogRow(NamedTuple):
@@ -43,88 +43,8 @@ def _upsert(table: str, columns: Sequence[str]) -> str:
     )
 
 
-ISSUES: Final = SchemaPart(
-    "issues",
-    (
-        """
-    CREATE TABLE issue_event (
-        seq      BIGINT PRIMARY KEY CHECK (seq > 0),
-        issue_id TEXT NOT NULL,
-        row_hash TEXT NOT NULL UNIQUE,
-        row      TEXT NOT NULL
-    ) {strict}
-    """,
-        "CREATE INDEX issue_event_of ON issue_event (issue_id, seq)",
-        append_only("issue_event", "events"),
-        f"""
-    CREATE TABLE issue (
-        id          TEXT PRIMARY KEY,
-        title       TEXT NOT NULL,
-        description TEXT NOT NULL,
-        status      TEXT NOT NULL CHECK (status IN ({_quoted_list(model.Status)})),
-        priority    BIGINT NOT NULL CHECK (priority BETWEEN 0 AND 4),
-        labels      TEXT NOT NULL,
-        assignee    TEXT,
-        notes       TEXT NOT NULL,
-        created_at  TEXT NOT NULL,
-        updated_at  TEXT NOT NULL,
-        closed_at   TEXT CHECK ((closed_at IS NOT NULL) = (status = 'closed')),
-        added_by    BIGINT NOT NULL UNIQUE REFERENCES issue_event (seq) DEFERRABLE INITIALLY DEFERRED,
-        fence       BIGINT NOT NULL
-    ) {{strict}}
-    """,
-        "CREATE INDEX issue_frontier ON issue (priority, added_by) WHERE status IN ('open', 'in_progress')",
-        f"""
-    CREATE TABLE dependency (
-        issue_id   TEXT NOT NULL REFERENCES issue (id),
-        type       TEXT NOT NULL CHECK (type IN ({_quoted_list(model.EDGE_TYPES)})),
-        depends_on TEXT NOT NULL REFERENCES issue (id) CHECK (depends_on <> issue_id),
-        PRIMARY KEY (issue_id, type, depends_on)
-    ) {{clustered}}
-    """,
-        "CREATE INDEX dependency_on ON dependency (depends_on)",
-        """
-    CREATE TABLE lease (
-        issue_id    TEXT PRIMARY KEY REFERENCES issue (id),
-        owner       TEXT NOT NULL,
-        fence       BIGINT NOT NULL,
-        acquired_at TEXT NOT NULL,
-        expires_at  TEXT NOT NULL,
-        renewed_at  TEXT
-    ) {strict}
-    """,
-        """
-    CREATE TABLE mutation (
-        witness_id      TEXT PRIMARY KEY,
-        call_id         TEXT NOT NULL UNIQUE, -- a turn that is reported again has another witness and the same call
-        seq             BIGINT NOT NULL UNIQUE REFERENCES issue_event (seq),
-        issue_id        TEXT NOT NULL REFERENCES issue (id),
-        mutation        TEXT NOT NULL,
-        session_refs    TEXT NOT NULL,
-        trajectory_refs TEXT NOT NULL,
-        before          TEXT,
-        after           TEXT NOT NULL
-    ) {strict}
-    """,
-    ),
-)
-
-SESSIONS: Final = SchemaPart(
-    "sessions",
-    (
-        """
-    CREATE TABLE session_event (
-        stream   TEXT NOT NULL REFERENCES issue (id),
-        seq      BIGINT NOT NULL CHECK (seq > 0),
-        kind     TEXT NOT NULL,
-        row_hash TEXT NOT NULL UNIQUE,
-        row      TEXT NOT NULL,
-        PRIMARY KEY (stream, seq)
-    ) {strict}
-    """,
-        append_only("session_event", "events of sessions"),
-    ),
-)
+ISSUES: Final = read_part(__package__, "issues", append_only("issue_event", "events"))
+SESSIONS: Final = read_part(__package__, "sessions", append_only("session_event", "events of sessions"))
 
 _ISSUE_COLUMNS: Final = model.Issue.__struct_encode_fields__
 _LEASE_FIELDS: Final = model.Lease.__struct_fields__

@@ -18,6 +18,7 @@ from manglecp.base.suggestions import closest_match
 from manglecp.base.text import find_invisible, find_invisible_in, replace_invisible
 from manglecp.pack.diagnostics import Problems
 from manglecp.pack.model import ActionDescription, ExternalDescription, GeneratorDescription
+from manglecp.wire import compile_schema
 
 _MAX_SCHEMA: Final = 262_144  # bytes
 _MAX_TOOLS: Final = 10_000
@@ -125,12 +126,8 @@ def _schema_problem(schema: dict[str, Any]) -> str | None:
         return "refers to another schema"
     if (hidden := find_invisible_in(schema)) is not None:
         return f"holds the invisible character {hidden[1]} at {hidden[0]}"
-    import jsonschema_rs  # slow to import, and only needed for packs with actions
-
     try:
-        # The patterns of a hostile schema must not exhaust memory.
-        options = jsonschema_rs.RegexOptions(size_limit=1 << 20, dfa_size_limit=1 << 20)
-        jsonschema_rs.validator_for(encoded.decode(), offline=True, pattern_options=options)
+        compile_schema(encoded)
     except ValueError:
         return "is not a JSON Schema"
     return None

@@ -51,8 +51,8 @@ class Problems:
         """Add an error."""
         self._diagnostics.append(pack_problem(file, message, line, column, fix=fix))
 
-    def warn(self, file: str, message: str, *, line: int | None = None, fix: str | None = None) -> None:
-        self._diagnostics.append(pack_problem(file, message, line, fix=fix, severity="warning"))
+    def warn(self, file: str, message: str, *, fix: str | None = None) -> None:
+        self._diagnostics.append(pack_problem(file, message, fix=fix, severity="warning"))
 
     def extend(self, diagnostics: Iterable[Diagnostic]) -> None:
         self._diagnostics += diagnostics

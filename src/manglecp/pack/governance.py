@@ -7,8 +7,10 @@ reported when the pack is read.
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
+from importlib.resources import files
 from typing import Any, Final
 
 from manglecp.base.text import find_invisible
@@ -105,69 +107,5 @@ def _missing_controls(contents: Mapping[str, Mapping[str, Any]]) -> Iterator[tup
 @cache
 def default_governance() -> PolicyPackage:
     """Return the shipped package; its digest is part of the evidence of runs."""
-    return package_of(
-        {"name": "manglecp-default", "version": "1.0.0", "description": "Proven chains, one gate before each effect."},
-        {
-            # requests and their results
-            "filter": {"mode": "forbidden"},
-            "parallel": {"allowed": True, "maxBranches": 1024},  # counted over a whole turn
-            "transport": {"parallelToolCalls": True, "ordering": "any"},
-            "truncation": {"maxBytes": 1_048_576, "marker": "…", "strategy": "middle"},
-            "boundary": {"allowedEditSurfaces": ["toolhost"], "shellEditsForbidden": True},
-            "sandbox": {"profile": "strict"},
-            # visibility
-            "render": {
-                "operatorView": "as_in_the_ledger",
-                "reminderView": "observability_event",
-                "injectionPoints": ["invoke_response"],
-            },
-            "queue": {"requiredQueueIds": ["events"]},
-            "views": {
-                "views": {"run": {"sourceRefs": ["run://"], "description": "The steps of the run and their states."}},
-                "requiredStateViewIds": ["run"],
-            },
-            "compaction": {"enabled": False},
-            "scope": {"roles": {"orchestrator": {"read": ["run://"], "write": ["run://"]}}},
-            # continuation of a run
-            "decomposition": {"allowedPatterns": ["single", "chain", "parallel"], "maxFanOut": 256},
-            "handoff": {"allowedTargets": [], "requiredArtifactRefs": [], "requireReturnPath": True},
-            "stop": {},
-            "protocol": {
-                "handledStopReasons": ["tool_use", "pause_turn", "end_turn"],
-                "continuation": {"tool_use": "continue", "pause_turn": "resume", "end_turn": "stop"},
-            },
-            # required controls
-            "governance": {
-                "claimed": True,
-                "requiredControls": ["policyProvenance", "guardrailStages", "observabilityMode", "riskTier"],
-            },
-            "guardrail-stages": {"requiredStages": ["pre_flight", "input", "output"]},
-            "observability": {
-                "mode": "internal_processor",
-                "allowedModes": ["internal_processor", "disabled"],
-                "processorRef": "ledger://manglecp",
-                "requireProcessorRef": True,
-            },
-            "risk-tiers": {
-                "defaultTier": "high",
-                "tiers": {
-                    "low": {"controlProfileRef": "controls://read-only"},
-                    "moderate": {"controlProfileRef": "controls://gated-effects"},
-                    "high": {"controlProfileRef": "controls://approved-effects", "humanCheckpoint": True},
-                },
-            },
-            "mutation": {"mode": "instruction_linked"},
-            # gates for changes of this package
-            "eval-gate": {
-                "dataset": "manglecp-invocations-labelled",
-                "profileRef": "bench://manglecp-invocations",
-                "thresholds": {"precision": 0.95, "recall": 0.9, "f1": 0.92},
-            },
-            "red-team": {
-                "requiredPlugins": ["data-exfiltration", "prompt-injection", "tool-abuse"],
-                "requiredStrategies": ["encoded", "multi-turn"],
-                "minProbes": 200,
-                "maxFailures": 0,
-            },
-        },
-    )
+    documents = tomllib.loads(files(__package__).joinpath("governance.toml").read_text("utf-8"))
+    return package_of(documents.pop("manifest"), documents)

@@ -38,7 +38,7 @@ from .run_model import (
     Verdict as Verdict,
 )
 from .run_store import pauses as pauses
-from .schema import SchemaPart as SchemaPart, append_only as append_only
+from .schema import append_only as append_only, read_part as read_part
 from .store import (
     Store as Store,
     open_database as open_database,

@@ -16,38 +16,10 @@ import msgspec
 
 from manglecp.base.ids import random_id
 from manglecp.store.database import Transaction
-from manglecp.store.schema import SchemaPart
+from manglecp.store.schema import read_part
 from manglecp.store.seals import Seals
 
-APPROVALS: Final = SchemaPart(
-    "approvals",
-    (
-        """
-            CREATE TABLE approval (
-                id             TEXT PRIMARY KEY,
-                identity       TEXT NOT NULL,
-                pack_digest    TEXT NOT NULL,
-                tool           TEXT NOT NULL,
-                chain_digest   TEXT NOT NULL,
-                args_digest    TEXT NOT NULL,
-                subject_digest TEXT NOT NULL,
-                server_digest  TEXT NOT NULL,
-                roles          TEXT NOT NULL,
-                four_eyes      BIGINT NOT NULL,
-                created_ms     BIGINT NOT NULL,
-                expires_ms     BIGINT NOT NULL,
-                state          TEXT NOT NULL,
-                approver       TEXT,
-                approver_credential TEXT NOT NULL,
-                decided_ms     BIGINT,
-                run            TEXT,
-                content        {blob} NOT NULL
-            ) {strict}
-            """,
-        "CREATE INDEX approval_expiry ON approval (expires_ms)",
-        "CREATE INDEX approval_pending ON approval (identity, state)",
-    ),
-)
+APPROVALS: Final = read_part(__package__, "approvals")
 
 ApprovalState: TypeAlias = Literal["pending", "approved", "denied", "used"]
 
@@ -140,9 +112,9 @@ class Approvals:
             (*msgspec.structs.astuple(binding), now_ms),
         ).fetchall()
         for row in rows:
-            stored = self._read(row)
-            if (stored.roles, stored.four_eyes, stored.text) == (roles, four_eyes, text):
-                return stored, False
+            stored_request = self._read(row)
+            if (stored_request.roles, stored_request.four_eyes, stored_request.text) == (roles, four_eyes, text):
+                return stored_request, False
         count_pending = "SELECT count(*) FROM approval WHERE identity = ? AND state = 'pending' AND expires_ms > ?"
         if tx.execute(count_pending, (binding.identity, now_ms)).fetchone()[0] >= MAX_PENDING:
             raise TooManyPending
@@ -178,8 +150,8 @@ class Approvals:
         rank = "row_number() OVER (PARTITION BY identity, roles, four_eyes ORDER BY created_ms, id)"
         query = f"{_SELECT_WITHOUT_TEXT} WHERE state = 'pending' AND expires_ms > ? ORDER BY {rank}, created_ms, id"
         requests = map(self._read, tx.execute(query, (now_ms,)).fetchall())
-        selected = islice(filter(may_decide, requests), limit)
-        return sorted(selected, key=lambda request: (request.created_ms, request.id))
+        selected_requests = islice(filter(may_decide, requests), limit)
+        return sorted(selected_requests, key=lambda request: (request.created_ms, request.id))
 
     def decide(
         self,

@@ -17,11 +17,11 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
 import msgspec
 
-from manglecp.base.hash_chain import EMPTY, GENESIS, Head, row_hash
+from manglecp.base.hash_chain import EMPTY, Head, row_hash
 from manglecp.base.json import Uncanonical, canonical
 from manglecp.store.database import NOW, Transaction
 from manglecp.store.errors import Invalid, Unusable
-from manglecp.store.schema import SchemaPart, append_only
+from manglecp.store.schema import append_only, read_part
 
 EntryKind: TypeAlias = Literal[
     "admission", "run", "turn", "step", "end", "decision", "decision_log", "approval", "policy", "audit"
@@ -164,33 +164,7 @@ def _chain_errors(entry: LedgerEntry, previous: Head) -> Iterable[str]:
         yield f"entry {entry.seq}: its content does not match its hash"
 
 
-LEDGER: Final = SchemaPart(
-    "ledger",
-    (
-        """
-            CREATE TABLE ledger (
-                seq       BIGINT PRIMARY KEY CHECK (seq > 0),
-                at_ms     BIGINT NOT NULL,
-                kind      TEXT NOT NULL,
-                run       TEXT,
-                identity  TEXT,
-                body      TEXT NOT NULL,
-                prev_hash TEXT NOT NULL,
-                row_hash  TEXT NOT NULL
-            ) {strict}
-            """,
-        "CREATE INDEX ledger_of_run ON ledger (run, seq) WHERE run IS NOT NULL",
-        append_only("ledger", "entries"),
-        """
-            CREATE TABLE ledger_head (
-                one      BIGINT PRIMARY KEY CHECK (one = 1), -- the only row
-                seq      BIGINT NOT NULL,
-                row_hash TEXT NOT NULL
-            ) {strict}
-            """,
-        f"INSERT INTO ledger_head VALUES (1, 0, '{GENESIS}')",
-    ),
-)
+LEDGER: Final = read_part(__package__, "ledger", append_only("ledger", "entries"))
 
 _SELECT: Final = f"SELECT {', '.join(COLUMNS)} FROM ledger"
 _ROW_PLACEHOLDERS: Final = f"({', '.join('?' for _ in COLUMNS)})"
@@ -230,8 +204,8 @@ class Ledger:
         values: list[Any] = []
         for note, body in zip(notes, bodies, strict=True):
             before_body = (head.seq + 1, at_ms, note.kind, note.run, note.identity)
-            hashed = (*before_body, msgspec.Raw(body), head.row_hash)
-            own_hash = row_hash(dict(zip(COLUMNS, hashed, strict=False)))  # all columns but the last, row_hash
+            hashed_columns = (*before_body, msgspec.Raw(body), head.row_hash)
+            own_hash = row_hash(dict(zip(COLUMNS, hashed_columns, strict=False)))  # all columns but the last, row_hash
             values += (*before_body, body.decode(), head.row_hash, own_hash)
             head = Head(head.seq + 1, own_hash)
         insert = _insert_statement(len(notes))

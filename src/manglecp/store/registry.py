@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from manglecp.base.digest import digest_bytes
 from manglecp.store.database import Transaction
-from manglecp.store.schema import SchemaPart
+from manglecp.store.schema import read_part
 
 RETENTION_MS: Final = 300_000
 CHECK_MS: Final = 900_000  # interval between checks whether any entry refers to a document
@@ -26,44 +26,7 @@ MAX_ENTRIES: Final = 1_000_000
 SWEEP_BATCH: Final = 10_000
 _MAX_VALUES: Final = 500  # databases limit the values of a statement
 
-REGISTRY: Final = SchemaPart(
-    "registry",
-    (
-        """
-            CREATE TABLE registry_document (
-                digest   TEXT PRIMARY KEY,
-                check_ms BIGINT NOT NULL,
-                content  {blob} NOT NULL
-            ) {strict}
-            """,
-        "CREATE INDEX registry_document_check ON registry_document (check_ms)",
-        """
-            CREATE TABLE registry (
-                identity      TEXT NOT NULL,
-                macro_id      TEXT NOT NULL,
-                chain_digest  TEXT NOT NULL,
-                digest        TEXT NOT NULL, -- of the definition
-                inputs        TEXT NOT NULL, -- digest of the inputs
-                not_before_ms BIGINT,
-                expires_at_ms BIGINT,
-                kept_ms       BIGINT NOT NULL, -- time of the offer
-                drop_ms       BIGINT NOT NULL, -- end of the retention
-                PRIMARY KEY (identity, macro_id)
-            ) {clustered}
-            """,
-        """
-            CREATE TABLE registry_skill (
-                digest TEXT NOT NULL REFERENCES registry_document (digest) ON DELETE CASCADE, -- of the definition
-                skill  TEXT NOT NULL,
-                PRIMARY KEY (digest, skill)
-            ) {clustered}
-            """,
-        "CREATE INDEX registry_drop ON registry (drop_ms)",
-        "CREATE INDEX registry_of ON registry (digest)",
-        "CREATE INDEX registry_from ON registry (inputs)",
-        "CREATE INDEX registry_kept ON registry (kept_ms)",
-    ),
-)
+REGISTRY: Final = read_part(__package__, "registry")
 
 # Stored content with the same digest is replaced too: it may be sealed with an earlier key of the store.
 _PUT_DOCUMENT: Final = """
@@ -221,20 +184,20 @@ class Registry:
         if tx.dialect == "postgresql":
             # No writer may insert an entry between the test that a document is unused and its deletion.
             tx.execute("LOCK TABLE registry_document IN SHARE ROW EXCLUSIVE MODE")
-        lapsed = tx.execute(_DELETE_LAPSED, (now_ms, batch)).fetchall()
-        checked = tx.execute(_NEXT_TO_CHECK, (now_ms + CHECK_MS, now_ms, batch)).fetchall()
-        _delete_unused_documents(tx, [*lapsed, *checked])
-        if batch in (len(lapsed), len(checked)):  # a full batch: there may be more of them
-            return OfferSweep(len(lapsed), 0, 0, more=True)
+        expired_rows = tx.execute(_DELETE_LAPSED, (now_ms, batch)).fetchall()
+        checked_rows = tx.execute(_NEXT_TO_CHECK, (now_ms + CHECK_MS, now_ms, batch)).fetchall()
+        _delete_unused_documents(tx, [*expired_rows, *checked_rows])
+        if batch in (len(expired_rows), len(checked_rows)):  # a full batch: there may be more of them
+            return OfferSweep(len(expired_rows), 0, 0, more=True)
         excess = tx.execute("SELECT count(*) FROM registry").fetchone()[0] - max_entries
-        to_evict = min(excess, batch - len(lapsed))
+        to_evict = min(excess, batch - len(expired_rows))
         expired_or_unlimited = self._evict(tx, _EXPIRED_OR_UNLIMITED, now_ms, to_evict)
         unexpired = self._evict(tx, _UNEXPIRED, now_ms, to_evict - expired_or_unlimited)
         if unexpired:
             message = "the registry has room for %d macro-tools: %d were dropped before their validity ended"
             _log.warning(message, max_entries, unexpired)
         evicted = expired_or_unlimited + unexpired
-        return OfferSweep(len(lapsed), evicted, unexpired, more=evicted < excess)
+        return OfferSweep(len(expired_rows), evicted, unexpired, more=evicted < excess)
 
     def _evict(self, tx: Transaction, condition: str, now_ms: int, count: int) -> int:
         if count <= 0:

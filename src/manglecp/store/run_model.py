@@ -113,17 +113,20 @@ class StepStart(_Attempt, frozen=True, kw_only=True):
     witness: str | None = None  # the id of the model turn whose evidence allowed the call
 
 
-class StepEnd(_Attempt, frozen=True, kw_only=True):
-    """The outcome of a call that was started."""
-
-    state: Literal[StepState.DONE, StepState.FAILED, StepState.UNKNOWN]
+class _Outcome(_Attempt, frozen=True, kw_only=True):
     output: bytes | None = None
     output_digest: str | None = None
     code: str | None = None
     note: bytes | None = None  # further data of the caller: a reason, a duration
 
 
-class SettledStep(_Attempt, frozen=True, kw_only=True):
+class StepEnd(_Outcome, frozen=True, kw_only=True):
+    """The outcome of a call that was started."""
+
+    state: Literal[StepState.DONE, StepState.FAILED, StepState.UNKNOWN]
+
+
+class SettledStep(_Outcome, frozen=True, kw_only=True):
     """A step that has ended without a :class:`StepStart`: a read, a skipped step, or a call that was never sent."""
 
     state: Literal[StepState.DONE, StepState.FAILED, StepState.SKIPPED]
@@ -132,10 +135,6 @@ class SettledStep(_Attempt, frozen=True, kw_only=True):
     tier: int
     input: bytes | None = None
     input_digest: str | None = None
-    output: bytes | None = None
-    output_digest: str | None = None
-    code: str | None = None
-    note: bytes | None = None
 
 
 class StepRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -36,7 +36,7 @@ from manglecp.store.run_model import (
     StepState,
     Values,
 )
-from manglecp.store.schema import ByDialect, SchemaPart
+from manglecp.store.schema import read_part
 from manglecp.store.seals import Seals
 
 # Codes of runs and steps. A run is poisoned if it was taken over too often without progress: it may crash its owners.
@@ -49,118 +49,7 @@ _MAX_UNREADABLE: Final = 100  # runs that one call of take_over skips
 OnPoisoned: TypeAlias = Callable[[Transaction, Run], None]
 """Called for a run that was parked as poisoned, in the same transaction, to append a ledger entry."""
 
-# The unique index steps_once enforces at-most-once: a step is started again only if no attempt at it is under way, done
-# or skipped, and no attempt that must not be repeated has an unknown outcome. There are no CHECK constraints, because
-# PostgreSQL prepares them anew for every statement, which made a step a tenth slower.
-#
-# A row of runs is written with every step and every heartbeat, so it is kept small: large columns that seldom change
-# are in run_values, and no index has a column that a step or a heartbeat changes.
-
-RUNS: Final = SchemaPart(
-    "runs",
-    (
-        """
-    CREATE TABLE runs (
-        run_id          TEXT PRIMARY KEY,
-        identity        TEXT NOT NULL,
-        macro_id        TEXT NOT NULL,
-        pack_digest     TEXT NOT NULL,
-        request_key     TEXT,
-        request_digest  TEXT NOT NULL,
-        state           TEXT NOT NULL,
-        code            TEXT,
-        step            BIGINT, -- the number of the step that needs a decision
-        kind            TEXT,   -- of this step: do or undo
-        fence           BIGINT NOT NULL,
-        owner           TEXT,
-        claim_until_ms  BIGINT NOT NULL,
-        takeovers       BIGINT NOT NULL,
-        cancel          BIGINT NOT NULL, -- 1: the owner should stop
-        revision        BIGINT NOT NULL,
-        created_ms      BIGINT NOT NULL,
-        touched_ms      BIGINT NOT NULL,
-        ended_ms        BIGINT,
-        answer_until_ms BIGINT, -- end of the retention of the answer
-        slots           {blob},
-        UNIQUE (identity, request_key)
-    ) {strict}
-    """,
-        "CREATE INDEX runs_claimable ON runs (pack_digest) WHERE state = 'running'",
-        "CREATE INDEX runs_by_state ON runs (state, created_ms)",
-        "CREATE INDEX runs_created ON runs (created_ms)",
-        "CREATE INDEX runs_ended ON runs (ended_ms) WHERE ended_ms IS NOT NULL",
-        "CREATE INDEX runs_answered ON runs (answer_until_ms) WHERE answer_until_ms IS NOT NULL",
-        """
-    CREATE TABLE run_values (
-        run_id          TEXT PRIMARY KEY,
-        admission       {blob} NOT NULL,
-        plan            {blob},
-        args            {blob},
-        answer          {blob}
-    ) {strict}
-    """,
-        # No foreign key: rows are only written under a lock on their run, and PostgreSQL would lock it again for each.
-        """
-    CREATE TABLE steps (
-        run_id          TEXT NOT NULL,
-        kind            TEXT NOT NULL,
-        number          BIGINT NOT NULL,
-        attempt         BIGINT NOT NULL,
-        seq             BIGINT NOT NULL, -- order of the records of a run
-        state           TEXT NOT NULL,
-        call_id         TEXT,
-        action          TEXT NOT NULL,
-        tier            BIGINT NOT NULL,
-        repeatable      BIGINT NOT NULL,
-        input_digest    TEXT,
-        output_digest   TEXT,
-        code            TEXT,
-        witness         TEXT,
-        decided_by      TEXT,
-        started_ms      BIGINT NOT NULL,
-        ended_ms        BIGINT,
-        input           {blob},
-        output          {blob},
-        note            {blob},
-        PRIMARY KEY (run_id, kind, number, attempt)
-    ) {strict}
-    """,
-        """
-    CREATE UNIQUE INDEX steps_once ON steps (run_id, kind, number)
-    WHERE state IN ('started', 'done', 'skipped') OR (state = 'unknown' AND repeatable = 0)
-    """,
-        # fillfactor leaves space in a page for the next version of a row; EXTERNAL does not compress encrypted values.
-        ByDialect(
-            sqlite=(),
-            postgresql=(
-                "ALTER TABLE runs SET (fillfactor = 50), ALTER COLUMN slots SET STORAGE EXTERNAL",
-                "ALTER TABLE run_values ALTER COLUMN plan SET STORAGE EXTERNAL, ALTER COLUMN args SET STORAGE EXTERNAL,"
-                " ALTER COLUMN answer SET STORAGE EXTERNAL",
-                "ALTER TABLE steps ALTER COLUMN input SET STORAGE EXTERNAL, ALTER COLUMN output SET STORAGE EXTERNAL,"
-                " ALTER COLUMN note SET STORAGE EXTERNAL",
-            ),
-        ),
-        # Values that later runs of the same identity may read. They are deleted with the run.
-        """
-    CREATE TABLE run_kept (
-        run_id          TEXT NOT NULL,
-        name            TEXT NOT NULL,
-        value           {blob} NOT NULL,
-        PRIMARY KEY (run_id, name)
-    ) {strict}
-    """,
-        ByDialect(sqlite=(), postgresql=("ALTER TABLE run_kept ALTER COLUMN value SET STORAGE EXTERNAL",)),
-        # Why calls failed, also those of runs without effects, which have no row in runs.
-        """
-    CREATE TABLE run_failures (
-        run_id          TEXT PRIMARY KEY,
-        failed_ms       BIGINT NOT NULL,
-        failures        {blob} NOT NULL
-    ) {strict}
-    """,
-        "CREATE INDEX run_failures_by_time ON run_failures (failed_ms)",
-    ),
-)
+RUNS: Final = read_part(__package__, "runs")
 
 _INSERT_RUN: Final = """
     INSERT INTO runs (run_id, identity, macro_id, pack_digest, request_key, request_digest, state, fence, owner,
@@ -344,10 +233,10 @@ class RunStore:
             try:
                 with self._database.write_transaction() as tx:
                     now_ms = tx.now_ms()
-                    lapsed = tx.locked(query, (now_ms, *values)).fetchone()
-                    if lapsed is None:  # another process took it over, or has locked it
+                    lapsed_run = tx.locked(query, (now_ms, *values)).fetchone()
+                    if lapsed_run is None:  # another process took it over, or has locked it
                         break
-                    chosen_id, takeovers = lapsed
+                    chosen_id, takeovers = lapsed_run
                     tx.execute(_MARK_UNKNOWN, (now_ms, chosen_id))
                     if takeovers <= max_takeovers:
                         tx.execute(_TAKE_OVER, (owner, now_ms + claim_ms, takeovers, now_ms, chosen_id))
@@ -647,12 +536,12 @@ class RunStore:
         return tuple(steps)
 
 
-def pauses(first: float = 0.002, longest: float = 0.1) -> Iterator[float]:
-    """Yield the seconds to wait between polls of the store: ``first``, then doubled up to ``longest``."""
-    pause = first
+def pauses() -> Iterator[float]:
+    """Yield the seconds to wait between polls of the store: 2 ms, then doubled up to 100 ms."""
+    pause = 0.002
     while True:
         yield pause
-        pause = min(2 * pause, longest)
+        pause = min(2 * pause, 0.1)
 
 
 def _lapsed_query(

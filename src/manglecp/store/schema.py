@@ -1,7 +1,7 @@
 """The schema of a store, and its revision.
 
-Each part of the store (ledger, registry, …) defines its tables as a :class:`SchemaPart`; the table ``store_part`` lists
-the parts of a database. There are no migrations: a database of another revision is refused.
+Each part of the store (ledger, registry, …) is a :class:`SchemaPart` with its tables, in ``sql/NAME.sql``; the table
+``store_part`` lists the parts of a database. There are no migrations: a database of another revision is refused.
 
 Statements are written once, with ``BIGINT``, ``TEXT`` and these placeholders, and :func:`translate` adapts them:
 ``{blob}`` is the type of bytes; ``{strict}`` follows the parenthesis that closes a table, and makes SQLite enforce the
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from importlib.resources import files
 from typing import Final, NamedTuple
 
 from manglecp.store.database import Dialect, Transaction
@@ -32,6 +33,19 @@ class SchemaPart(NamedTuple):
 
     name: str
     statements: Sequence[str | ByDialect]
+
+
+def read_part(package: str, name: str, *further: ByDialect) -> SchemaPart:
+    """Return the part that the file ``sql/NAME.sql`` of a package defines, with further statements at its end.
+
+    Empty lines separate statements. One that begins with ``-- only postgresql`` is left out in SQLite.
+    """
+    text = files(package).joinpath("sql", f"{name}.sql").read_text("utf-8")
+    statements = (
+        ByDialect(sqlite=(), postgresql=(statement,)) if statement.startswith("-- only postgresql") else statement
+        for statement in text.split("\n\n")
+    )
+    return SchemaPart(name, (*statements, *further))
 
 
 def append_only(table: str, rows: str) -> ByDialect:

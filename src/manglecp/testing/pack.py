@@ -70,9 +70,9 @@ class GeneratedFacts:
     def update(self) -> Domain:
         """Run the generators again, and return the new domain. Raises :class:`manglecp.toolhost.passes.PassError`."""
         for name in self.generators.names:
-            changes = self.generators.run_pass(name)
-            self.domain = self.domain.changed(changes.added, changes.removed, changes.version)
-            self.generators.commit(changes)
+            result = self.generators.run_pass(name)
+            self.domain = self.domain.changed(result.added, result.removed, result.version)
+            self.generators.commit(result)
         return self.domain
 
 

@@ -23,6 +23,7 @@ from .dispatch.messages import (
     OnReport as OnReport,
     failure as failure,
     failure_of as failure_of,
+    is_failure as is_failure,
 )
 from .dispatch.rights import PlanPermit as PlanPermit, Right as Right
 from .external_hosts import serve_externals as serve_externals

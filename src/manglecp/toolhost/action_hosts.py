@@ -34,9 +34,10 @@ from manglecp.pack import (
     SandboxPolicy,
 )
 from manglecp.toolhost.actions import starts_programs
-from manglecp.toolhost.dispatch import Dispatcher, DispatchError, HostCommand, Listing, ServedPlugin
-from manglecp.toolhost.dispatch.catalogue import ActionProfile, Catalogue, check_prefix, tier_of_effects
-from manglecp.toolhost.dispatch.launch import EVERY, TIMEOUT_VARIABLE, ProgramFinder, default_timeout
+from manglecp.toolhost.dispatch.catalogue import ActionProfile, Catalogue, Listing, check_prefix, tier_of_effects
+from manglecp.toolhost.dispatch.dispatcher import Dispatcher, ServedPlugin
+from manglecp.toolhost.dispatch.launch import EVERY, TIMEOUT_VARIABLE, HostCommand, ProgramFinder, default_timeout
+from manglecp.toolhost.dispatch.messages import DispatchError
 from manglecp.toolhost.leases import Audit
 from manglecp.toolhost.sandbox import CONTAINED, measure
 
@@ -142,7 +143,7 @@ def _served_plugins(
         raise PackError.at("", f"its settings have more than {_MAX_SETTINGS:,} bytes", fix="give shorter ones")
     weaker_profile = policy.weaker(pack.settings.sandbox)  # None: strict or spawn
     # A weaker profile permits all programs. Actions that must only read keep ``spawn``, and may start all they name.
-    allowed = (EVERY,) if weaker_profile else programs
+    allowed_programs = (EVERY,) if weaker_profile else programs
     finder = program_finder(pack, environ)
     plugins = []
 
@@ -150,7 +151,7 @@ def _served_plugins(
         if weaker_profile is not None and not must_only_read(action):
             # The profile none has no PID namespace to end after one call, so its actions share a host.
             return weaker_profile == "standard" and starts_programs(action.effects)
-        return any(finder.startable(name, allowed) is not None for name in action.spawn)
+        return any(finder.startable(name, allowed_programs) is not None for name in action.spawn)
 
     anything_changeable = bool(workspace) or weaker_profile is not None
     for rights, aids in group_actions(pack, may_start, anything_changeable=anything_changeable).items():
@@ -159,7 +160,7 @@ def _served_plugins(
         command = part.command(
             environ,
             sandbox=weaker_profile if rights.may_change else None,
-            programs=allowed,
+            programs=allowed_programs,
             workspace=workspace,
             read_only=bool(workspace) and not rights.may_change,
             writable=writable,

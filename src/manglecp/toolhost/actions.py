@@ -217,7 +217,7 @@ def _attribute(candidate: object, name: str) -> Any:
 _SIGNATURE: Final = re.compile(
     r"([a-z][A-Za-z0-9_]*)\(\s*([A-Z][A-Za-z0-9_]*(?:\s*,\s*[A-Z][A-Za-z0-9_]*)*)\s*\)", re.ASCII
 )
-_COROUTINE_FLAGS: Final = 0x80 | 0x200  # CO_COROUTINE and CO_ASYNC_GENERATOR of a code object
+COROUTINE_FLAGS: Final = 0x80 | 0x200  # CO_COROUTINE and CO_ASYNC_GENERATOR of a code object
 _MAX_SECONDS: Final = 3_600
 _NOT_ROWS: Final = (str, bytes, bytearray, dict)  # iterables that are never meant as rows or as a row
 
@@ -256,7 +256,7 @@ def external(
 
     def decorate(function: F) -> F:
         code = getattr(function, "__code__", None)
-        if code is None or code.co_flags & _COROUTINE_FLAGS:
+        if code is None or code.co_flags & COROUTINE_FLAGS:
             raise TypeError(f"{predicate}: the decorated function has to be a plain one")
         declared = Declaration(tier=SAFE, idempotent=True, timeout=seconds, mutates=False, external=description)
         return serve_with(function, _batch_action(function, mode, batch), declared)

@@ -4,8 +4,7 @@ An action that needs them has a parameter annotated ``Context``; callers do not 
 logs, lease events) leave the host on a descriptor of their own, one line of JSON each. Progress and logs are advisory:
 if the reader is slow, some are dropped and the next report states how many; the action never waits.
 
-Lease events are not dropped: if the pipe is full they go to standard error. In a report that is too long for one line,
-each long text, such as a call id, is replaced by its beginning and its digest.
+Lease events are not dropped: those that cannot be sent go to standard error.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -95,9 +93,8 @@ def _encodable(text: str) -> str:
 SETTINGS: Final = "MANGLECP_SETTINGS"  # the environment variable with the settings of the pack: a JSON object of texts
 _MAX_LINE: Final = 4096  # PIPE_BUF: a line up to this size is written whole or not at all
 _MAX_TEXT: Final = 512  # characters of a message of an action
-_EXCERPT: Final = 32  # characters that are kept of a long text, before its digest
 _MAX_NUMBER: Final = 1e308  # nearly the largest float: a larger integer would be infinity for most readers of JSON
-_encode: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+_encode: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode
 
 
 class Reports:
@@ -129,17 +126,13 @@ class Reports:
         report: dict[str, object] = {"event": event, **details}
         if self._dropped:
             report["lost_before"] = self._dropped
-        line = _encode(report).encode() + b"\n"
-        if len(line) > _MAX_LINE:
-            line = _encode({name: _shorten(value) for name, value in report.items()}).encode() + b"\n"
-        try:
-            os.write(self._descriptor, line)
+        line = _encodable(_encode(report)) + "\n"
+        if _write_whole(self._descriptor, line.encode()):
             self._dropped = 0
-        except OSError:  # full or closed; an action never fails because of its reports
-            if is_lease_event:
-                _write_stderr(line.decode())
-            else:
-                self._dropped += 1
+        elif is_lease_event:
+            _write_stderr(line)
+        else:
+            self._dropped += 1
 
 
 class Context:
@@ -185,11 +178,12 @@ def _number(value: float | None) -> float | None:
     return value if isinstance(value, (int, float)) and -_MAX_NUMBER < value < _MAX_NUMBER else None
 
 
-def _shorten(value: object) -> object:
-    """Return the beginning and the digest of a long text, and every other value as it is."""
-    if not isinstance(value, str) or len(value) <= _EXCERPT * 2:
-        return value
-    return f"{value[:_EXCERPT]} sha256:{sha256(value.encode('utf-8', 'surrogatepass')).hexdigest()}"
+def _write_whole(descriptor: int, line: bytes) -> bool:
+    """Write a line; return False if it is too long, or the pipe is full or closed."""
+    try:
+        return len(line) <= _MAX_LINE and bool(os.write(descriptor, line))
+    except OSError:  # an action never fails because of its reports
+        return False
 
 
 def _write_stderr(text: str) -> None:

@@ -25,8 +25,9 @@ from manglecp.mangle import External, MangleError, Program, Source, Value, Value
 from manglecp.pack import ExternalDescription, Pack, SandboxPolicy
 from manglecp.toolhost.action_hosts import pack_listing, require_command
 from manglecp.toolhost.actions import SAFE
-from manglecp.toolhost.dispatch import ActionResult, Dispatcher, ServedPlugin
 from manglecp.toolhost.dispatch.catalogue import ActionProfile
+from manglecp.toolhost.dispatch.dispatcher import Dispatcher, ServedPlugin
+from manglecp.toolhost.dispatch.messages import ActionResult
 from manglecp.wire import ANYTHING, Fault, Schemas, Shape, to_json, to_value
 
 _FILE: Final = "externals.py"
@@ -38,7 +39,6 @@ _GRACE: Final = 5.0  # seconds after its deadline in which dispatch itself retur
 def serve_externals(
     pack: Pack,
     *,
-    environ: Mapping[str, str] | None = None,
     size: int | None = None,
     sandbox: SandboxPolicy | None = None,
 ) -> Iterator[Mapping[str, External]]:
@@ -58,9 +58,9 @@ def serve_externals(
     }
     listing = pack_listing(pack, pack.externals_file, profiles)
     profile = policy.weaker(pack.settings.sandbox) or "strict"
-    command = require_command(_FILE, listing.command(environ or os.environ, sandbox=profile, policy=policy))
-    longest = max(external.seconds for external in pack.externals.values())
-    dispatcher = Dispatcher([ServedPlugin(profiles, command)], size=size, timeout=longest)
+    command = require_command(_FILE, listing.command(os.environ, sandbox=profile, policy=policy))
+    longest_timeout = max(external.seconds for external in pack.externals.values())
+    dispatcher = Dispatcher([ServedPlugin(profiles, command)], size=size, timeout=longest_timeout)
     with contextlib.ExitStack() as stack:
         loop = stack.enter_context(background_loop("externals"))
         wait_for(loop, dispatcher.__aenter__())

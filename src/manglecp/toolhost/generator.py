@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
-from manglecp.toolhost.actions import SAFE, Declaration, check_programs, serve_with
+from manglecp.toolhost.actions import COROUTINE_FLAGS, SAFE, Declaration, check_programs, serve_with
 from manglecp.toolhost.conversion import encode_json
 
 CACHE: Final = "cache"  # the parameter of a generator that gets the cache folder
@@ -29,7 +29,6 @@ _MAX_BLOCK_ROWS: Final = 256
 _MAX_SECONDS: Final = 3_600.0
 _MIN_EVERY: Final = 0.05  # seconds
 _VARIADIC_FLAGS: Final = 0x04 | 0x08  # CO_VARARGS and CO_VARKEYWORDS of a code object
-_COROUTINE_FLAGS: Final = 0x80 | 0x200  # CO_COROUTINE and CO_ASYNC_GENERATOR of a code object
 _BOOLEANS: Final = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False, "": False}
 F = TypeVar("F", bound=Callable[..., Iterable[Any]])
 
@@ -72,7 +71,7 @@ def facts(
 
     def decorate(function: F) -> F:
         code = getattr(function, "__code__", None)
-        if code is None or code.co_flags & (_COROUTINE_FLAGS | _VARIADIC_FLAGS) or code.co_posonlyargcount:
+        if code is None or code.co_flags & (COROUTINE_FLAGS | _VARIADIC_FLAGS) or code.co_posonlyargcount:
             raise TypeError("facts: the decorated function has to be a plain generator with named parameters")
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         description = {

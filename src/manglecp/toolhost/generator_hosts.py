@@ -21,8 +21,8 @@ from manglecp.base.background_loop import background_loop
 from manglecp.pack import Pack, PackError, SandboxPolicy
 from manglecp.toolhost.action_hosts import pack_listing, require_command
 from manglecp.toolhost.actions import SAFE
-from manglecp.toolhost.dispatch import ServedPlugin
 from manglecp.toolhost.dispatch.catalogue import ActionProfile
+from manglecp.toolhost.dispatch.dispatcher import ServedPlugin
 from manglecp.toolhost.passes import FactGenerators, GeneratorHost, PassProgress
 
 _UNUSED_SECONDS: Final = 30 * 86_400  # after which a cache folder is removed

@@ -108,27 +108,25 @@ _QUALIFIERS: Final = ("Required", "NotRequired", "ReadOnly")
 _MAX_DEPTH: Final = 50  # of nested classes: a generic class can contain itself with ever new type arguments
 
 
-def shape(hint: Any) -> Shape:
-    """Return the shape of a resolved hint (with ``include_extras=True``); raises :class:`HintError`."""
-    return _shape(hint, ())
+def shape(hint: Any, outer: tuple[Any, ...] = ()) -> Shape:
+    """Return the shape of a resolved hint (with ``include_extras=True``); raises :class:`HintError`.
 
-
-def _shape(hint: Any, outer: tuple[Any, ...]) -> Shape:
-    """Return the shape of a hint; ``outer`` are the classes that contain it."""
+    ``outer`` are the classes that contain the hint.
+    """
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:  # first: the next test hashes the hint, and metadata may be unhashable
-        return constrained(_shape(arguments[0], outer), hint.__metadata__)
+        return constrained(shape(arguments[0], outer), hint.__metadata__)
     if hint in _SCALARS:
         return _SCALARS[hint]
     if getattr(origin, "_name", None) in _QUALIFIERS:  # by name: those of typing_extensions are other objects
-        return _shape(arguments[0], outer)
+        return shape(arguments[0], outer)
     if origin is Literal:
         return enum_of(arguments, hint)
     if origin in (typing.Union, types.UnionType):
         return _union(arguments, outer)
     cls = origin or hint
     if cls in _ARRAYS:
-        return ArrayOf(_shape(arguments[0], outer) if arguments else Scalar("any"), None, _ARRAYS[cls])
+        return ArrayOf(shape(arguments[0], outer) if arguments else Scalar("any"), None, _ARRAYS[cls])
     if cls is tuple:
         return _tuple(arguments, outer)
     if cls in (set, frozenset):
@@ -136,13 +134,13 @@ def _shape(hint: Any, outer: tuple[Any, ...]) -> Shape:
     if cls in (dict, Mapping):
         return _map(hint, arguments, outer)
     if isinstance(hint, typing.NewType):
-        return _shape(hint.__supertype__, outer)
+        return shape(hint.__supertype__, outer)
     if isinstance(hint, typing.TypeVar):
         return _variable(hint, outer)
     if isinstance(cls, type):
         if hint in outer or len(outer) >= _MAX_DEPTH:
             raise HintError(f"{cls.__name__} contains itself; a schema that ends is needed")
-        return of_class(hint, lambda member: _shape(member, (*outer, hint)))
+        return of_class(hint, lambda member: shape(member, (*outer, hint)))
     raise HintError(f"{hint!r} has no meaning in JSON")
 
 
@@ -150,7 +148,7 @@ def _union(options: tuple[Any, ...], outer: tuple[Any, ...]) -> Shape:
     msgspec = sys.modules.get("msgspec")
     # UnsetType only marks a member as optional, which the default of the member does as well.
     unset = msgspec.UnsetType if msgspec is not None else None
-    shapes = tuple(_shape(option, outer) for option in options if unset is None or option is not unset)
+    shapes = tuple(shape(option, outer) for option in options if unset is None or option is not unset)
     return Union(shapes) if len(shapes) > 1 else shapes[0]
 
 
@@ -158,19 +156,19 @@ def _variable(variable: typing.TypeVar, outer: tuple[Any, ...]) -> Shape:
     """Return the shape of an unbound type variable: its constraints, its bound, or any value."""
     if variable.__constraints__:
         return _union(variable.__constraints__, outer)
-    return _shape(Any if variable.__bound__ is None else variable.__bound__, outer)
+    return shape(Any if variable.__bound__ is None else variable.__bound__, outer)
 
 
 def _tuple(arguments: tuple[Any, ...], outer: tuple[Any, ...]) -> Shape:
     if not arguments:
         return ArrayOf(Scalar("any"), None, tuple)
     if arguments[-1] is Ellipsis:
-        return ArrayOf(_shape(arguments[0], outer), None, tuple)
-    return ArrayOf(None, tuple(_shape(item, outer) for item in arguments), tuple)
+        return ArrayOf(shape(arguments[0], outer), None, tuple)
+    return ArrayOf(None, tuple(shape(item, outer) for item in arguments), tuple)
 
 
 def _set(hint: Any, build: Any, arguments: tuple[Any, ...], outer: tuple[Any, ...]) -> Shape:
-    item = _shape(arguments[0], outer) if arguments else Scalar("any")
+    item = shape(arguments[0], outer) if arguments else Scalar("any")
     item_kinds = kinds(item)
     if item_kinds & {"array", "object"}:
         raise HintError(f"{hint!r}: arrays and objects cannot be in a set")
@@ -180,9 +178,9 @@ def _set(hint: Any, build: Any, arguments: tuple[Any, ...], outer: tuple[Any, ..
 
 
 def _map(hint: Any, arguments: tuple[Any, ...], outer: tuple[Any, ...]) -> Shape:
-    if arguments and _shape(arguments[0], outer) != Scalar("string"):
+    if arguments and shape(arguments[0], outer) != Scalar("string"):
         raise HintError(f"{hint!r}: the names in a JSON object are strings")
-    return MapOf(_shape(arguments[1], outer) if arguments else Scalar("any"))
+    return MapOf(shape(arguments[1], outer) if arguments else Scalar("any"))
 
 
 ShapeReader: TypeAlias = Callable[[Any], Shape]

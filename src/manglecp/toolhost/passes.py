@@ -15,17 +15,19 @@ import sys
 import threading
 import time
 from asyncio import AbstractEventLoop, run_coroutine_threadsafe
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
 from manglecp.base.background_loop import wait_for
 from manglecp.mangle import Fact, FactAcceptor, Key, Predicate
 from manglecp.pack import GeneratorDescription, Pack, PackError, pack_problem
-from manglecp.toolhost.dispatch import ActionResult, Dispatcher, DispatchError, PoolLimits, ServedPlugin
+from manglecp.toolhost.dispatch.dispatcher import Dispatcher, ServedPlugin
+from manglecp.toolhost.dispatch.launch import PoolLimits
+from manglecp.toolhost.dispatch.messages import ActionResult, DispatchError
 from manglecp.wire import Fault, Schemas, read_fact
 
 _NO_FACTS: Final[frozenset[Fact]] = frozenset()
@@ -149,6 +151,7 @@ _GRACE: Final = 5.0  # seconds after its deadline in which dispatch itself retur
 _MAX_PAUSE: Final = 60.0  # seconds between passes because of slow or failed passes
 _UNLIMITED: Final = sys.maxsize
 _MAX_DETAIL: Final = 300  # characters of an error of dispatch
+_CallResult: TypeAlias = ActionResult | DispatchError
 
 
 class GeneratorHost:
@@ -161,7 +164,7 @@ class GeneratorHost:
         self._lock = threading.Lock()
         self._closed = False
 
-    def call(self, aid: str, inputs: Mapping[str, Any], seconds: float) -> Future[ActionResult | DispatchError]:
+    def call(self, aid: str, inputs: Mapping[str, Any], seconds: float) -> Future[_CallResult]:
         """Call an action of the host, with a timeout of ``seconds``; raises RuntimeError after :meth:`close`."""
         with self._lock:
             if self._closed:
@@ -217,11 +220,11 @@ class PassResult(NamedTuple):
     version: str  # of the facts of all generators after the commit of this pass
 
     @property
-    def added(self) -> Sequence[Fact]:
+    def added(self) -> tuple[Fact, ...]:
         return self.change.added
 
     @property
-    def removed(self) -> Sequence[Fact]:
+    def removed(self) -> tuple[Fact, ...]:
         return self.change.removed
 
 
@@ -366,7 +369,7 @@ class FactGenerators:
         count = size = 0
         request = self._request(spec, inputs, began)
         while True:
-            output = self._output(spec, request)
+            output = self._output(spec, request, began)
             size += len(output)
             if size > MAX_BYTES:
                 raise PassError(spec.name, f"it gave more than {MAX_BYTES:,} bytes")
@@ -401,19 +404,19 @@ class FactGenerators:
             done, total, what = piece.progress or (None, None, "")
             self._on_progress(PassProgress(spec.name, done, total, what, count, time.monotonic() - began, piece.over))
 
-    def _request(self, spec: GeneratorDescription, inputs: Mapping[str, Any], began: float) -> _PieceRequest:
+    def _request(self, spec: GeneratorDescription, inputs: Mapping[str, Any], began: float) -> Future[_CallResult]:
         seconds = began + spec.seconds - time.monotonic()
         if seconds <= 0:
             self._host.end()
             raise _late(spec)
         try:
-            return _PieceRequest(self._host.call(spec.aid, inputs, seconds), seconds)
+            return self._host.call(spec.aid, inputs, seconds)
         except RuntimeError:  # the host is closed
             raise PassError(spec.name, "it is no longer served") from None
 
-    def _output(self, spec: GeneratorDescription, request: _PieceRequest) -> bytes:
+    def _output(self, spec: GeneratorDescription, request: Future[_CallResult], began: float) -> bytes:
         try:
-            result = request.future.result(request.timeout + _GRACE)
+            result = request.result(began + spec.seconds + _GRACE - time.monotonic())
         except (TimeoutError, CancelledError):
             raise _late(spec) from None
         if isinstance(result, ActionResult):
@@ -421,11 +424,6 @@ class FactGenerators:
         if result["type"] == "timeout":
             raise _late(spec)
         raise PassError(spec.name, result["detail"][:_MAX_DETAIL])
-
-
-class _PieceRequest(NamedTuple):
-    future: Future[ActionResult | DispatchError]
-    timeout: float  # seconds
 
 
 def _late(spec: GeneratorDescription) -> PassError:

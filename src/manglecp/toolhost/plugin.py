@@ -100,9 +100,10 @@ class PluginAction:
         self.context: Final = context_names[0] if context_names else None
         inputs = ObjectOf(tuple(self._field(name, hints) for name in names if name not in context_names), dict)
         self.convert: Final[Converter] = converter(inputs)
-        self._descriptor: Final = self._describe(schema(inputs), schema(shape(returns)))
-        self.parameters: Final = frozenset(self._descriptor["inputs_schema"]["properties"])
-        encode_value(self._descriptor)  # raises for values without a JSON form
+        descriptor = self._describe(schema(inputs), schema(shape(returns)))
+        encode_value(descriptor)  # raises for values without a JSON form
+        self.descriptor = descriptor  # in a listing
+        self.parameters: Final = frozenset(descriptor["inputs_schema"]["properties"])
 
     def _field(self, name: str, hints: dict[str, Any]) -> Field:
         if name not in hints:
@@ -114,10 +115,6 @@ class PluginAction:
         if text is not None and not is_described:
             field_shape = Constrained(field_shape, {"description": text})
         return Field(name, field_shape, name not in self.defaults, name)
-
-    def descriptor(self) -> dict[str, Any]:
-        """Return the description of the action in a listing."""
-        return self._descriptor
 
     def _describe(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
         declared = self.declaration

@@ -116,8 +116,8 @@ def argument_path(schema: Schema, position: int, by_name: bool) -> tuple[str, st
     return "named_args", schema.arg_names[position]
 
 
-def _shorten(texts: list[str], count: int = 5) -> str:
-    return ", ".join(texts[:count]) + (f" and {len(texts) - count} more" if len(texts) > count else "")
+def _shorten(texts: list[str]) -> str:
+    return ", ".join(texts[:5]) + (f" and {len(texts) - 5} more" if len(texts) > 5 else "")
 
 
 def interval(t: Any, schema: Schema, now: int | None = None) -> mangle.Interval | None:

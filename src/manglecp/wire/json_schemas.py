@@ -1,9 +1,9 @@
 """JSON Schema of every message, generated from the structs that read and write them.
 
 Unknown members are allowed, and null counts as absent, as when a message is read. A client accepts more than the
-schemas: unknown words, and anything in the informational parts of a response. This module adds what structs cannot
-express: conditions between members, facts, and the details of errors. ``message_reader`` does not check the last two: a
-request with invalid facts is still a message, and a client has to receive every error.
+schemas: unknown words, and anything in the informational parts of a response. ``schema_parts.json`` adds what structs
+cannot express: facts, the details of errors, and conditions between members. ``message_reader`` does not check the
+first two: a request with invalid facts is still a message, and a client has to receive every error.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Mapping
 from functools import cache
+from importlib.resources import files
 from typing import Any, Final
 
 import msgspec
@@ -20,7 +21,6 @@ import msgspec
 from manglecp.mangle import INT_MAX
 from manglecp.wire.clauses import StructuredClause
 from manglecp.wire.errors import SchemaError, Violation
-from manglecp.wire.facts import PROVENANCE_CATEGORIES, SOURCE_TYPES
 from manglecp.wire.messages import CLIENT_TYPES, LEVEL_MEMBERS, SERVER_TYPES, SUPPORTED_VERSIONS, VERSION, Message
 from manglecp.wire.values import NS_PER_MS
 
@@ -30,91 +30,7 @@ TYPES: Final[Mapping[str, type[Message]]] = {**CLIENT_TYPES, **SERVER_TYPES}
 _DEFS: Final = "#/$defs/"
 _REFERENCE: Final = re.compile(rf'"\$ref": "{re.escape(_DEFS)}(\w+)"')
 _NULL: Final = {"type": "null"}
-_BOUND: Final = {
-    "type": ["string", "integer"],
-    "minimum": -(INT_MAX // NS_PER_MS),
-    "maximum": INT_MAX // NS_PER_MS,
-    "description": 'RFC 3339, milliseconds since 1970, "now", or "_" for no end.',
-}
-_INSTANT: Final = {**_BOUND, "not": {"const": "_"}, "description": 'RFC 3339, milliseconds since 1970, or "now".'}
-_FACT: Final = {
-    "title": "Fact",
-    "description": "One fact, or in retract a pattern in which null stands for any value.",
-    "type": "object",
-    "properties": {
-        "pred": {"type": "string"},
-        "args": {"type": ["array", "null"]},
-        "named_args": {"type": ["object", "null"]},
-        "t": {
-            "anyOf": [
-                {"type": "object", "properties": {"at": _INSTANT, "start": _NULL, "end": _NULL}, "required": ["at"]},
-                {
-                    "type": "object",
-                    "properties": {"start": _BOUND, "end": _BOUND, "at": _NULL},
-                    "required": ["start", "end"],
-                },
-                _NULL,
-            ]
-        },
-        "source": {
-            "type": ["object", "null"],
-            "properties": {
-                "source_type": {"type": "string", "anyOf": [{"enum": list(SOURCE_TYPES)}, {"pattern": r"^x-[\s\S]"}]},
-                "source_id": {"type": ["string", "null"]},
-                "asserted_at": {"anyOf": [_INSTANT, _NULL]},
-            },
-            "required": ["source_type"],
-        },
-        "category": {"enum": [*PROVENANCE_CATEGORIES, None]},
-    },
-    "required": ["pred"],
-    "oneOf": [
-        {"required": ["args"], "properties": {"args": {"type": "array"}}},
-        {"required": ["named_args"], "properties": {"named_args": {"type": "object"}}},
-    ],
-}
-_TEXT: Final = {"type": "string"}
-_TEXTS: Final = {"type": "array", "items": _TEXT}
-_NUMBER: Final = {"type": "number"}
-_ERROR_DETAILS: Final = {
-    "title": "ErrorDetails",
-    "description": "What details hold, as far as the code calls for it. Custom codes may add members.",
-    "type": "object",
-    "properties": {
-        "violations": {"type": "array", "items": {"$ref": f"{_DEFS}Violation"}},
-        "missing_facts": _TEXTS,
-        "schema_errors": {"type": "array", "items": {"$ref": f"{_DEFS}SchemaError"}},
-        "budget": {
-            "type": "object",
-            "properties": {"limit": _NUMBER, "consumed": _NUMBER, "unit": _TEXT},
-            "required": ["limit", "consumed", "unit"],
-        },
-        "partial_results_available": {"type": "boolean"},
-        "suggestion": _TEXT,
-        "requested_version": _TEXT,
-        "supported_versions": {**_TEXTS, "minItems": 1},
-        "path": _TEXT,
-        "x-violations": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {"path": _TEXT, "message": _TEXT, "suggestion": _TEXT},
-                "required": ["path", "message"],
-            },
-        },
-    },
-}
-_UNSUPPORTED_VERSION_HAS_DETAILS: Final = {
-    "if": {"properties": {"code": {"const": "unsupported_version"}}},
-    "then": {
-        "properties": {"details": {"type": "object", "required": ["requested_version", "supported_versions"]}},
-        "required": ["details"],
-    },
-}
-_REQUIRED_AUTH_HAS_SCHEMES: Final = {
-    "if": {"properties": {"required": {"const": True}}},
-    "then": {"properties": {"schemes": {"type": "array", "minItems": 1}}, "required": ["schemes"]},
-}
+_MAX_MILLISECONDS: Final = INT_MAX // NS_PER_MS
 
 
 def schema(type_: str) -> dict[str, Any]:
@@ -139,7 +55,7 @@ def _components() -> dict[str, dict[str, Any]]:
     _, components = msgspec.json.schema_components(
         [*TYPES.values(), StructuredClause, Violation, SchemaError], ref_template=f"{_DEFS}{{name}}"
     )
-    milliseconds = {"type": "integer", "minimum": _BOUND["minimum"], "maximum": _BOUND["maximum"]}
+    milliseconds = {"type": "integer", "minimum": -_MAX_MILLISECONDS, "maximum": _MAX_MILLISECONDS}
     for name, member in (("IntentResult", "eval_time_used"), ("Validity", "not_before"), ("Validity", "expires_at")):
         components[name]["properties"][member] = {"anyOf": [{"type": "string"}, dict(milliseconds)]}
     for component in components.values():
@@ -149,12 +65,10 @@ def _components() -> dict[str, dict[str, Any]]:
         envelope = components[message.__name__]
         envelope["properties"]["manglecp"] = {"enum": list(SUPPORTED_VERSIONS)}
         envelope["required"] = ["type", "id", "manglecp", "payload"]
-    components["Fact"] = copy.deepcopy(_FACT)
-    components["ErrorDetails"] = copy.deepcopy(_ERROR_DETAILS)
-    error = components["ErrorPayload"]
-    error["properties"]["details"] = {"anyOf": [{"$ref": f"{_DEFS}ErrorDetails"}, dict(_NULL)]}
-    error["allOf"] = [copy.deepcopy(_UNSUPPORTED_VERSION_HAS_DETAILS)]
-    components["Auth"]["allOf"] = [copy.deepcopy(_REQUIRED_AUTH_HAS_SCHEMES)]
+    parts: dict[str, dict[str, Any]] = json.loads(files(__package__).joinpath("schema_parts.json").read_text("utf-8"))
+    for name, part in parts.items():
+        components.setdefault(name, {}).update(part)
+    components["ErrorPayload"]["properties"]["details"] = {"anyOf": [{"$ref": f"{_DEFS}ErrorDetails"}, dict(_NULL)]}
     components["MacroTool"]["allOf"] = [_level_condition(level, *members) for level, members in LEVEL_MEMBERS.items()]
     return components
 

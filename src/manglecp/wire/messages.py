@@ -49,11 +49,22 @@ def standard_words(*names: str) -> Meta:
     return Meta(extra_json_schema={"enum": list(names)})
 
 
+def extensions(*names: str) -> dict[str, str]:
+    """Return the names on the wire of members that are extensions of the protocol."""
+    return {name: f"x-{name}" for name in names}
+
+
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
     """A message of any type; each type is a subclass with its payload."""
 
     id: str | None
     manglecp: str = VERSION
+
+
+class IdentifiedMessage(Message, frozen=True, kw_only=True):
+    """A request, or a message about a request, with the request's id."""
+
+    id: RequestId
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
@@ -190,7 +201,7 @@ class Constraints(Part, frozen=True, kw_only=True):
     max_tokens_budget: Count | None = None
 
 
-class Options(Part, frozen=True, kw_only=True, rename={"why_not": "x-why_not", "rule_coverage": "x-rule_coverage"}):
+class Options(Part, frozen=True, kw_only=True, rename=extensions("why_not", "rule_coverage")):
     """The parts of the response besides the tools, and the disclosure level of the tools."""
 
     include_proof_hints: bool = False
@@ -209,10 +220,9 @@ class IntentPayload(Part, frozen=True, kw_only=True):
     options: Options = Options()
 
 
-class IntentRequest(Message, frozen=True, kw_only=True, tag="intent_request"):
+class IntentRequest(IdentifiedMessage, frozen=True, kw_only=True, tag="intent_request"):
     """A request for the tools that fit an intent, given these facts."""
 
-    id: RequestId
     payload: IntentPayload
 
 
@@ -270,7 +280,7 @@ class WhyNot(Part, frozen=True, kw_only=True):
         return "\n".join(why_not_lines(self))
 
 
-class ProofHints(Part, frozen=True, kw_only=True, rename={"why_not": "x-why_not"}):
+class ProofHints(Part, frozen=True, kw_only=True, rename=extensions("why_not")):
     """Explanations of the response, without facts that the client may not see."""
 
     derivations: tuple[Derivation, ...] = ()
@@ -297,12 +307,7 @@ class RuleCoverage(Part, frozen=True, kw_only=True):
     dormant_details: tuple[DormantRule, ...] = ()
 
 
-class Diagnostics(
-    Part,
-    frozen=True,
-    kw_only=True,
-    rename={"tokens": "x-tokens", "tools_proven": "x-tools_proven", "facts_version": "x-facts_version"},
-):
+class Diagnostics(Part, frozen=True, kw_only=True, rename=extensions("tokens", "tools_proven", "facts_version")):
     """Statistics of the evaluation. Clients must not depend on them."""
 
     facts_evaluated: Count | UnsetType = UNSET
@@ -316,7 +321,7 @@ class Diagnostics(
     facts_version: str | UnsetType = UNSET  # of the facts that fact generators supplied
 
 
-class IntentResult(Part, frozen=True, kw_only=True, rename={"hypothetical": "x-hypothetical"}):
+class IntentResult(Part, frozen=True, kw_only=True, rename=extensions("hypothetical")):
     """The tools that were proven for the intent, as of `eval_time_used`.
 
     With `x-hypothetical` that is not the time of the server's clock. A tool can be invoked only if the rules prove it
@@ -332,15 +337,14 @@ class IntentResult(Part, frozen=True, kw_only=True, rename={"hypothetical": "x-h
     diagnostics: Diagnostics | UnsetType = UNSET
 
 
-class IntentResponse(Message, frozen=True, kw_only=True, tag="intent_response"):
+class IntentResponse(IdentifiedMessage, frozen=True, kw_only=True, tag="intent_response"):
     """The response to an `intent_request`."""
 
-    id: RequestId
     payload: IntentResult
 
 
 # Invocations (specification 07).
-class InvokePayload(Part, frozen=True, kw_only=True, rename={"request_key": "x-request_key", "prepare": "x-prepare"}):
+class InvokePayload(Part, frozen=True, kw_only=True, rename=extensions("request_key", "prepare")):
     """A tool of an earlier response, with arguments. A repeated `x-request_key` returns the same run."""
 
     macro_id: str
@@ -352,10 +356,9 @@ class InvokePayload(Part, frozen=True, kw_only=True, rename={"request_key": "x-r
     """Whether to stop before the run: the response is `confirmation_required`, or `x-approval_not_needed`."""
 
 
-class InvokeRequest(Message, frozen=True, kw_only=True, tag="invoke_request"):
+class InvokeRequest(IdentifiedMessage, frozen=True, kw_only=True, tag="invoke_request"):
     """A request to run a tool."""
 
-    id: RequestId
     payload: InvokePayload
 
 
@@ -375,7 +378,7 @@ class Event(Part, frozen=True, kw_only=True):
     detail: str | UnsetType = UNSET
 
 
-class Observability(Part, frozen=True, kw_only=True, rename={"events_omitted": "x-events_omitted"}):
+class Observability(Part, frozen=True, kw_only=True, rename=extensions("events_omitted")):
     """A summary of the run, for operators and logs."""
 
     summary: str = ""
@@ -409,10 +412,9 @@ class InvokeResult(Part, frozen=True, kw_only=True):
     next: Next = Next()
 
 
-class InvokeResponse(Message, frozen=True, kw_only=True, tag="invoke_response"):
+class InvokeResponse(IdentifiedMessage, frozen=True, kw_only=True, tag="invoke_response"):
     """The response to an `invoke_request` whose run succeeded."""
 
-    id: RequestId
     payload: InvokeResult
 
 
@@ -424,10 +426,9 @@ class ProgressPayload(Part, frozen=True, kw_only=True):
     percent: Percent | None = None
 
 
-class ProgressMessage(Message, frozen=True, kw_only=True, tag="progress"):
+class ProgressMessage(IdentifiedMessage, frozen=True, kw_only=True, tag="progress"):
     """Sent any number of times before the response, and never after it."""
 
-    id: RequestId
     payload: ProgressPayload
 
 
@@ -463,12 +464,7 @@ class Domain(Part, frozen=True, kw_only=True):
     affinities: dict[str, Affinity] | UnsetType = UNSET
 
 
-class Endpoints(
-    Part,
-    frozen=True,
-    kw_only=True,
-    rename={"approvals": "x-approvals", "decide": "x-decide", "skills": "x-skills"},
-):
+class Endpoints(Part, frozen=True, kw_only=True, rename=extensions("approvals", "decide", "skills")):
     """Required on HTTP, optional on session transports (MANI-11)."""
 
     intent_eval: Address
@@ -487,7 +483,7 @@ class IntentDescription(Part, frozen=True, kw_only=True):
     optional_facts: tuple[str, ...] | UnsetType = UNSET
 
 
-class PredicateSchema(Part, frozen=True, kw_only=True, rename={"integers": "x-integers"}):
+class PredicateSchema(Part, frozen=True, kw_only=True, rename=extensions("integers")):
     """A predicate of the facts in requests or responses."""
 
     predicate: str
@@ -590,7 +586,7 @@ class ErrorMessage(Message, frozen=True, kw_only=True, tag="error"):
     payload: ErrorPayload
 
 
-class CancelPayload(Part, frozen=True, kw_only=True, rename={"request_key": "x-request_key"}):
+class CancelPayload(Part, frozen=True, kw_only=True, rename=extensions("request_key")):
     """The request to cancel."""
 
     request_id: RequestId
@@ -616,10 +612,9 @@ class AuthenticatePayload(Part, frozen=True, kw_only=True):
         return f"AuthenticatePayload(scheme={self.scheme!r}, token=…)"
 
 
-class Authenticate(Message, frozen=True, kw_only=True, tag="authenticate"):
+class Authenticate(IdentifiedMessage, frozen=True, kw_only=True, tag="authenticate"):
     """The credential of the client for the rest of this session."""
 
-    id: RequestId
     payload: AuthenticatePayload
 
 
@@ -633,10 +628,9 @@ class Authenticated(Part, frozen=True, kw_only=True):
     auto_confirm_effects: tuple[str, ...] | UnsetType = UNSET
 
 
-class AuthenticateResponse(Message, frozen=True, kw_only=True, tag="authenticate_response"):
+class AuthenticateResponse(IdentifiedMessage, frozen=True, kw_only=True, tag="authenticate_response"):
     """The response to an `authenticate` with a valid credential."""
 
-    id: RequestId
     payload: Authenticated
 
 
@@ -648,10 +642,9 @@ class ApprovalPayload(Part, frozen=True, kw_only=True):
     """The id of the request; not for `list`."""
 
 
-class ApprovalMessage(Message, frozen=True, kw_only=True, tag="x-approval_request"):
+class ApprovalMessage(IdentifiedMessage, frozen=True, kw_only=True, tag="x-approval_request"):
     """A message of an approver, whose credential has the permission `approve`."""
 
-    id: RequestId
     payload: ApprovalPayload
 
 
@@ -677,10 +670,9 @@ class ApprovalResult(Part, frozen=True, kw_only=True):
     approvals: tuple[ApprovalView, ...]
 
 
-class ApprovalResponse(Message, frozen=True, kw_only=True, tag="x-approval_response"):
+class ApprovalResponse(IdentifiedMessage, frozen=True, kw_only=True, tag="x-approval_response"):
     """The response to an `x-approval_request`."""
 
-    id: RequestId
     payload: ApprovalResult
 
 
@@ -709,10 +701,9 @@ class DecidePayload(Part, frozen=True, kw_only=True):
     """The outcome of the call, instead of a question."""
 
 
-class DecideRequest(Message, frozen=True, kw_only=True, tag="x-decide_request"):
+class DecideRequest(IdentifiedMessage, frozen=True, kw_only=True, tag="x-decide_request"):
     """The question whether the client may call a tool with these arguments now, or the outcome of a permitted call."""
 
-    id: RequestId
     payload: DecidePayload
 
 
@@ -734,7 +725,7 @@ class Permit(Part, frozen=True, kw_only=True):
     expires_at: str
 
 
-class DecideResult(Part, frozen=True, kw_only=True, rename={"decision": "x-decision"}):
+class DecideResult(Part, frozen=True, kw_only=True, rename=extensions("decision")):
     """The verdict: `ask` if an approver has to approve the call."""
 
     verdict: Literal["allow", "ask", "deny"]
@@ -748,10 +739,9 @@ class DecideResult(Part, frozen=True, kw_only=True, rename={"decision": "x-decis
     permit: Permit | UnsetType = UNSET
 
 
-class DecideResponse(Message, frozen=True, kw_only=True, tag="x-decide_response"):
+class DecideResponse(IdentifiedMessage, frozen=True, kw_only=True, tag="x-decide_response"):
     """The response to an `x-decide_request`."""
 
-    id: RequestId
     payload: DecideResult
 
 
@@ -761,10 +751,9 @@ class SkillPayload(Part, frozen=True, kw_only=True):
     skill_id: str | None = None
 
 
-class SkillMessage(Message, frozen=True, kw_only=True, tag="x-skill_request"):
+class SkillMessage(IdentifiedMessage, frozen=True, kw_only=True, tag="x-skill_request"):
     """A request for skills that tools refer to which are offered to the client now."""
 
-    id: RequestId
     payload: SkillPayload
 
 
@@ -774,10 +763,9 @@ class SkillResult(Part, frozen=True, kw_only=True):
     skills: tuple[Skill, ...]
 
 
-class SkillResponse(Message, frozen=True, kw_only=True, tag="x-skill_response"):
+class SkillResponse(IdentifiedMessage, frozen=True, kw_only=True, tag="x-skill_response"):
     """The response to an `x-skill_request`."""
 
-    id: RequestId
     payload: SkillResult
 
 

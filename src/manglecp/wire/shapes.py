@@ -12,26 +12,7 @@ from functools import cached_property
 from typing import Final
 
 from manglecp.base.text import quote
-from manglecp.mangle import KIND_NAMES, Value, value_text
-from manglecp.mangle.types import (
-    ALL_KINDS,
-    ANY,
-    KIND_TYPES,
-    NAME,
-    Base,
-    ListType,
-    MapType,
-    OptionType,
-    PairType,
-    StructType,
-    Type,
-    TypeVariable,
-    Union,
-    Vocabulary,
-    conforms,
-    kinds_of,
-    union,
-)
+from manglecp.mangle import KIND_NAMES, Value, types, value_text
 
 
 def _plain_kind(candidates: set[str], default: str) -> cached_property[str]:
@@ -52,7 +33,7 @@ def _part(type_: type, name: str) -> cached_property[Shape]:
 class Shape:
     """The bound of one argument, or of a part of one. ``members`` are its alternatives."""
 
-    def __init__(self, type_: Type) -> None:
+    def __init__(self, type_: types.Type) -> None:
         self.type = type_
         self.members = tuple(_alternatives(type_))
 
@@ -62,7 +43,7 @@ class Shape:
     @cached_property
     def kinds(self) -> frozenset[str]:
         """The names of the allowed kinds."""
-        return kinds_of(self.type) or ALL_KINDS
+        return types.kinds_of(self.type) or types.ALL_KINDS
 
     # The kinds that a plain JSON string, number, array and object mean.
     text = _plain_kind({"string", "name", "time", "duration", "bytes"}, "string")
@@ -70,11 +51,11 @@ class Shape:
     array = _plain_kind({"list", "pair"}, "list")
     object = _plain_kind({"map", "struct"}, "map")
 
-    element = _part(ListType, "element")
-    first = _part(PairType, "first")
-    second = _part(PairType, "second")
-    key = _part(MapType, "key")
-    value = _part(MapType, "value")
+    element = _part(types.ListType, "element")
+    first = _part(types.PairType, "first")
+    second = _part(types.PairType, "second")
+    key = _part(types.MapType, "key")
+    value = _part(types.MapType, "value")
 
     @cached_property
     def fraction(self) -> bool:
@@ -86,50 +67,52 @@ class Shape:
 
     @cached_property
     def _fields(self) -> dict[Value, Shape]:
-        structs = [member for member in self.members if isinstance(member, StructType)]
+        structs = [member for member in self.members if isinstance(member, types.StructType)]
         labels = {label for struct in structs for label, _ in (*struct.required, *struct.optional)}
         return {label: _join(type_ for s in structs if (type_ := s.field(label)) is not None) for label in labels}
 
     @cached_property
     def admits_whole_kinds(self) -> bool:
         """Whether every value of an admitted kind (string, number, …) conforms."""
-        return all(isinstance(member, Base | TypeVariable) or member == NAME for member in self.members)
+        return all(
+            isinstance(member, types.Base | types.TypeVariable) or member == types.NAME for member in self.members
+        )
 
     def accepts(self, value: Value) -> bool:
         """Return whether the value conforms to the bound."""
-        return type(value) in self.whole_kinds or conforms(self._vocabulary.value(value), self.type)
+        return type(value) in self.whole_kinds or types.conforms(self._vocabulary.value(value), self.type)
 
     @cached_property
     def whole_kinds(self) -> frozenset[type]:
         """The Python types of the kinds all of whose values conform."""
-        if any(member == ANY or isinstance(member, TypeVariable) for member in self.members):
+        if any(member == types.ANY or isinstance(member, types.TypeVariable) for member in self.members):
             return frozenset(KIND_NAMES)
-        return frozenset(kind for kind, type_ in KIND_TYPES.items() if type_ in self.members)
+        return frozenset(kind for kind, type_ in types.KIND_TYPES.items() if type_ in self.members)
 
     @cached_property
-    def _vocabulary(self) -> Vocabulary:
-        return Vocabulary([self.type])
+    def _vocabulary(self) -> types.Vocabulary:
+        return types.Vocabulary([self.type])
 
 
-def _alternatives(type_: Type) -> Iterator[Type]:
+def _alternatives(type_: types.Type) -> Iterator[types.Type]:
     """Yield the members of nested unions; an option counts as its value."""
-    if isinstance(type_, Union):
+    if isinstance(type_, types.Union):
         for member in type_.members:
             yield from _alternatives(member)
-    elif isinstance(type_, OptionType):
+    elif isinstance(type_, types.OptionType):
         yield from _alternatives(type_.some)
     else:
         yield type_
 
 
-def _join(types: Iterable[Type]) -> Shape:
-    alternatives = list(types)
-    if not alternatives or ANY in alternatives:
+def _join(bounds: Iterable[types.Type]) -> Shape:
+    alternatives = list(bounds)
+    if not alternatives or types.ANY in alternatives:
         return ANYTHING
-    return Shape(alternatives[0] if len(alternatives) == 1 else union(alternatives))
+    return Shape(alternatives[0] if len(alternatives) == 1 else types.union(alternatives))
 
 
-ANYTHING: Final = Shape(ANY)
+ANYTHING: Final = Shape(types.ANY)
 
 
 def describe(value: Value) -> str:

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from manglecp.toolhost.dispatch import ActionResult, DispatchError, HostCall, HostCommand
-from manglecp.toolhost.dispatch.launch import PoolLimits
+from manglecp.toolhost.dispatch.launch import HostCommand, PoolLimits
+from manglecp.toolhost.dispatch.messages import ActionResult, DispatchError, HostCall
+from manglecp.toolhost.dispatch.pool import Pool
 from tests.toolhost.rights import authorised
 
 FAULT_HOST = Path(__file__).with_name("fault_host.py")
@@ -46,6 +47,17 @@ def error(result: ActionResult | DispatchError) -> tuple[str, str | None]:
     assert result["error"] is True
     assert result["detail"]
     return result["type"], result.get("code")
+
+
+def pids_of(pool: Pool) -> list[int]:
+    """The processes of a pool."""
+    return [slot.host.pid for slot in pool._queue.slots if slot.host is not None]
+
+
+def healthy_hosts(pool: Pool) -> int:
+    """How many hosts of a pool accept calls, now or after their current ones."""
+    hosts = [slot.host for slot in pool._queue.slots if not slot.retiring]
+    return sum(host is not None and host.alive for host in hosts)
 
 
 def children() -> set[int]:

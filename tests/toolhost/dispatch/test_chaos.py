@@ -19,21 +19,24 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from manglecp.toolhost.dispatch import (
-    ActionResult,
-    Dispatcher,
-    DispatchError,
-    HostCall,
-    HostCommand,
-    Listing,
-    Pool,
-    ServedPlugin,
-    list_plugin,
-)
 from manglecp.toolhost.dispatch.breakers import Breakers
-from manglecp.toolhost.dispatch.dispatcher import CallOptions
+from manglecp.toolhost.dispatch.catalogue import Listing, list_plugin
+from manglecp.toolhost.dispatch.dispatcher import CallOptions, Dispatcher, ServedPlugin
+from manglecp.toolhost.dispatch.launch import HostCommand
+from manglecp.toolhost.dispatch.messages import ActionResult, DispatchError, HostCall
+from manglecp.toolhost.dispatch.pool import Pool
 from tests.deadlines import patience
-from tests.toolhost.dispatch.hosts import QUICK, call, command, members, nothing_left, running, seen
+from tests.toolhost.dispatch.hosts import (
+    QUICK,
+    call,
+    command,
+    healthy_hosts,
+    members,
+    nothing_left,
+    pids_of,
+    running,
+    seen,
+)
 from tests.toolhost.rights import asking, authorised
 
 pytestmark = pytest.mark.no_cover
@@ -98,8 +101,8 @@ async def _torment(pool: Pool, chance: random.Random) -> None:
     """Kill, stop and terminate hosts that did nothing wrong."""
     while True:
         await asyncio.sleep(chance.uniform(0.02, 0.2))
-        if pool.pids:
-            os.kill(chance.choice(pool.pids), chance.choice((signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP)))
+        if pids_of(pool):
+            os.kill(chance.choice(pids_of(pool)), chance.choice((signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP)))
 
 
 async def _give_up(pool: Pool, calls: list[HostCall], chance: random.Random) -> None:
@@ -119,7 +122,7 @@ async def _run(
 
     async def some(several: list[HostCall]) -> None:
         for each in several:
-            pids.update(pool.pids)
+            pids.update(pids_of(pool))
             result = await pool.call(each)
             assert each.call_id not in results, "answered twice"
             results[each.call_id] = result
@@ -142,11 +145,11 @@ async def _run(
                 answers = await asyncio.gather(*probes)
                 if (
                     len({seen(answer)["pid"] for answer in answers if isinstance(answer, ActionResult)})
-                    == pool.healthy
+                    == healthy_hosts(pool)
                     == 4
                 ):
                     break
-        pids.update(pool.pids)
+        pids.update(pids_of(pool))
     return results, sorted(pids)
 
 

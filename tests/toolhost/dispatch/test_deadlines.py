@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from manglecp.toolhost.dispatch import ActionResult, HostCall, HostCommand, Pool
 from manglecp.toolhost.dispatch.breakers import Breakers, BreakerState
-from manglecp.toolhost.dispatch.launch import PoolLimits
+from manglecp.toolhost.dispatch.launch import HostCommand, PoolLimits
+from manglecp.toolhost.dispatch.messages import ActionResult, HostCall
+from manglecp.toolhost.dispatch.pool import Pool
 from tests.deadlines import patience
-from tests.toolhost.dispatch.hosts import FAULT_HOST, QUICK, call, command, error, nothing_left, running, seen
+from tests.toolhost.dispatch.hosts import FAULT_HOST, QUICK, call, command, error, nothing_left, pids_of, running, seen
 from tests.toolhost.rights import authorised
 
 CALM = QUICK._replace(health_interval=60)
@@ -59,7 +60,7 @@ def test_a_deadline_shorter_than_the_actions_own_says_nothing_about_the_action(t
 
 def test_cancelling_a_call_frees_its_host() -> None:
     async def work(pool: Pool) -> None:
-        pids = pool.pids
+        pids = pids_of(pool)
         hanging = call(fault="hang", timeout=20)
         task = asyncio.create_task(pool.call(hanging))
         await asyncio.sleep(0.1)
@@ -98,7 +99,7 @@ def test_nothing_happens_after_the_caller_has_heard_of_the_loss(how: str, tier: 
 
     async def main() -> None:
         async with Pool(host, size=1, timeout=20, limits=CALM) as pool:
-            while not pool.pids:
+            while not pids_of(pool):
                 await asyncio.sleep(0.01)
             timeout = 0.5 if how == "timeout" else 15.0
             mine = authorised(
@@ -141,12 +142,12 @@ def test_a_deadline_that_is_over_costs_no_host(tmp_path: Path) -> None:
     effects = tmp_path / "effects"
 
     async def work(pool: Pool) -> None:
-        pids = pool.pids
+        pids = pids_of(pool)
         assert error(await pool.call(hasty(0, tier=1, effect=str(effects)))) == ("timeout", None)
         result = await pool.call(hasty(1e-9, tier=1, effect=str(effects)))
         assert error(result) == ("timeout", None)
         assert isinstance(await pool.call(call(tier=1)), ActionResult)
-        assert pool.pids == pids
+        assert pids_of(pool) == pids
 
     in_pool(work)
     assert not effects.exists()

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from manglecp.toolhost.dispatch import ActionResult, HostCall, HostCommand, Pool
-from tests.toolhost.dispatch.hosts import QUICK, error, nothing_left
+from manglecp.toolhost.dispatch.launch import HostCommand
+from manglecp.toolhost.dispatch.messages import ActionResult, HostCall
+from manglecp.toolhost.dispatch.pool import Pool
+from tests.toolhost.dispatch.hosts import QUICK, error, nothing_left, pids_of
 from tests.toolhost.rights import authorised
 
 PLUGIN = '''
@@ -58,7 +60,7 @@ def test_our_host_says_that_its_answer_is_too_long_and_nobody_else_hears_of_it(t
         async with Pool(command, size=1, timeout=30, limits=QUICK) as pool:
             short = call("TEXT", letter="a", count=1)
             assert isinstance(await pool.call(short), ActionResult)
-            pids = pool.pids
+            pids = pids_of(pool)
             calls = [call("TEXT", letter="a", count=count) for count in (1, 2, 2_000_000, 3, 4)]
             results = await asyncio.gather(*map(pool.call, calls))
             assert [isinstance(result, ActionResult) for result in results] == [True, True, False, True, True]
@@ -76,7 +78,7 @@ def test_our_host_says_that_its_answer_is_too_long_and_nobody_else_hears_of_it(t
             assert error(await pool.call(keyed)) == ("parse_error", "oversize")
             again = replace(call("APPEND", path=str(effects)), idempotency_key="k")
             assert error(await pool.call(again)) == ("crash", "outcome_unknown")
-            assert pool.pids == pids
+            assert pids_of(pool) == pids
 
     with nothing_left():
         asyncio.run(main())

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from manglecp.toolhost.dispatch import ActionResult, HostCall
-from manglecp.toolhost.dispatch.messages import interpret_answer
-from manglecp.toolhost.dispatch.responses import HostLost, Request, ResponseReader
+from manglecp.toolhost.dispatch.messages import ActionResult, HostCall, interpret_answer
+from manglecp.toolhost.dispatch.responses import HostLost, Loss, Request, ResponseReader
 
 
 def inside(work: Callable[[Callable[..., Request]], None]) -> None:
@@ -34,7 +33,7 @@ def outcome(request: Request) -> Any:
     """The answer, or the loss with what it says about the request."""
     error = request.answer.exception()
     if isinstance(error, HostLost):
-        return error.loss, error.sent, error.suspect
+        return error.loss.code or error.loss.kind, error.sent, error.suspect
     return request.answer.result()
 
 
@@ -71,7 +70,7 @@ def test_after_a_line_that_is_no_answer_nothing_is_taken(said: bytes, loss: str)
         reader.feed(said)
         assert reader.spoiled
         reader.feed(b"{}\n{}\n")
-        reader.lose("crash", "over")
+        reader.lose(Loss("crash", "over"))
         assert outcome(first) == ({} if said.startswith(b"{}") else (loss, True, True))
 
     inside(work)
@@ -84,7 +83,7 @@ def test_an_answer_to_what_was_not_yet_asked_is_none() -> None:
             reader.request = early = request(sent=sent)
             reader.feed(b"{}\n")
             assert reader.spoiled
-            reader.lose("crash", "over")
+            reader.lose(Loss("crash", "over"))
             assert outcome(early) == expected
 
     inside(work)
@@ -95,7 +94,7 @@ def test_an_action_whose_caller_was_impatient_is_no_suspect() -> None:
         reader = ResponseReader()
         reader.request = hasty = request()
         hasty.suspect = False
-        reader.lose("timeout", "over")
+        reader.lose(Loss("timeout", "over"))
         assert outcome(hasty) == ("timeout", True, False)
 
     inside(work)
@@ -154,7 +153,7 @@ def _streams(count: int, seed: int) -> None:
                 reader.feed(bytes(stream[at : at + step]))
                 assert len(reader.partial) <= 256
                 at += step
-            reader.lose("crash", "the end")
+            reader.lose(Loss("crash", "the end"))
             got = outcome(one)
             first, newline, rest = bytes(stream).partition(b"\n")
             assert isinstance(got, dict) == (bool(newline) and _believed(first)), stream

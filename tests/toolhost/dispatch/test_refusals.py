@@ -10,9 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from manglecp.toolhost.dispatch import ActionResult, Dispatcher, HostCall, HostCommand, Pool, ServedPlugin, dispatcher
+from manglecp.toolhost.dispatch import dispatcher
 from manglecp.toolhost.dispatch.catalogue import read_catalogue
-from manglecp.toolhost.dispatch.messages import failure
+from manglecp.toolhost.dispatch.dispatcher import Dispatcher, ServedPlugin
+from manglecp.toolhost.dispatch.launch import HostCommand
+from manglecp.toolhost.dispatch.messages import ActionResult, HostCall, failure
+from manglecp.toolhost.dispatch.pool import Pool
 from manglecp.toolhost.leases import mint
 from tests.toolhost.dispatch.hosts import QUICK, call, command, nothing_left
 from tests.toolhost.dispatch.test_dispatcher import DOZE, LENGTH, NOTE, dispatching, refused
@@ -100,7 +103,7 @@ def test_input_that_is_no_json_is_an_invalid_pick(text: str, tmp_path: Path) -> 
 
 def test_a_dispatcher_and_a_pool_are_entered_once(tmp_path: Path) -> None:
     async def work(dispatcher: Dispatcher) -> None:
-        for again in (dispatcher, dispatcher.pools[0]):
+        for again in (dispatcher, dispatcher._pools[0]):
             with pytest.raises(RuntimeError, match="is entered once"):
                 await again.__aenter__()
         assert isinstance(await dispatcher.call(LENGTH), ActionResult)

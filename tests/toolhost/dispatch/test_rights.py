@@ -11,9 +11,10 @@ import pytest
 from msgspec.structs import replace
 
 from manglecp.harness import MutationReady, ToolRequests
-from manglecp.toolhost.dispatch import ActionResult, HostCall, HostCommand, Pool
 from manglecp.toolhost.dispatch.breakers import Breakers, BreakerState
-from manglecp.toolhost.dispatch.messages import CallRefused
+from manglecp.toolhost.dispatch.launch import HostCommand
+from manglecp.toolhost.dispatch.messages import ActionResult, CallRefused, HostCall
+from manglecp.toolhost.dispatch.pool import Pool
 from manglecp.toolhost.dispatch.rights import PlanPermit, Right
 from tests.toolhost.dispatch.hosts import QUICK, call, command, error, nothing_left
 from tests.toolhost.rights import authorised, closed, requested, right_to
@@ -119,7 +120,7 @@ def test_a_right_is_good_for_one_effect_and_what_was_refused_spends_none(tmp_pat
         for _ in range(2):
             assert error(await pool.call(replace(mine, authority=right))) == REFUSED
 
-    assert hosting(tmp_path, work) == ["lease_granted", "lease_used"]
+    assert hosting(tmp_path, work) == ["lease_granted"]
     assert notes(tmp_path) == "x"
 
 
@@ -165,7 +166,7 @@ def test_what_has_no_effect_is_held_to_the_requests_that_it_names(tmp_path: Path
         assert isinstance(await pool.call(replace(other, authority=right_to(other))), ActionResult)
         assert isinstance(await pool.call(mine), ActionResult), "without an authority nothing is asked"
 
-    assert hosting(tmp_path, work) == ["lease_granted", "lease_used"] * 3
+    assert hosting(tmp_path, work) == ["lease_granted"] * 3
 
 
 def test_a_plan_permits_each_of_its_calls_once_and_no_other(tmp_path: Path) -> None:
@@ -191,7 +192,7 @@ def test_a_plan_permits_each_of_its_calls_once_and_no_other(tmp_path: Path) -> N
         with pytest.raises(CallRefused, match="made already"):
             rights[1].spend(effect=False)
 
-    assert hosting(tmp_path, work) == ["lease_granted", "lease_used"]
+    assert hosting(tmp_path, work) == ["lease_granted"]
     assert notes(tmp_path) == ""
 
 

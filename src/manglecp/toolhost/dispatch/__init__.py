@@ -4,25 +4,3 @@ The modules, in the order in which a call passes them: dispatcher (finds the poo
 of a plugin), pool (the path of one call), rights, breakers, idempotency, hosts (slots, queue, supervision),
 lease_issuer, process (one host, started by launch), responses (matching, lost calls), messages (the wire format).
 """
-
-from manglecp.toolhost.dispatch.catalogue import Catalogue, Listing, list_plugin, read_catalogue
-from manglecp.toolhost.dispatch.dispatcher import Dispatcher, ServedPlugin
-from manglecp.toolhost.dispatch.launch import HostCommand, PoolLimits
-from manglecp.toolhost.dispatch.messages import ActionResult, DispatchError, HostCall, is_failure
-from manglecp.toolhost.dispatch.pool import Pool
-
-__all__ = [
-    "ActionResult",
-    "Catalogue",
-    "DispatchError",
-    "Dispatcher",
-    "HostCall",
-    "HostCommand",
-    "Listing",
-    "Pool",
-    "PoolLimits",
-    "ServedPlugin",
-    "is_failure",
-    "list_plugin",
-    "read_catalogue",
-]

@@ -109,7 +109,3 @@ class Breakers:
         if breaker is None:
             breaker = self._by_aid[aid] = self._create()
         return breaker
-
-    def forget(self, aid: str) -> None:
-        """Drop the breaker of an unknown action: names come from callers, and the table must not grow with them."""
-        self._by_aid.pop(aid, None)

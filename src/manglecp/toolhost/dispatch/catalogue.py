@@ -127,8 +127,8 @@ class Listing:
         ``PATH``. Without ``sandbox`` the profile is ``spawn`` if an action may start one of them, else ``strict``.
         """
         # The other profiles need no list of programs: standard and none allow every program, strict allows none.
-        allowed = programs if sandbox in (None, "spawn") else ()
-        executables = self._executables(allowed, finder or ProgramFinder(environ))
+        allowed_programs = programs if sandbox in (None, "spawn") else ()
+        executables = self._executables(allowed_programs, finder or ProgramFinder(environ))
         if not isinstance(executables, tuple):
             return executables
         libraries = [folder for program in executables for folder in library_paths(program)]
@@ -138,15 +138,15 @@ class Listing:
             self.plugin, environ, sha256=self.sha256, sandbox=profile, executables=executables, **options
         )
 
-    def _executables(self, allowed: Sequence[str], finder: ProgramFinder) -> tuple[str, ...] | DispatchError:
+    def _executables(self, allowed_programs: Sequence[str], finder: ProgramFinder) -> tuple[str, ...] | DispatchError:
         """Return the paths of the allowed programs that actions name, or the error of one that is not installed."""
         paths: dict[str, None] = {}  # an ordered set
         for action in self.catalogue.values():
             for name in action.spawn:
-                path = finder.startable(name, allowed)
+                path = finder.startable(name, allowed_programs)
                 if path is not None:
                     paths[path] = None
-                elif name in allowed:
+                elif name in allowed_programs:
                     detail = f"{action.aid} names the program {name!r}, which is not installed"
                     return failure(action.aid, "not_found", detail)
         return tuple(paths)

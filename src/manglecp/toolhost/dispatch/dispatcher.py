@@ -100,10 +100,6 @@ class Dispatcher:
     def actions(self) -> dict[str, ActionProfile]:
         return {aid: self._plugins[index].catalogue[aid] for aid, index in self._indexes.items()}
 
-    @property
-    def pools(self) -> tuple[Pool, ...]:
-        return tuple(self._pools)
-
     async def call(
         self,
         aid: str,

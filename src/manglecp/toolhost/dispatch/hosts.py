@@ -4,8 +4,7 @@ A host works on one call at a time. The queue is bounded and first in, first out
 
 The supervisor starts a host in every slot, checks its health before the first call and then regularly, and replaces it
 after its death, when its memory has grown too much, or after a number of calls. A live host serves until its successor
-is up. A failed start is retried with exponential back-off; that of a successor, at the next health
-check.
+is up. A failed start is retried with exponential back-off; that of a successor, at the next health check.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import Final, TypeAlias
 from manglecp.toolhost.dispatch.launch import HostCommand, PoolLimits
 from manglecp.toolhost.dispatch.messages import CallRefused, ErrorCode, ErrorType
 from manglecp.toolhost.dispatch.process import HostProcess
-from manglecp.toolhost.dispatch.responses import HostLost, loss_type
+from manglecp.toolhost.dispatch.responses import HostLost
 
 _MAX_FAILED_STARTS: Final = 2  # in a row; if every slot has that many, calls are refused at once
 OnOutage: TypeAlias = Callable[[str | None], None]
@@ -43,7 +42,7 @@ class HostSlot:
         self.wake = asyncio.Event()  # wakes the supervisor
 
     @property
-    def free(self) -> bool:
+    def is_free(self) -> bool:
         """Whether a call can go to this host now."""
         return not self.busy and not self.retiring and self.host is not None and self.host.alive
 
@@ -73,10 +72,6 @@ class HostQueue:
         self._waiters: deque[asyncio.Future[HostSlot]] = deque()
         self._closed = False
 
-    @property
-    def waiting(self) -> int:
-        return len(self._waiters)
-
     async def acquire(self, deadline: float) -> HostSlot:
         """Return a free slot, to be given back with :meth:`release`; ``deadline`` is a time of the event loop.
 
@@ -91,17 +86,17 @@ class HostQueue:
             raise CallRefused(*self.slots[0].last_start_error, "no_host")
         if len(self._waiters) >= self._limits.queued:
             raise CallRefused("exception", f"{len(self._waiters)} calls are waiting already", "queue_full")
-        granted: asyncio.Future[HostSlot] = asyncio.get_running_loop().create_future()
-        self._waiters.append(granted)
+        grant: asyncio.Future[HostSlot] = asyncio.get_running_loop().create_future()
+        self._waiters.append(grant)
         try:
             async with asyncio.timeout_at(deadline):
-                return await granted
+                return await grant
         except BaseException as error:
-            if granted.done() and not granted.cancelled() and granted.exception() is None:
-                self.release(granted.result())  # granted just before the timeout or cancellation
+            if grant.done() and not grant.cancelled() and grant.exception() is None:
+                self.release(grant.result())  # granted just before the timeout or cancellation
             else:
                 with contextlib.suppress(ValueError):  # admit() may have removed it
-                    self._waiters.remove(granted)
+                    self._waiters.remove(grant)
             if isinstance(error, TimeoutError):
                 if all(slot.failed_starts for slot in self.slots):
                     raise CallRefused(*self.slots[0].last_start_error, "no_host") from error
@@ -155,16 +150,16 @@ class HostQueue:
     def _take_free_slot(self) -> HostSlot | None:
         """Return a free slot, which is then busy; None if there is none."""
         for slot in self.slots:
-            if slot.free:
+            if slot.is_free:
                 slot.busy = True
                 return slot
         return None
 
     def _refuse_all(self, kind: ErrorType, detail: str, code: ErrorCode | None = None) -> None:
         while self._waiters:
-            granted = self._waiters.popleft()
-            if not granted.done():
-                granted.set_exception(CallRefused(kind, detail, code))
+            grant = self._waiters.popleft()
+            if not grant.done():
+                grant.set_exception(CallRefused(kind, detail, code))
 
 
 class HostSupervisor:
@@ -230,7 +225,7 @@ class HostSupervisor:
         try:
             await host.exchange(_HEALTH_REQUEST, deadline=self._loop.time() + self._limits.start_timeout)
         except HostLost as lost:
-            slot.last_start_error = (loss_type(lost), lost.detail)
+            slot.last_start_error = (lost.loss.kind, lost.loss.detail)
             await asyncio.shield(self._stop(host))
             return None
         except asyncio.CancelledError:

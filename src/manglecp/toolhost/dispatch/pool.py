@@ -52,7 +52,7 @@ class PoolOptions(TypedDict, total=False):
     limits: PoolLimits | None
     breakers: Breakers | None
     audit: Audit | None
-    """Called with lease events."""
+    """Called with each lease that is granted."""
     on_outage: OnOutage
     """Called with the reason when no host can be started, and with None when one is up again."""
 
@@ -86,21 +86,6 @@ class Pool:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-    @property
-    def healthy(self) -> int:
-        """The number of hosts that accept calls, now or after their current ones."""
-        slots = self._queue.slots
-        return sum(slot.host is not None and slot.host.alive and not slot.retiring for slot in slots)
-
-    @property
-    def waiting(self) -> int:
-        """The number of calls that wait for a host."""
-        return self._queue.waiting
-
-    @property
-    def pids(self) -> list[int]:
-        return [slot.host.pid for slot in self._queue.slots if slot.host is not None]
 
     async def close(self) -> None:
         """Stop every host. Waiting calls are refused; running ones are lost with their hosts."""
@@ -191,8 +176,6 @@ class Pool:
                     slot.count_call(self._limits)
                     self._queue.release(slot)
                 result = interpret_answer(call, document)
-                if isinstance(result, dict) and result["type"] == "not_found":
-                    self._breakers.forget(call.aid)
                 running.suspected = False
                 running.breaker.succeeded(running.permit)
                 return result
@@ -203,28 +186,25 @@ class Pool:
         """Send the call and return the answer; if a foreign host answers that it requires a lease, send it again."""
         host, call = slot.host, running.call
         assert host is not None
-        lease_demand: dict[str, Any] | None = None  # the answer of a foreign host that requires a lease
+        required_tier: int | None = None  # of the lease that a foreign host requires
         while True:
-            token = await self._leases.issue(host, call, running.right, deadline, lease_demand)
+            token = await self._leases.issue(host, call, running.right, deadline, required_tier)
             line = encode(call, token)
             running.sent = call.above_tier_0  # from here on, an effect may have happened if the caller cancels
-            try:
-                document = await host.exchange(
-                    line,
-                    deadline=deadline,
-                    call_id=call.call_id,
-                    impatient=running.impatient,
-                    last=self._single_use,
-                    on_report=call.on_report,
-                )
-            except HostLost as lost:
-                self._leases.audit_loss(call, token, lost, lease_demand)
-                raise
-            self._leases.audit_answer(call, token, document, lease_demand)
-            if lease_demand is not None or not self._leases.is_required(token, document):
+            document = await host.exchange(
+                line,
+                deadline=deadline,
+                call_id=call.call_id,
+                impatient=running.impatient,
+                last=self._single_use,
+                on_report=call.on_report,
+            )
+            if token is not None or required_tier is not None:
+                return document
+            required_tier = self._leases.required_tier(call, document)
+            if required_tier is None:
                 return document
             running.sent = False  # the host refused the call without an effect
-            lease_demand = document
 
 
 @dataclass(slots=True)

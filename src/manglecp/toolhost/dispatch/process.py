@@ -23,7 +23,7 @@ import msgspec
 
 from manglecp.toolhost.dispatch.launch import HostCommand, LaunchedHost, launch
 from manglecp.toolhost.dispatch.messages import OnReport, decode
-from manglecp.toolhost.dispatch.responses import HostLost, LineBuffer, Request, ResponseReader
+from manglecp.toolhost.dispatch.responses import HostLost, LineBuffer, Loss, Request, ResponseReader
 
 KILL_GRACE: Final = 0.2  # seconds between SIGTERM and SIGKILL
 STOP_GRACE: Final = 0.05  # seconds that a host has to exit after an empty line, as the C++ client gives it
@@ -31,9 +31,7 @@ STDERR_BYTES: Final = 8_192  # the end of stderr that is kept for error messages
 MAX_REPORT_BYTES: Final = 65_536
 _REPORT_SECONDS: Final = 0.05  # between two reads of reports while a call is open
 PIPE_BYTES: Final = 1_048_576  # the requested capacity of stdin and stdout
-_CHUNK: Final = 65_536
-"""Bytes of a read. Most answers have fewer, and malloc does not mmap a buffer of this size each time."""
-_LONG_CHUNK: Final = 262_144  # bytes of a read after one that filled its chunk
+_CHUNK: Final = 65_536  # bytes of a read
 
 
 class HostProcess:
@@ -41,23 +39,22 @@ class HostProcess:
 
     def __init__(
         self,
-        launched: LaunchedHost,
+        launched_host: LaunchedHost,
         contained: bool,
         on_end: Callable[[], None] | None,
     ) -> None:
-        process = launched.process
+        process = launched_host.process
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
         self.pid: Final = process.pid
-        self.lease_key: Final = launched.lease_key
+        self.lease_key: Final = launched_host.lease_key
         self._process = process
         self._contained = contained
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
         self._stdin: int | None = process.stdin.fileno()
         self._stdout = process.stdout.fileno()
-        self._chunk_size = _CHUNK
         self._responses = ResponseReader()
         self._reports = LineBuffer(MAX_REPORT_BYTES)
         self._stderr_tail = b""
@@ -66,7 +63,7 @@ class HostProcess:
         self._ending = False
         self._kill_timer: asyncio.TimerHandle | None = None
         self._ended: asyncio.Future[None] = self._loop.create_future()
-        self._progress = launched.progress
+        self._progress = launched_host.progress
         self._pidfd = os.pidfd_open(self.pid)
         for descriptor in (self._stdin, self._stdout):
             with contextlib.suppress(OSError):  # a bigger pipe is only faster
@@ -108,11 +105,11 @@ class HostProcess:
         returned when the host is dead. ``on_report`` gets the reports with this call id, until the answer.
         """
         if deadline <= self._loop.time():
-            raise HostLost("timeout", "the deadline passed before the request could be sent")
+            raise HostLost(Loss("timeout", "the deadline passed before the request could be sent"))
         if self.alive:
             self._read_stdout()  # a line that the host wrote before the request is not its answer, and ends the host
         if not self.alive:
-            raise HostLost("crash", "the host is gone")
+            raise HostLost(Loss("crash", "the host is gone"))
         answer: asyncio.Future[dict[str, Any]] = self._loop.create_future()
         request = Request(line, answer, call_id, impatient=impatient, on_report=on_report)
         self._responses.request = request
@@ -127,7 +124,7 @@ class HostProcess:
                 await self.wait()
             return answer.result()
         except asyncio.CancelledError:
-            request.loss = request.loss or ("cancelled", "the call was cancelled")
+            request.loss = request.loss or Loss("exception", "the call was cancelled", "cancelled")
             self.end()
             await self._wait_despite_cancellation()
             raise
@@ -201,16 +198,14 @@ class HostProcess:
 
     def _read_stdout(self) -> bool:
         """Read a chunk; return whether there may be more."""
-        try:
-            data = os.read(self._stdout, self._chunk_size)
-        except BlockingIOError:
+        data = _read_some(self._stdout)
+        if data is None:
             return False
         if not data:
             self._loop.remove_reader(self._stdout)
             # A host that closes stdout is usually exiting: give it time to exit with its own code.
             self._loop.call_later(STOP_GRACE, self.end)
             return False
-        self._chunk_size = _CHUNK if len(data) < _CHUNK else _LONG_CHUNK
         self._read_reports()  # the host wrote those of a call before its answer
         if not self._ending:
             self._responses.feed(data)
@@ -262,7 +257,7 @@ class HostProcess:
             self._schedule_wake(request)
             return
         request.suspect = not request.impatient
-        request.loss = request.loss or ("timeout", "no answer before the deadline")
+        request.loss = request.loss or Loss("timeout", "no answer before the deadline")
         self.end()
 
     def _kill(self) -> None:
@@ -314,7 +309,7 @@ class HostProcess:
         how = f"ended by signal {-code}" if code < 0 else f"exited with code {code}"
         reason = _exit_reason((self._responses.partial + b"\n" + self._stderr_tail).strip())
         detail = f"the host {how}" + (f": {reason}" if reason else "")
-        self._responses.lose("crash" if code else "empty_output", detail)
+        self._responses.lose(Loss("crash", detail) if code else Loss("parse_error", detail, "empty_output"))
 
 
 def _exit_reason(output: bytes) -> str:

@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from itertools import takewhile
-from typing import Any, Final, Literal
+from typing import Any, Final, NamedTuple
 
 from manglecp.toolhost.dispatch.messages import DispatchError, ErrorCode, ErrorType, HostCall, decode, failure
 
@@ -45,16 +45,20 @@ class LineBuffer:
         return fitting
 
 
-Loss = Literal["timeout", "crash", "parse_error", "oversize", "empty_output", "cancelled"]
+class Loss(NamedTuple):
+    """Why a request is lost: type, detail and code of the error of its call."""
+
+    kind: ErrorType
+    detail: str
+    code: ErrorCode | None = None
 
 
 class HostLost(Exception):
     """A request that will not be answered."""
 
-    def __init__(self, loss: Loss, detail: str, *, sent: bool = False, suspect: bool = False) -> None:
-        super().__init__(loss, detail)
+    def __init__(self, loss: Loss, *, sent: bool = False, suspect: bool = False) -> None:
+        super().__init__(loss)
         self.loss = loss
-        self.detail = detail
         self.sent = sent
         self.suspect = suspect
 
@@ -70,7 +74,7 @@ class Request:
     impatient: bool = False  # the caller waits for less time than the action may take
     on_report: Callable[[dict[str, Any]], None] | None = None
     sent: bool = False  # at least one byte was written
-    loss: tuple[Loss, str] | None = None  # kind and detail, if it is known before the host has ended
+    loss: Loss | None = None  # if it is known before the host has ended
     suspect: bool = True  # whether the action may be the cause of a loss
 
     def written(self, count: int) -> None:
@@ -97,59 +101,46 @@ class ResponseReader:
         if self.spoiled:
             return
         for line in self._lines.feed(data):
-            if (problem := self._read(line)) is not None:
-                self._spoil(*problem)
+            if (loss := self._read(line)) is not None:
+                self._spoil(loss)
                 return
         if self._lines.overflowed:
-            self._spoil("oversize", f"the answer has more than {self._lines.limit} bytes")
+            self._spoil(Loss("parse_error", f"the answer has more than {self._lines.limit} bytes", "oversize"))
 
-    def lose(self, loss: Loss, detail: str) -> None:
+    def lose(self, loss: Loss) -> None:
         """Fail the open request, with this loss unless its own is known."""
         self.spoiled = True
         request, self.request = self.request, None
         if request is not None and not request.answer.done():
             suspect = request.sent and request.suspect
-            request.answer.set_exception(
-                HostLost(*(request.loss or (loss, detail)), sent=request.sent, suspect=suspect)
-            )
+            request.answer.set_exception(HostLost(request.loss or loss, sent=request.sent, suspect=suspect))
 
-    def _read(self, line: bytes) -> tuple[Loss, str] | None:
+    def _read(self, line: bytes) -> Loss | None:
         """Resolve the open request, or return why the line is not its answer."""
         request = self.request
         if request is None:
-            return "crash", "the host wrote a line without a request"
+            return Loss("crash", "the host wrote a line without a request")
         if not line:
-            return "empty_output", "the host answered with an empty line"
+            return Loss("parse_error", "the host answered with an empty line", "empty_output")
         try:
             document = decode(line)
         except ValueError as error:
-            return "parse_error", f"the answer is not a JSON object: {error}; it begins {line[:200]!r}"
+            return Loss("parse_error", f"the answer is not a JSON object: {error}; it begins {line[:200]!r}")
         call_id = document.get("call_id")
         if call_id is not None and request.call_id is not None and call_id != request.call_id:
-            return "crash", "the host answered another call than the open one"
+            return Loss("crash", "the host answered another call than the open one")
         if not request.sent or request.unwritten:
-            return "crash", "the host answered before it had the whole request"
+            return Loss("crash", "the host answered before it had the whole request")
         self.request = None
         if not request.answer.done():
             request.answer.set_result(document)
         return None
 
-    def _spoil(self, loss: Loss, detail: str) -> None:
+    def _spoil(self, loss: Loss) -> None:
         """Mark the stream as spoiled; the open request gets this loss."""
         self.spoiled = True
         if self.request is not None and self.request.loss is None:
-            self.request.loss = (loss, detail)
-
-
-_ERRORS: Final[dict[Loss, tuple[ErrorType, ErrorCode | None]]] = {  # of a call, by the loss of its request
-    "timeout": ("timeout", None),
-    "crash": ("crash", None),
-    "parse_error": ("parse_error", None),
-    "oversize": ("parse_error", "oversize"),
-    "empty_output": ("parse_error", "empty_output"),
-    "cancelled": ("exception", "cancelled"),
-}
-_REPEATABLE: Final = frozenset[Loss]({"crash", "parse_error", "empty_output"})
+            self.request.loss = loss
 
 
 def may_repeat(call: HostCall, lost: HostLost, *, is_probe: bool) -> bool:
@@ -159,17 +150,13 @@ def may_repeat(call: HostCall, lost: HostLost, *, is_probe: bool) -> bool:
     is spent when it is sent. Losses that would recur on any host (a deadline, an oversize answer) are final.
     ``is_probe``: the call is the probe of a half-open breaker, which gets no second try.
     """
-    if lost.loss not in _REPEATABLE:
+    if lost.loss.kind not in ("crash", "parse_error") or lost.loss.code == "oversize":
         return False
     return not lost.sent or (call.idempotent and not call.above_tier_0 and not is_probe)
 
 
-def loss_type(lost: HostLost) -> ErrorType:
-    return _ERRORS[lost.loss][0]
-
-
 def loss_error(call: HostCall, lost: HostLost) -> DispatchError:
-    kind, code = _ERRORS[lost.loss]
+    kind, detail, code = lost.loss
     if lost.sent and not call.idempotent and code != "oversize":  # an oversize answer proves that the action ran
         code = "outcome_unknown"
-    return failure(call.aid, kind, lost.detail, code=code, sent=lost.sent)
+    return failure(call.aid, kind, detail, code=code, sent=lost.sent)

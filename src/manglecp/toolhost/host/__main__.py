@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Final
+from typing import Any
 
 from manglecp.toolhost.context import SETTINGS, Reports, describe, trace
-from manglecp.toolhost.host.arguments import USAGE, Arguments, UsageError, parse_arguments
+from manglecp.toolhost.host.arguments import KEY_BYTES, USAGE, Arguments, UsageError, parse_arguments
 from manglecp.toolhost.host.confinement import ConfinementError, compile_all_below, confine, die_with
 from manglecp.toolhost.host.execution import ActionExecutor, Signals, let_sigint_end_host
 from manglecp.toolhost.host.messages import MAX_ANSWER_BYTES, REQUEST_TOO_LONG, answer_too_long, encode, parse, refusal
 from manglecp.toolhost.host.session import LeaseCheck, RequestHandler, requires_leases
 from manglecp.toolhost.host.streams import Oversize, PipeLost, Streams, high_descriptor, open_standard_descriptors
 from manglecp.toolhost.plugin import Plugin, PluginError, find, load
-
-_KEY_BYTES: Final = 32
 
 
 def main(argv: list[str]) -> int:
@@ -79,7 +77,7 @@ def _execute(arguments: Arguments, streams: Streams, reports: Reports) -> int:
         return 6
     key = arguments.lease_key
     if key is None and mode == "--serve" and requires_leases(os.environ):
-        key = os.urandom(_KEY_BYTES)  # only leases issued on the pipe are valid then
+        key = os.urandom(KEY_BYTES)  # only leases issued on the pipe are valid then
     lease_check = LeaseCheck(
         key, reports, pipe_leases=arguments.pipe_leases, every_call=arguments.lease_key is not None
     )
@@ -99,7 +97,7 @@ def _execute(arguments: Arguments, streams: Streams, reports: Reports) -> int:
 
 
 def _list(streams: Streams, plugin: Plugin, sandbox: dict[str, Any]) -> int:
-    tools = [tool.descriptor() for tool in plugin.tools.values()]
+    tools = [tool.descriptor for tool in plugin.tools.values()]
     streams.write(encode({"ok": True, "tools": tools, "plugin_sha256": plugin.sha256, "sandbox": sandbox}))
     return 0
 

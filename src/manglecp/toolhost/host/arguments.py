@@ -31,7 +31,7 @@ _LIMITS: Final = ("memory", "file_size", "open_files", "processes", "cpu_seconds
 _PROFILES: Final = ("none", "standard", "spawn", "strict")
 _PLUGIN_VARIABLE: Final = "MANGLECP_TOOLHOST_PLUGIN"  # of tool_exec, whose command line has no plugin
 _EXTRA_INPUTS_VARIABLE: Final = "MANGLECP_TOOLHOST_IGNORE_EXTRA_INPUTS"  # a C++ runner passes no options
-_KEY_BYTES: Final = 32
+KEY_BYTES: Final = 32
 _TOO_MANY_DIGITS: Final = 19  # a number with fewer digits fits into 63 bits
 _STANDARD_ERROR: Final = 2
 
@@ -196,11 +196,11 @@ def _read_key(descriptor: int | None) -> bytes | None:
         return None
     key = b""
     try:
-        while len(key) < _KEY_BYTES and (chunk := os.read(descriptor, _KEY_BYTES + 1 - len(key))):
+        while len(key) < KEY_BYTES and (chunk := os.read(descriptor, KEY_BYTES + 1 - len(key))):
             key += chunk
         os.close(descriptor)
     except OSError as error:
         raise UsageError(f"--lease-key-fd: {error.strerror}") from None
-    if len(key) != _KEY_BYTES:
-        raise UsageError(f"--lease-key-fd: a key has {_KEY_BYTES} bytes")
+    if len(key) != KEY_BYTES:
+        raise UsageError(f"--lease-key-fd: a key has {KEY_BYTES} bytes")
     return key

@@ -155,10 +155,10 @@ class RequestHandler:
 
     def run(self, tool: PluginAction, request: dict[str, Any]) -> dict[str, Any]:
         """Return the answer in run mode: the only call of this process, with the whole state in it."""
-        incoming = request.get("ds_state")
-        if isinstance(incoming, dict) and incoming.get("delta") is True:
+        incoming_state = request.get("ds_state")
+        if isinstance(incoming_state, dict) and incoming_state.get("delta") is True:
             # There is no base for a delta; the C++ host, too, treats it as a whole state.
-            request = {**request, "ds_state": {"slots": incoming.get("slots")}}
+            request = {**request, "ds_state": {"slots": incoming_state.get("slots")}}
         answer = self._run_step(self._call, tool, request)
         if answer["ds_state"]:
             answer["ds_state"] = full_state(self._slots)
@@ -192,16 +192,16 @@ class RequestHandler:
         except RequestError as error:  # reported after the checks of lease and state
             text = request.get("input_json")
             input_json, input_error = text if isinstance(text, str) else "", error
-        refused = self._lease_check.check_lease(tool, input_json, request)
-        if refused is not None:
-            return refused
+        refusal_answer = self._lease_check.check_lease(tool, input_json, request)
+        if refusal_answer is not None:
+            return refusal_answer
         key = request.get("idempotency_key")
         if not isinstance(key, str) or not key or input_error is not None:
             return self._run(tool, input_json, input_error, request)
         digest = canonical_digest(input_json)
-        cached = self._cache.find((tool.aid, key))
-        if cached is not None:
-            cached_digest, cached_answer = cached
+        cache_entry = self._cache.find((tool.aid, key))
+        if cache_entry is not None:
+            cached_digest, cached_answer = cache_entry
             if cached_digest != digest:
                 return refusal("idempotency_conflict")
             return {**cached_answer, "idempotent_hit": True}
@@ -215,15 +215,15 @@ class RequestHandler:
     def _run(
         self, tool: PluginAction, input_json: str, input_error: RequestError | None, request: dict[str, Any]
     ) -> dict[str, Any]:
-        incoming = request.get("ds_state")
+        incoming_state = request.get("ds_state")
         try:
-            before = apply_state(incoming, self._slots)
+            before = apply_state(incoming_state, self._slots)
         except BaseMismatch as error:
             return refusal("state_drift", detail=str(error), expected=error.expected, held=error.held)
         except StateError as error:
             return refusal(f"invalid ds_state: {error}")
         # A client that sends the digest of its state gets one in the answer.
-        client_sends_digests = isinstance(incoming, dict) and "base_digest" in incoming
+        client_sends_digests = isinstance(incoming_state, dict) and "base_digest" in incoming_state
         try:
             if input_error is not None:
                 raise InvalidInput(f"invalid input: {input_error}")

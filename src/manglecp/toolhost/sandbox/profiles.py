@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from . import containment, landlock, namespaces, privileges, seccomp
 from .landlock import files_to_execute
 from .policy import Enforcement, Mechanism, PathClosed, Policy, Profile, SandboxUnavailable, Unsupported
-from .shielding import PACKAGE, Shield, prefixes, shield, within
+from .shielding import PACKAGE, Shield, find_shield, prefixes, within
 
 PROFILES: tuple[Profile, ...] = ("none", "standard", "spawn", "strict")
 CONTAINED: tuple[Profile, ...] = ("standard", "spawn")
@@ -53,13 +53,13 @@ def apply(profile: Profile, policy: Policy | None = None, *, degrade: bool = Fal
         return Enforcement("none", (), {})
     policy = policy or Policy()
     _check_policy(policy)
-    shielded = shield(policy)
+    shield = find_shield(policy)
     if profile == "standard":  # it leaves the disk as it is mounted
-        _refuse_shielded_paths(shielded)
+        _refuse_shielded_paths(shield)
     active: list[Mechanism] = []
     missing: dict[Mechanism, str] = {}
     temporary: list[str] = []  # the steps append the temporary folders that they create
-    for mechanism, step in _steps(profile, policy, shielded, temporary):
+    for mechanism, step in _steps(profile, policy, shield, temporary):
         try:
             step()
         except (OSError, Unsupported) as error:
@@ -72,7 +72,7 @@ def apply(profile: Profile, policy: Policy | None = None, *, degrade: bool = Fal
     if missing and not degrade:
         raise SandboxUnavailable(enforcement)
     if "mount_namespace" in missing:
-        _refuse_shielded_paths(shielded)
+        _refuse_shielded_paths(shield)
     return enforcement
 
 
@@ -105,7 +105,7 @@ def _measure_child(argument: str) -> None:
     os._exit(0)  # a regular exit makes calls that the sandbox forbids
 
 
-def _steps(profile: Profile, policy: Policy, shielded: Shield, temporary: list[str]) -> Iterator[_Step]:
+def _steps(profile: Profile, policy: Policy, shield: Shield, temporary: list[str]) -> Iterator[_Step]:
     """Yield mechanisms and how to apply them, each after the previous was applied; some append to ``temporary``."""
     isolated = profile != "standard"  # without network, and with a read-only disk
     contained = False
@@ -123,7 +123,7 @@ def _steps(profile: Profile, policy: Policy, shielded: Shield, temporary: list[s
         folder = _temporary_folder(policy)
         namespaces.enter_mount_namespace(folder, policy.temporary, own_processes=contained)
         if isolated:
-            namespaces.make_disk_read_only((*policy.workspace, folder), shielded)
+            namespaces.make_disk_read_only((*policy.workspace, folder), shield)
         temporary.append(folder)
 
     if policy.user is not None:
@@ -194,10 +194,10 @@ def _check_policy(policy: Policy) -> None:
             raise RuntimeError("the sandbox has to be applied before there are threads")
 
 
-def _refuse_shielded_paths(shielded: Shield) -> None:
+def _refuse_shielded_paths(shield: Shield) -> None:
     """Raise ValueError if a path has to be shielded."""
-    if shielded.read_only:
-        path = shielded.read_only[0]
+    if shield.read_only:
+        path = shield.read_only[0]
         raise ValueError(f"{path!r} lies in a workspace and cannot be shielded there without a mount namespace")
 
 

@@ -40,7 +40,7 @@ def prefixes() -> tuple[str, ...]:
     return tuple(dict.fromkeys((sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix)))
 
 
-def shield(policy: Policy) -> Shield:
+def find_shield(policy: Policy) -> Shield:
     """Return what to shield in the workspaces of this policy; raises ValueError where that is impossible."""
     workspaces = tuple(os.path.realpath(path) for path in policy.workspace)
     read_only: list[str] = []
