@@ -18,6 +18,7 @@ import msgspec
 from manglecp.intent.definition import Definition
 from manglecp.intent.rendering import Skills, ToolView, render, required_skills, skill
 from manglecp.intent.tokens import Counter, count
+from manglecp.mangle import closure
 from manglecp.pack import Disclosure, SkillText
 from manglecp.wire.messages import Level, MacroTool, Skill
 
@@ -55,20 +56,8 @@ def levels(
         level = "full" if tool.macro_id in upgrades else level_of(tool.score, thresholds, preference)
         if level is not None:
             shown[tool.tool] = level
-    needed = requires_closure(shown, {tool.tool: tool.requires for tool in ranked})
+    needed = closure(shown, {tool.tool: tool.requires for tool in ranked})
     return {tool.tool: shown.get(tool.tool, "minimal") for tool in ranked if tool.tool in needed}
-
-
-def requires_closure(names: Iterable[str], requires: Mapping[str, Sequence[str]]) -> set[str]:
-    """Return the transitive closure of ``names`` under ``requires``."""
-    reached: set[str] = set()
-    pending = list(names)
-    while pending:
-        name = pending.pop()
-        if name not in reached:
-            reached.add(name)
-            pending += requires.get(name, ())
-    return reached
 
 
 def cap_tools(tools: Iterable[Definition], max_tools: int | None, upgrades: Collection[str] = ()) -> list[Definition]:
@@ -82,7 +71,7 @@ def cap_tools(tools: Iterable[Definition], max_tools: int | None, upgrades: Coll
     requires = {tool.tool: tool.requires for tool in ranked}
     names: set[str] = set()
     for tool in sorted(ranked, key=lambda tool: tool.macro_id not in upgrades):  # stable: within each group best first
-        new = requires_closure([tool.tool], requires) & (requires.keys() - names)
+        new = closure([tool.tool], requires) & (requires.keys() - names)
         if len(names) + len(new) <= max_tools:
             names |= new
     return [tool for tool in ranked if tool.tool in names]
@@ -182,7 +171,7 @@ def _edits(
                 yield change(name, level=lower)
     for name in lowest_first:
         if name in views:
-            removed = requires_closure([name], dependents) & views.keys()
+            removed = closure([name], dependents) & views.keys()
             for tool in removed:
                 del views[tool]
             yield dict.fromkeys(removed)

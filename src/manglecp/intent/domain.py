@@ -54,7 +54,7 @@ from manglecp.intent.names import IMPORTED, RuleSet, check_names
 from manglecp.intent.redaction import policy_predicates
 from manglecp.intent.run_facts import RunRuleIndex
 from manglecp.intent.value_lint import changeable_predicates, check_derived_rows, flawed_tools
-from manglecp.mangle.syntax import Apply, Atom, Literal, Unit, Variable
+from manglecp.mangle.syntax import Apply, Atom, Unit, Variable
 from manglecp.pack import Pack, PackError, pack_problem
 from manglecp.pack.factfiles import FactFile, read_facts
 from manglecp.wire import Profile, direction_problems
@@ -154,8 +154,7 @@ class Domain:
     @cached_property
     def read_params(self) -> frozenset[str] | None:
         """The keys of intent parameters that rules read; None if a rule reads parameters with any key."""
-        premises = (premise for rule in self.program.rules for premise in rule.clause.premises)
-        atoms = (premise.atom for premise in premises if isinstance(premise, Literal))
+        atoms = (literal.atom for rule in self.program.rules for literal in rule.clause.literals)
         keys = {atom.args[0] for atom in atoms if atom.key == ("intent_param", 2)}
         texts = frozenset(key for key in keys if isinstance(key, str))
         return texts if len(texts) == len(keys) else None
@@ -303,7 +302,7 @@ class _Loader:
         relevant = list(action_tools.relevance(self._rule_set(), self._statements(), outside, tools))
         self.kernel_facts += ((action_tools.FILE, fact) for fact in relevant)
         self.generally_relevant = frozenset(str(fact.args[0]) for fact in relevant)
-        domain_rules = (clause for clause in self.clauses if clause.span and clause.span.source.trust > Trust.POLICY)
+        domain_rules = (clause for clause in self.clauses if clause.trust > Trust.POLICY)
         named = [name for rule in domain_rules for name in intents_of(rule.premises)]
         if not self.pack.settings.intents and not named:
             settings = replace(self.pack.settings, intents=(action_tools.GENERAL_INTENT,))

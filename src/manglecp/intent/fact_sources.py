@@ -10,7 +10,7 @@ from manglecp.base.source import Source, Trust
 from manglecp.base.suggestions import did_you_mean
 from manglecp.intent.kernel import PREDICATES
 from manglecp.mangle import Fact, Key, Predicate
-from manglecp.mangle.syntax import Clause, Decl, Literal
+from manglecp.mangle.syntax import Clause, Decl
 from manglecp.pack import ExternalDescription, Pack, pack_problem
 
 # A declaration of an external predicate in the rules must agree with ``externals.py``; a missing declaration is added.
@@ -29,7 +29,7 @@ def external_problems(
 ) -> Iterator[Diagnostic]:
     """Yield contradictions between rules and ``externals.py``; ``all_parsed`` if every rule file parsed."""
     declared = {decl.atom.predicate: decl for decl in decls}
-    used = {p.atom.predicate for clause in clauses for p in clause.premises if isinstance(p, Literal)}
+    used = {name for clause in clauses for name, _ in clause.reads}
     for name, decl in declared.items():
         if descriptor(decl, "external") is not None and name not in pack.externals:
             yield _problem_at(decl, f"externals.py does not answer {name}", did_you_mean(name, pack.externals))

@@ -22,7 +22,7 @@ from manglecp.intent.kernel_statements import ProblemList, Statement, Statements
 from manglecp.intent.rendering import uri
 from manglecp.intent.value_lint import check_arguments, check_results
 from manglecp.mangle import Duration, Key, NotPlain, Program, Trust, argument_span, closure, plain_json
-from manglecp.mangle.syntax import Apply, Atom, Clause, Decl, Literal, Term, Unit, bound_variables
+from manglecp.mangle.syntax import Atom, Clause, Decl, Unit, bound_variables, subterms
 from manglecp.pack import Pack, pack_problem
 from manglecp.wire import UNTIMED, UNTIMED_MEANINGS, direction_of
 
@@ -42,22 +42,12 @@ def _hidden_texts(atom: Atom) -> Iterator[Diagnostic]:
     for column, term in enumerate(atom.args):
         if (atom.key, column) == (("macro", 2), 0):
             continue  # names of tools are checked by name_problem
-        for text in _texts(term):
+        for text in (part for part in subterms(term) if isinstance(part, str)):
             if (found := find_invisible(text, running=True)) is not None:
                 _, code_point = found
                 message = f"{atom.predicate} has a text with the invisible character {code_point}"
                 yield Diagnostic("analysis", message, argument_span(atom, column), fix="remove it")
                 break
-
-
-def _texts(term: Term) -> Iterator[str]:
-    pending: list[Term] = [term]
-    while pending:
-        match pending.pop():
-            case str(text):
-                yield text
-            case Apply(args=args):
-                pending += args
 
 
 # A misspelt predicate, such as ``prohibted``, is valid, but no rule reads it. In policy it is an error, because it
@@ -79,9 +69,8 @@ def find_misspelt(decls: Iterable[Decl], clauses: Sequence[Clause]) -> Iterator[
     """Yield a problem for each unread predicate that is not declared, or is in the specification's examples."""
     readers: dict[Key, set[Key]] = {}  # by predicate, the heads of the clauses that read it
     for clause in clauses:
-        for premise in clause.premises:
-            if isinstance(premise, Literal):
-                readers.setdefault(premise.atom.key, set()).add(clause.head.key)
+        for key in clause.reads:
+            readers.setdefault(key, set()).add(clause.head.key)
     checked = {*PREDICATES, *_declared(decls)} - _SEED_WORDS.keys()
     for clause in clauses:
         name = clause.head.predicate
@@ -94,7 +83,7 @@ def find_misspelt(decls: Iterable[Decl], clauses: Sequence[Clause]) -> Iterator[
             dependents &= PREDICATES  # a word of the examples has an effect only through the kernel
         if dependents:
             continue
-        is_policy = clause.span.source.trust <= Trust.POLICY
+        is_policy = clause.trust <= Trust.POLICY
         similar = None if seed_fix else _similar_predicate(name.rpartition(".")[2])
         start = f"did you mean {similar}? If not," if similar else "read it, or"
         fix = seed_fix or f"{start} declare it with Decl"
@@ -125,8 +114,7 @@ def find_constant_context(clauses: Iterable[Clause], constant: Container[Key]) -
     for clause in clauses:
         if clause.head.key not in (("needs_skill", 2), ("instruction", 3)):
             continue
-        atoms = (premise.atom for premise in clause.premises if isinstance(premise, Literal))
-        if all(atom.key in constant or atom.predicate.startswith(":") for atom in atoms):
+        if all(literal.atom.key in constant or literal.atom.is_builtin for literal in clause.literals):
             message = f"no fact of a request decides about this {clause.head.predicate}"
             fix = "add the fact or the intent that makes it necessary, or write it into the description of the tool"
             yield Diagnostic("analysis", message, clause.head.span, fix=fix, severity="warning")
@@ -156,8 +144,8 @@ def find_untimed(program: Program) -> Iterator[Diagnostic]:
                 has_changed = True
     reported: set[Key] = set()
     for rule in program.rules:
-        for premise in rule.clause.premises:
-            if not isinstance(premise, Literal) or premise.operator is None:
+        for premise in rule.clause.literals:
+            if premise.operator is None:
                 continue  # no window
             source = eternal.get(premise.atom.key)
             if source is not None and source not in reported:
@@ -171,8 +159,8 @@ def _eternal_source(clause: Clause, eternal: Mapping[Key, Key]) -> Key | None:
     """Return the client's predicate whose eternal facts give the head their interval; None if there is none."""
     bounds = () if clause.annotation is None else clause.annotation.bounds
     head_variables = {variable.name for variable in bound_variables(bounds)}
-    for premise in clause.premises:
-        if isinstance(premise, Literal) and premise.annotation is not None and premise.atom.key in eternal:
+    for premise in clause.literals:
+        if premise.annotation is not None and premise.atom.key in eternal:
             variables = {variable.name for variable in bound_variables(premise.annotation.bounds)}
             if head_variables & variables:
                 return eternal[premise.atom.key]
@@ -189,13 +177,11 @@ def find_call_misuse(program: Program) -> Iterator[Diagnostic]:
     """Yield an error for each rule that reads arguments without ``call``, and for permissions that depend on a call."""
     reads: dict[Key, set[Key]] = {}
     for rule in program.rules:
-        literals = [premise for premise in rule.clause.premises if isinstance(premise, Literal)]
-        reads.setdefault(rule.head.key, set()).update(literal.atom.key for literal in literals)
+        literals = list(rule.clause.literals)
+        reads.setdefault(rule.head.key, set()).update(rule.clause.reads)
         argument = next((literal for literal in literals if literal.atom.key in _ARGUMENTS), None)
         is_call = any(literal.atom.key in _CALLS and not literal.negated for literal in literals)
-        span = rule.clause.span
-        is_kernel = span is not None and span.source.trust == Trust.KERNEL
-        if argument is not None and not is_call and not is_kernel:
+        if argument is not None and not is_call and rule.clause.trust != Trust.KERNEL:
             message = f"a rule that reads {argument.atom.predicate} is about a call, and names none"
             fix = 'add the premise call("the tool"), or call(_) for every tool'
             yield Diagnostic("analysis", message, argument.span, fix=fix)

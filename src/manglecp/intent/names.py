@@ -376,14 +376,13 @@ class NameFlow:
 
 def _places(clause: Clause) -> Iterator[tuple[Atom, Column, Term]]:
     """Yield each argument of the clause, with its atom and column."""
-    for atom in (clause.head, *(premise.atom for premise in clause.premises if isinstance(premise, Literal))):
+    for atom in (clause.head, *(literal.atom for literal in clause.literals)):
         yield from ((atom, (atom.key, index), term) for index, term in enumerate(atom.args))
 
 
 def _required_atoms(clause: Clause) -> list[Atom]:
     """Return the atoms of the premises that are neither negated nor built-in predicates (``:name``)."""
-    literals = [premise for premise in clause.premises if isinstance(premise, Literal) and not premise.negated]
-    return [literal.atom for literal in literals if not literal.atom.predicate.startswith(":")]
+    return [literal.atom for literal in clause.literals if not literal.negated and not literal.atom.is_builtin]
 
 
 def _pack_predicates(clause: Clause) -> set[str]:
@@ -401,16 +400,15 @@ def _computed_variables(clause: Clause) -> Iterator[tuple[Variable, Span | None]
     for premise in clause.premises:
         terms: tuple[Term, ...] = ()
         if isinstance(premise, Equality):
-            if isinstance(premise.left, Apply) or isinstance(premise.right, Apply):
-                terms = premise.left, premise.right
+            if any(isinstance(term, Apply) for term in premise.terms):
+                terms = premise.terms
         elif premise.atom.predicate == ":list:member":
             items = _list_items(clause, premise)
             terms = () if items and all(isinstance(item, str) for item in items) else premise.atom.args[:1]
         elif premise.atom.predicate.startswith(":match_"):
             terms = premise.atom.args[1:]
         yield from ((term, premise.span) for term in terms if isinstance(term, Variable))
-    for transform in clause.transforms:
-        yield from ((let.variable, let.span) for let in transform.lets)
+    yield from ((let.variable, let.span) for let in clause.lets)
 
 
 def _comparisons(clause: Clause, *, include_negated: bool = True) -> Iterator[tuple[str, str, Span | None]]:
@@ -419,7 +417,7 @@ def _comparisons(clause: Clause, *, include_negated: bool = True) -> Iterator[tu
         if premise.negated and not include_negated:
             continue
         if isinstance(premise, Equality):
-            pairs: Iterable[tuple[Term, Term]] = ((premise.left, premise.right), (premise.right, premise.left))
+            pairs: Iterable[tuple[Term, Term]] = premise.directions
         elif premise.atom.predicate == ":list:member":
             pairs = [(premise.atom.args[0], item) for item in _list_items(clause, premise)]
         else:
@@ -433,6 +431,6 @@ def _list_items(clause: Clause, member: Literal) -> Sequence[Term]:
     """Return the elements of ``L`` in a premise ``:list:member(T, L)``; none unless the clause contains the list."""
     sequence = member.atom.args[1]
     for premise in clause.premises:
-        if isinstance(premise, Equality) and not premise.negated and sequence in (premise.left, premise.right):
+        if isinstance(premise, Equality) and not premise.negated and sequence in premise.terms:
             sequence = premise.right if sequence == premise.left else premise.left
     return sequence.args if isinstance(sequence, Apply) and sequence.function == "fn:list" else ()

@@ -130,10 +130,10 @@ class _Search:
 
     def _collect(self, premise: Premise, row: Row, clause: Clause, depth: int, *, holds: bool) -> None:
         """Collect changes after which a premise that holds fails, or one that fails holds."""
-        atom = Atom("=", (premise.left, premise.right)) if isinstance(premise, Equality) else premise.atom
+        atom = Atom("=", premise.terms) if isinstance(premise, Equality) else premise.atom
         if atom.predicate in _COMPARISONS:
             self._compare(atom.args, row, clause)
-        elif atom.predicate.startswith(":"):
+        elif atom.is_builtin:
             return
         elif premise.negated == holds:
             self._require(atom, row, clause, depth)

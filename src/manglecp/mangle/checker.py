@@ -478,7 +478,7 @@ class _RuleCheck:
     def _match_equality(self, premise: syntax.Equality, state: State) -> State:
         left = self._body_type(premise.left, state, premise)
         right = self._body_type(premise.right, state, premise)
-        variables = [side for side in (premise.left, premise.right) if isinstance(side, syntax.Variable)]
+        variables = [side for side in premise.terms if isinstance(side, syntax.Variable)]
         if not variables and not premise.negated:
             return state
         if premise.negated:  # a value that differs from a constant can still be any other of its kind

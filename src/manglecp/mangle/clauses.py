@@ -114,7 +114,7 @@ def _missing_in_equality(premise: Equality, bound: set[str]) -> list[Variable]:
 
 def _can_bind(premise: Literal, position: int, predicates: Mapping[Key, Predicate]) -> bool:
     """Return whether an argument may be free, because the premise binds it or, if negated, reads stored facts."""
-    if premise.atom.predicate.startswith(":"):
+    if premise.atom.is_builtin:
         builtin = PREDICATES.get(premise.atom.predicate)
         if builtin is None or len(builtin.modes) != len(premise.atom.args):
             return True  # ClauseCheck refuses its name or number of arguments
@@ -253,12 +253,12 @@ class ClauseCheck:
 
     def _check_premise(self, premise: Premise) -> None:
         if isinstance(premise, Equality):
-            self._check_functions(premise.left, premise.right)
+            self._check_functions(*premise.terms)
             return
         atom = premise.atom
         if not premise.timed:  # with a time, as in a head, an unknown function is an error of the evaluation
             self._check_functions(*atom.args)
-        if atom.predicate.startswith(":"):
+        if atom.is_builtin:
             self._check_builtin(premise)
             return
         predicate = self.predicates.get(atom.key)

@@ -372,7 +372,7 @@ class NaiveEvaluation:
         return ((args, None) for call in calls for args in dict.fromkeys(results[call]) if args not in stored)
 
     def _equate(self, premise: Equality, row: Row) -> Row | None:
-        for side, other in ((premise.left, premise.right), (premise.right, premise.left)):
+        for side, other in premise.directions:
             if isinstance(side, Variable) and side.name not in row and not premise.negated:
                 value = value_of(other, row, self.now)
                 return row if side.anonymous else {**row, side.name: value}

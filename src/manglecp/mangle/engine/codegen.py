@@ -591,7 +591,7 @@ class Generator(Code):
     def _equate(self, step: EqualityStep) -> None:
         equality = step.equality
         if not equality.negated:
-            for side, other in ((equality.left, equality.right), (equality.right, equality.left)):
+            for side, other in equality.directions:
                 if isinstance(side, syntax.Variable) and side.name not in self.bound:
                     self.bind(side.name, self.expression(other))
                     return
@@ -620,9 +620,8 @@ class Generator(Code):
         self._write_limit_check("limits.max_facts < 0", "limits.too_many_facts()")
 
     def _write_lets(self) -> None:
-        for transform in self.rule_steps.rule.clause.transforms:
-            for let in transform.lets:
-                self.bind(let.variable.name, self.expression(let.expression))
+        for let in self.rule_steps.rule.clause.lets:
+            self.bind(let.variable.name, self.expression(let.expression))
 
     def _write_head(self) -> None:
         clause = self.rule_steps.rule.clause

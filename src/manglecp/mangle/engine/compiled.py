@@ -22,7 +22,7 @@ from manglecp.mangle.matching import mentions_now
 from manglecp.mangle.printer import fact_text
 from manglecp.mangle.program import GivenFact, Program, Rule, built_columns
 from manglecp.mangle.stratify import Component
-from manglecp.mangle.syntax import Equality, Key, Now, TimeBound
+from manglecp.mangle.syntax import Key, Now, TimeBound
 from manglecp.mangle.transforms import Aggregation
 from manglecp.mangle.values import INT_MAX, INT_MIN, KIND_NAMES
 
@@ -367,18 +367,11 @@ def _has_now(bounds: Iterable[TimeBound]) -> bool:
 
 
 def _is_volatile(rule: Rule) -> bool:
-    clause = rule.clause
-    terms = [*clause.head.args, *(let.expression for transform in clause.transforms for let in transform.lets)]
-    annotations = [clause.annotation]
-    for premise in rule.premises:
-        if isinstance(premise, Equality):
-            terms += (premise.left, premise.right)
-        elif premise.operator is not None:
-            return True
-        else:
-            terms += premise.atom.args
-            annotations.append(premise.annotation)
-    return any(map(mentions_now, terms)) or any(each is not None and _has_now(each.bounds) for each in annotations)
+    literals = list(rule.clause.literals)
+    if any(literal.operator is not None for literal in literals) or any(map(mentions_now, rule.clause.terms)):
+        return True
+    annotations = (rule.clause.annotation, *(literal.annotation for literal in literals))
+    return any(annotation is not None and _has_now(annotation.bounds) for annotation in annotations)
 
 
 def show_plan(compiled: CompiledProgram) -> str:

@@ -286,7 +286,7 @@ class Abduction:
     def _needed(self, premise: Premise, row: Row) -> set[str]:
         """Return the variables that need a value before the premise is solved."""
         if isinstance(premise, Equality) and not premise.negated:
-            for side, other in ((premise.left, premise.right), (premise.right, premise.left)):
+            for side, other in premise.directions:
                 if isinstance(side, Variable) and side.name not in row:  # the premise itself gives it a value
                     return {v.name for v in term_variables(other)}
         if not isinstance(premise, Literal) or premise.negated or premise.atom.predicate.startswith(":"):

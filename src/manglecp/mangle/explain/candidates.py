@@ -80,9 +80,7 @@ class Candidates:
         for fact in solver.program.facts:
             yield from fact.values(solver.now)
         for rule in solver.program.rules:
-            terms = [*rule.head.args, *(term for premise in rule.premises for term in _terms(premise))]
-            terms += [let.expression for step in rule.clause.transforms for let in step.lets]
-            for term in terms:
+            for term in rule.clause.terms:
                 yield from self._term_values(term)
 
     def _term_values(self, term: Term) -> Iterator[Value]:
@@ -208,7 +206,7 @@ class CallerCandidates(Candidates):
         tested: dict[str, list[Value]] = {}  # values that tests compare a variable with
         compared: dict[str, set[str]] = {}  # variables in the same test
         for premise in rule.premises:
-            terms = _terms(premise)
+            terms = premise.terms
             if isinstance(premise, Literal) and not premise.atom.predicate.startswith(":"):
                 for position, term in enumerate(terms):
                     if isinstance(term, Variable):
@@ -246,7 +244,7 @@ class CallerCandidates(Candidates):
         yield from self.goal.args
         yield from self.preferred
         for rule in self.rules:
-            for term in (*rule.head.args, *(term for premise in rule.premises for term in _terms(premise))):
+            for term in (*rule.head.args, *(term for premise in rule.premises for term in premise.terms)):
                 yield from self._term_values(term)
         for values in self._column_values.values():
             yield from values
@@ -299,10 +297,6 @@ def _values_near(premise: Premise, term: Term) -> Iterator[Value]:
         yield from (term - 1, term + 1)
     else:
         yield term
-
-
-def _terms(premise: Premise) -> Sequence[Term]:
-    return (premise.left, premise.right) if isinstance(premise, Equality) else premise.atom.args
 
 
 def intervals_for(premise: Literal, row: Row, candidates: Candidates) -> list[Interval]:
