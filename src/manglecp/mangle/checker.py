@@ -53,7 +53,6 @@ from manglecp.mangle.types import (
     kinds_of,
     match_type,
     meet,
-    member,
     read_type,
     row_accepts,
     shapes_agree,
@@ -645,4 +644,4 @@ def _narrow_argument(actual: Type, arg: syntax.Term, expected: Type, binding: Bi
     """Return the type of an argument after it matched; EMPTY if it cannot match. Binds type variables."""
     if isinstance(arg, syntax.Variable | syntax.Apply) or has_variables((expected,)):
         return match_type(expected, actual, binding)
-    return Singleton(arg) if member(arg, expected) else EMPTY
+    return Singleton(arg) if conforms(Singleton(arg), expected) else EMPTY

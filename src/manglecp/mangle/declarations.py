@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Final, TypeVar
@@ -134,6 +134,15 @@ class Predicate:
     @property
     def key(self) -> Key:
         return self.name, self.arity
+
+    def row(self, fact: Sequence[Value]) -> dict[str, Value]:
+        """Return the values of a fact by the names of the declared arguments; further columns are left out."""
+        names = () if self.decl is None else self.decl.atom.args
+        return {
+            arg.name: value
+            for arg, value in zip(names, fact, strict=False)
+            if isinstance(arg, Variable) and not arg.anonymous
+        }
 
     def inputs(self) -> Iterable[int]:
         """Return the positions that must be bound before a call."""

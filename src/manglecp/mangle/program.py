@@ -48,6 +48,14 @@ class Rule:
     def head(self) -> syntax.Atom:
         return self.clause.head
 
+    @property
+    def counts_facts(self) -> bool:
+        """Whether an aggregation counts every matching fact, not distinct bindings: with one premise."""
+        if len(self.premises) != 1 or not self.clause.aggregates:
+            return False
+        (premise,) = self.premises
+        return isinstance(premise, syntax.Literal) and not premise.negated and not premise.atom.is_builtin
+
 
 @dataclass(frozen=True, slots=True)
 class GivenFact:

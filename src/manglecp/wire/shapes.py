@@ -21,7 +21,6 @@ from manglecp.mangle.types import (
     Base,
     ListType,
     MapType,
-    OptionType,
     PairType,
     StructType,
     Type,
@@ -116,8 +115,6 @@ def _alternatives(type_: Type) -> Iterator[Type]:
     if isinstance(type_, Union):
         for member in type_.members:
             yield from _alternatives(member)
-    elif isinstance(type_, OptionType):
-        yield from _alternatives(type_.some)
     else:
         yield type_
 

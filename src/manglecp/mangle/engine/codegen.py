@@ -354,7 +354,7 @@ class Generator(Code):
             self.loop(f"for {tuple_text(targets)} in views[{self.ids[key]}].delta:")
         elif is_ground and not step.temporal:
             self.skip_if(f"not ({self.contains(key, tuple_text([value for _, value in known_columns]))})")
-        elif not new_variables and not checks and not step.temporal and not self.rule_steps.counts_facts:
+        elif not new_variables and not checks and not step.temporal and not self.rule_steps.rule.counts_facts:
             self.skip_if(f"not ({self.exists(key, columns, values)})")
         else:
             if columns:
@@ -708,6 +708,6 @@ class Generator(Code):
             {v.name for p in self.rule_steps.rule.premises for v in syntax.premise_variables(p) if not v.anonymous}
         )
         row = tuple_text([self.bound[name] for name in names])
-        add = self.local_name("add", "rows.append" if self.rule_steps.counts_facts else "rows.add")
+        add = self.local_name("add", "rows.append" if self.rule_steps.rule.counts_facts else "rows.add")
         self.write(f"{add}({row})")
         self._write_limit_check("len(rows) > limits.max_rows", "limits.too_many_rows()")

@@ -237,11 +237,6 @@ class RuleSteps:
     kinds: Env  # after the last premise
     barriers: frozenset[int]  # segments of premises that may raise
 
-    @property
-    def counts_facts(self) -> bool:
-        """Whether an aggregation counts every matching fact, not distinct bindings: with one premise."""
-        return self.rule.clause.aggregates and len(self.rule.premises) == 1
-
     def scans(self) -> Iterable[Scan]:
         return (step for step in self.steps if isinstance(step, Scan))
 

@@ -12,12 +12,12 @@ from manglecp.mangle.explain.candidates import CallerCandidates, Candidates
 from manglecp.mangle.explain.coverage import Coverage, RuleUsage, UnusedFact
 from manglecp.mangle.explain.instances import Instances
 from manglecp.mangle.explain.proof import Alternatives, Proof, Prover, Supports, TooWide
-from manglecp.mangle.explain.shape import RuleRef, Shape, bindings_json, filled_in, premise_text, unifies, with_bindings
+from manglecp.mangle.explain.shape import RuleRef, Shape, bindings_json, premise_text, unifies, with_bindings
 from manglecp.mangle.explain.solver import ModelSolver, furthest, read_goal, row_key, satisfying_rows
 from manglecp.mangle.explain.unlock import MAX_TRIES, MAX_TRIES_OF_CALLERS, Unlocked, UnlockSearch
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.matching import Row
-from manglecp.mangle.printer import interval_text, value_text
+from manglecp.mangle.printer import interval_text, term_with_values, value_text
 from manglecp.mangle.program import Rule
 from manglecp.mangle.syntax import Key, Premise
 from manglecp.mangle.values import Value
@@ -57,7 +57,7 @@ def _difference(instances: Instances, rule: Rule, row: Row, goal: Fact) -> str:
     derived_args = instances.solver.head_args(rule.clause, row)
     for term, derived_value, goal_value in zip(rule.head.args, derived_args, goal.args, strict=True):
         if derived_value != goal_value:
-            return f"{filled_in(term, row)} = {value_text(goal_value)}"
+            return f"{term_with_values(term, row)} = {value_text(goal_value)}"
     head = instances.head_fact(rule, row)
     if head is None or head[1] is None or goal.interval is None:
         return "the interval ends before it starts"

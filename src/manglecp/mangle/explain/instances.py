@@ -278,7 +278,7 @@ class Instances:
         if limit > SMALL_GROUP and not self.every_row:
             has_rules = not self.solver.rules.keys().isdisjoint(shape.premise_keys)
             limit = min(limit, MAX_GROUP_ROWS if has_rules else MAX_GROUP_LEAVES)
-        counts_facts = self.solver.rows_are_facts(shape.rule)
+        counts_facts = shape.rule.counts_facts
         members = distinct_rows(list(derived.members)) if counts_facts else derived.members
         grounds: Sequence[Ground] = [
             g for member in heapq.nsmallest(limit, members, key=row_key) for g in self.grounds(shape, member, start)

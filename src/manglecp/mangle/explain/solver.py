@@ -256,7 +256,7 @@ class ModelSolver(NaiveEvaluation):
             sizes = [len(self.look_up(premise, row, raw)[1]) for premise in run]  # type: ignore[arg-type]
             first = sizes.index(min(sizes)) if sizes else 0
         solutions = self.solutions(premises[first], row, raw, limit)
-        if not self.traits(premises[first]).is_distinct and not self.rows_are_facts(rule):
+        if not self.traits(premises[first]).is_distinct and not rule.counts_facts:
             solutions = distinct_rows(list(solutions))
         if len(premises) == 1:
             yield from solutions

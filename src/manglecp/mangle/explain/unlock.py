@@ -24,7 +24,7 @@ from manglecp.mangle.facts import Fact, Interval
 from manglecp.mangle.matching import Row
 from manglecp.mangle.printer import instant_text
 from manglecp.mangle.program import DependencyClosure, GivenFact
-from manglecp.mangle.syntax import Annotation, Atom, Clause, Literal, TimeBound, Variable
+from manglecp.mangle.syntax import Annotation, Atom, Clause, Literal, TimeBound
 from manglecp.mangle.values import INT_MAX, INT_MIN, Time
 
 MAX_FACTS: Final = 3  # in a set
@@ -183,10 +183,7 @@ class UnlockSearch:
         for fact in added:
             predicate = self.prover.solver.predicate(fact.key)
             for atom in predicate.inclusion:
-                assert predicate.decl is not None  # inclusions come from declarations
-                names = [arg.name if isinstance(arg, Variable) else "_" for arg in predicate.decl.atom.args]
-                row = {name: value for name, value in zip(names, fact.args, strict=True) if name != "_"}
-                for facts in self._query(self.prover, Literal(atom), row, budget, is_largest):
+                for facts in self._query(self.prover, Literal(atom), predicate.row(fact.args), budget, is_largest):
                     repairs.add(facts)
         heads = self.dependencies.affects({fact.key for fact in added})
         keys = set().union(*map(self.dependencies.retracting, heads)) & self.candidates.keys
