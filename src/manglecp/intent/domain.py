@@ -19,17 +19,9 @@ from manglecp.base.cache import LruCache
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.source import Source, Span, Trust
 from manglecp.base.suggestions import did_you_mean
-from manglecp.intent import action_tools
+from manglecp.intent import action_tools, fact_sources, lint
 from manglecp.intent.composition import MAX_DEFINITIONS, DefinitionCache
-from manglecp.intent.fact_sources import (
-    FactSource,
-    declarations,
-    descriptor,
-    external_facts_message,
-    external_problems,
-    generated_facts_message,
-    generator_problems,
-)
+from manglecp.intent.fact_sources import FactSource, descriptor
 from manglecp.intent.intents import intents_of, matched_intents
 from manglecp.intent.kernel import (
     CLOSED,
@@ -42,14 +34,6 @@ from manglecp.intent.kernel import (
     owners,
 )
 from manglecp.intent.kernel_statements import Statements
-from manglecp.intent.lint import (
-    cross_check,
-    find_call_misuse,
-    find_constant_context,
-    find_hidden_texts,
-    find_misspelt,
-    find_untimed,
-)
 from manglecp.intent.names import IMPORTED, RuleSet, check_names
 from manglecp.intent.redaction import policy_predicates
 from manglecp.intent.run_facts import RunRuleIndex
@@ -214,9 +198,9 @@ class _Loader:
                 yield source
 
     def load(self) -> Domain:
-        self.problems += find_hidden_texts(self.units)
+        self.problems += lint.find_hidden_texts(self.units)
         self._check_settings()
-        self.problems += external_problems(self.pack, self.decls, self.clauses, self.all_readable)
+        self.problems += fact_sources.external_problems(self.pack, self.decls, self.clauses, self.all_readable)
         program = self._load_program()
         if program is None:
             self._check_generators({})
@@ -232,7 +216,7 @@ class _Loader:
         self._check_generators(owned)
         facts = self._read_facts(program, owned)
         self._cross_check()
-        self.problems += [*find_untimed(program), *find_call_misuse(program)]
+        self.problems += [*lint.find_untimed(program), *lint.find_call_misuse(program)]
         base = self._evaluate_base(program, [*facts, *self._generate_facts(program)])
         self._check_names(base)
         self._raise_if_errors()
@@ -257,7 +241,8 @@ class _Loader:
         )
 
     def _check_generators(self, owned: Mapping[mangle.Key, Trust]) -> None:
-        self.problems += generator_problems(self.pack, self.decls, self.clauses, owned, self.all_readable)
+        parts = self.pack, self.decls, self.clauses
+        self.problems += fact_sources.generator_problems(*parts, owned, self.all_readable)
 
     def _generate_facts(self, program: mangle.Program) -> Iterable[mangle.Fact]:
         """Run the generators, which may be slow, only if there is no error so far."""
@@ -271,9 +256,9 @@ class _Loader:
 
     def _cross_check(self) -> None:
         """Check the parts against each other. Without all files, warnings may be wrong and are dropped."""
-        problems = cross_check(self.pack, self.clauses, self._statements())
+        problems = lint.cross_check(self.pack, self.clauses, self._statements())
         if self.all_readable:
-            self.problems += [*problems, *find_misspelt(self.decls, self.clauses)]
+            self.problems += [*problems, *lint.find_misspelt(self.decls, self.clauses)]
         else:
             self.problems += [problem for problem in problems if problem.severity == "error"]
 
@@ -283,7 +268,7 @@ class _Loader:
             variable = {*self._assertable(), *self.generated_predicates, *self.pack.externals}
             volatile = {key for key, number in base.compiled.ids.items() if number in base.compiled.volatile}
             constant = base.program.predicates.keys() - changeable_predicates(base.program, variable) - volatile
-            self.problems += find_constant_context(self.clauses, constant)
+            self.problems += lint.find_constant_context(self.clauses, constant)
         self.problems += check_names(self._rule_set(base, constant))
 
     def _rule_set(self, base: mangle.Base | None = None, constant: Collection[mangle.Key] = ()) -> RuleSet:
@@ -334,7 +319,7 @@ class _Loader:
     def _load_program(self) -> mangle.Program | None:
         try:
             return mangle.Program.load(
-                [*kernel_units(), *self.parsed, declarations(self.pack, self.decls)], owners=OWNERS
+                [*kernel_units(), *self.parsed, fact_sources.declarations(self.pack, self.decls)], owners=OWNERS
             )
         except mangle.MangleError as error:
             self.problems += error.diagnostics
@@ -378,12 +363,15 @@ class _Loader:
         for name, arity in sorted({(fact.predicate, len(fact.args)) for fact in facts}):
             owner = owned.get((name, arity))
             if name in set(self.pack.externals):  # not "in externals", which may be a mapping that has every key
-                self.problems.append(pack_problem(file, external_facts_message(name), fix="remove its facts"))
+                message, fix = fact_sources.external_facts_message(name), "remove its facts"
             elif name in self.generated_predicates:
-                self.problems.append(pack_problem(file, generated_facts_message(name), fix="remove its facts"))
+                message, fix = fact_sources.generated_facts_message(name), "remove its facts"
             elif owner is not None:
                 message = f"{name} belongs to {owner.label}, a fact file may not add to it"
-                self.problems.append(pack_problem(file, message, fix="write it in a rule file of that level"))
+                fix = "write it in a rule file of that level"
+            else:
+                continue
+            self.problems.append(pack_problem(file, message, fix=fix))
 
     def _evaluate_base(self, program: mangle.Program, facts: list[mangle.Fact]) -> mangle.Base | None:
         facts = [*facts, *_pack_facts(self.pack)]

@@ -20,7 +20,7 @@ from manglecp.intent.intents import intents_of
 from manglecp.intent.kernel import PREDICATES
 from manglecp.intent.kernel_statements import ProblemList, Statement, Statements
 from manglecp.intent.rendering import uri
-from manglecp.intent.value_lint import check_arguments, check_results
+from manglecp.intent.value_lint import StatementCheck, check_arguments, check_results
 from manglecp.mangle import Duration, Key, NotPlain, Program, Trust, argument_span, closure, plain_json
 from manglecp.mangle.syntax import Atom, Clause, Decl, Unit, bound_variables, subterms
 from manglecp.pack import Pack, pack_problem
@@ -221,12 +221,10 @@ def cross_check(pack: Pack, clauses: Sequence[Clause], statements: Statements) -
     return check.problems.items
 
 
-class _CrossCheck:
+class _CrossCheck(StatementCheck):
     def __init__(self, pack: Pack, clauses: Sequence[Clause], statements: Statements) -> None:
-        self.pack = pack
+        super().__init__(pack, statements, ProblemList())
         self.clauses = clauses
-        self.statements = statements
-        self.problems = ProblemList()
         self._report = self.problems.report
         self._each = statements.each
 

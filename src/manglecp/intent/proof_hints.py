@@ -55,19 +55,19 @@ def _without_run_rules(coverage: Coverage) -> Coverage:
     )
 
 
-def _is_detailed(covered: RuleStatus, visibility: Visibility) -> bool:
-    clause = covered.rule.clause
-    if covered.status not in ("partially_alive", "dead") or clause.trust is Trust.KERNEL:
+def _is_detailed(rule_status: RuleStatus, visibility: Visibility) -> bool:
+    clause = rule_status.rule.clause
+    if rule_status.status not in ("partially_alive", "dead") or clause.trust is Trust.KERNEL:
         return False
     return not visibility.hides(clause.head.key, clause)
 
 
-def _dormant_rule(covered: RuleStatus, visibility: Visibility) -> messages.DormantRule:
-    hidden = {key[0] for key in covered.rule.clause.reads if visibility.hides(key)}
+def _dormant_rule(rule_status: RuleStatus, visibility: Visibility) -> messages.DormantRule:
+    hidden = {key[0] for key in rule_status.rule.clause.reads if visibility.hides(key)}
     return messages.DormantRule(
-        rule=visibility.text(covered.rule.head),
-        missing_predicates=tuple(visibility.text(name) for name in covered.missing if name not in hidden),
-        status="dead" if covered.status == "dead" else "partially_alive",
+        rule=visibility.text(rule_status.rule.head),
+        missing_predicates=tuple(visibility.text(name) for name in rule_status.missing if name not in hidden),
+        status="dead" if rule_status.status == "dead" else "partially_alive",
     )
 
 

@@ -38,7 +38,7 @@ _OUTCOMES: Final[Mapping[Verdict, str]] = {"allow": "would be allowed", "ask": "
 Scalar: TypeAlias = str | float | bool
 
 
-class _Exhausted(Exception):
+class _SearchLimitReached(Exception):
     """The limit of evaluations or the deadline is reached."""
 
 
@@ -49,7 +49,7 @@ def find_remedies(decision: Decision, seconds: float) -> tuple[Remedy, ...]:
     remedies: list[Remedy] = []
     search = _Search(decision, seconds)
     for find in (search.arguments, search.facts):
-        with suppress(_Exhausted, MangleError, WireError):
+        with suppress(_SearchLimitReached, MangleError, WireError):
             remedies.extend(find())
     search.explainer.set_deadline(None)
     return tuple(remedies)
@@ -74,7 +74,7 @@ class _Search:
         self.verdicts: dict[bytes, Verdict] = {}
 
     def arguments(self) -> Iterator[Remedy]:
-        """Yield the nearest change of each argument that suffices; if none does, a change of all of them together."""
+        """Yield the nearest change of each argument that suffices; if none does, a change of all arguments."""
         judgement, is_single = self.decision.judgement, False
         if judgement.denials:
             reasons = [Fact("public_reason", row) for row in judgement.rows.get("public_reason", ())]
@@ -87,13 +87,13 @@ class _Search:
                     yield self._change({name: value})
                     is_single = True
                     break
-        together = {name: values[-1] for name, values in ordered.items()}
-        if len(together) > 1 and not is_single and self._verdict(together) != "deny":
+        combined_values = {name: values[-1] for name, values in ordered.items()}
+        if len(combined_values) > 1 and not is_single and self._verdict(combined_values) != "deny":
             for name, values in ordered.items():
-                nearer = (value for value in values if self._verdict({**together, name: value}) != "deny")
-                together[name] = next(nearer)
-            if self._is_disclosed(together):
-                yield self._change(together)
+                nearer = (value for value in values if self._verdict({**combined_values, name: value}) != "deny")
+                combined_values[name] = next(nearer)
+            if self._is_disclosed(combined_values):
+                yield self._change(combined_values)
 
     def facts(self) -> Iterator[Remedy]:
         """Yield sets of facts that the client could state, found by the search of ``x-why_not``."""
@@ -250,12 +250,12 @@ class _Search:
     # --- evaluation and texts ---------------------------------------------------------------------------------------
 
     def _verdict(self, changes: Mapping[str, Any], facts: Sequence[Any] = ()) -> Verdict:
-        """Return the verdict with other arguments and further facts, memoised. Raises :class:`_Exhausted`."""
+        """Return the verdict with other arguments and further facts, memoised. Raises :class:`_SearchLimitReached`."""
         decision, key = self.decision, msgspec.json.encode((changes, facts), order="sorted")
         if key not in self.verdicts:
             started = time.thread_time()
             if len(self.verdicts) >= MAX_EVALUATIONS or started + self.slowest > self.end:
-                raise _Exhausted
+                raise _SearchLimitReached
             inputs = ProofInputs(decision.call.inputs.intent, (*decision.call.inputs.facts, *facts))
             call = Call(decision.call.tool, {**decision.call.args, **changes}, inputs)
             self.verdicts[key] = "deny"
@@ -274,7 +274,7 @@ class _Search:
         given = self.args[name]
         if not others and isinstance(value, int) and isinstance(given, int):
             bound, beyond = ("at most", value + 1) if value < given else ("at least", value - 1)
-            with suppress(_Exhausted):
+            with suppress(_SearchLimitReached):
                 if self._verdict({name: beyond}) == "deny":
                     text = f"{name} of {bound} {value}: {value} {_OUTCOMES[verdict]}, {beyond} would be denied"
         return self._remedy(text, verdict, args=dict(values))

@@ -17,7 +17,7 @@ from manglecp.intent.definition import AmbiguousFlaw
 from manglecp.intent.redaction import Visibility
 from manglecp.intent.value_lint import changeable_predicates
 from manglecp.mangle import Fact, Key, Row, closure
-from manglecp.mangle.explain import ANY_NAME, ANYTHING, DeadlineExceeded, Explainer, Shape, Unlocked
+from manglecp.mangle.explain import ANY_NAME, ANYTHING, DeadlineExceeded, Explainer, Shape, UnlockResult
 from manglecp.mangle.syntax import Apply, Equality, Literal, Premise, Variable
 from manglecp.wire.messages import WhyNot
 
@@ -125,16 +125,15 @@ class UnlockSearch:
         """Return sets of facts that unlock the tool. ``is_named`` if it is already a candidate or a dependency."""
         offered = Fact("offered", (tool,))
         if not is_named:
-            naming = self._search(
-                Fact("kernel.named", (tool,))
-            )  # faster than a search for ``offered``, which implies it
-            unlocking = [facts for facts in naming.sets if self.explainer.holds_with(offered, facts)]
-            if unlocking or not naming.sets:  # a tool that cannot be named cannot be offered
-                return self._to_wire(unlocking, naming.complete and len(unlocking) == len(naming.sets))
-        unlocked = self._search(offered)
-        return self._to_wire(unlocked.sets, unlocked.complete)
+            # Faster than a search for ``offered``, which implies it.
+            naming_result = self._search(Fact("kernel.named", (tool,)))
+            unlocking = [facts for facts in naming_result.sets if self.explainer.holds_with(offered, facts)]
+            if unlocking or not naming_result.sets:  # a tool that cannot be named cannot be offered
+                return self._to_wire(unlocking, naming_result.complete and len(unlocking) == len(naming_result.sets))
+        unlock_result = self._search(offered)
+        return self._to_wire(unlock_result.sets, unlock_result.complete)
 
-    def _search(self, goal: Fact) -> Unlocked:
+    def _search(self, goal: Fact) -> UnlockResult:
         # A local caller can read the server's files, so the search may use every value in them.
         readable = self.evaluation.identity.trust == "local" and self.visibility.explains_policy
         session = self.evaluation.session

@@ -121,7 +121,6 @@ class CompiledRule:
     steps: RuleSteps
     aggregation: Aggregation | None
     name: str
-    counts_facts: bool  # see Rule.counts_facts
     scans: tuple[int, ...]  # predicates of its positive premises
     reads: tuple[int, ...]  # predicates of all its premises
     is_only: bool  # no other rule has its head
@@ -290,7 +289,7 @@ class CompiledProgram:
         scans = tuple(self.ids[scan.literal.atom.key] for scan in steps.scans())
         reads = tuple(sorted({self.ids[premise.atom.key] for premise in relation_premises(rule)}))
         name, is_only = f"rule_{component}_{number}", rule_counts[rule.head.key] == 1
-        return CompiledRule(head, steps, aggregation, name, rule.counts_facts, scans, reads, is_only)
+        return CompiledRule(head, steps, aggregation, name, scans, reads, is_only)
 
     def _can_group(self, key: Key) -> bool:
         i = self.ids[key]

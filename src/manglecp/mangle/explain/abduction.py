@@ -421,7 +421,7 @@ class Abduction:
             extended = State(row, state.assumed | {fact}, state.pending)
             if self.fits(extended):
                 if pending.smallest:
-                    self.candidates.smallest.add(fact)
+                    self.candidates.smallest_facts.add(fact)
                 yield extended, fact
 
     def _argument(self, term: Term, row: Row, values: Iterator[Value]) -> Value:

@@ -1,4 +1,4 @@
-"""RowGenerator premises over a finished model, and parsing facts to be explained."""
+"""Solve premises over a finished model; parse facts to be explained."""
 
 from __future__ import annotations
 
