@@ -288,8 +288,8 @@ class _Loader:
         self.kernel_facts += ((action_tools.FILE, fact) for fact in relevant)
         self.generally_relevant = frozenset(str(fact.args[0]) for fact in relevant)
         domain_rules = (clause for clause in self.clauses if clause.trust > Trust.POLICY)
-        named = [name for rule in domain_rules for name in intents_of(rule.premises)]
-        if not self.pack.settings.intents and not named:
+        named_intents = [name for rule in domain_rules for name in intents_of(rule.premises)]
+        if not self.pack.settings.intents and not named_intents:
             settings = replace(self.pack.settings, intents=(action_tools.GENERAL_INTENT,))
             self.pack = replace(self.pack, settings=settings)
         return [*facts, *relevant]

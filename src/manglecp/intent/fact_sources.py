@@ -97,7 +97,7 @@ def generator_problems(
     """
     declared = {decl.atom.predicate for decl in decls}
     owners = {name: owner for (name, _), owner in owned.items()}
-    generated = set()
+    generated_predicates = set()
     for generator in pack.generators.values():
         for name in generator.predicates:
             if name in PREDICATES:
@@ -112,10 +112,10 @@ def generator_problems(
             elif name not in declared and all_parsed:
                 yield _problem(generator.name, f"no rule file declares {name}", f"write Decl {name}(…) bound […].")
             else:
-                generated.add(name)
+                generated_predicates.add(name)
     for clause in clauses:
         name = clause.head.predicate
-        if clause.is_fact and name in generated:
+        if clause.is_fact and name in generated_predicates:
             fix = "remove it, or let the generator give it"
             yield Diagnostic("analysis", generated_facts_message(name), clause.head.span, fix=fix)
 

@@ -71,12 +71,12 @@ def find_misspelt(decls: Iterable[Decl], clauses: Sequence[Clause]) -> Iterator[
     for clause in clauses:
         for key in clause.reads:
             readers.setdefault(key, set()).add(clause.head.key)
-    checked = {*PREDICATES, *_declared(decls)} - _SEED_WORDS.keys()
+    checked_names = {*PREDICATES, *_declared(decls)} - _SEED_WORDS.keys()
     for clause in clauses:
         name = clause.head.predicate
-        if name in checked or clause.span is None:
+        if name in checked_names or clause.span is None:
             continue
-        checked.add(name)
+        checked_names.add(name)
         seed_fix = _SEED_WORDS.get(name)
         dependents = {key[0] for key in closure([clause.head.key], readers)} - {name}
         if seed_fix:
@@ -142,14 +142,14 @@ def find_untimed(program: Program) -> Iterator[Diagnostic]:
             if rule.head.key not in eternal and (source := _eternal_source(rule.clause, eternal)):
                 eternal[rule.head.key] = source
                 has_changed = True
-    reported: set[Key] = set()
+    reported_sources: set[Key] = set()
     for rule in program.rules:
         for premise in rule.clause.literals:
             if premise.operator is None:
                 continue  # no window
             source = eternal.get(premise.atom.key)
-            if source is not None and source not in reported:
-                reported.add(source)
+            if source is not None and source not in reported_sources:
+                reported_sources.add(source)
                 message = f"a client can state {source[0]} without a time, and such a fact is in every window"
                 fix = f'add untimed("now") to the descr of {source[0]}: it holds at the evaluation time; or '
                 yield Diagnostic("analysis", message, premise.span, fix=fix + 'untimed("always"): it holds for ever')

@@ -112,30 +112,30 @@ class _NameCheck:
         self.problems = ProblemList()
         flow = NameFlow(rules, self.outside)
         self.sources: dict[Kind, set[str]] = {}  # by kind, the predicates that can add names
-        defined: dict[Kind, set[str]] = {}
+        defined_names: dict[Kind, set[str]] = {}
         for kind, columns in _DEFINITIONS.items():
             contents = [flow.content(column) for column in columns]
-            defined[kind] = {name for content in contents for name in content.names}
+            defined_names[kind] = {name for content in contents for name in content.names}
             self.sources[kind] = {source for content in contents for source in content.sources}
         self.defining = flow.contents.keys()
         uses = [*self._uses(), *self._computed_uses()]
         settings, actions = rules.pack.settings, rules.pack.actions
-        listed = {intent.name for intent in settings.intents}
+        listed_intents = {intent.name for intent in settings.intents}
         self.intent_params = {param for intent in settings.intents for param in intent.params}
         # Unless pack.toml lists intents and their parameters, those that rules of the domain read exist.
         domain_uses = [use for use in uses if use.span is None or use.span.source.trust > Trust.POLICY]
         self.existing: dict[Kind, Collection[str]] = {
-            "tool": defined["tool"],
+            "tool": defined_names["tool"],
             "action": actions,
             "permission": (*settings.permissions, *PERMISSIONS),
             "effect": SIDE_EFFECTS,
-            "intent": listed or {use.name for use in domain_uses if "intent" in use.kinds},
+            "intent": listed_intents or {use.name for use in domain_uses if "intent" in use.kinds},
             "skill": rules.pack.skills,
             "predicate": rules.assertable,
-            "parameter": defined["parameter"].union(
+            "parameter": defined_names["parameter"].union(
                 *(action.input_schema.get("properties", ()) for action in actions.values())
             ),
-            "extracted value": defined["extracted value"],
+            "extracted value": defined_names["extracted value"],
             "setting": {*rules.pack.params, *(param.name for param in settings.params)},
             "intent parameter": self.intent_params
             or {use.name for use in domain_uses if "intent parameter" in use.kinds},
@@ -143,7 +143,7 @@ class _NameCheck:
             "trust level": (*settings.trust_levels, "anonymous", "local", "user", "automated"),
         }
         # A tool that a fact selects serves every intent, also one that no rule reads.
-        self.has_general_tool = not listed and any(
+        self.has_general_tool = not listed_intents and any(
             clause.is_fact and clause.head.predicate in ("mandatory", "relevant") for clause in rules.clauses
         )
         first_uses: dict[tuple[frozenset[Kind], str], _Use] = {}  # each name is reported once

@@ -102,12 +102,13 @@ class _ResultCheck(StatementCheck):
             fix = did_you_mean(path[-1], members) if members else None
             self.problems.report(statement, column, message, fix, error=error)
             return
-        returned = _types([schema for schemas in targets for schema in schemas])
+        returned_types = _types([schema for schemas in targets for schema in schemas])
         params = [_follow(action.input_schema, action.input_schema, [str(param)]) for action in consumers]
-        accepted = _types([schema for schemas in params for schema in schemas])
-        if returned and accepted and not returned & accepted:
+        accepted_types = _types([schema for schemas in params for schema in schemas])
+        if returned_types and accepted_types and not returned_types & accepted_types:
             what = f"{pointer!r} of what {names} returns" if pointer else f"what {names} returns"
-            message = f"{what} is of type {_type_names(returned)}, and {param!r} takes {_type_names(accepted)}"
+            takes = f"{param!r} takes {_type_names(accepted_types)}"
+            message = f"{what} is of type {_type_names(returned_types)}, and {takes}"
             self.problems.report(statement, column, message, "take another part of the result", error=error)
 
 

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple, TypeAlias
 from manglecp.mangle.errors import EvalError, ValueFault
 from manglecp.mangle.explain.candidates import Candidates, intervals_for
 from manglecp.mangle.explain.instances import free_ends
-from manglecp.mangle.explain.proof import NOTHING, AssumedFacts, MinimalSets, Prover
+from manglecp.mangle.explain.proof import NO_FACTS, AssumedFacts, MinimalSets, Prover
 from manglecp.mangle.explain.shape import Shape
 from manglecp.mangle.explain.solver import row_key, satisfying_rows
 from manglecp.mangle.facts import Args, Fact, Interval, TimedArgs, coalesce
@@ -82,7 +82,7 @@ class State(NamedTuple):
     """A body after some premises: the row, the assumed facts, and assumed premises with free variables."""
 
     row: Row
-    assumed: AssumedFacts = NOTHING
+    assumed: AssumedFacts = NO_FACTS
     pending: tuple[PendingGoal, ...] = ()
 
     @property
@@ -216,9 +216,9 @@ class Abduction:
                 else:
                     changed |= self._conclude(table, shape, start, state)
             if unpredictable:  # rows of its group may also disappear
-                self._add_retractions(self._row_removers(shape), NOTHING, progress)
+                self._add_retractions(self._row_removers(shape), NO_FACTS, progress)
         if merge is not None:
-            self._add_retractions(self.dependencies.retracting(table.key), NOTHING, progress)
+            self._add_retractions(self.dependencies.retracting(table.key), NO_FACTS, progress)
         for assumed in progress:
             changed |= table.progress.add(assumed)
         return changed

@@ -18,7 +18,7 @@ from manglecp.mangle.engine.model import EvaluatedModel
 from manglecp.mangle.errors import EvalError, LimitError
 from manglecp.mangle.explain.abduction import Abduction, BudgetExhausted, Effort
 from manglecp.mangle.explain.candidates import Candidates
-from manglecp.mangle.explain.proof import NOTHING, AssumedFacts, MinimalSets, Prover
+from manglecp.mangle.explain.proof import NO_FACTS, AssumedFacts, MinimalSets, Prover
 from manglecp.mangle.explain.solver import DeadlineExceeded, ModelSolver
 from manglecp.mangle.facts import Fact, Interval
 from manglecp.mangle.matching import Row
@@ -84,8 +84,8 @@ class UnlockSearch:
 
     def _try_sets_of(self, size: int, unlocking_sets: set[AssumedFacts]) -> None:
         """Try the sets of at most ``size`` facts that abduction finds; add those that succeed to ``unlocking_sets``."""
-        queue: dict[AssumedFacts, None] = {NOTHING: None}
-        seen = {NOTHING}
+        queue: dict[AssumedFacts, None] = {NO_FACTS: None}
+        seen = {NO_FACTS}
         is_largest = size == MAX_FACTS
         while queue:
             facts = next(iter(queue))
