@@ -116,7 +116,7 @@ class Domain:
         matching = [(head, rule) for head, rule in chain.from_iterable(heads) if _matches(head, fact)]
         fired = matching[:1]
         if len(matching) > 1:
-            fired = [(head, rule) for head, rule in matching if rule is None or result.has_fired(rule)]
+            fired = [(head, rule) for head, rule in matching if rule is None or result.model.has_fired(rule)]
         of_pack = [(head, rule) for head, rule in matching if head.span and head.span.source.trust != Trust.KERNEL]
         for head, _ in fired or of_pack or matching:
             if head.span is not None:

@@ -201,6 +201,7 @@ _STEPS: Final = (
     ("step_after", 3, 2),
     ("macro_result", 4, 2),
     ("nothing_to_undo", 2, 1),
+    ("on_error", 3, 1),
 )
 """Predicate, arity and column of references to a step of the same tool."""
 _POINTERS: Final = (("arg_step", 5, 4), ("macro_result", 4, 3), ("undo_out", 4, 3), ("extract", 3, 2), ("keep", 3, 2))
@@ -366,11 +367,9 @@ class _CrossCheck(StatementCheck):
     def _check_on_error(self) -> None:
         for statement in self._each("on_error", 3):
             tool, number, reaction = statement.args
-            if not isinstance(tool, str) or not isinstance(number, int):
+            if not isinstance(tool, str) or not isinstance(number, int) or reaction != "undo":
                 continue
-            if not may_have_step(self.statements, tool, number):
-                self._report(statement, 1, f"{tool} has no step {number}", "write a macro_step clause for it")
-            elif reaction == "undo" and not self.statements.may_have(tool, "undo_step", 3):
+            if may_have_step(self.statements, tool, number) and not self.statements.may_have(tool, "undo_step", 3):
                 self._report(statement, 2, f"{tool} has no step that can be undone", "write an undo_step clause")
 
     def _check_intents(self) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Final, TypeVar
 
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.source import Span, Trust
+from manglecp.base.suggestions import closest_match
 from manglecp.mangle import printer
 from manglecp.mangle.syntax import Apply, Atom, Clause, Decl, Key, Literal, Term, Unit, Variable, term_variables
 from manglecp.mangle.types import ANY, NAME, Base, MalformedType, Type, Vocabulary, read_type, row_accepts
@@ -413,6 +414,23 @@ def _resolve_merges(predicates: dict[Key, Predicate], diagnostics: list[Diagnost
 def count_noun(number: int, noun: str) -> str:
     """Return a number with its noun, in the plural unless it is 1."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def wrong_count(name: str, expected: list[int], count: int) -> str:
+    """Return the message for a predicate or function with another number of arguments."""
+    numbers = [*map(str, expected[:-1]), count_noun(expected[-1], "argument")]
+    return f"{name} takes {' or '.join(numbers)}, not {count}"
+
+
+def unknown_predicate(name: str, arity: int, known: Collection[Key], fix: str | None = None) -> tuple[str, str | None]:
+    """Return the message and the fix for a predicate that is not known with this number of arguments.
+
+    The fix is a similar name; ``fix`` if there is none.
+    """
+    if arities := sorted(known_arity for known_name, known_arity in known if known_name == name):
+        return wrong_count(name, arities, arity), None
+    similar = closest_match(name, {known_name for known_name, _ in known})
+    return f"unknown predicate {name}", f"did you mean {similar}?" if similar else fix
 
 
 def _place(span: Span | None) -> str:

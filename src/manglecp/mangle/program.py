@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.gc_pause import gc_paused
 from manglecp.base.source import Source, Trust
-from manglecp.base.suggestions import closest_match
 from manglecp.mangle import printer, syntax
 from manglecp.mangle.builtins import FUNCTIONS, REDUCERS
 from manglecp.mangle.checker import check_types
 from manglecp.mangle.clauses import ClauseCheck
 from manglecp.mangle.constants import check_constants
-from manglecp.mangle.declarations import Predicate, check_ownership, collect, resolve
+from manglecp.mangle.declarations import Predicate, check_ownership, collect, resolve, unknown_predicate
 from manglecp.mangle.errors import AnalysisError, ParseError, StratificationError, ValueFault
 from manglecp.mangle.matching import evaluate_term, mentions_now
 from manglecp.mangle.parser import LONG_TEXT, parse
@@ -249,9 +248,8 @@ class _Loader:
             return f"an inclusion asks for facts, {atom.predicate} has none", "write a rule that tests it"
         included = self.predicates.get(atom.key)
         if included is None:
-            similar = closest_match(atom.predicate, {name for name, _ in self.predicates})
-            message = f"unknown predicate {atom.predicate}/{len(atom.args)} in an inclusion"
-            return message, f"did you mean {similar}?" if similar else None
+            _, fix = unknown_predicate(*atom.key, self.predicates)
+            return f"unknown predicate {atom.predicate}/{len(atom.args)} in an inclusion", fix
         inputs = (atom.args[position] for position in included.inputs())
         if included.deferred and any(v.anonymous for v in syntax.term_variables(*inputs)):
             return f"{atom.predicate} needs a value where _ stands", "name an argument of the Decl"

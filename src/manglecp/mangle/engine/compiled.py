@@ -9,9 +9,8 @@ from operator import itemgetter
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from manglecp.base.diagnostic import Diagnostic
-from manglecp.base.suggestions import closest_match
 from manglecp.mangle import printer
-from manglecp.mangle.declarations import FactAcceptor, Predicate, is_text
+from manglecp.mangle.declarations import FactAcceptor, Predicate, is_text, unknown_predicate
 from manglecp.mangle.engine.codegen import CompiledFunction, Generator
 from manglecp.mangle.engine.maintenance import MaintainedRule, maintainable
 from manglecp.mangle.engine.plan import RuleSteps, relation_premises, split_rule
@@ -82,12 +81,8 @@ class Intake:
     def _diagnose(self, fact: Fact) -> Diagnostic:
         """Explain why a fact does not match its declaration."""
         name, args, _ = fact
-        arities = sorted(arity for predicate, arity in self.ids if predicate == name)
-        if not arities:
-            similar = closest_match(name, {predicate for predicate, _ in self.ids})
-            return _problem(fact, f"unknown predicate {name}", f"did you mean {similar}?" if similar else None)
-        if len(args) not in arities:
-            return _problem(fact, f"{name} takes {' or '.join(map(str, arities))} arguments, not {len(args)}")
+        if fact.key not in self.ids:
+            return _problem(fact, *unknown_predicate(*fact.key, self.ids))
         for number, arg in enumerate(args, 1):
             place = f"argument {number} of {name}"
             if type(arg) not in KIND_NAMES:
