@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from manglecp.intent.budget import cap_tools, level_of, levels, requires_closure
+from manglecp.intent.budget import cap_tools, level_of, levels
 from manglecp.intent.definition import Definition, SafetyData
 from manglecp.intent.domain import Domain
+from manglecp.mangle import closure
 from manglecp.pack import Disclosure
 from tests.intent.answering import asked, tools
 from tests.intent.packs import pack
@@ -84,7 +85,7 @@ def test_the_cap_keeps_the_best_with_what_they_need(tools: list[Definition], mos
     requires = {tool.tool: tool.requires for tool in tools}
     names = {tool.tool for tool in kept}
     for tool in tools:  # whatever was left out had no room
-        assert tool.tool in names or len(names | requires_closure([tool.tool], requires)) > most
+        assert tool.tool in names or len(names | closure([tool.tool], requires)) > most
     if len(tools) <= most:
         assert len(kept) == len(tools)
 

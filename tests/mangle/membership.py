@@ -16,7 +16,6 @@ from manglecp.mangle.types import (
     ListType,
     MapType,
     NameType,
-    OptionType,
     PairType,
     Singleton,
     StructType,
@@ -55,8 +54,6 @@ def is_member(value: Value, type_: Type) -> bool:
             return all(label in fields and is_member(fields[label], t) for label, t in required) and all(
                 label not in fields or is_member(fields[label], t) for label, t in optional
             )
-        case OptionType(some):
-            return is_member(value, some)
         case TypeVariable():
             return True
     raise AssertionError(type_)

@@ -26,7 +26,6 @@ from manglecp.mangle.types import (
     ListType,
     MapType,
     NameType,
-    OptionType,
     PairType,
     Singleton,
     StructType,
@@ -105,7 +104,6 @@ def _composed(inner: st.SearchStrategy[Type]) -> st.SearchStrategy[Type]:
         st.builds(ListType, inner),
         st.builds(MapType, st.sampled_from([NUMBER, STRING]), inner),
         _fields(inner).map(StructType),
-        st.builds(OptionType, inner),
     )
 
 
@@ -164,8 +162,6 @@ def members_of(draw: st.DrawFn, type_: Type) -> Value:
         case StructType(required, optional):
             chosen = [*required, *(field for field in optional if draw(st.booleans()))]
             return Struct(tuple((label, draw(members_of(t))) for label, t in chosen))
-        case OptionType(some):
-            return draw(members_of(some))
     raise AssertionError(type_)
 
 
@@ -425,7 +421,7 @@ def test_which_types_conform() -> None:
         ("fn:Struct(/a, /number)", "fn:Struct(fn:opt(/a, /number), fn:opt(/b, /string))"),
         ("fn:Struct(fn:opt(/a, /number))", "fn:Struct(fn:opt(/a, /any))"),
         ("fn:Map(/name, /number)", "fn:Map(/animal, /any)"),  # contravariant in the key
-        ("/number", "X"), ("X", "X"), ("fn:Option(/number)", "fn:Option(/any)"), ("/number", "fn:Option(/number)"),
+        ("/number", "X"), ("X", "X"),
         ("fn:Struct(/k, /name, /x, /number)", "fn:TaggedUnion(/k, /a, fn:Struct(/x, /number))"),
         ("fn:TaggedUnion(/k, /a, fn:Struct(/x, /number))", "fn:Struct(/k, fn:Singleton(/a), /x, /number)"),
     ]  # fmt: skip
@@ -434,7 +430,7 @@ def test_which_types_conform() -> None:
         ("/any", "/number"), ("fn:Union(/number, /string)", "/number"), ("fn:List(/any)", "fn:List(/number)"),
         ("fn:Map(/animal, /number)", "fn:Map(/name, /number)"), ("fn:Map(/name, /any)", "fn:Map(/name, /number)"),
         ("fn:Struct(fn:opt(/a, /number))", "fn:Struct(/a, /number)"), ("fn:Struct()", "fn:Struct(/a, /any)"),
-        ("fn:Struct(/a, /string)", "fn:Struct(fn:opt(/a, /number))"), ("fn:Option(/number)", "/number"),
+        ("fn:Struct(/a, /string)", "fn:Struct(fn:opt(/a, /number))"),
         ("fn:Pair(/number, /number)", "fn:List(/number)"), ("/name", "fn:Singleton(/a)"),
         ("fn:Struct(/k, fn:Singleton(/b), /x, /number)", "fn:TaggedUnion(/k, /a, fn:Struct(/x, /number))"),
     ]  # fmt: skip

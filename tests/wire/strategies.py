@@ -13,7 +13,6 @@ from manglecp.mangle.types import (
     ListType,
     MapType,
     NameType,
-    OptionType,
     PairType,
     Singleton,
     StructType,
@@ -94,7 +93,6 @@ _constructors: st.SearchStrategy[Callable[[Sequence[Type]], Type]] = st.sampled_
         lambda inner: ListType(inner[0]),
         lambda inner: PairType(inner[0], inner[-1]),
         lambda inner: MapType(inner[0], inner[-1]),
-        lambda inner: OptionType(inner[0]),
         lambda inner: StructType(tuple(zip(_LABELS, inner, strict=False))),
         lambda inner: Union(tuple(inner)),
     ]

@@ -37,7 +37,6 @@ from .redaction import (
     scrub as scrub,
     scrub_json as scrub_json,
     secret_values as secret_values,
-    trust_of as trust_of,
     unchanged as unchanged,
 )
 from .rendering import describe_fully as describe_fully

@@ -24,16 +24,16 @@ GENERAL_INTENT: Final = IntentSettings(name="any", description="Use the tools of
 def definitions(rules: RuleSet, statements: Statements, outside: set[str]) -> Iterator[Fact]:
     """Yield the facts that define the tools. ``outside`` are predicates whose facts do not come from the pack."""
     columns = _Columns(rules, statements, outside)
-    taken, described = columns.content(("macro_step", 3), 0).names, columns.content(("macro", 2), 0).names
+    step_tools, described_tools = columns.content(("macro_step", 3), 0).names, columns.content(("macro", 2), 0).names
     parts = [columns.content((predicate, 3), 2) for predicate in ("macro_step", "undo_step")]
     if any(part.sources for part in parts):
         return  # a rule can make any action a step
-    used = taken.union(*(part.names for part in parts))
-    used |= {action.preview for action in rules.pack.actions.values() if action.preview is not None}
+    used_actions = step_tools.union(*(part.names for part in parts))
+    used_actions |= {action.preview for action in rules.pack.actions.values() if action.preview is not None}
     for action in rules.pack.actions.values():
-        if action.tool and action.name not in used:
+        if action.tool and action.name not in used_actions:
             yield Fact("macro_step", (action.name, 1, action.name))
-            if action.name not in described:
+            if action.name not in described_tools:
                 yield Fact("macro", (action.name, action.description.strip() or action.name.replace("_", " ").strip()))
             yield from _exposed(action, statements)
 

@@ -18,12 +18,13 @@ import msgspec
 from manglecp.intent.definition import Definition
 from manglecp.intent.rendering import Skills, ToolView, render, required_skills, skill
 from manglecp.intent.tokens import Counter, count
+from manglecp.mangle import closure
 from manglecp.pack import Disclosure, SkillText
 from manglecp.wire.messages import Level, MacroTool, Skill
 
 # ``adaptive`` applies the pack's thresholds (EVAL-34); other preferences are one level for all tools. An upgraded tool,
-# whose macro id the client sent, is shown in full whatever its score; an id of a tool that was not proven is ignored
-# (OPEN-16). Dependencies of a shown tool are shown at least by name.
+# whose macro id the client sent, has the level ``full`` whatever its score; an id of a tool that was not proven is
+# ignored (OPEN-16). Dependencies of a disclosed tool are disclosed too, at least by name.
 Preference: TypeAlias = Literal["full", "condensed", "minimal", "adaptive"]
 
 DEMOTED: Final[Mapping[Level, Level]] = {"full": "condensed", "condensed": "minimal"}
@@ -50,25 +51,13 @@ def levels(
 ) -> dict[str, Level]:
     """Return the level of every disclosed tool by name, best first, closed under ``requires``; ``upgrades`` are ids."""
     ranked = rank(tools)
-    shown: dict[str, Level] = {}
+    level_by_name: dict[str, Level] = {}
     for tool in ranked:
         level = "full" if tool.macro_id in upgrades else level_of(tool.score, thresholds, preference)
         if level is not None:
-            shown[tool.tool] = level
-    needed = requires_closure(shown, {tool.tool: tool.requires for tool in ranked})
-    return {tool.tool: shown.get(tool.tool, "minimal") for tool in ranked if tool.tool in needed}
-
-
-def requires_closure(names: Iterable[str], requires: Mapping[str, Sequence[str]]) -> set[str]:
-    """Return the transitive closure of ``names`` under ``requires``."""
-    reached: set[str] = set()
-    pending = list(names)
-    while pending:
-        name = pending.pop()
-        if name not in reached:
-            reached.add(name)
-            pending += requires.get(name, ())
-    return reached
+            level_by_name[tool.tool] = level
+    needed = closure(level_by_name, {tool.tool: tool.requires for tool in ranked})
+    return {tool.tool: level_by_name.get(tool.tool, "minimal") for tool in ranked if tool.tool in needed}
 
 
 def cap_tools(tools: Iterable[Definition], max_tools: int | None, upgrades: Collection[str] = ()) -> list[Definition]:
@@ -82,7 +71,7 @@ def cap_tools(tools: Iterable[Definition], max_tools: int | None, upgrades: Coll
     requires = {tool.tool: tool.requires for tool in ranked}
     names: set[str] = set()
     for tool in sorted(ranked, key=lambda tool: tool.macro_id not in upgrades):  # stable: within each group best first
-        new = requires_closure([tool.tool], requires) & (requires.keys() - names)
+        new = closure([tool.tool], requires) & (requires.keys() - names)
         if len(names) + len(new) <= max_tools:
             names |= new
     return [tool for tool in ranked if tool.tool in names]
@@ -104,14 +93,14 @@ def initial_views(
     tools: Iterable[tuple[Definition, Level]], skills: Skills, counter: Counter, max_inline_tokens: int
 ) -> tuple[ToolView, ...]:
     """Return the views before any fitting. The first full tool that needs a short skill holds it inline."""
-    inlined: set[str] = set()
+    inlined_skills: set[str] = set()
     views = []
     for definition, level in tools:
         inline: set[str] = set()
         if level == "full":
-            new = (skill_id for skill_id in definition.skills if skill_id not in inlined)
+            new = (skill_id for skill_id in definition.skills if skill_id not in inlined_skills)
             inline = {skill_id for skill_id in new if _tokens(skills[skill_id], counter) <= max_inline_tokens}
-            inlined |= inline
+            inlined_skills |= inline
         views.append(ToolView(definition, level, frozenset(inline), len(definition.resources)))
     return tuple(views)
 
@@ -126,13 +115,13 @@ def _cached_count(content: str, counter: Hashable) -> int:
 
 
 def fit(
-    tools: Sequence[ToolView], skills: Skills, counter: Counter, budget: int | None, upgraded: Iterable[str] = ()
+    tools: Sequence[ToolView], skills: Skills, counter: Counter, budget: int | None, upgrades: Iterable[str] = ()
 ) -> FittedResponse:
-    """Return the first response on the path within the budget, possibly empty. ``upgraded`` are macro ids."""
-    unfitted = render_all(tools, skills, counter)
-    if budget is None or unfitted.tokens <= budget:
-        return unfitted
-    edits = list(_edits(tools, skills, counter, frozenset(upgraded)))
+    """Return the first response on the path within the budget, possibly empty. ``upgrades`` are macro ids."""
+    complete = render_all(tools, skills, counter)
+    if budget is None or complete.tokens <= budget:
+        return complete
+    edits = list(_edits(tools, skills, counter, frozenset(upgrades)))
 
     def render_after(edit_count: int) -> FittedResponse:
         views: dict[str, ToolView | None] = {tool.definition.tool: tool for tool in tools}
@@ -152,7 +141,7 @@ def render_all(tools: Iterable[ToolView], skills: Skills, counter: Counter) -> F
 
 
 def _edits(
-    tools: Sequence[ToolView], skills: Skills, counter: Counter, upgraded: frozenset[str]
+    tools: Sequence[ToolView], skills: Skills, counter: Counter, upgrades: frozenset[str]
 ) -> Iterator[dict[str, ToolView | None]]:
     """Yield the steps of the path: changed tools by name, None for removed ones. After the last there is no tool."""
     views = {tool.definition.tool: tool for tool in tools}
@@ -161,7 +150,7 @@ def _edits(
         for needed in view.definition.requires:
             dependents.setdefault(needed, []).append(name)
     lowest_first = sorted(views, reverse=True)  # of equal scores, the last name first
-    lowest_first.sort(key=lambda name: (views[name].definition.macro_id in upgraded, views[name].definition.score))
+    lowest_first.sort(key=lambda name: (views[name].definition.macro_id in upgrades, views[name].definition.score))
 
     def change(name: str, **changes: object) -> dict[str, ToolView | None]:
         views[name] = views[name].changed(**changes)
@@ -182,7 +171,7 @@ def _edits(
                 yield change(name, level=lower)
     for name in lowest_first:
         if name in views:
-            removed = requires_closure([name], dependents) & views.keys()
-            for tool in removed:
+            removed_tools = closure([name], dependents) & views.keys()
+            for tool in removed_tools:
                 del views[tool]
-            yield dict.fromkeys(removed)
+            yield dict.fromkeys(removed_tools)

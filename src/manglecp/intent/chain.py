@@ -162,8 +162,8 @@ class _Builder:
         self.tool = tool
         self.rows = rows
         self.actions = actions
-        self.declared = {str(name): _plain(schema) for _, name, schema in rows["macro_param"]}
-        self.exposed: list[ExposedParameter] = []
+        self.declared_schemas = {str(name): _plain(schema) for _, name, schema in rows["macro_param"]}
+        self.exposed_parameters: list[ExposedParameter] = []
         self.action_names = {cast(int, number): str(action) for _, number, action in rows["macro_step"]}
         self.ordered = not rows["step_after"]
 
@@ -180,7 +180,9 @@ class _Builder:
             TopologicalSorter({step.number: step.after for step in steps}).prepare()
         except CycleError as error:
             raise Flaw(f"step {min(error.args[1])} waits for itself") from None
-        schema = input_schema(self.exposed, self.declared, {str(name) for _, name in self.rows["optional_param"]})
+        schema = input_schema(
+            self.exposed_parameters, self.declared_schemas, {str(name) for _, name in self.rows["optional_param"]}
+        )
         results = self._results()
         effects = side_effects(str(effect) for _, effect in self.rows["macro_effect"])
         output = next((result_schema(_plain(schema)) for _, schema in self.rows["macro_output"]), None)
@@ -234,11 +236,15 @@ class _Builder:
                     raise Flaw(f"{where} binds {param!r}, which the preview of {action.name} provides")
                 argument = Argument(param, "preview", param)
             if argument is None:
-                if self.declared and param not in self.declared and param not in schema.get("required", ()):
+                if (
+                    self.declared_schemas
+                    and param not in self.declared_schemas
+                    and param not in schema.get("required", ())
+                ):
                     continue  # the tool declares its arguments, and this one is optional
                 argument = Argument(param, "call", param)
             if argument.source == "call":
-                self.exposed.append(ExposedParameter(argument.value, param, action.name, schema))
+                self.exposed_parameters.append(ExposedParameter(argument.value, param, action.name, schema))
             yield argument
 
     def _bind(

@@ -83,13 +83,13 @@ COMPOSED: Final[tuple[Key, ...]] = (*PREDICATES.items(), *_OTHER_PREDICATES.item
 
 
 class CachedComposition:
-    """A definition without the fields that depend on the request, or a flaw; ``last`` is the last one made from it."""
+    """A definition without the fields that depend on the request, or a flaw; and the last definition made from it."""
 
-    __slots__ = ("last", "template")
+    __slots__ = ("last_definition", "template")
 
     def __init__(self, template: Definition | Flaw) -> None:
         self.template = template
-        self.last: Definition | None = None
+        self.last_definition: Definition | None = None
 
 
 DefinitionCache: TypeAlias = LruCache[Any, CachedComposition]
@@ -141,10 +141,10 @@ class Composer:
         requires = template.requires
         if requires:
             requires = tuple([name for name in requires if self._result.find(("final_selected", 3), name)])
-        last = entry.last
+        last = entry.last_definition
         if last is not None and _request_fields(last) == (*window, score, phase, requires):
             return last
-        entry.last = definition = replace(
+        entry.last_definition = definition = replace(
             template,
             not_before=window[0],
             expires_at=window[1],

@@ -19,17 +19,9 @@ from manglecp.base.cache import LruCache
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.source import Source, Span, Trust
 from manglecp.base.suggestions import did_you_mean
-from manglecp.intent import action_tools
+from manglecp.intent import action_tools, fact_sources, lint
 from manglecp.intent.composition import MAX_DEFINITIONS, DefinitionCache
-from manglecp.intent.fact_sources import (
-    FactSource,
-    declarations,
-    descriptor,
-    external_facts_message,
-    external_problems,
-    generated_facts_message,
-    generator_problems,
-)
+from manglecp.intent.fact_sources import FactSource, descriptor
 from manglecp.intent.intents import intents_of, matched_intents
 from manglecp.intent.kernel import (
     CLOSED,
@@ -42,19 +34,11 @@ from manglecp.intent.kernel import (
     owners,
 )
 from manglecp.intent.kernel_statements import Statements
-from manglecp.intent.lint import (
-    cross_check,
-    find_call_misuse,
-    find_constant_context,
-    find_hidden_texts,
-    find_misspelt,
-    find_untimed,
-)
 from manglecp.intent.names import IMPORTED, RuleSet, check_names
 from manglecp.intent.redaction import make_redactor, policy_predicates, secret_values
 from manglecp.intent.run_facts import RunRuleIndex
 from manglecp.intent.value_lint import changeable_predicates, check_derived_rows, flawed_tools
-from manglecp.mangle.syntax import Apply, Atom, Literal, Unit, Variable
+from manglecp.mangle.syntax import Apply, Atom, Unit, Variable
 from manglecp.pack import Pack, PackError, pack_problem
 from manglecp.pack.factfiles import FactFile, read_facts
 from manglecp.wire import Profile, direction_problems
@@ -137,7 +121,7 @@ class Domain:
         matching = [(head, rule) for head, rule in chain.from_iterable(heads) if _matches(head, fact)]
         fired = matching[:1]
         if len(matching) > 1:
-            fired = [(head, rule) for head, rule in matching if rule is None or result.has_fired(rule)]
+            fired = [(head, rule) for head, rule in matching if rule is None or result.model.has_fired(rule)]
         of_pack = [(head, rule) for head, rule in matching if head.span and head.span.source.trust != Trust.KERNEL]
         for head, _ in fired or of_pack or matching:
             if head.span is not None:
@@ -159,8 +143,7 @@ class Domain:
     @cached_property
     def read_params(self) -> frozenset[str] | None:
         """The keys of intent parameters that rules read; None if a rule reads parameters with any key."""
-        premises = (premise for rule in self.program.rules for premise in rule.clause.premises)
-        atoms = (premise.atom for premise in premises if isinstance(premise, Literal))
+        atoms = (literal.atom for rule in self.program.rules for literal in rule.clause.literals)
         keys = {atom.args[0] for atom in atoms if atom.key == ("intent_param", 2)}
         texts = frozenset(key for key in keys if isinstance(key, str))
         return texts if len(texts) == len(keys) else None
@@ -220,9 +203,9 @@ class _Loader:
                 yield source
 
     def load(self) -> Domain:
-        self.problems += find_hidden_texts(self.units)
+        self.problems += lint.find_hidden_texts(self.units)
         self._check_settings()
-        self.problems += external_problems(self.pack, self.decls, self.clauses, self.all_readable)
+        self.problems += fact_sources.external_problems(self.pack, self.decls, self.clauses, self.all_readable)
         program = self._load_program()
         if program is None:
             self._check_generators({})
@@ -240,7 +223,7 @@ class _Loader:
         self._cross_check()
         given = {*self._assertable(), *self.generated_predicates, *self.pack.externals}
         given |= {fact.predicate for fact in facts} | {fact.clause.head.predicate for fact in program.facts}
-        self.problems += [*find_untimed(program), *find_call_misuse(program, given)]
+        self.problems += [*lint.find_untimed(program), *lint.find_call_misuse(program, given)]
         base = self._evaluate_base(program, [*facts, *self._generate_facts(program)])
         self._check_names(base)
         self._raise_if_errors()
@@ -265,7 +248,8 @@ class _Loader:
         )
 
     def _check_generators(self, owned: Mapping[mangle.Key, Trust]) -> None:
-        self.problems += generator_problems(self.pack, self.decls, self.clauses, owned, self.all_readable)
+        parts = self.pack, self.decls, self.clauses
+        self.problems += fact_sources.generator_problems(*parts, owned, self.all_readable)
 
     def _generate_facts(self, program: mangle.Program) -> Iterable[mangle.Fact]:
         """Run the generators, which may be slow, only if there is no error so far."""
@@ -279,9 +263,9 @@ class _Loader:
 
     def _cross_check(self) -> None:
         """Check the parts against each other. Without all files, warnings may be wrong and are dropped."""
-        problems = cross_check(self.pack, self.clauses, self._statements())
+        problems = lint.cross_check(self.pack, self.clauses, self._statements())
         if self.all_readable:
-            self.problems += [*problems, *find_misspelt(self.decls, self.clauses)]
+            self.problems += [*problems, *lint.find_misspelt(self.decls, self.clauses)]
         else:
             self.problems += [problem for problem in problems if problem.severity == "error"]
 
@@ -291,7 +275,7 @@ class _Loader:
             variable = {*self._assertable(), *self.generated_predicates, *self.pack.externals}
             volatile = {key for key, number in base.compiled.ids.items() if number in base.compiled.volatile}
             constant = base.program.predicates.keys() - changeable_predicates(base.program, variable) - volatile
-            self.problems += find_constant_context(self.clauses, constant)
+            self.problems += lint.find_constant_context(self.clauses, constant)
         self.problems += check_names(self._rule_set(base, constant))
 
     def _rule_set(self, base: mangle.Base | None = None, constant: Collection[mangle.Key] = ()) -> RuleSet:
@@ -310,9 +294,9 @@ class _Loader:
         relevant = list(action_tools.relevance(self._rule_set(), self._statements(), outside, tools))
         self.kernel_facts += ((action_tools.FILE, fact) for fact in relevant)
         self.generally_relevant = frozenset(str(fact.args[0]) for fact in relevant)
-        domain_rules = (clause for clause in self.clauses if clause.span and clause.span.source.trust > Trust.POLICY)
-        named = [name for rule in domain_rules for name in intents_of(rule.premises)]
-        if not self.pack.settings.intents and not named:
+        domain_rules = (clause for clause in self.clauses if clause.trust > Trust.POLICY)
+        named_intents = [name for rule in domain_rules for name in intents_of(rule.premises)]
+        if not self.pack.settings.intents and not named_intents:
             settings = replace(self.pack.settings, intents=(action_tools.GENERAL_INTENT,))
             self.pack = replace(self.pack, settings=settings)
         return [*facts, *relevant]
@@ -342,7 +326,7 @@ class _Loader:
     def _load_program(self) -> mangle.Program | None:
         try:
             return mangle.Program.load(
-                [*kernel_units(), *self.parsed, declarations(self.pack, self.decls)], owners=OWNERS
+                [*kernel_units(), *self.parsed, fact_sources.declarations(self.pack, self.decls)], owners=OWNERS
             )
         except mangle.MangleError as error:
             self.problems += error.diagnostics
@@ -386,12 +370,15 @@ class _Loader:
         for name, arity in sorted({(fact.predicate, len(fact.args)) for fact in facts}):
             owner = owned.get((name, arity))
             if name in set(self.pack.externals):  # not "in externals", which may be a mapping that has every key
-                self.problems.append(pack_problem(file, external_facts_message(name), fix="remove its facts"))
+                message, fix = fact_sources.external_facts_message(name), "remove its facts"
             elif name in self.generated_predicates:
-                self.problems.append(pack_problem(file, generated_facts_message(name), fix="remove its facts"))
+                message, fix = fact_sources.generated_facts_message(name), "remove its facts"
             elif owner is not None:
                 message = f"{name} belongs to {owner.label}, a fact file may not add to it"
-                self.problems.append(pack_problem(file, message, fix="write it in a rule file of that level"))
+                fix = "write it in a rule file of that level"
+            else:
+                continue
+            self.problems.append(pack_problem(file, message, fix=fix))
 
     def _evaluate_base(self, program: mangle.Program, facts: list[mangle.Fact]) -> mangle.Base | None:
         facts = [*facts, *_pack_facts(self.pack)]

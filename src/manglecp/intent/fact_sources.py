@@ -10,7 +10,7 @@ from manglecp.base.source import Source, Trust
 from manglecp.base.suggestions import did_you_mean
 from manglecp.intent.kernel import PREDICATES
 from manglecp.mangle import Fact, Key, Predicate
-from manglecp.mangle.syntax import Clause, Decl, Literal
+from manglecp.mangle.syntax import Clause, Decl
 from manglecp.pack import ExternalDescription, Pack, pack_problem
 
 # A declaration of an external predicate in the rules must agree with ``externals.py``; a missing declaration is added.
@@ -29,7 +29,7 @@ def external_problems(
 ) -> Iterator[Diagnostic]:
     """Yield contradictions between rules and ``externals.py``; ``all_parsed`` if every rule file parsed."""
     declared = {decl.atom.predicate: decl for decl in decls}
-    used = {p.atom.predicate for clause in clauses for p in clause.premises if isinstance(p, Literal)}
+    used = {name for clause in clauses for name, _ in clause.reads}
     for name, decl in declared.items():
         if descriptor(decl, "external") is not None and name not in pack.externals:
             yield _problem_at(decl, f"externals.py does not answer {name}", did_you_mean(name, pack.externals))
@@ -97,7 +97,7 @@ def generator_problems(
     """
     declared = {decl.atom.predicate for decl in decls}
     owners = {name: owner for (name, _), owner in owned.items()}
-    generated = set()
+    generated_predicates = set()
     for generator in pack.generators.values():
         for name in generator.predicates:
             if name in PREDICATES:
@@ -112,10 +112,10 @@ def generator_problems(
             elif name not in declared and all_parsed:
                 yield _problem(generator.name, f"no rule file declares {name}", f"write Decl {name}(…) bound […].")
             else:
-                generated.add(name)
+                generated_predicates.add(name)
     for clause in clauses:
         name = clause.head.predicate
-        if clause.is_fact and name in generated:
+        if clause.is_fact and name in generated_predicates:
             fix = "remove it, or let the generator give it"
             yield Diagnostic("analysis", generated_facts_message(name), clause.head.span, fix=fix)
 

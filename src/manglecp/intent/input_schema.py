@@ -107,7 +107,7 @@ class _Definitions:
     """Copies schemas, and collects the members of ``$defs`` that they refer to, each under a unique name."""
 
     def __init__(self) -> None:
-        self.copied: dict[str, Any] = {}
+        self.definitions: dict[str, Any] = {}
         self._names: dict[tuple[str, str], str] = {}  # by action and name in its ``$defs``
 
     def copy_declared(self, name: str, schema: Any) -> Any:
@@ -116,7 +116,7 @@ class _Definitions:
         return self.copy(_without_definitions(schema), ExposedParameter(name, name, f"{_ARGUMENT}{name}", schema))
 
     def copy(self, schema: Any, owner: ExposedParameter, depth: int = 0) -> Any:
-        """Return a copy whose references lead to ``copied``; those of the original lead to ``owner.schema``."""
+        """Return a copy whose references lead to ``definitions``; those of the original lead to ``owner.schema``."""
         if not isinstance(schema, Mapping):
             return schema
         if depth > _MAX_DEPTH:
@@ -147,28 +147,28 @@ class _Definitions:
         new_name = self._names.get((owner.action, name))
         if new_name is None:
             new_name = self._names[owner.action, name] = self._unused_name(name, owner.action)
-            self.copied[new_name] = None  # before it is copied: it may refer to itself
-            self.copied[new_name] = self.copy(originals[name], owner, depth + 1)
+            self.definitions[new_name] = None  # before it is copied: it may refer to itself
+            self.definitions[new_name] = self.copy(originals[name], owner, depth + 1)
         return f"#/$defs/{new_name}"
 
     def complete(self, schema: dict[str, Any]) -> dict[str, Any]:
         """Return the schema with the collected ``$defs``. Raises :class:`Flaw` if it is not a usable JSON Schema."""
-        if self.copied:
-            schema["$defs"] = dict(sorted(self.copied.items()))
+        if self.definitions:
+            schema["$defs"] = dict(sorted(self.definitions.items()))
         try:
             compile_schema(msgspec.json.encode(schema))
         except ValueError as error:
             problem = str(error).partition("\n")[0]
             raise Flaw(f"a schema is no JSON Schema: {problem}") from None
-        _refuse_expansions(self.copied)
+        _refuse_expansions(self.definitions)
         return schema
 
     def _unused_name(self, name: str, action: str) -> str:
-        if name not in self.copied:
+        if name not in self.definitions:
             return name
-        if not action.startswith(_ARGUMENT) and (longer := f"{action}.{name}") not in self.copied:
+        if not action.startswith(_ARGUMENT) and (longer := f"{action}.{name}") not in self.definitions:
             return longer
-        return next(numbered for n in itertools.count(2) if (numbered := f"{name}_{n}") not in self.copied)
+        return next(numbered for n in itertools.count(2) if (numbered := f"{name}_{n}") not in self.definitions)
 
 
 def _visible(data: Any) -> Any:

@@ -48,6 +48,6 @@ def _texts_equal_to(term: Term, premises: Iterable[Premise]) -> Iterable[str | N
     """Return the texts that premises such as ``T = "a"`` equate with the term; [None] if there are none."""
     texts: list[str | None] = []
     for premise in premises:
-        if not isinstance(premise, Literal) and not premise.negated and term in (premise.left, premise.right):
-            texts += [side for side in (premise.left, premise.right) if isinstance(side, str)]
+        if not isinstance(premise, Literal) and not premise.negated and term in premise.terms:
+            texts += [side for side in premise.terms if isinstance(side, str)]
     return texts or [None]

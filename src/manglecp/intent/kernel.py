@@ -77,9 +77,8 @@ def owners(program: Program) -> Mapping[Key, Trust]:
     """Return the owner of every predicate that does not belong to the domain."""
     owner_of: dict[Key, Trust] = {}
     for clause in (*(rule.clause for rule in program.rules), *(fact.clause for fact in program.facts)):
-        if clause.span is not None:
-            key = clause.head.key
-            owner_of[key] = min(owner_of.get(key, Trust.DOMAIN), clause.span.source.trust)  # lower is trusted more
+        key = clause.head.key
+        owner_of[key] = min(owner_of.get(key, Trust.DOMAIN), clause.trust)  # lower is trusted more
     for key, predicate in program.predicates.items():
         owner = OWNERS.get(key[0], predicate.owner)
         if owner is not None:

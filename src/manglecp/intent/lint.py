@@ -20,9 +20,9 @@ from manglecp.intent.intents import intents_of
 from manglecp.intent.kernel import PREDICATES
 from manglecp.intent.kernel_statements import ProblemList, Statement, Statements
 from manglecp.intent.rendering import uri
-from manglecp.intent.value_lint import check_arguments, check_results
+from manglecp.intent.value_lint import StatementCheck, check_arguments, check_results
 from manglecp.mangle import Duration, Key, NotPlain, Program, Trust, argument_span, closure, plain_json
-from manglecp.mangle.syntax import Apply, Atom, Clause, Decl, Literal, Term, Unit, bound_variables
+from manglecp.mangle.syntax import Atom, Clause, Decl, Unit, bound_variables, subterms
 from manglecp.pack import Pack, pack_problem
 from manglecp.wire import UNTIMED, UNTIMED_MEANINGS, direction_of
 
@@ -42,22 +42,12 @@ def _hidden_texts(atom: Atom) -> Iterator[Diagnostic]:
     for column, term in enumerate(atom.args):
         if (atom.key, column) == (("macro", 2), 0):
             continue  # names of tools are checked by name_problem
-        for text in _texts(term):
+        for text in (part for part in subterms(term) if isinstance(part, str)):
             if (found := find_invisible(text, running=True)) is not None:
                 _, code_point = found
                 message = f"{atom.predicate} has a text with the invisible character {code_point}"
                 yield Diagnostic("analysis", message, argument_span(atom, column), fix="remove it")
                 break
-
-
-def _texts(term: Term) -> Iterator[str]:
-    pending: list[Term] = [term]
-    while pending:
-        match pending.pop():
-            case str(text):
-                yield text
-            case Apply(args=args):
-                pending += args
 
 
 # A misspelt predicate, such as ``prohibted``, is valid, but no rule reads it. In policy it is an error, because it
@@ -79,22 +69,21 @@ def find_misspelt(decls: Iterable[Decl], clauses: Sequence[Clause]) -> Iterator[
     """Yield a problem for each unread predicate that is not declared, or is in the specification's examples."""
     readers: dict[Key, set[Key]] = {}  # by predicate, the heads of the clauses that read it
     for clause in clauses:
-        for premise in clause.premises:
-            if isinstance(premise, Literal):
-                readers.setdefault(premise.atom.key, set()).add(clause.head.key)
-    checked = {*PREDICATES, *_declared(decls)} - _SEED_WORDS.keys()
+        for key in clause.reads:
+            readers.setdefault(key, set()).add(clause.head.key)
+    checked_names = {*PREDICATES, *_declared(decls)} - _SEED_WORDS.keys()
     for clause in clauses:
         name = clause.head.predicate
-        if name in checked or clause.span is None:
+        if name in checked_names or clause.span is None:
             continue
-        checked.add(name)
+        checked_names.add(name)
         seed_fix = _SEED_WORDS.get(name)
         dependents = {key[0] for key in closure([clause.head.key], readers)} - {name}
         if seed_fix:
             dependents &= PREDICATES  # a word of the examples has an effect only through the kernel
         if dependents:
             continue
-        is_policy = clause.span.source.trust <= Trust.POLICY
+        is_policy = clause.trust <= Trust.POLICY
         similar = None if seed_fix else _similar_predicate(name.rpartition(".")[2])
         start = f"did you mean {similar}? If not," if similar else "read it, or"
         fix = seed_fix or f"{start} declare it with Decl"
@@ -125,8 +114,7 @@ def find_constant_context(clauses: Iterable[Clause], constant: Container[Key]) -
     for clause in clauses:
         if clause.head.key not in (("needs_skill", 2), ("instruction", 3)):
             continue
-        atoms = (premise.atom for premise in clause.premises if isinstance(premise, Literal))
-        if all(atom.key in constant or atom.predicate.startswith(":") for atom in atoms):
+        if all(literal.atom.key in constant or literal.atom.is_builtin for literal in clause.literals):
             message = f"no fact of a request decides about this {clause.head.predicate}"
             fix = "add the fact or the intent that makes it necessary, or write it into the description of the tool"
             yield Diagnostic("analysis", message, clause.head.span, fix=fix, severity="warning")
@@ -154,14 +142,14 @@ def find_untimed(program: Program) -> Iterator[Diagnostic]:
             if rule.head.key not in eternal and (source := _eternal_source(rule.clause, eternal)):
                 eternal[rule.head.key] = source
                 has_changed = True
-    reported: set[Key] = set()
+    reported_sources: set[Key] = set()
     for rule in program.rules:
-        for premise in rule.clause.premises:
-            if not isinstance(premise, Literal) or premise.operator is None:
+        for premise in rule.clause.literals:
+            if premise.operator is None:
                 continue  # no window
             source = eternal.get(premise.atom.key)
-            if source is not None and source not in reported:
-                reported.add(source)
+            if source is not None and source not in reported_sources:
+                reported_sources.add(source)
                 message = f"a client can state {source[0]} without a time, and such a fact is in every window"
                 fix = f'add untimed("now") to the descr of {source[0]}: it holds at the evaluation time; or '
                 yield Diagnostic("analysis", message, premise.span, fix=fix + 'untimed("always"): it holds for ever')
@@ -171,8 +159,8 @@ def _eternal_source(clause: Clause, eternal: Mapping[Key, Key]) -> Key | None:
     """Return the client's predicate whose eternal facts give the head their interval; None if there is none."""
     bounds = () if clause.annotation is None else clause.annotation.bounds
     head_variables = {variable.name for variable in bound_variables(bounds)}
-    for premise in clause.premises:
-        if isinstance(premise, Literal) and premise.annotation is not None and premise.atom.key in eternal:
+    for premise in clause.literals:
+        if premise.annotation is not None and premise.atom.key in eternal:
             variables = {variable.name for variable in bound_variables(premise.annotation.bounds)}
             if head_variables & variables:
                 return eternal[premise.atom.key]
@@ -202,7 +190,7 @@ def find_call_misuse(program: Program, given: Container[str]) -> Iterator[Diagno
     readers: dict[Key, set[Key]] = {}
     bodies: dict[Key, list[set[Key]]] = {}  # by predicate, the positive premises of each of its rules
     for rule in program.rules:
-        literals = [premise for premise in rule.clause.premises if isinstance(premise, Literal)]
+        literals = list(rule.clause.literals)
         bodies.setdefault(rule.head.key, []).append({literal.atom.key for literal in literals if not literal.negated})
         for literal in literals:
             reads.setdefault(rule.head.key, set()).add(literal.atom.key)
@@ -219,7 +207,7 @@ def find_call_misuse(program: Program, given: Container[str]) -> Iterator[Diagno
         span = rule.clause.span
         if span is not None and span.source.trust == Trust.KERNEL:
             continue
-        literals = [premise for premise in rule.clause.premises if isinstance(premise, Literal)]
+        literals = list(rule.clause.literals)
         positive = {literal.atom.key for literal in literals if not literal.negated}
         may_hold_without = rule.head.key in judging and not positive & silent
         for literal in literals:
@@ -249,6 +237,7 @@ _STEPS: Final = (
     ("step_after", 3, 2),
     ("macro_result", 4, 2),
     ("nothing_to_undo", 2, 1),
+    ("on_error", 3, 1),
 )
 """Predicate, arity and column of references to a step of the same tool."""
 _POINTERS: Final = (("arg_step", 5, 4), ("macro_result", 4, 3), ("undo_out", 4, 3), ("extract", 3, 2), ("keep", 3, 2))
@@ -269,12 +258,10 @@ def cross_check(pack: Pack, clauses: Sequence[Clause], statements: Statements) -
     return check.problems.items
 
 
-class _CrossCheck:
+class _CrossCheck(StatementCheck):
     def __init__(self, pack: Pack, clauses: Sequence[Clause], statements: Statements) -> None:
-        self.pack = pack
+        super().__init__(pack, statements, ProblemList())
         self.clauses = clauses
-        self.statements = statements
-        self.problems = ProblemList()
         self._report = self.problems.report
         self._each = statements.each
 
@@ -416,11 +403,9 @@ class _CrossCheck:
     def _check_on_error(self) -> None:
         for statement in self._each("on_error", 3):
             tool, number, reaction = statement.args
-            if not isinstance(tool, str) or not isinstance(number, int):
+            if not isinstance(tool, str) or not isinstance(number, int) or reaction != "undo":
                 continue
-            if not may_have_step(self.statements, tool, number):
-                self._report(statement, 1, f"{tool} has no step {number}", "write a macro_step clause for it")
-            elif reaction == "undo" and not self.statements.may_have(tool, "undo_step", 3):
+            if may_have_step(self.statements, tool, number) and not self.statements.may_have(tool, "undo_step", 3):
                 self._report(statement, 2, f"{tool} has no step that can be undone", "write an undo_step clause")
 
     def _check_intents(self) -> None:

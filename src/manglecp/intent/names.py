@@ -114,31 +114,31 @@ class _NameCheck:
         self.problems = ProblemList()
         flow = NameFlow(rules, self.outside)
         self.sources: dict[Kind, set[str]] = {}  # by kind, the predicates that can add names
-        defined: dict[Kind, set[str]] = {}
+        defined_names: dict[Kind, set[str]] = {}
         for kind, columns in _DEFINITIONS.items():
             contents = [flow.content(column) for column in columns]
-            defined[kind] = {name for content in contents for name in content.names}
+            defined_names[kind] = {name for content in contents for name in content.names}
             self.sources[kind] = {source for content in contents for source in content.sources}
         self.defining = flow.contents.keys()
         uses = [*self._uses(), *self._computed_uses()]
         settings, actions = rules.pack.settings, rules.pack.actions
-        listed = {intent.name for intent in settings.intents}
+        listed_intents = {intent.name for intent in settings.intents}
         self.intent_params = {param for intent in settings.intents for param in intent.params}
         # Unless pack.toml lists intents and their parameters, those that rules of the domain read exist.
         domain_uses = [use for use in uses if use.span is None or use.span.source.trust > Trust.POLICY]
         self.existing: dict[Kind, Collection[str]] = {
-            "tool": defined["tool"],
+            "tool": defined_names["tool"],
             "action": actions,
             "permission": (*settings.permissions, *PERMISSIONS),
             "effect": SIDE_EFFECTS,
-            "intent": listed or {use.name for use in domain_uses if "intent" in use.kinds},
+            "intent": listed_intents or {use.name for use in domain_uses if "intent" in use.kinds},
             "skill": rules.pack.skills,
             "predicate": rules.assertable,
-            "parameter": defined["parameter"].union(
+            "parameter": defined_names["parameter"].union(
                 *(action.input_schema.get("properties", ()) for action in actions.values())
             ),
             "place": (),
-            "extracted value": defined["extracted value"],
+            "extracted value": defined_names["extracted value"],
             "setting": {*rules.pack.params, *(param.name for param in settings.params)},
             "intent parameter": self.intent_params
             or {use.name for use in domain_uses if "intent parameter" in use.kinds},
@@ -148,7 +148,7 @@ class _NameCheck:
         self.existing["place"] = {f"/{escape_token(name)}" for name in self.existing["parameter"]}
         self.sources["place"] = self.sources["parameter"]
         # A tool that a fact selects serves every intent, also one that no rule reads.
-        self.has_general_tool = not listed and any(
+        self.has_general_tool = not listed_intents and any(
             clause.is_fact and clause.head.predicate in ("mandatory", "relevant") for clause in rules.clauses
         )
         first_uses: dict[tuple[frozenset[Kind], str], _Use] = {}  # each name is reported once
@@ -384,14 +384,13 @@ class NameFlow:
 
 def _places(clause: Clause) -> Iterator[tuple[Atom, Column, Term]]:
     """Yield each argument of the clause, with its atom and column."""
-    for atom in (clause.head, *(premise.atom for premise in clause.premises if isinstance(premise, Literal))):
+    for atom in (clause.head, *(literal.atom for literal in clause.literals)):
         yield from ((atom, (atom.key, index), term) for index, term in enumerate(atom.args))
 
 
 def _required_atoms(clause: Clause) -> list[Atom]:
     """Return the atoms of the premises that are neither negated nor built-in predicates (``:name``)."""
-    literals = [premise for premise in clause.premises if isinstance(premise, Literal) and not premise.negated]
-    return [literal.atom for literal in literals if not literal.atom.predicate.startswith(":")]
+    return [literal.atom for literal in clause.literals if not literal.negated and not literal.atom.is_builtin]
 
 
 def _pack_predicates(clause: Clause) -> set[str]:
@@ -409,16 +408,15 @@ def _computed_variables(clause: Clause) -> Iterator[tuple[Variable, Span | None]
     for premise in clause.premises:
         terms: tuple[Term, ...] = ()
         if isinstance(premise, Equality):
-            if isinstance(premise.left, Apply) or isinstance(premise.right, Apply):
-                terms = premise.left, premise.right
+            if any(isinstance(term, Apply) for term in premise.terms):
+                terms = premise.terms
         elif premise.atom.predicate == ":list:member":
             items = _list_items(clause, premise)
             terms = () if items and all(isinstance(item, str) for item in items) else premise.atom.args[:1]
         elif premise.atom.predicate.startswith(":match_"):
             terms = premise.atom.args[1:]
         yield from ((term, premise.span) for term in terms if isinstance(term, Variable))
-    for transform in clause.transforms:
-        yield from ((let.variable, let.span) for let in transform.lets)
+    yield from ((let.variable, let.span) for let in clause.lets)
 
 
 def _comparisons(clause: Clause, *, include_negated: bool = True) -> Iterator[tuple[str, str, Span | None]]:
@@ -427,7 +425,7 @@ def _comparisons(clause: Clause, *, include_negated: bool = True) -> Iterator[tu
         if premise.negated and not include_negated:
             continue
         if isinstance(premise, Equality):
-            pairs: Iterable[tuple[Term, Term]] = ((premise.left, premise.right), (premise.right, premise.left))
+            pairs: Iterable[tuple[Term, Term]] = premise.directions
         elif premise.atom.predicate == ":list:member":
             pairs = [(premise.atom.args[0], item) for item in _list_items(clause, premise)]
         else:
@@ -441,6 +439,6 @@ def _list_items(clause: Clause, member: Literal) -> Sequence[Term]:
     """Return the elements of ``L`` in a premise ``:list:member(T, L)``; none unless the clause contains the list."""
     sequence = member.atom.args[1]
     for premise in clause.premises:
-        if isinstance(premise, Equality) and not premise.negated and sequence in (premise.left, premise.right):
+        if isinstance(premise, Equality) and not premise.negated and sequence in premise.terms:
             sequence = premise.right if sequence == premise.left else premise.left
     return sequence.args if isinstance(sequence, Apply) and sequence.function == "fn:list" else ()

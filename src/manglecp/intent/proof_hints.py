@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from manglecp.base.source import Trust
 from manglecp.intent.definition import Definition
-from manglecp.intent.redaction import CUT, SELECTION, Visibility, trust_of
+from manglecp.intent.redaction import CUT, SELECTION, Visibility
 from manglecp.intent.run_facts import RUN_PREDICATES
 from manglecp.intent.why_not import Exclusions, WhyNots
 from manglecp.mangle import Fact, Key
 from manglecp.mangle.explain import Coverage, Node, RuleStatus
-from manglecp.mangle.syntax import Literal as LiteralPremise
 from manglecp.wire import messages
 
 if TYPE_CHECKING:
@@ -56,20 +55,19 @@ def _without_run_rules(coverage: Coverage) -> Coverage:
     )
 
 
-def _is_detailed(covered: RuleStatus, visibility: Visibility) -> bool:
-    clause = covered.rule.clause
-    if covered.status not in ("partially_alive", "dead") or trust_of(clause) is Trust.KERNEL:
+def _is_detailed(rule_status: RuleStatus, visibility: Visibility) -> bool:
+    clause = rule_status.rule.clause
+    if rule_status.status not in ("partially_alive", "dead") or clause.trust is Trust.KERNEL:
         return False
     return not visibility.hides(clause.head.key, clause)
 
 
-def _dormant_rule(covered: RuleStatus, visibility: Visibility) -> messages.DormantRule:
-    keys = {premise.atom.key for premise in covered.rule.clause.premises if isinstance(premise, LiteralPremise)}
-    hidden = {key[0] for key in keys if visibility.hides(key)}
+def _dormant_rule(rule_status: RuleStatus, visibility: Visibility) -> messages.DormantRule:
+    hidden = {key[0] for key in rule_status.rule.clause.reads if visibility.hides(key)}
     return messages.DormantRule(
-        rule=visibility.text(covered.rule.head),
-        missing_predicates=tuple(visibility.text(name) for name in covered.missing if name not in hidden),
-        status="dead" if covered.status == "dead" else "partially_alive",
+        rule=visibility.text(rule_status.rule.head),
+        missing_predicates=tuple(visibility.text(name) for name in rule_status.missing if name not in hidden),
+        status="dead" if rule_status.status == "dead" else "partially_alive",
     )
 
 
@@ -168,7 +166,7 @@ class Hints:
             clause = None if premise.rule is None else premise.rule.clause
             if self.visibility.hides(premise.ground.key, clause):
                 continue
-            if clause is not None and trust_of(clause) is Trust.KERNEL and premise.ground.predicate not in SELECTION:
+            if clause is not None and clause.trust is Trust.KERNEL and premise.ground.predicate not in SELECTION:
                 pending += reversed(premise.premises)
             else:
                 children.append(premise)
@@ -239,13 +237,9 @@ class Hints:
         ]
 
     def _hidden_premises(self) -> set[Key]:
-        return {
-            premise.atom.key
-            for rule in self.result.program.rules
-            if self.visibility.hides(rule.head.key, rule.clause)
-            for premise in rule.clause.premises
-            if isinstance(premise, LiteralPremise)
-        }
+        rules = self.result.program.rules
+        hidden = [rule.clause for rule in rules if self.visibility.hides(rule.head.key, rule.clause)]
+        return set().union(*(clause.reads for clause in hidden))
 
 
 def _predicate(node: Node) -> str:

@@ -108,17 +108,12 @@ def _cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 1] + CUT
 
 
-def trust_of(clause: Clause) -> Trust:
-    """Return the trust level of the source of a clause; without a source, that of the domain."""
-    return Trust.DOMAIN if clause.span is None else clause.span.source.trust
-
-
 def policy_predicates(program: Program) -> frozenset[Key]:
     """Return the predicates of policy: their most trusted clause, or their declaration, is one of policy."""
     trust: dict[Key, Trust] = {}
     for clause in (*(rule.clause for rule in program.rules), *(fact.clause for fact in program.facts)):
         key = clause.head.key
-        trust[key] = min(trust.get(key, Trust.DOMAIN), trust_of(clause))
+        trust[key] = min(trust.get(key, Trust.DOMAIN), clause.trust)
     return frozenset(
         key
         for key, predicate in program.predicates.items()
@@ -143,7 +138,7 @@ class Visibility:
         """Return whether a predicate, or the clause that derived a fact of it, is policy hidden from the caller."""
         if self.explains_policy:
             return False
-        return key in self._policy or (clause is not None and trust_of(clause) is Trust.POLICY)
+        return key in self._policy or (clause is not None and clause.trust is Trust.POLICY)
 
     def shows_arguments(self, predicate: str) -> bool:
         is_about_caller = self.explains_policy and predicate in _ABOUT_CALLER
@@ -282,12 +277,11 @@ def _secret_columns(clause: Clause, settings: dict[tuple[Key, int], str]) -> lis
     equalities = [premise for premise in clause.premises if not isinstance(premise, Literal) and not premise.negated]
     for _ in equalities:  # a round for each, because one may depend on a later one
         for equality in equalities:
-            for side, other in ((equality.left, equality.right), (equality.right, equality.left)):
+            for side, other in equality.directions:
                 if isinstance(side, Variable):
                     _pass_on(secrets, other, side)
-    for transform in clause.transforms:
-        for let in transform.lets:
-            _pass_on(secrets, let.expression, let.variable)
+    for let in clause.lets:
+        _pass_on(secrets, let.expression, let.variable)
     return [
         (column, secrets[variable.name])
         for column, arg in enumerate(clause.head.args)

@@ -38,7 +38,7 @@ _OUTCOMES: Final[Mapping[Verdict, str]] = {"allow": "would be allowed", "ask": "
 Scalar: TypeAlias = str | float | bool
 
 
-class _Exhausted(Exception):
+class _SearchLimitReached(Exception):
     """The limit of evaluations or the deadline is reached."""
 
 
@@ -49,7 +49,7 @@ def find_remedies(decision: Decision, seconds: float) -> tuple[Remedy, ...]:
     remedies: list[Remedy] = []
     search = _Search(decision, seconds)
     for find in (search.arguments, search.facts):
-        with suppress(_Exhausted, MangleError, WireError):
+        with suppress(_SearchLimitReached, MangleError, WireError):
             remedies.extend(find())
     search.explainer.set_deadline(None)
     return tuple(remedies)
@@ -74,7 +74,7 @@ class _Search:
         self.verdicts: dict[bytes, Verdict] = {}
 
     def arguments(self) -> Iterator[Remedy]:
-        """Yield the nearest change of each argument that suffices; if none does, a change of all of them together."""
+        """Yield the nearest change of each argument that suffices; if none does, a change of all arguments."""
         judgement, is_single = self.decision.judgement, False
         if judgement.denials:
             reasons = [Fact("public_reason", row) for row in judgement.rows.get("public_reason", ())]
@@ -87,13 +87,13 @@ class _Search:
                     yield self._change({name: value})
                     is_single = True
                     break
-        together = {name: values[-1] for name, values in ordered.items()}
-        if len(together) > 1 and not is_single and self._verdict(together) != "deny":
+        combined_values = {name: values[-1] for name, values in ordered.items()}
+        if len(combined_values) > 1 and not is_single and self._verdict(combined_values) != "deny":
             for name, values in ordered.items():
-                nearer = (value for value in values if self._verdict({**together, name: value}) != "deny")
-                together[name] = next(nearer)
-            if self._is_disclosed(together):
-                yield self._change(together)
+                nearer = (value for value in values if self._verdict({**combined_values, name: value}) != "deny")
+                combined_values[name] = next(nearer)
+            if self._is_disclosed(combined_values):
+                yield self._change(combined_values)
 
     def facts(self) -> Iterator[Remedy]:
         """Yield sets of facts that the client could state, found by the search of ``x-why_not``."""
@@ -130,7 +130,7 @@ class _Search:
 
     def _collect(self, premise: Premise, row: Row, clause: Clause, depth: int, *, holds: bool) -> None:
         """Collect changes after which a premise that holds fails, or one that fails holds."""
-        atom = Atom("=", (premise.left, premise.right)) if isinstance(premise, Equality) else premise.atom
+        atom = Atom("=", premise.terms) if isinstance(premise, Equality) else premise.atom
         if atom.predicate in _COMPARISONS:
             self._compare(atom.args, row, clause)
         elif atom.predicate == ":list:member" and premise.negated == holds:
@@ -140,7 +140,7 @@ class _Search:
                     for name in [name for name, given in self.args.items() if given == _fact_scalar(member)]:
                         if (item := _scalar(value)) is not None:
                             self._add(name, item, self._may_know(item))
-        elif atom.predicate.startswith(":"):
+        elif atom.is_builtin:
             return
         elif premise.negated == holds:
             self._require(atom, row, clause, depth)
@@ -266,12 +266,12 @@ class _Search:
     # --- evaluation and texts ---------------------------------------------------------------------------------------
 
     def _verdict(self, changes: Mapping[str, Any], facts: Sequence[Any] = ()) -> Verdict:
-        """Return the verdict with other arguments and further facts, memoised. Raises :class:`_Exhausted`."""
+        """Return the verdict with other arguments and further facts, memoised. Raises :class:`_SearchLimitReached`."""
         decision, key = self.decision, msgspec.json.encode((changes, facts), order="sorted")
         if key not in self.verdicts:
             started = time.thread_time()
             if len(self.verdicts) >= MAX_EVALUATIONS or started + self.slowest > self.end:
-                raise _Exhausted
+                raise _SearchLimitReached
             inputs = ProofInputs(decision.call.inputs.intent, (*decision.call.inputs.facts, *facts))
             call = Call(decision.call.tool, {**decision.call.args, **changes}, inputs)
             self.verdicts[key] = "deny"
@@ -290,7 +290,7 @@ class _Search:
         given = self.args[name]
         if not others and isinstance(value, int) and isinstance(given, int):
             bound, beyond = ("at most", value + 1) if value < given else ("at least", value - 1)
-            with suppress(_Exhausted):
+            with suppress(_SearchLimitReached):
                 if self._verdict({name: beyond}) == "deny":
                     text = f"{name} of {bound} {value}: {value} {_OUTCOMES[verdict]}, {beyond} would be denied"
         return self._remedy(text, verdict, args=dict(values))

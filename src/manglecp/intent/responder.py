@@ -28,7 +28,7 @@ from manglecp.intent.proof_hints import Hints, hints_wanted, rule_coverage
 from manglecp.intent.redaction import EXPLAIN_POLICY
 from manglecp.intent.tokens import counter
 from manglecp.mangle import LimitError, instant_text, zone
-from manglecp.mangle.syntax import Apply, Clause, Equality, Term
+from manglecp.mangle.syntax import Apply, subterms
 from manglecp.pack import Pack
 from manglecp.wire import WireError, budget_exceeded, encode, invalid_type, messages, receive
 
@@ -211,19 +211,6 @@ def warm_up(domain: Domain) -> None:
 def _zone_names(domain: Domain) -> Iterator[str]:
     """Yield the texts in arguments of time functions: zones, and formats, which :func:`zone` ignores."""
     for rule in domain.program.rules:
-        for term in _terms(rule.clause):
+        for term in subterms(*rule.clause.terms):
             if isinstance(term, Apply) and term.function.startswith("fn:time:"):
                 yield from (arg for arg in term.args if isinstance(arg, str))
-
-
-def _terms(clause: Clause) -> Iterator[Term]:
-    """Yield the terms of a clause and their parts."""
-    lets = (let for transform in clause.transforms for let in transform.lets)
-    pending: list[Term] = [*clause.head.args, *(let.expression for let in lets)]
-    for premise in clause.premises:
-        pending += (premise.left, premise.right) if isinstance(premise, Equality) else premise.atom.args
-    while pending:
-        term = pending.pop()
-        yield term
-        if isinstance(term, Apply):
-            pending += term.args

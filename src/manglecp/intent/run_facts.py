@@ -13,7 +13,6 @@ from typing import Any, Final, TypeAlias
 from manglecp.base.json import escape_token, resolve_pointer
 from manglecp.base.source import Trust
 from manglecp.mangle import Base, Fact, Key, Program, Value, closure
-from manglecp.mangle.syntax import Literal
 from manglecp.wire import Fault, plain_value
 
 CALL_PREDICATES: Final = frozenset({"call", "call_arg", "call_value", "run_of", "run_arg"})
@@ -61,9 +60,8 @@ class RunRuleIndex:
         heads = {rule.head.predicate for rule in program.rules} | {fact.key[0] for fact in program.facts}
         reads: dict[Key, set[Key]] = {}  # by head, the predicates that rules of the pack read
         for rule in program.rules:
-            if rule.clause.span is None or rule.clause.span.source.trust != Trust.KERNEL:
-                literals = (premise for premise in rule.clause.premises if isinstance(premise, Literal))
-                reads.setdefault(rule.head.key, set()).update(literal.atom.key for literal in literals)
+            if rule.clause.trust != Trust.KERNEL:
+                reads.setdefault(rule.head.key, set()).update(rule.clause.reads)
         read_predicates = {name for keys in reads.values() for name, _ in keys}
         result = base.evaluate([], now=0, check=False)  # pointers depend on no request and no time
         pointers: dict[str, dict[str, list[tuple[str, str]]]] = {"extract": {}, "keep": {}}

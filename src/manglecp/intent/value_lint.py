@@ -48,7 +48,9 @@ def check_results(pack: Pack, statements: Statements, problems: ProblemList) -> 
             check.check_pointer(statement, 2, actions, pointer, error=False)
 
 
-class _Check:
+class StatementCheck:
+    """A check of the statements about the actions of a pack, which adds to ``problems``."""
+
     def __init__(self, pack: Pack, statements: Statements, problems: ProblemList) -> None:
         self.pack = pack
         self.statements = statements
@@ -69,7 +71,7 @@ class _Check:
         return list(actions.values()) if actions or self.statements.is_complete else None
 
 
-class _ResultCheck(_Check):
+class _ResultCheck(StatementCheck):
     def actions(self, step_predicate: str, tool: object, number: object) -> list[ActionDescription]:
         """Return the possible actions of a step; empty if they are not determined, or a file is unreadable."""
         return (self.possible_actions(step_predicate, tool, number) or []) if self.statements.is_complete else []
@@ -100,12 +102,13 @@ class _ResultCheck(_Check):
             fix = did_you_mean(path[-1], members) if members else None
             self.problems.report(statement, column, message, fix, error=error)
             return
-        returned = _types([schema for schemas in targets for schema in schemas])
+        returned_types = _types([schema for schemas in targets for schema in schemas])
         params = [_follow(action.input_schema, action.input_schema, [str(param)]) for action in consumers]
-        accepted = _types([schema for schemas in params for schema in schemas])
-        if returned and accepted and not returned & accepted:
+        accepted_types = _types([schema for schemas in params for schema in schemas])
+        if returned_types and accepted_types and not returned_types & accepted_types:
             what = f"{pointer!r} of what {names} returns" if pointer else f"what {names} returns"
-            message = f"{what} is of type {_type_names(returned)}, and {param!r} takes {_type_names(accepted)}"
+            takes = f"{param!r} takes {_type_names(accepted_types)}"
+            message = f"{what} is of type {_type_names(returned_types)}, and {takes}"
             self.problems.report(statement, column, message, "take another part of the result", error=error)
 
 
@@ -226,7 +229,7 @@ def check_derived_rows(
     return problems.items
 
 
-class _ArgumentCheck(_Check):
+class _ArgumentCheck(StatementCheck):
     def check_existence(self, step_predicate: str, predicate: str, arity: int) -> None:
         for statement in self.statements.each(predicate, arity):
             tool, number, param = statement.args[:3]

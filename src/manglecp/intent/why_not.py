@@ -17,8 +17,8 @@ from manglecp.intent.composition import SELECTION, Composer, declared_end
 from manglecp.intent.definition import AmbiguousFlaw
 from manglecp.intent.redaction import Visibility
 from manglecp.intent.value_lint import changeable_predicates
-from manglecp.mangle import Fact, Key, Row
-from manglecp.mangle.explain import ANY_NAME, ANYTHING, DeadlineExceeded, Explainer, Shape, Unlocked
+from manglecp.mangle import Fact, Key, Row, closure
+from manglecp.mangle.explain import ANY_NAME, ANYTHING, DeadlineExceeded, Explainer, Shape, UnlockResult
 from manglecp.mangle.syntax import Apply, Equality, Literal, Premise, Variable
 from manglecp.wire.messages import WhyNot
 
@@ -130,16 +130,15 @@ class UnlockSearch:
         """Return sets of facts that unlock the tool. ``is_named`` if it is already a candidate or a dependency."""
         offered = Fact("offered", (tool,))
         if not is_named:
-            naming = self._search(
-                Fact("kernel.named", (tool,))
-            )  # faster than a search for ``offered``, which implies it
-            unlocking = [facts for facts in naming.sets if self.explainer.holds_with(offered, facts)]
-            if unlocking or not naming.sets:  # a tool that cannot be named cannot be offered
-                return self._to_wire(unlocking, naming.complete and len(unlocking) == len(naming.sets))
-        unlocked = self._search(offered)
-        return self._to_wire(unlocked.sets, unlocked.complete)
+            # Faster than a search for ``offered``, which implies it.
+            naming_result = self._search(Fact("kernel.named", (tool,)))
+            unlocking = [facts for facts in naming_result.sets if self.explainer.holds_with(offered, facts)]
+            if unlocking or not naming_result.sets:  # a tool that cannot be named cannot be offered
+                return self._to_wire(unlocking, naming_result.complete and len(unlocking) == len(naming_result.sets))
+        unlock_result = self._search(offered)
+        return self._to_wire(unlock_result.sets, unlock_result.complete)
 
-    def _search(self, goal: Fact) -> Unlocked:
+    def _search(self, goal: Fact) -> UnlockResult:
         # A local caller can read the server's files, so the search may use every value in them.
         readable = self.evaluation.identity.trust == "local" and self.visibility.explains_policy
         session = self.evaluation.session
@@ -147,16 +146,11 @@ class UnlockSearch:
 
     def _assertable_for(self, goal: Key) -> frozenset[Key]:
         """Return the predicates that clients may state and the goal reads, other than through hidden rules."""
-        reached, pending = {goal}, [goal]
-        while pending:
-            head = pending.pop()
-            for rule in self.rules:
-                if rule.head.key == head:
-                    keys = {p.atom.key for p in rule.clause.premises if isinstance(p, Literal)} - reached
-                    new = [key for key in keys if not self.visibility.hides(key)]
-                    reached.update(new)
-                    pending += new
-        names = self.evaluation.domain.profile.assertable
+        reads: dict[Key, set[Key]] = {}
+        for rule in self.rules:
+            visible = {key for key in rule.clause.reads if not self.visibility.hides(key)}
+            reads.setdefault(rule.head.key, set()).update(visible)
+        reached, names = closure([goal], reads), self.evaluation.domain.profile.assertable
         return frozenset(key for key in reached if key[0] in names) & self.evaluation.result.program.predicates.keys()
 
     def _to_wire(self, sets: Iterable[Collection[Fact]], complete: bool) -> UnlockingSets:
@@ -321,7 +315,7 @@ class WhyNots:
         if not isinstance(term, Variable):
             return None if isinstance(term, Apply) else term
         for other in shape.rule.clause.premises:
-            if isinstance(other, Equality) and not other.negated and term in (other.left, other.right):
+            if isinstance(other, Equality) and not other.negated and term in other.terms:
                 value = other.right if other.left == term else other.left
                 if not isinstance(value, Variable | Apply):
                     return value
@@ -372,11 +366,11 @@ class WhyNots:
 
     def _is_look_up(self, premise: Premise) -> TypeGuard[Literal]:
         """Return whether the premise looks up facts: not negated, not a comparison, not a built-in (``:lt``)."""
-        return isinstance(premise, Literal) and not premise.negated and not premise.atom.predicate.startswith(":")
+        return isinstance(premise, Literal) and not premise.negated and not premise.atom.is_builtin
 
     def _describe(self, shape: Shape, premise: Premise) -> str:
         head = self.visibility.text(shape.rule.head.predicate)
-        if isinstance(premise, Equality) or premise.atom.predicate.startswith(":"):
+        if isinstance(premise, Equality) or premise.atom.is_builtin:
             return f"{head} asks for other values"
         key = premise.atom.key
         if self.visibility.hides(key):

@@ -14,7 +14,7 @@ import msgspec
 
 from manglecp.base.proof_page import CUT, FactOrigin, PageSection, ProofNode
 from manglecp.base.source import Trust
-from manglecp.intent import Call, Decision, Domain, Identity, decide, make_redactor, secret_values, trust_of
+from manglecp.intent import Call, Decision, Domain, Identity, decide, make_redactor, secret_values
 from manglecp.invoke.decision_log import DecisionDetails
 from manglecp.mangle import Fact, MangleError, Value, instant_text, value_text
 from manglecp.mangle.explain import BlockedRule, Node, RuleRef, read_fact
@@ -220,7 +220,7 @@ class _ProofBuilder:
         fact, place, rule, values = self._redact(node.fact), "", "", ""
         origin = self._origin(node)
         if node.rule is not None:
-            is_of_kernel = trust_of(node.rule.clause) is Trust.KERNEL
+            is_of_kernel = node.rule.clause.trust is Trust.KERNEL
             place, rule = "" if is_of_kernel else node.rule.place, self._redact(node.rule.text)
             values = "" if is_of_kernel else self._redact(_values(node.rule, node.bindings))
         elif node.origin == "given" and node.ground is not None:
@@ -254,7 +254,7 @@ class _ProofBuilder:
 
 
 def _is_kernel(node: Node) -> bool:
-    return node.rule is not None and trust_of(node.rule.clause) is Trust.KERNEL
+    return node.rule is not None and node.rule.clause.trust is Trust.KERNEL
 
 
 def _values(rule: RuleRef, bindings: Mapping[str, Value]) -> str:

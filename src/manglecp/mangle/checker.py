@@ -53,7 +53,6 @@ from manglecp.mangle.types import (
     kinds_of,
     match_type,
     meet,
-    member,
     read_type,
     row_accepts,
     shapes_agree,
@@ -478,7 +477,7 @@ class _RuleCheck:
     def _match_equality(self, premise: syntax.Equality, state: State) -> State:
         left = self._body_type(premise.left, state, premise)
         right = self._body_type(premise.right, state, premise)
-        variables = [side for side in (premise.left, premise.right) if isinstance(side, syntax.Variable)]
+        variables = [side for side in premise.terms if isinstance(side, syntax.Variable)]
         if not variables and not premise.negated:
             return state
         if premise.negated:  # a value that differs from a constant can still be any other of its kind
@@ -645,4 +644,4 @@ def _narrow_argument(actual: Type, arg: syntax.Term, expected: Type, binding: Bi
     """Return the type of an argument after it matched; EMPTY if it cannot match. Binds type variables."""
     if isinstance(arg, syntax.Variable | syntax.Apply) or has_variables((expected,)):
         return match_type(expected, actual, binding)
-    return Singleton(arg) if member(arg, expected) else EMPTY
+    return Singleton(arg) if conforms(Singleton(arg), expected) else EMPTY

@@ -12,7 +12,7 @@ from manglecp.base.source import Span
 from manglecp.base.suggestions import closest_match
 from manglecp.mangle import printer
 from manglecp.mangle.builtins import FUNCTIONS, PREDICATES, REDUCERS, Function, Reducer
-from manglecp.mangle.declarations import Predicate, count_noun, package_of
+from manglecp.mangle.declarations import Predicate, count_noun, package_of, unknown_predicate, wrong_count
 from manglecp.mangle.parser import argument_span
 from manglecp.mangle.syntax import (
     Annotation,
@@ -114,7 +114,7 @@ def _missing_in_equality(premise: Equality, bound: set[str]) -> list[Variable]:
 
 def _can_bind(premise: Literal, position: int, predicates: Mapping[Key, Predicate]) -> bool:
     """Return whether an argument may be free, because the premise binds it or, if negated, reads stored facts."""
-    if premise.atom.predicate.startswith(":"):
+    if premise.atom.is_builtin:
         builtin = PREDICATES.get(premise.atom.predicate)
         if builtin is None or len(builtin.modes) != len(premise.atom.args):
             return True  # ClauseCheck refuses its name or number of arguments
@@ -253,12 +253,12 @@ class ClauseCheck:
 
     def _check_premise(self, premise: Premise) -> None:
         if isinstance(premise, Equality):
-            self._check_functions(premise.left, premise.right)
+            self._check_functions(*premise.terms)
             return
         atom = premise.atom
         if not premise.timed:  # with a time, as in a head, an unknown function is an error of the evaluation
             self._check_functions(*atom.args)
-        if atom.predicate.startswith(":"):
+        if atom.is_builtin:
             self._check_builtin(premise)
             return
         predicate = self.predicates.get(atom.key)
@@ -275,19 +275,14 @@ class ClauseCheck:
         self._refuse_durations(premise.annotation)
 
     def _report_unknown_predicate(self, atom: Atom) -> None:
-        own_package = package_of(self.clause.head.predicate)
-        arities: dict[str, list[int]] = {}  # names as the clause writes them, without its own package
-        for name, arity in self.predicates:
-            arities.setdefault(name.removeprefix(f"{own_package}.") if own_package else name, []).append(arity)
-        if atom.predicate in arities:
-            message = _wrong_count_message(atom.predicate, sorted(arities[atom.predicate]), len(atom.args))
-            self.complain(message, atom.span)
-            return
-        similar = closest_match(atom.predicate, arities)
-        fix = f"did you mean {similar}?" if similar else f"declare it: {_plain_decl(atom)}."
-        if not similar and own_package and package_of(atom.predicate):
-            fix = f"load a unit of package {package_of(atom.predicate)} that defines it"
-        self.complain(f"unknown predicate {atom.predicate}", atom.span, fix)
+        own_package, package = package_of(self.clause.head.predicate), package_of(atom.predicate)
+        prefix = f"{own_package}." if own_package else ""
+        known = {(name.removeprefix(prefix), arity) for name, arity in self.predicates}  # as the clause writes them
+        fix = f"declare it: {_plain_decl(atom)}."
+        if own_package and package:
+            fix = f"load a unit of package {package} that defines it"
+        message, better_fix = unknown_predicate(*atom.key, known, fix)
+        self.complain(message, atom.span, better_fix)
 
     def _check_visible(self, predicate: Predicate, atom: Atom) -> None:
         package = package_of(predicate.name)
@@ -305,7 +300,7 @@ class ClauseCheck:
             self.complain(f"unknown built-in predicate {atom.predicate}", atom.span, fix)
             return
         if len(atom.args) != len(builtin.modes):
-            self.complain(_wrong_count_message(atom.predicate, [len(builtin.modes)], len(atom.args)), atom.span)
+            self.complain(wrong_count(atom.predicate, [len(builtin.modes)], len(atom.args)), atom.span)
             return
         if premise.timed:
             self.complain(f"{atom.predicate} holds at no particular time", premise.span, "drop the annotation")
@@ -416,9 +411,4 @@ def _wrong_count_of_entry(entry: Function | Reducer, count: int) -> str:
         return f"{entry.name} takes keys and values in pairs, not {count_noun(count, 'argument')}"
     if entry.rest is not None:
         return f"{entry.name} takes at least {count_noun(minimum, 'argument')}, not {count}"
-    return _wrong_count_message(entry.name, [minimum], count)
-
-
-def _wrong_count_message(name: str, expected: list[int], count: int) -> str:
-    numbers = [*map(str, expected[:-1]), count_noun(expected[-1], "argument")]
-    return f"{name} takes {' or '.join(numbers)}, not {count}"
+    return wrong_count(entry.name, [minimum], count)

@@ -35,12 +35,9 @@ def check_constants(rules: Iterable[Rule], facts: Iterable[GivenFact]) -> list[D
 
 
 def _calls(rule: Rule) -> Iterator[_Call]:
-    lets = [let.expression for transform in rule.clause.transforms for let in transform.lets]
-    places: list[Sequence[syntax.Term]] = [
-        (premise.left, premise.right) if isinstance(premise, syntax.Equality) else premise.atom.args
-        for premise in rule.premises
-    ]
-    for position, terms in enumerate([*places, [*rule.head.args, *lets]]):
+    lets = [let.expression for let in rule.clause.lets]
+    places = [premise.terms for premise in rule.premises]
+    for position, terms in enumerate([*places, (*rule.head.args, *lets)]):
         for term in syntax.subterms(*terms):
             if isinstance(term, syntax.Apply) and term.function in _PARSERS:
                 yield position, term.function, term.args, term
@@ -77,7 +74,7 @@ def _rows(
     earlier = rule.premises[:position]
     for premise in earlier:
         if isinstance(premise, syntax.Equality) and not premise.negated:
-            for side, other in ((premise.left, premise.right), (premise.right, premise.left)):
+            for side, other in premise.directions:
                 if isinstance(side, syntax.Variable) and not isinstance(other, syntax.Variable | syntax.Apply):
                     row[side.name] = other
     unknown = wanted - row.keys()

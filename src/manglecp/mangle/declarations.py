@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Final, TypeVar
 
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.source import Span, Trust
+from manglecp.base.suggestions import closest_match
 from manglecp.mangle import printer
 from manglecp.mangle.syntax import Apply, Atom, Clause, Decl, Key, Literal, Term, Unit, Variable, term_variables
 from manglecp.mangle.types import ANY, NAME, Base, MalformedType, Type, Vocabulary, read_type, row_accepts
@@ -72,7 +74,7 @@ class _Resolver:
         )
 
     def qualify(self, atom: Atom) -> Atom:
-        if atom.predicate.startswith(":"):
+        if atom.is_builtin:
             return atom
         return replace(atom, predicate=f"{self.package}.{atom.predicate}")
 
@@ -82,7 +84,7 @@ class _Resolver:
 
     def resolve_premise(self, atom: Atom, item: Decl | Clause) -> Atom:
         """Return an atom of a premise or inclusion with the full name of its predicate."""
-        if atom.key in self.members or atom.predicate.startswith(":"):
+        if atom.key in self.members or atom.is_builtin:
             return self.qualify(atom)
         package = package_of(atom.predicate)
         if package and package not in self.uses and not self._is_own(atom):
@@ -133,6 +135,15 @@ class Predicate:
     @property
     def key(self) -> Key:
         return self.name, self.arity
+
+    def row(self, fact: Sequence[Value]) -> dict[str, Value]:
+        """Return the values of a fact by the names of the declared arguments; further columns are left out."""
+        names = () if self.decl is None else self.decl.atom.args
+        return {
+            arg.name: value
+            for arg, value in zip(names, fact, strict=False)
+            if isinstance(arg, Variable) and not arg.anonymous
+        }
 
     def inputs(self) -> Iterable[int]:
         """Return the positions that must be bound before a call."""
@@ -405,6 +416,23 @@ def count_noun(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def wrong_count(name: str, expected: list[int], count: int) -> str:
+    """Return the message for a predicate or function with another number of arguments."""
+    numbers = [*map(str, expected[:-1]), count_noun(expected[-1], "argument")]
+    return f"{name} takes {' or '.join(numbers)}, not {count}"
+
+
+def unknown_predicate(name: str, arity: int, known: Collection[Key], fix: str | None = None) -> tuple[str, str | None]:
+    """Return the message and the fix for a predicate that is not known with this number of arguments.
+
+    The fix is a similar name; ``fix`` if there is none.
+    """
+    if arities := sorted(known_arity for known_name, known_arity in known if known_name == name):
+        return wrong_count(name, arities, arity), None
+    similar = closest_match(name, {known_name for known_name, _ in known})
+    return f"unknown predicate {name}", f"did you mean {similar}?" if similar else fix
+
+
 def _place(span: Span | None) -> str:
     return "another place" if span is None else f"{span.source.name}:{span.line}"
 
@@ -421,15 +449,15 @@ def check_ownership(
         by_key.setdefault(clause.head.key, []).append(clause)
     diagnostics: list[Diagnostic] = []
     for key, key_clauses in by_key.items():
-        most_trusted = min(key_clauses, key=_trust)
-        level = min(_trust(most_trusted), owners.get(key[0], Trust.DOMAIN))
+        most_trusted = min(key_clauses, key=attrgetter("trust"))
+        level = min(most_trusted.trust, owners.get(key[0], Trust.DOMAIN))
         diagnostics += _check_reinterpretation(predicates[key], level)
         owner, owner_span = _owner(predicates[key], most_trusted, owners)
         for clause in key_clauses:
-            if _trust(clause) <= owner:
+            if clause.trust <= owner:
                 continue
             reference = "" if owner_span is None else f" (see {_place(owner_span)})"
-            message = f"{key[0]} belongs to {owner.label}{reference}, a {_trust(clause).label} source may not add to it"
+            message = f"{key[0]} belongs to {owner.label}{reference}, a {clause.trust.label} source may not add to it"
             is_kernel = owner is Trust.KERNEL  # no pack has rules of that level
             fix = ("" if is_kernel else "move the clause to that level, or ") + "derive another predicate"
             diagnostics.append(Diagnostic("analysis", message, clause.head.span, printer.clause(clause), fix))
@@ -453,14 +481,10 @@ def _owner(predicate: Predicate, most_trusted: Clause, owners: Mapping[str, Trus
     """Return the level that owns the predicate, and the clause or declaration that shows it."""
     if predicate.name in owners:
         owner = owners[predicate.name]
-        return owner, most_trusted.span if _trust(most_trusted) <= owner else None
+        return owner, most_trusted.span if most_trusted.trust <= owner else None
     if predicate.owner is not None and predicate.decl is not None:
         return predicate.owner, predicate.decl.span
-    return _trust(most_trusted), most_trusted.span
-
-
-def _trust(clause: Clause) -> Trust:
-    return Trust.DOMAIN if clause.span is None else clause.span.source.trust
+    return most_trusted.trust, most_trusted.span
 
 
 class FactAcceptor:

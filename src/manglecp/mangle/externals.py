@@ -16,10 +16,10 @@ from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.suggestions import closest_match
 from manglecp.mangle.declarations import Predicate
 from manglecp.mangle.errors import AnalysisError, ValueFault
+from manglecp.mangle.facts import Args
 from manglecp.mangle.syntax import Key
-from manglecp.mangle.values import KIND_NAMES, Value
+from manglecp.mangle.values import KIND_NAMES
 
-Args: TypeAlias = tuple[Value, ...]
 _POLL_SECONDS: Final = 0.05  # between checks whether the evaluation was stopped
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from itertools import chain, islice
 from typing import Final, Literal as LiteralType, Protocol, TypeAlias
 
@@ -13,9 +14,9 @@ from manglecp.mangle.declarations import FunctionalDependency, Predicate
 from manglecp.mangle.errors import AnalysisError, EvalError, LimitError, ValueFault
 from manglecp.mangle.facts import Args, Fact, Interval, TimedArgs, coalesce, is_nonempty_interval
 from manglecp.mangle.matching import Row, head_interval
-from manglecp.mangle.printer import fact_text, value_text
+from manglecp.mangle.printer import fact_text, term_with_values
 from manglecp.mangle.program import GivenFact, Program
-from manglecp.mangle.syntax import Atom, Literal, Term, Variable
+from manglecp.mangle.syntax import Atom, Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,24 +185,12 @@ def _overlap(left: Interval, right: Interval) -> bool:
 def _dangling_facts(
     predicate: Predicate, atom: Atom, facts: list[TimedArgs], holds: Callable[[Atom, Row], bool]
 ) -> Iterator[Diagnostic]:
-    assert predicate.decl is not None  # inclusions come from declarations
-    names = [arg.name if isinstance(arg, Variable) else "_" for arg in predicate.decl.atom.args]
     for args, interval in facts:
-        row = {name: value for name, value in zip(names, args, strict=True) if name != "_"}
+        row = predicate.row(args)
         if not holds(atom, row):
             fact = fact_text(predicate.name, args, interval)
-            yield _violation(predicate, f"inclusion violated: {fact} needs {_with_values(atom, row)}")
-
-
-def _with_values(atom: Atom, row: Row) -> str:
-    """Format an atom with the values of ``row``; other variables become ``_``."""
-
-    def write(term: Term) -> str:
-        if isinstance(term, Variable):
-            return value_text(row[term.name]) if term.name in row else "_"
-        return printer.term(term)
-
-    return printer.premise(Literal(atom), write)
+            needed = printer.premise(Literal(atom), partial(term_with_values, row=row))
+            yield _violation(predicate, f"inclusion violated: {fact} needs {needed}")
 
 
 def _violation(predicate: Predicate, message: str) -> Diagnostic:

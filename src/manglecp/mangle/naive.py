@@ -295,7 +295,7 @@ class NaiveEvaluation:
                     emit(self._transformed(clause, rows))
                 else:
                     all_rows += rows
-                    if len(all_rows) > self.limits.rows and not self.rows_are_facts(rule):
+                    if len(all_rows) > self.limits.rows and not rule.counts_facts:
                         all_rows = distinct_rows(all_rows)
                     if len(all_rows) > self.limits.rows:
                         raise LimitError(self.limits.rows, self.limits.rows + 1, "rows of one rule", clause.span)
@@ -305,11 +305,11 @@ class NaiveEvaluation:
                 rows = yield from self._solve(premise, rows)
             except ValueFault as fault:
                 raise self.error_at(str(fault), premise.span, clause) from None
-            if not self.rows_are_facts(rule):
+            if not rule.counts_facts:
                 rows = distinct_rows(rows)
             pending += [(position + 1, rows[start : start + _BATCH_SIZE]) for start in range(0, len(rows), _BATCH_SIZE)]
         if not batched:
-            emit(self._transformed(clause, all_rows if self.rows_are_facts(rule) else distinct_rows(all_rows)))
+            emit(self._transformed(clause, all_rows if rule.counts_facts else distinct_rows(all_rows)))
         return []  # emit has all rows
 
     def _transformed(self, clause: Clause, rows: list[Row]) -> list[Row]:
@@ -319,13 +319,6 @@ class NaiveEvaluation:
             except ValueFault as fault:
                 raise self.error_at(str(fault), transform.span, clause) from None
         return rows
-
-    def rows_are_facts(self, rule: Rule) -> bool:
-        """Return whether an aggregation counts every matching fact (one positive premise), not distinct bindings."""
-        if len(rule.premises) != 1 or not rule.clause.aggregates:
-            return False
-        premise = rule.premises[0]
-        return isinstance(premise, Literal) and not premise.negated and not premise.atom.predicate.startswith(":")
 
     def _solve(self, premise: Premise, rows: list[Row]) -> RowGenerator:
         """Return the rows extended by every solution of the premise."""
@@ -372,7 +365,7 @@ class NaiveEvaluation:
         return ((args, None) for call in calls for args in dict.fromkeys(results[call]) if args not in stored)
 
     def _equate(self, premise: Equality, row: Row) -> Row | None:
-        for side, other in ((premise.left, premise.right), (premise.right, premise.left)):
+        for side, other in premise.directions:
             if isinstance(side, Variable) and side.name not in row and not premise.negated:
                 value = value_of(other, row, self.now)
                 return row if side.anonymous else {**row, side.name: value}

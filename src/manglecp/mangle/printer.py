@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -215,6 +215,19 @@ def term(node: syntax.Term) -> str:
     if node.function == "fn:struct" and has_pairs:
         return f"{{{_entries(args)}}}"
     return f"{node.function}({', '.join(args)})"
+
+
+def term_with_values(node: syntax.Term, row: Mapping[str, values.Value]) -> str:
+    """Format a term with the values of ``row`` for variables, ``_`` for others; applications are not evaluated."""
+    return term(_substitute(node, row))
+
+
+def _substitute(node: syntax.Term, row: Mapping[str, values.Value]) -> Any:
+    if isinstance(node, syntax.Variable):
+        return row.get(node.name, syntax.Variable("_"))
+    if isinstance(node, syntax.Apply):
+        return syntax.Apply(node.function, tuple(_substitute(arg, row) for arg in node.args))
+    return node
 
 
 def _entries(args: list[str]) -> str:

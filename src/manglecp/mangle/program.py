@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.gc_pause import gc_paused
 from manglecp.base.source import Source, Trust
-from manglecp.base.suggestions import closest_match
 from manglecp.mangle import printer, syntax
 from manglecp.mangle.builtins import FUNCTIONS, REDUCERS
 from manglecp.mangle.checker import check_types
 from manglecp.mangle.clauses import ClauseCheck
 from manglecp.mangle.constants import check_constants
-from manglecp.mangle.declarations import Predicate, check_ownership, collect, resolve
+from manglecp.mangle.declarations import Predicate, check_ownership, collect, resolve, unknown_predicate
 from manglecp.mangle.errors import AnalysisError, ParseError, StratificationError, ValueFault
 from manglecp.mangle.matching import evaluate_term, mentions_now
 from manglecp.mangle.parser import LONG_TEXT, parse
@@ -34,6 +33,9 @@ if TYPE_CHECKING:
     from manglecp.mangle.model import Limits
 
 
+_Node = TypeVar("_Node")
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """A clause with a body, and its premises in running order."""
@@ -44,6 +46,14 @@ class Rule:
     @property
     def head(self) -> syntax.Atom:
         return self.clause.head
+
+    @property
+    def counts_facts(self) -> bool:
+        """Whether an aggregation counts every matching fact, not distinct bindings: with one premise."""
+        if len(self.premises) != 1 or not self.clause.aggregates:
+            return False
+        (premise,) = self.premises
+        return isinstance(premise, syntax.Literal) and not premise.negated and not premise.atom.is_builtin
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +210,7 @@ class _Loader:
             for rule in self.rules
             if rule.clause not in self.faulty_clauses
             and rule.head.key not in self.faulty_decls
-            and untypable.isdisjoint(_reads(rule.clause))
+            and untypable.isdisjoint(rule.clause.reads)
         ]
         facts = [fact for fact in self.facts if fact.key not in self.faulty_decls]
         return check_types(self.predicates, rules, facts)
@@ -210,7 +220,7 @@ class _Loader:
         undeclared = {key for key, predicate in self.predicates.items() if predicate.decl is None}
         readers: dict[syntax.Key, set[syntax.Key]] = {}
         for rule in (rule for rule in self.rules if rule.head.key in undeclared):
-            for key in _reads(rule.clause):
+            for key in rule.clause.reads:
                 readers.setdefault(key, set()).add(rule.head.key)
         faulty = undeclared.intersection(clause.head.key for clause in self.faulty_clauses)
         return closure(faulty | self.faulty_decls, readers)
@@ -234,13 +244,12 @@ class _Loader:
 
     def _inclusion_problem(self, atom: syntax.Atom) -> tuple[str, str | None] | None:
         """Return the message and the fix; None if there is no problem."""
-        if atom.predicate.startswith(":"):
+        if atom.is_builtin:
             return f"an inclusion asks for facts, {atom.predicate} has none", "write a rule that tests it"
         included = self.predicates.get(atom.key)
         if included is None:
-            similar = closest_match(atom.predicate, {name for name, _ in self.predicates})
-            message = f"unknown predicate {atom.predicate}/{len(atom.args)} in an inclusion"
-            return message, f"did you mean {similar}?" if similar else None
+            _, fix = unknown_predicate(*atom.key, self.predicates)
+            return f"unknown predicate {atom.predicate}/{len(atom.args)} in an inclusion", fix
         inputs = (atom.args[position] for position in included.inputs())
         if included.deferred and any(v.anonymous for v in syntax.term_variables(*inputs)):
             return f"{atom.predicate} needs a value where _ stands", "name an argument of the Decl"
@@ -256,10 +265,6 @@ class _Loader:
             return (last, 0) if span is None else (source_ranks.get(id(span.source), last), span.start)
 
         return sorted(diagnostics, key=place)
-
-
-def _reads(clause: syntax.Clause) -> set[syntax.Key]:
-    return {premise.atom.key for premise in clause.premises if isinstance(premise, syntax.Literal)}
 
 
 _NOT_CONSTANT: Final = frozenset({syntax.Variable, syntax.Apply})
@@ -302,8 +307,8 @@ class DependencyClosure:
         return self.needs(body for head in self.needs([key]) for body in self._retracting.get(head, ()))
 
 
-def closure(start: Iterable[syntax.Key], edges: Mapping[syntax.Key, Iterable[syntax.Key]]) -> set[syntax.Key]:
-    """Return all keys that can be reached from ``start``, including ``start``."""
+def closure(start: Iterable[_Node], edges: Mapping[_Node, Iterable[_Node]]) -> set[_Node]:
+    """Return all nodes that can be reached from ``start``, including ``start``."""
     reached = set(start)
     stack = list(reached)
     while stack:
@@ -340,11 +345,11 @@ def _built_variables(rule: Rule) -> set[str]:
     built: set[str] = set()
     for premise in rule.premises:
         if isinstance(premise, syntax.Equality):
-            sides = ((premise.left, premise.right), (premise.right, premise.left))
-            built |= {side.name for side, other in sides if isinstance(side, syntax.Variable) and _builds(other, built)}
+            pairs = premise.directions
+            built |= {side.name for side, other in pairs if isinstance(side, syntax.Variable) and _builds(other, built)}
         elif premise.atom.predicate == ":match_cons":  # the rest of the list is a new list
             built |= {arg.name for arg in premise.atom.args[2:] if isinstance(arg, syntax.Variable)}
-    for let in (let for transform in rule.clause.transforms for let in transform.lets):
+    for let in rule.clause.lets:
         if _builds(let.expression, built):
             built.add(let.variable.name)
     return built

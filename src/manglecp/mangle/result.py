@@ -17,7 +17,6 @@ from manglecp.mangle.matching import Matcher
 from manglecp.mangle.model import Facts, Relation
 from manglecp.mangle.parser import parse_premise
 from manglecp.mangle.printer import fact_text
-from manglecp.mangle.program import Rule
 from manglecp.mangle.syntax import Annotation, Atom, Clause, Key, Literal, TimeBound, Variable
 from manglecp.mangle.values import Value, order_key
 
@@ -111,10 +110,6 @@ class Result:
         """Return the number of rules that derive at least one fact."""
         count, uncounted = self.model.rules_fired()
         return count + self.explainer.count_fired(uncounted) if uncounted else count
-
-    def has_fired(self, rule: Rule) -> bool:
-        """Return whether a rule added a fact to the base, as far as the engine recorded that."""
-        return self.model.has_fired(rule)
 
     @cached_property
     def _expiry(self) -> Expiry:

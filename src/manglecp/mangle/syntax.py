@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, Literal as LiteralType, TypeAlias
 
-from manglecp.base.source import Source, Span
+from manglecp.base.source import Source, Span, Trust
 from manglecp.mangle.values import Bytes, Duration, Float, Name, Time
 
 Key: TypeAlias = tuple[str, int]  # name and arity of a predicate
@@ -55,6 +55,11 @@ class Atom:
     @property
     def key(self) -> Key:
         return self.predicate, len(self.args)
+
+    @property
+    def is_builtin(self) -> bool:
+        """Whether it is computed, as ``:lt(X, Y)`` is, and reads no facts."""
+        return self.predicate.startswith(":")
 
 
 class Now:
@@ -137,6 +142,10 @@ class Literal:
     def timed(self) -> bool:
         return self.operator is not None or self.annotation is not None
 
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        return self.atom.args
+
 
 @dataclass(frozen=True, slots=True)
 class Equality:
@@ -146,6 +155,15 @@ class Equality:
     right: Term
     negated: bool = False
     span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def terms(self) -> tuple[Term, Term]:
+        return self.left, self.right
+
+    @property
+    def directions(self) -> tuple[tuple[Term, Term], tuple[Term, Term]]:
+        """Each side, with the other side."""
+        return (self.left, self.right), (self.right, self.left)
 
 
 Premise: TypeAlias = Literal | Equality
@@ -186,6 +204,33 @@ class Clause:
     @property
     def aggregates(self) -> bool:
         return any(t.do is not None for t in self.transforms)
+
+    @property
+    def trust(self) -> Trust:
+        """The trust level of its source; without a source, that of the domain."""
+        return Trust.DOMAIN if self.span is None else self.span.source.trust
+
+    @property
+    def lets(self) -> Iterator[Let]:
+        return (let for transform in self.transforms for let in transform.lets)
+
+    @property
+    def literals(self) -> Iterator[Literal]:
+        """The premises that are atoms, built-in ones included."""
+        return (premise for premise in self.premises if isinstance(premise, Literal))
+
+    @property
+    def reads(self) -> set[Key]:
+        """The predicates of the premises, built-in ones included."""
+        return {literal.atom.key for literal in self.literals}
+
+    @property
+    def terms(self) -> Iterator[Term]:
+        """The terms of the head, the premises and the transforms."""
+        yield from self.head.args
+        for premise in self.premises:
+            yield from premise.terms
+        yield from (let.expression for let in self.lets)
 
 
 @dataclass(frozen=True, slots=True)

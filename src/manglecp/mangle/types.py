@@ -103,13 +103,6 @@ class StructType:
 
 
 @dataclass(frozen=True, slots=True)
-class OptionType(Compound):
-    """``fn:Option(…)`` in a declaration; at run time an option is its value."""
-
-    some: Type
-
-
-@dataclass(frozen=True, slots=True)
 class Tag:
     """The tag field of a tagged union: this name, or a name that is not known statically."""
 
@@ -127,9 +120,7 @@ class TypeVariable:
         return self.name
 
 
-Type: TypeAlias = (
-    Base | NameType | Singleton | Union | PairType | ListType | MapType | StructType | OptionType | Tag | TypeVariable
-)
+Type: TypeAlias = Base | NameType | Singleton | Union | PairType | ListType | MapType | StructType | Tag | TypeVariable
 
 ALL_KINDS: Final = frozenset(KIND_NAMES.values())
 MAX_DEPTH: Final = 100  # of nested types, because the relations below recurse
@@ -263,7 +254,7 @@ _CONSTRUCTORS: Final = {
     "fn:List": lambda args: ListType(*_read_exactly(1, "fn:List", args)),
     "fn:Map": lambda args: MapType(*_read_exactly(2, "fn:Map", args)),
     "fn:Struct": _read_struct,
-    "fn:Option": lambda args: OptionType(*_read_exactly(1, "fn:Option", args)),
+    "fn:Option": lambda args: _read_exactly(1, "fn:Option", args)[0],  # at run time an option is its value
     "fn:TaggedUnion": _read_tagged_union,
 }
 
@@ -277,8 +268,6 @@ def kinds_of(type_: Type) -> frozenset[str]:
     """Return the names of the kinds that values of a type can have."""
     if isinstance(type_, Union):
         return frozenset().union(*map(kinds_of, type_.members))
-    if isinstance(type_, OptionType):
-        return kinds_of(type_.some)
     if isinstance(type_, PairType | ListType | MapType | StructType):
         return frozenset({type(type_).__name__.removesuffix("Type").lower()})
     if isinstance(type_, NameType | Tag):
@@ -333,18 +322,17 @@ def conforms(left: Type, right: Type) -> bool:
         left = ANY  # an unconstrained variable
     if isinstance(right, TypeVariable):
         return True
-    if isinstance(right, OptionType):
-        return conforms(left.some if isinstance(left, OptionType) else left, right.some)
     if isinstance(right, Tag):
         if isinstance(left, Singleton):
             return left.value is right.name  # names are interned
         return isinstance(left, NameType | Tag)
     if isinstance(left, Tag):
-        left = Singleton(left.name)
-    if isinstance(left, Singleton):
-        return member(left.value, right)
-    if isinstance(left, NameType) and isinstance(right, NameType):
-        return right == NAME or left.prefix.startswith(right.prefix + "/")
+        return conforms(Singleton(left.name), right)
+    if isinstance(left, Singleton) and not isinstance(left.value, Name):
+        return KIND_TYPES.get(type(left.value)) == right
+    if isinstance(left, Singleton | NameType) and isinstance(right, NameType):
+        name = left.prefix if isinstance(left, NameType) else value_text(left.value)
+        return right == NAME or name.startswith(right.prefix + "/")
     if isinstance(left, MapType) and isinstance(right, MapType):
         if not {left.key, left.value}.isdisjoint((BOT, EMPTY)):
             return True  # only the empty map
@@ -363,23 +351,6 @@ def _struct_conforms(left: StructType, right: StructType) -> bool:
         if own_type is None or not conforms(own_type, type_):
             return False
     return all((own_type := left.field(label)) is None or conforms(own_type, type_) for label, type_ in right.optional)
-
-
-def member(value: Value, type_: Type) -> bool:
-    """Return whether a constant without parts belongs to a type."""
-    if type_ == ANY or isinstance(type_, TypeVariable):
-        return True
-    if isinstance(type_, Union):
-        return any(member(value, m) for m in type_.members)
-    if isinstance(type_, OptionType):
-        return member(value, type_.some)
-    if isinstance(type_, Singleton):
-        return value == type_.value
-    if isinstance(type_, Tag):
-        return value is type_.name
-    if isinstance(value, Name):
-        return isinstance(type_, NameType) and (type_ == NAME or value.text.startswith(type_.prefix + "/"))
-    return KIND_TYPES.get(type(value)) == type_
 
 
 def meet(left: Type, right: Type) -> Type:
@@ -405,10 +376,6 @@ def meet(left: Type, right: Type) -> Type:
         if EMPTY in met and not isinstance(left, ListType | MapType):  # empty lists and maps have both types
             return EMPTY
         return type(left)(*met)
-    if isinstance(left, OptionType):  # an option is its value
-        return meet(left.some, right)
-    if isinstance(right, OptionType):
-        return meet(left, right.some)
     if isinstance(left, Singleton) or isinstance(right, Singleton):
         wide_left, wide_right = widen(left), widen(right)
         return EMPTY if (wide_left, wide_right) == (left, right) else meet(wide_left, wide_right)
@@ -577,8 +544,6 @@ def _fits(expected: Type, actual: Type, binding: Binding) -> bool:
 def _fits_inside(expected: Type, actual: Type, binding: Binding) -> bool:
     if isinstance(expected, Union):
         return any(_fits(m, actual, binding) for m in expected.members)
-    if isinstance(expected, OptionType):
-        return _fits(expected.some, actual.some if isinstance(actual, OptionType) else actual, binding)
     if isinstance(expected, Compound):
         return type(expected) is type(actual) and all(
             _fits(*pair, binding) for pair in zip(expected.inner, _inner(actual), strict=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from manglecp.intent import Domain, trust_of
+from manglecp.intent import Domain
 from manglecp.mangle import Base, Result, Trust
 from manglecp.mangle.explain import rule_ref
 
@@ -52,7 +52,7 @@ class PackCoverage:
     def record(self, result: Result) -> None:
         """Record which rules of the pack fired in an evaluation, and what the others lacked."""
         for entry in result.explainer.coverage().rules:
-            if trust_of(entry.rule.clause) is not Trust.KERNEL:
+            if entry.rule.clause.trust is not Trust.KERNEL:
                 key = (entry.rule.place, entry.rule.text)
                 self.rules[key].record(fired=entry.status == "fired", missing=entry.missing)
 
@@ -80,7 +80,7 @@ class PackCoverage:
 def with_coverage(domain: Domain, coverage: PackCoverage) -> Domain:
     """Return a copy of the domain that records every evaluation in ``coverage``."""
     for rule in domain.program.rules:
-        if trust_of(rule.clause) is not Trust.KERNEL:
+        if rule.clause.trust is not Trust.KERNEL:
             ref = rule_ref(rule.clause)
             coverage.rules.setdefault((ref.place, ref.text), RuleRecord(ref.place, ref.text))
     return replace(domain, base=_RecordingBase(domain.base, coverage))

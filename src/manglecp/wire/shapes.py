@@ -99,8 +99,6 @@ def _alternatives(type_: types.Type) -> Iterator[types.Type]:
     if isinstance(type_, types.Union):
         for member in type_.members:
             yield from _alternatives(member)
-    elif isinstance(type_, types.OptionType):
-        yield from _alternatives(type_.some)
     else:
         yield type_
 

@@ -245,3 +245,10 @@ def test_it_is_quick_where_many_facts_satisfy_a_window() -> None:
         assert result.expiry(goal) == NOW + 5 * MINUTE
         took.append(time.perf_counter() - start)
     assert min(took) < 0.005
+
+
+def test_of_many_derivations_the_one_that_lasts_longest_counts() -> None:
+    ends = {n: f"2026-01-15T12:{10 + n}:00Z" for n in range(40)}
+    facts = "\n".join(f"t(/x{n})@[2026-01-15T11:00:00Z, {end}].\nlisted(/x{n})." for n, end in ends.items())
+    rules = "open(X) :- t(X)@[now].\nboth(X) :- open(X), listed(X).\nany() :- both(X), open(X).\n"
+    assert expiry(f"{rules}{facts}", "any()") == 49

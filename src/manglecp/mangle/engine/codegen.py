@@ -354,7 +354,7 @@ class Generator(Code):
             self.loop(f"for {tuple_text(targets)} in views[{self.ids[key]}].delta:")
         elif is_ground and not step.temporal:
             self.skip_if(f"not ({self.contains(key, tuple_text([value for _, value in known_columns]))})")
-        elif not new_variables and not checks and not step.temporal and not self.rule_steps.counts_facts:
+        elif not new_variables and not checks and not step.temporal and not self.rule_steps.rule.counts_facts:
             self.skip_if(f"not ({self.exists(key, columns, values)})")
         else:
             if columns:
@@ -591,7 +591,7 @@ class Generator(Code):
     def _equate(self, step: EqualityStep) -> None:
         equality = step.equality
         if not equality.negated:
-            for side, other in ((equality.left, equality.right), (equality.right, equality.left)):
+            for side, other in equality.directions:
                 if isinstance(side, syntax.Variable) and side.name not in self.bound:
                     self.bind(side.name, self.expression(other))
                     return
@@ -620,9 +620,8 @@ class Generator(Code):
         self._write_limit_check("limits.max_facts < 0", "limits.too_many_facts()")
 
     def _write_lets(self) -> None:
-        for transform in self.rule_steps.rule.clause.transforms:
-            for let in transform.lets:
-                self.bind(let.variable.name, self.expression(let.expression))
+        for let in self.rule_steps.rule.clause.lets:
+            self.bind(let.variable.name, self.expression(let.expression))
 
     def _write_head(self) -> None:
         clause = self.rule_steps.rule.clause
@@ -709,6 +708,6 @@ class Generator(Code):
             {v.name for p in self.rule_steps.rule.premises for v in syntax.premise_variables(p) if not v.anonymous}
         )
         row = tuple_text([self.bound[name] for name in names])
-        add = self.local_name("add", "rows.append" if self.rule_steps.counts_facts else "rows.add")
+        add = self.local_name("add", "rows.append" if self.rule_steps.rule.counts_facts else "rows.add")
         self.write(f"{add}({row})")
         self._write_limit_check("len(rows) > limits.max_rows", "limits.too_many_rows()")

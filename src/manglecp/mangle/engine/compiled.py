@@ -9,9 +9,8 @@ from operator import itemgetter
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from manglecp.base.diagnostic import Diagnostic
-from manglecp.base.suggestions import closest_match
 from manglecp.mangle import printer
-from manglecp.mangle.declarations import FactAcceptor, Predicate, is_text
+from manglecp.mangle.declarations import FactAcceptor, Predicate, is_text, unknown_predicate
 from manglecp.mangle.engine.codegen import CompiledFunction, Generator
 from manglecp.mangle.engine.maintenance import MaintainedRule, maintainable
 from manglecp.mangle.engine.plan import RuleSteps, relation_premises, split_rule
@@ -22,7 +21,7 @@ from manglecp.mangle.matching import mentions_now
 from manglecp.mangle.printer import fact_text
 from manglecp.mangle.program import GivenFact, Program, Rule, built_columns
 from manglecp.mangle.stratify import Component
-from manglecp.mangle.syntax import Equality, Key, Now, TimeBound
+from manglecp.mangle.syntax import Key, Now, TimeBound
 from manglecp.mangle.transforms import Aggregation
 from manglecp.mangle.values import INT_MAX, INT_MIN, KIND_NAMES
 
@@ -82,12 +81,8 @@ class Intake:
     def _diagnose(self, fact: Fact) -> Diagnostic:
         """Explain why a fact does not match its declaration."""
         name, args, _ = fact
-        arities = sorted(arity for predicate, arity in self.ids if predicate == name)
-        if not arities:
-            similar = closest_match(name, {predicate for predicate, _ in self.ids})
-            return _problem(fact, f"unknown predicate {name}", f"did you mean {similar}?" if similar else None)
-        if len(args) not in arities:
-            return _problem(fact, f"{name} takes {' or '.join(map(str, arities))} arguments, not {len(args)}")
+        if fact.key not in self.ids:
+            return _problem(fact, *unknown_predicate(*fact.key, self.ids))
         for number, arg in enumerate(args, 1):
             place = f"argument {number} of {name}"
             if type(arg) not in KIND_NAMES:
@@ -121,7 +116,6 @@ class CompiledRule:
     steps: RuleSteps
     aggregation: Aggregation | None
     name: str
-    counts_facts: bool  # see RuleSteps.counts_facts
     scans: tuple[int, ...]  # predicates of its positive premises
     reads: tuple[int, ...]  # predicates of all its premises
     is_only: bool  # no other rule has its head
@@ -290,7 +284,7 @@ class CompiledProgram:
         scans = tuple(self.ids[scan.literal.atom.key] for scan in steps.scans())
         reads = tuple(sorted({self.ids[premise.atom.key] for premise in relation_premises(rule)}))
         name, is_only = f"rule_{component}_{number}", rule_counts[rule.head.key] == 1
-        return CompiledRule(head, steps, aggregation, name, steps.counts_facts, scans, reads, is_only)
+        return CompiledRule(head, steps, aggregation, name, scans, reads, is_only)
 
     def _can_group(self, key: Key) -> bool:
         i = self.ids[key]
@@ -367,18 +361,11 @@ def _has_now(bounds: Iterable[TimeBound]) -> bool:
 
 
 def _is_volatile(rule: Rule) -> bool:
-    clause = rule.clause
-    terms = [*clause.head.args, *(let.expression for transform in clause.transforms for let in transform.lets)]
-    annotations = [clause.annotation]
-    for premise in rule.premises:
-        if isinstance(premise, Equality):
-            terms += (premise.left, premise.right)
-        elif premise.operator is not None:
-            return True
-        else:
-            terms += premise.atom.args
-            annotations.append(premise.annotation)
-    return any(map(mentions_now, terms)) or any(each is not None and _has_now(each.bounds) for each in annotations)
+    literals = list(rule.clause.literals)
+    if any(literal.operator is not None for literal in literals) or any(map(mentions_now, rule.clause.terms)):
+        return True
+    annotations = (rule.clause.annotation, *(literal.annotation for literal in literals))
+    return any(annotation is not None and _has_now(annotation.bounds) for annotation in annotations)
 
 
 def show_plan(compiled: CompiledProgram) -> str:

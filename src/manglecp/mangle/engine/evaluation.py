@@ -300,7 +300,7 @@ class Evaluation:
         """Return the facts of an aggregation."""
         rule = function.rule
         assert rule.aggregation is not None
-        rows: Any = [] if rule.counts_facts else set()
+        rows: Any = [] if rule.steps.rule.counts_facts else set()
         function.compiled.run(self.views, self.now, self, rows)
         return set(rule.aggregation.facts(rows, self.now))
 

@@ -18,7 +18,7 @@ from manglecp.mangle.matching import Matcher, Row
 from manglecp.mangle.model import Relation, violations
 from manglecp.mangle.naive import NaiveEvaluation
 from manglecp.mangle.program import Rule
-from manglecp.mangle.syntax import Atom, Key, Literal, Variable
+from manglecp.mangle.syntax import Atom, Key, Literal
 from manglecp.mangle.values import order_key
 
 if TYPE_CHECKING:
@@ -140,11 +140,7 @@ class _Integrity:
         target = self._view(atom).base
         cached = base.unmatched.get(id(atom))
         if cached is None or cached[0] is not target:
-            assert predicate.decl is not None  # inclusions come from declarations
-            names = [arg.name if isinstance(arg, Variable) else "_" for arg in predicate.decl.atom.args]
-            # Not strict: a temporal fact has two more columns.
-            rows = {fact: {n: v for n, v in zip(names, fact, strict=False) if n != "_"} for fact in base.facts}
-            unmatched = {fact for fact, row in rows.items() if not self._matches(View(target), atom, row)}
+            unmatched = {fact for fact in base.facts if not self._matches(View(target), atom, predicate.row(fact))}
             cached = base.unmatched[id(atom)] = (target, unmatched)
         return cached[1]
 

@@ -138,7 +138,7 @@ class _Update:
         cached = self.groups[id(rule)]
         if key not in cached:
             assert rule.rule.aggregation is not None
-            rows: Any = [] if rule.rule.steps.counts_facts else set()
+            rows: Any = [] if rule.rule.steps.rule.counts_facts else set()
             self._run(rule, "group", rows, key, ending="row", preset=rule.keys)
             cached[key] = set(rule.rule.aggregation.facts(rows, self.evaluation.now))
         return cached[key]

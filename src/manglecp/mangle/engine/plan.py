@@ -97,7 +97,7 @@ class KindInference:
 
     def can_raise(self, premise: Premise) -> bool:
         if isinstance(premise, Equality):
-            return self.any_can_raise((premise.left, premise.right))
+            return self.any_can_raise(premise.terms)
         if self.any_can_raise(premise.atom.args):
             return True
         name = premise.atom.predicate
@@ -140,7 +140,7 @@ class KindInference:
         """Narrow the kinds of variables to those with which the premise holds."""
         if isinstance(premise, Equality):
             if not premise.negated:
-                for side, other in ((premise.left, premise.right), (premise.right, premise.left)):
+                for side, other in premise.directions:
                     self._narrow(side, self.of(other))
         elif not premise.negated:
             self._follow_literal(premise)
@@ -237,11 +237,6 @@ class RuleSteps:
     kinds: Env  # after the last premise
     barriers: frozenset[int]  # segments of premises that may raise
 
-    @property
-    def counts_facts(self) -> bool:
-        """Whether an aggregation counts every matching fact, not distinct bindings: with one premise."""
-        return self.rule.clause.aggregates and len(self.rule.premises) == 1
-
     def scans(self) -> Iterable[Scan]:
         return (step for step in self.steps if isinstance(step, Scan))
 
@@ -333,7 +328,7 @@ def _roles(annotation: Annotation, known: set[str] | frozenset[str]) -> tuple[tu
 
 
 def _equate(premise: Equality, position: int, segment: int, bound: set[str]) -> EqualityStep:
-    left, right = (_names(term_variables(side)) for side in (premise.left, premise.right))
+    left, right = (_names(term_variables(side)) for side in premise.terms)
     if not premise.negated:
         for side, binds, needs in ((premise.left, left, right), (premise.right, right, left)):
             if isinstance(side, Variable) and (side.anonymous or side.name not in bound):

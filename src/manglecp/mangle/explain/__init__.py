@@ -9,4 +9,4 @@ from manglecp.mangle.explain.explainer import BlockedRule as BlockedRule, Explai
 from manglecp.mangle.explain.proof import Alternatives as Alternatives, Node as Node, Proof as Proof
 from manglecp.mangle.explain.shape import RuleRef as RuleRef, Shape as Shape, rule_ref as rule_ref
 from manglecp.mangle.explain.solver import DeadlineExceeded as DeadlineExceeded, read_fact as read_fact
-from manglecp.mangle.explain.unlock import Unlocked as Unlocked
+from manglecp.mangle.explain.unlock import UnlockResult as UnlockResult

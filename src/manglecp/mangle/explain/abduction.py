@@ -20,7 +20,7 @@ from typing import Final, NamedTuple, TypeAlias
 from manglecp.mangle.errors import EvalError, ValueFault
 from manglecp.mangle.explain.candidates import Candidates, intervals_for
 from manglecp.mangle.explain.instances import free_ends
-from manglecp.mangle.explain.proof import NOTHING, AssumedFacts, MinimalSets, Prover
+from manglecp.mangle.explain.proof import NO_FACTS, AssumedFacts, MinimalSets, Prover
 from manglecp.mangle.explain.shape import Shape
 from manglecp.mangle.explain.solver import row_key, satisfying_rows
 from manglecp.mangle.facts import Args, Fact, Interval, TimedArgs, coalesce
@@ -82,7 +82,7 @@ class State(NamedTuple):
     """A body after some premises: the row, the assumed facts, and assumed premises with free variables."""
 
     row: Row
-    assumed: AssumedFacts = NOTHING
+    assumed: AssumedFacts = NO_FACTS
     pending: tuple[PendingGoal, ...] = ()
 
     @property
@@ -216,9 +216,9 @@ class Abduction:
                 else:
                     changed |= self._conclude(table, shape, start, state)
             if unpredictable:  # rows of its group may also disappear
-                self._add_retractions(self._row_removers(shape), NOTHING, progress)
+                self._add_retractions(self._row_removers(shape), NO_FACTS, progress)
         if merge is not None:
-            self._add_retractions(self.dependencies.retracting(table.key), NOTHING, progress)
+            self._add_retractions(self.dependencies.retracting(table.key), NO_FACTS, progress)
         for assumed in progress:
             changed |= table.progress.add(assumed)
         return changed
@@ -286,7 +286,7 @@ class Abduction:
     def _needed(self, premise: Premise, row: Row) -> set[str]:
         """Return the variables that need a value before the premise is solved."""
         if isinstance(premise, Equality) and not premise.negated:
-            for side, other in ((premise.left, premise.right), (premise.right, premise.left)):
+            for side, other in premise.directions:
                 if isinstance(side, Variable) and side.name not in row:  # the premise itself gives it a value
                     return {v.name for v in term_variables(other)}
         if not isinstance(premise, Literal) or premise.negated or premise.atom.predicate.startswith(":"):
@@ -421,7 +421,7 @@ class Abduction:
             extended = State(row, state.assumed | {fact}, state.pending)
             if self.fits(extended):
                 if pending.smallest:
-                    self.candidates.smallest.add(fact)
+                    self.candidates.smallest_facts.add(fact)
                 yield extended, fact
 
     def _argument(self, term: Term, row: Row, values: Iterator[Value]) -> Value:

@@ -37,7 +37,7 @@ class Candidates:
         self.chose_values = False  # whether values of an argument were enumerated: then others could succeed
         self.goal = goal
         self.keys = frozenset(self._keys_without_rules() if addable is None else addable)
-        self.smallest: set[Fact] = set()  # facts with the smallest interval that satisfies some premise
+        self.smallest_facts: set[Fact] = set()  # facts with the smallest interval that satisfies some premise
         self._acceptance = prover.acceptance
         self._columns: dict[tuple[Key, int], tuple[Value, ...]] = {}
 
@@ -80,9 +80,7 @@ class Candidates:
         for fact in solver.program.facts:
             yield from fact.values(solver.now)
         for rule in solver.program.rules:
-            terms = [*rule.head.args, *(term for premise in rule.premises for term in _terms(premise))]
-            terms += [let.expression for step in rule.clause.transforms for let in step.lets]
-            for term in terms:
+            for term in rule.clause.terms:
                 yield from self._term_values(term)
 
     def _term_values(self, term: Term) -> Iterator[Value]:
@@ -195,7 +193,7 @@ class CallerCandidates(Candidates):
         self.session = session
         self.readable = readable
         self.preferred = frozenset(value for fact in session[:MAX_SESSION_FACTS] for value in fact.args)
-        self.refused = False  # whether a fact was refused because of an unknown value
+        self.has_refused_fact = False  # whether a fact was refused because of an unknown value
         self._sampled: set[tuple[Key, int]] = set()  # positions whose values were sampled
         self._distinguished: set[tuple[Key, int]] = set()  # positions at which other values could have succeeded
         self._column_values: dict[tuple[Key, int], dict[Value, None]] = {}
@@ -208,7 +206,7 @@ class CallerCandidates(Candidates):
         tested: dict[str, list[Value]] = {}  # values that tests compare a variable with
         compared: dict[str, set[str]] = {}  # variables in the same test
         for premise in rule.premises:
-            terms = _terms(premise)
+            terms = premise.terms
             if isinstance(premise, Literal) and not premise.atom.predicate.startswith(":"):
                 for position, term in enumerate(terms):
                     if isinstance(term, Variable):
@@ -246,7 +244,7 @@ class CallerCandidates(Candidates):
         yield from self.goal.args
         yield from self.preferred
         for rule in self.rules:
-            for term in (*rule.head.args, *(term for premise in rule.premises for term in _terms(premise))):
+            for term in (*rule.head.args, *(term for premise in rule.premises for term in premise.terms)):
                 yield from self._term_values(term)
         for values in self._column_values.values():
             yield from values
@@ -273,13 +271,13 @@ class CallerCandidates(Candidates):
         if self.readable:
             return key in self.keys and self._acceptance.accepts(key, args)
         if key in self.keys and not self._known_values.issuperset(args):
-            self.refused = True
+            self.has_refused_fact = True
         return super().accepts(key, args)
 
-    def rules_out(self, sets: Collection[Collection[Fact]], failed: Iterable[Collection[Fact]]) -> bool:
-        """Return whether no other set exists: no ``failed`` set has sampled values, and all ``sets`` have wildcards."""
-        if self.refused or any(
-            (fact.key, i) in self._sampled for facts in failed for fact in facts for i in range(fact.key[1])
+    def rules_out(self, sets: Collection[Collection[Fact]], failed_sets: Iterable[Collection[Fact]]) -> bool:
+        """Return whether no other set exists: no failed set has sampled values, and all ``sets`` have wildcards."""
+        if self.has_refused_fact or any(
+            (fact.key, i) in self._sampled for facts in failed_sets for fact in facts for i in range(fact.key[1])
         ):
             return False
         set_facts = [fact for facts in sets for fact in facts]
@@ -299,10 +297,6 @@ def _values_near(premise: Premise, term: Term) -> Iterator[Value]:
         yield from (term - 1, term + 1)
     else:
         yield term
-
-
-def _terms(premise: Premise) -> Sequence[Term]:
-    return (premise.left, premise.right) if isinstance(premise, Equality) else premise.atom.args
 
 
 def intervals_for(premise: Literal, row: Row, candidates: Candidates) -> list[Interval]:

@@ -188,7 +188,7 @@ class RuleUsage:
         constants: Row = {}
         for premise in shape.rule.premises:
             if isinstance(premise, Equality) and not premise.negated:
-                for side, other in ((premise.left, premise.right), (premise.right, premise.left)):
+                for side, other in premise.directions:
                     if isinstance(side, Variable) and not isinstance(other, Variable):
                         with suppress(ValueFault):  # it has variables
                             constants[side.name] = evaluate_term(other, {}, self.solver.now)

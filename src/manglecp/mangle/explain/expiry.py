@@ -2,8 +2,7 @@
 
 A derivation holds until its first premise ends, a fact until its last derivation ends. Derivations are found backwards,
 only through rules that time can end, and ends are settled in descending order (a widest-path search), so no cycle
-supports itself. Of many derivations from other facts only :data:`MAX_DERIVATIONS` are followed, those that could last
-longest; the result may be too early, never too late.
+supports itself.
 
 Compiled functions find the derivations. For aggregates and for deferred, merged and external predicates, rule
 instances are used instead.
@@ -31,7 +30,7 @@ from manglecp.mangle.facts import Fact, Interval
 from manglecp.mangle.matching import Row
 from manglecp.mangle.program import Rule, closure
 from manglecp.mangle.syntax import Apply, Key, Literal, Now, Operator, Premise, Variable, premise_variables
-from manglecp.mangle.values import INT_MAX, INT_MIN, Duration, Time, Value, order_key
+from manglecp.mangle.values import INT_MAX, INT_MIN, Duration, Time, Value
 
 # A fact with the interval ``[S, E]`` satisfies ``@[now]`` until E, ``<-[a, b]`` until E + b, ``[-[a, b]`` until E + a,
 # ``<+[a, b]`` until E - a and ``[+[a, b]`` until E - b. Premises with a fixed window, premises that bind the ends of
@@ -264,9 +263,6 @@ def _index_by_first(rules: list[BackwardRule]) -> BackwardRules:
     return {first: [rule for rule in rules if rule.constants.get(0) in (None, first)] for first in firsts}
 
 
-MAX_DERIVATIONS: Final = 8  # of a fact, from other facts
-
-
 class Expiry:
     """Ends of the facts of one finished model, memoised."""
 
@@ -304,12 +300,6 @@ class Expiry:
         return fact.args in self.evaluation.views[self.ids[fact.key]]
 
     def _end(self, goal: Node) -> int:
-        for limit in (MAX_DERIVATIONS, None):  # if the derivations that were followed are circular, all are followed
-            if goal not in self.ends:
-                self._search(goal, limit)
-        return self.ends[goal]
-
-    def _search(self, goal: Node, limit: int | None) -> None:
         """Settle the goal and the facts that it rests on: those without cycles depth first, then the others."""
         ends = self.ends
         derivations_of: dict[Node, Derivations] = {}
@@ -320,7 +310,7 @@ class Expiry:
                 continue
             derivations = derivations_of.get(node)
             if derivations is None:
-                derivations = derivations_of[node] = _longest(self._derivations(node), limit)
+                derivations = derivations_of[node] = _promising(self._derivations(node))
                 nodes = (other for below in derivations for other in below)
                 unsettled = [other for other in nodes if other not in ends and other not in derivations_of]
                 if unsettled:
@@ -331,6 +321,7 @@ class Expiry:
                 ends[node] = end
         if goal not in ends:
             self._settle({node: derivations for node, derivations in derivations_of.items() if node not in ends})
+        return ends[goal]
 
     def _settle(self, derivations_of: dict[Node, Derivations]) -> None:
         """Settle ends in descending order. A fact that only rests on itself stays unsettled."""
@@ -458,20 +449,9 @@ def _known_end(derivations: Derivations, ends: Mapping[Node, int]) -> int | None
     return latest
 
 
-def _longest(derivations: Derivations, limit: int | None) -> Derivations:
-    """Return the derivation without facts below, and at most ``limit`` derivations that could outlast it."""
-    if len(derivations) < 2:
+def _promising(derivations: Derivations) -> Derivations:
+    """Return the derivation without facts below, and the derivations that could outlast it."""
+    independent_end = derivations.get(())
+    if independent_end is None:
         return derivations
-    independent_end = derivations.get((), INT_MIN)
-    promising = [item for item in derivations.items() if item[1] > independent_end]
-    if limit is not None and len(promising) > limit:
-        promising.sort(key=_promise_order)
-        del promising[limit:]
-    if () in derivations:
-        promising.append(((), independent_end))
-    return dict(promising)
-
-
-def _promise_order(derivation: tuple[tuple[Node, ...], int]) -> tuple[Any, ...]:
-    below, end = derivation
-    return -end, [(number, [order_key(value) for value in args]) for number, args in below]
+    return {below: end for below, end in derivations.items() if not below or end > independent_end}

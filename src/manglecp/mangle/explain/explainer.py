@@ -12,12 +12,12 @@ from manglecp.mangle.explain.candidates import CallerCandidates, Candidates
 from manglecp.mangle.explain.coverage import Coverage, RuleUsage, UnusedFact
 from manglecp.mangle.explain.instances import Instances
 from manglecp.mangle.explain.proof import Alternatives, Proof, Prover, Supports, TooWide
-from manglecp.mangle.explain.shape import RuleRef, Shape, bindings_json, filled_in, premise_text, unifies, with_bindings
+from manglecp.mangle.explain.shape import RuleRef, Shape, bindings_json, premise_text, unifies, with_bindings
 from manglecp.mangle.explain.solver import ModelSolver, furthest, read_goal, row_key, satisfying_rows
-from manglecp.mangle.explain.unlock import MAX_TRIES, MAX_TRIES_OF_CALLERS, Unlocked, UnlockSearch
+from manglecp.mangle.explain.unlock import MAX_TRIES, MAX_TRIES_OF_CALLERS, UnlockResult, UnlockSearch
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.matching import Row
-from manglecp.mangle.printer import interval_text, value_text
+from manglecp.mangle.printer import interval_text, term_with_values, value_text
 from manglecp.mangle.program import Rule
 from manglecp.mangle.syntax import Key, Premise
 from manglecp.mangle.values import Value
@@ -34,6 +34,11 @@ class BlockedRule:
     premise: str
     bindings: Mapping[str, Value]
 
+    @classmethod
+    def at(cls, shape: Shape, depth: int, row: Row) -> BlockedRule:
+        """Return the rule as blocked at the premise that runs after ``depth`` others, which hold for the row."""
+        return cls(shape.ref, premise_text(shape.as_written(depth), row), shape.by_first_occurrence(row))
+
 
 def _blocked(instances: Instances, shape: Shape, goal: Fact) -> BlockedRule:
     """Return where a rule stops whose head unifies with ``goal``."""
@@ -44,7 +49,7 @@ def _blocked(instances: Instances, shape: Shape, goal: Fact) -> BlockedRule:
     target = len(rule.premises) - (0 if shape.leaves_open(shape.fixable) else 1)
     depth, row = furthest(solver, rule, start, MAX_ROWS, target)
     if depth < len(rule.premises):
-        return BlockedRule(shape.ref, premise_text(shape.as_written(depth), row), shape.by_first_occurrence(row))
+        return BlockedRule.at(shape, depth, row)
     # Every premise holds, but the derived fact differs from the goal.
     rows = list(solver.rows(rule, start)) if rule.clause.aggregates else [row]
     derived = min(instances.apply_transforms(rule, rows), key=lambda d: row_key(d.row))
@@ -57,7 +62,7 @@ def _difference(instances: Instances, rule: Rule, row: Row, goal: Fact) -> str:
     derived_args = instances.solver.head_args(rule.clause, row)
     for term, derived_value, goal_value in zip(rule.head.args, derived_args, goal.args, strict=True):
         if derived_value != goal_value:
-            return f"{filled_in(term, row)} = {value_text(goal_value)}"
+            return f"{term_with_values(term, row)} = {value_text(goal_value)}"
     head = instances.head_fact(rule, row)
     if head is None or head[1] is None or goal.interval is None:
         return "the interval ends before it starts"
@@ -157,15 +162,15 @@ class Explainer:
         goal = self.read(fact)
         candidates = Candidates(self._prover, goal, over)
         search = UnlockSearch(self._prover, goal, candidates, max_tries=tries)
-        unlocked = search.run()
-        if not unlocked.sets and candidates.chose_values:
+        result = search.run()
+        if not result.sets and candidates.chose_values:
             others = Candidates(self._prover, goal, over, fresh=True)
-            unlocked = UnlockSearch(self._prover, goal, others, max_tries=max(search.tries_left, 0)).run()
-            unlocked = Unlocked(unlocked.sets[:MAX_FRESH_SETS], complete=False)  # other values could succeed too
-        shapes = () if unlocked.sets == ((),) else self._prover.instances.shapes.get(goal.key, ())
+            result = UnlockSearch(self._prover, goal, others, max_tries=max(search.tries_left, 0)).run()
+            result = UnlockResult(result.sets[:MAX_FRESH_SETS], complete=False)  # other values could succeed too
+        shapes = () if result.sets == ((),) else self._prover.instances.shapes.get(goal.key, ())
         unifying = [shape for shape in shapes if unifies(shape.rule.head, goal.args)]
         blocked = tuple(_blocked(self._prover.instances, shape, goal) for shape in unifying)
-        return WhyNot(goal.text, blocked, unlocked.sets, unlocked.complete)
+        return WhyNot(goal.text, blocked, result.sets, result.complete)
 
     def blocked(self, key: Key, first: Value | None) -> list[BlockedRule]:
         """Return where each rule of a predicate stops that could derive a fact with this first argument."""
@@ -175,8 +180,7 @@ class Explainer:
             start = shape.fix(positions, (first,)[: len(positions)])
             depth, row = (0, None) if start is None else self.furthest(shape, start, MAX_ROWS)
             if row is not None and depth < len(shape.rule.premises):
-                premise = premise_text(shape.as_written(depth), row)
-                blocked.append(BlockedRule(shape.ref, premise, shape.by_first_occurrence(row)))
+                blocked.append(BlockedRule.at(shape, depth, row))
         return blocked
 
     def shapes(self, key: Key) -> Sequence[Shape]:
@@ -200,7 +204,7 @@ class Explainer:
 
     def unlock(
         self, goal: Fact, rules: Sequence[Rule], session: Sequence[Fact], over: Collection[Key], *, readable: bool
-    ) -> Unlocked:
+    ) -> UnlockResult:
         """Search the smallest sets of facts of the predicates ``over`` that make ``goal`` hold.
 
         Only values of ``session`` (the facts of the request) and ``rules`` are used; with ``readable``, if these do not
@@ -209,12 +213,12 @@ class Explainer:
         arguments = self._prover, rules, session, goal, over
         assertable = CallerCandidates(*arguments)
         search = UnlockSearch(self._prover, goal, assertable, max_tries=MAX_TRIES_OF_CALLERS)
-        unlocked = search.run()
-        complete = unlocked.complete and assertable.rules_out(unlocked.sets, search.failed)
-        if not (unlocked.sets or complete) and readable:
+        result = search.run()
+        complete = result.complete and assertable.rules_out(result.sets, search.failed_sets)
+        if not (result.sets or complete) and readable:
             readable_values = CallerCandidates(*arguments, readable=True)
-            unlocked = UnlockSearch(self._prover, goal, readable_values, max_tries=MAX_TRIES_OF_CALLERS).run()
-        return Unlocked(unlocked.sets, complete)
+            result = UnlockSearch(self._prover, goal, readable_values, max_tries=MAX_TRIES_OF_CALLERS).run()
+        return UnlockResult(result.sets, complete)
 
     def coverage(self, selector: str | None = None) -> Coverage:
         """Return the coverage of each rule; ``selector`` as in :meth:`RuleUsage.coverage`."""

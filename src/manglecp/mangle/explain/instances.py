@@ -17,7 +17,7 @@ from manglecp.mangle.naive import distinct_rows
 from manglecp.mangle.program import Rule
 from manglecp.mangle.syntax import Key, Literal, Transform, Variable
 from manglecp.mangle.transforms import transform_rows
-from manglecp.mangle.values import INT_MAX, INT_MIN, Time, Value
+from manglecp.mangle.values import INT_MAX, INT_MIN
 
 # A premise reads coalesced intervals; a proof names intervals as given and derived. A box operator needs those that
 # cover its window, a diamond one that meets it, and a known instant one that contains it. If a variable takes an end of
@@ -188,7 +188,6 @@ class Instances:
         self.solver = solver
         self.every_row = every_row
         self.shapes = shapes_of(solver.program)
-        self._live: dict[Key, list[Shape]] = {}
         self._cache: dict[tuple[int, Args], Mapping[TimedArgs, list[DerivedRow]]] = {}
 
     def of(self, fact: Fact, limit: int | None = None) -> tuple[list[Instance], bool]:
@@ -198,7 +197,7 @@ class Instances:
         """
         instances: list[Instance] = []
         complete = True
-        for shape in self._live_shapes(fact.key):
+        for shape in self.shapes.get(fact.key, ()):
             fixed_values = tuple([fact.args[i] for i in shape.selective_positions])
             start = shape.fix(shape.selective_positions, fixed_values)
             if start is None:
@@ -215,18 +214,6 @@ class Instances:
                 derived = self.apply_transforms(shape.rule, rows)
             instances += [self.instance(shape, one, start) for one in derived]
         return instances, complete
-
-    def _live_shapes(self, key: Key) -> list[Shape]:
-        """Return the rules of a predicate without those that need facts of an empty relation."""
-        shapes = self._live.get(key)
-        if shapes is None:
-            traits = self.solver.traits
-            shapes = self._live[key] = [
-                shape
-                for shape in self.shapes.get(key, ())
-                if all(self.solver.has_facts(p.atom.key) for _, p in shape.relation_premises if traits(p).is_plain)
-            ]
-        return shapes
 
     def derivations(self, shape: Shape, start: Row) -> Mapping[TimedArgs, list[DerivedRow]]:
         """Return the facts that a rule derives from rows that extend ``start``, each with these rows."""
@@ -278,7 +265,7 @@ class Instances:
         if limit > SMALL_GROUP and not self.every_row:
             has_rules = not self.solver.rules.keys().isdisjoint(shape.premise_keys)
             limit = min(limit, MAX_GROUP_ROWS if has_rules else MAX_GROUP_LEAVES)
-        counts_facts = self.solver.rows_are_facts(shape.rule)
+        counts_facts = shape.rule.counts_facts
         members = distinct_rows(list(derived.members)) if counts_facts else derived.members
         grounds: Sequence[Ground] = [
             g for member in heapq.nsmallest(limit, members, key=row_key) for g in self.grounds(shape, member, start)
@@ -315,8 +302,7 @@ class Instances:
         raw_key = solver.raw_key_of(rule)
         _, facts = solver.look_up(premise, after, raw_key)  # every argument is known, so few facts are left
         matcher = Matcher(premise, before, solver.now)  # whether a variable takes an end depends on the row before
-        ends = tuple(after.get(name) if name else None for name in free_ends(premise, before))
-        matching = [f for f in facts if _has_ends(f[1], ends) and matcher.match(before, *f) == after]
+        matching = [fact for fact in facts if matcher.match(before, *fact) == after]
         for args, coalesced in sorted(matching, key=timed_order) if len(matching) > 1 else matching:
             if coalesced is None or raw_key == key:
                 yield Option((Fact(key[0], args, coalesced),))
@@ -332,10 +318,3 @@ class Instances:
         for args in self.solver.call_deferred(premise.atom.key, tuple(value_at[i] for i in predicate.inputs())):
             if matcher.fact_key(args) == known_values and matcher.match(before, args, interval=None) == after:
                 yield args
-
-
-def _has_ends(interval: Interval | None, ends: tuple[Value | None, ...]) -> bool:
-    """Return whether an interval has the ends that variables took (None for no variable); a cheap filter."""
-    return interval is None or all(
-        not isinstance(end, Time) or end.ns == interval_end for interval_end, end in zip(interval, ends, strict=True)
-    )

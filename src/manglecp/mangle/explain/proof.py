@@ -205,7 +205,7 @@ class Prover:
 
 AssumedFacts: TypeAlias = frozenset[Fact]
 
-NOTHING: Final[AssumedFacts] = frozenset()
+NO_FACTS: Final[AssumedFacts] = frozenset()
 
 
 class MinimalSets:
@@ -307,7 +307,7 @@ class Supports:
         return changed
 
     def _sets_of_instance(self, instance: Instance) -> MinimalSets:
-        sets = MinimalSets([NOTHING])
+        sets = MinimalSets([NO_FACTS])
         for ground in instance.grounds:
             if not isinstance(ground, Absence):
                 sets = self._unions(sets, self._sets_of_any(ground.options))
@@ -323,7 +323,7 @@ class Supports:
             covers = list(islice(all_covers(option), MAX_COVERS + 1))
             self.complete = self.complete and len(covers) <= MAX_COVERS
             for cover in covers[:MAX_COVERS]:
-                supports = MinimalSets([NOTHING])
+                supports = MinimalSets([NO_FACTS])
                 for fact in cover:
                     supports = self._unions(supports, self._sets[fact])
                 self._add(sets, supports)

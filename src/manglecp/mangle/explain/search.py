@@ -91,8 +91,8 @@ class Replay(ModelSolver):
 # The best proof has the fewest leaves, then the least height, then the least text. Facts are expanded into instances,
 # breadth first from the goal; then costs are settled per component, bottom-up, by Knuth's generalisation of Dijkstra's
 # algorithm. An instance costs more than each premise, so proofs are well-founded under recursion. Leaves count as often
-# as they are used; counting each once would be NP-hard. If WORK instances are not all, the best proof
-# from these is taken; if there is none, instances are expanded depth first until there is one.
+# as they are used; counting each once would be NP-hard. A search that reaches WORK instances takes the best proof from
+# these; if they make none, it expands instances depth first until there is one.
 ChosenFacts: TypeAlias = tuple[Fact, ...] | Absence  # the facts that satisfy a positive premise, or a negated premise
 
 WORK: Final = 128  # instances

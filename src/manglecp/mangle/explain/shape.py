@@ -11,29 +11,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
-from typing import Any
 
 from manglecp.mangle import printer, syntax
 from manglecp.mangle.declarations import Predicate
 from manglecp.mangle.engine.plan import relation_premises
 from manglecp.mangle.facts import Args
 from manglecp.mangle.matching import Row, unify
-from manglecp.mangle.printer import value_text
+from manglecp.mangle.printer import term_with_values, value_text
 from manglecp.mangle.program import Program, Rule
 from manglecp.mangle.values import Value
-
-
-def filled_in(term: syntax.Term, row: Row) -> str:
-    """Format a term with the values of ``row`` in place of variables; function applications are not evaluated."""
-    return printer.term(_substitute(term, row))
-
-
-def _substitute(term: syntax.Term, row: Row) -> Any:
-    if isinstance(term, syntax.Variable):
-        return row.get(term.name, syntax.Variable("_"))
-    if isinstance(term, syntax.Apply):
-        return syntax.Apply(term.function, tuple(_substitute(arg, row) for arg in term.args))
-    return term
 
 
 def premise_text(premise: syntax.Premise, row: Row) -> str:
@@ -41,8 +27,8 @@ def premise_text(premise: syntax.Premise, row: Row) -> str:
     if isinstance(premise, syntax.Equality) or (
         premise.atom.predicate in printer.INFIX and not premise.negated and not premise.timed
     ):
-        return printer.premise(premise, lambda term: filled_in(term, row))
-    args = ",".join(filled_in(arg, row) for arg in premise.atom.args)
+        return printer.premise(premise, lambda term: term_with_values(term, row))
+    args = ",".join(term_with_values(arg, row) for arg in premise.atom.args)
     sign = "!" if premise.negated else ""
     operator, annotation = printer.operator(premise.operator), printer.annotation(premise.annotation)
     return f"{sign}{operator}{premise.atom.predicate}({args}){annotation}"

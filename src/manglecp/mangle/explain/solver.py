@@ -1,4 +1,4 @@
-"""RowGenerator premises over a finished model, and parsing facts to be explained."""
+"""Solve premises over a finished model; parse facts to be explained."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Final, NamedTuple, NoReturn
 
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.source import Source, Span
-from manglecp.base.suggestions import closest_match
 from manglecp.mangle.clauses import ClauseCheck
+from manglecp.mangle.declarations import unknown_predicate
 from manglecp.mangle.engine.model import EvaluatedModel
 from manglecp.mangle.errors import AnalysisError, EvalError, LimitError, ParseError, ValueFault
 from manglecp.mangle.facts import Args, Fact, Interval, TimedArgs, is_nonempty_interval
@@ -48,14 +48,10 @@ def read_fact(text: str, program: Program, now: int) -> Fact:
         refuse("a fact has no operator", literal.operator.span, "give its time as @[start, end]")
     atom = literal.atom
     if atom.key not in program.predicates:
-        if atom.predicate.startswith(":"):
+        if atom.is_builtin:
             refuse("this is a test, not a fact", fix="name one fact, such as p(1,/a)")
-        arities = sorted(arity for name, arity in program.predicates if name == atom.predicate)
-        if arities:
-            expected = " or ".join(map(str, arities))
-            refuse(f"{atom.predicate} takes {expected} arguments, not {len(atom.args)}", atom.span)
-        similar = closest_match(atom.predicate, {name for name, _ in program.predicates})
-        refuse(f"unknown predicate {atom.predicate}", atom.span, f"did you mean {similar}?" if similar else None)
+        message, fix = unknown_predicate(*atom.key, program.predicates)
+        refuse(message, atom.span, fix)
     check = ClauseCheck(Clause(atom, literal.annotation, span=literal.span), program.predicates)
     check.run()
     if check.diagnostics:
@@ -256,7 +252,7 @@ class ModelSolver(NaiveEvaluation):
             sizes = [len(self.look_up(premise, row, raw)[1]) for premise in run]  # type: ignore[arg-type]
             first = sizes.index(min(sizes)) if sizes else 0
         solutions = self.solutions(premises[first], row, raw, limit)
-        if not self.traits(premises[first]).is_distinct and not self.rows_are_facts(rule):
+        if not self.traits(premises[first]).is_distinct and not rule.counts_facts:
             solutions = distinct_rows(list(solutions))
         if len(premises) == 1:
             yield from solutions

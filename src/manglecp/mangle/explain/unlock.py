@@ -18,13 +18,13 @@ from manglecp.mangle.engine.model import EvaluatedModel
 from manglecp.mangle.errors import EvalError, LimitError
 from manglecp.mangle.explain.abduction import Abduction, BudgetExhausted, Effort
 from manglecp.mangle.explain.candidates import Candidates
-from manglecp.mangle.explain.proof import NOTHING, AssumedFacts, MinimalSets, Prover
+from manglecp.mangle.explain.proof import NO_FACTS, AssumedFacts, MinimalSets, Prover
 from manglecp.mangle.explain.solver import DeadlineExceeded, ModelSolver
 from manglecp.mangle.facts import Fact, Interval
 from manglecp.mangle.matching import Row
 from manglecp.mangle.printer import instant_text
 from manglecp.mangle.program import DependencyClosure, GivenFact
-from manglecp.mangle.syntax import Annotation, Atom, Clause, Literal, TimeBound, Variable
+from manglecp.mangle.syntax import Annotation, Atom, Clause, Literal, TimeBound
 from manglecp.mangle.values import INT_MAX, INT_MIN, Time
 
 MAX_FACTS: Final = 3  # in a set
@@ -35,7 +35,7 @@ MAX_NEW_FACTS: Final = 50_000  # that one try may derive beyond the model
 
 
 @dataclass(frozen=True, slots=True)
-class Unlocked:
+class UnlockResult:
     """The smallest sets found, each sorted by text; ``complete`` if there are no others."""
 
     sets: tuple[tuple[Fact, ...], ...]
@@ -60,37 +60,38 @@ class UnlockSearch:
         self._tried: dict[AssumedFacts, bool] = {}
 
     @property
-    def failed(self) -> list[AssumedFacts]:
+    def failed_sets(self) -> list[AssumedFacts]:
         return [facts for facts, unlocks in self._tried.items() if not unlocks]
 
-    def run(self) -> Unlocked:
+    def run(self) -> UnlockResult:
         if self.prover.solver.contains(self.goal):
-            return Unlocked(((),), complete=True)
-        unlocking: set[AssumedFacts] = set()
+            return UnlockResult(((),), complete=True)
+        unlocking_sets: set[AssumedFacts] = set()
         for size in range(1, MAX_FACTS + 1):
             try:
-                self._try_sets_of(size, unlocking)
+                self._try_sets_of(size, unlocking_sets)
                 if self.is_partial:
-                    self.complete = self.complete and self._try_every_set_of(size, unlocking)
+                    self.complete = self.complete and self._try_every_set_of(size, unlocking_sets)
                     self.needs_more_facts = True
             except (BudgetExhausted, DeadlineExceeded):
                 self.complete = False
-            if unlocking or not self.complete:
+            if unlocking_sets or not self.complete:
                 break
-        return Unlocked(
-            self._sorted_without_worse(unlocking), self.complete and (bool(unlocking) or not self.needs_more_facts)
+        return UnlockResult(
+            self._sorted_without_worse(unlocking_sets),
+            self.complete and (bool(unlocking_sets) or not self.needs_more_facts),
         )
 
-    def _try_sets_of(self, size: int, unlocking: set[AssumedFacts]) -> None:
-        """Try the sets of at most ``size`` facts that abduction finds; add those that succeed to ``unlocking``."""
-        queue: dict[AssumedFacts, None] = {NOTHING: None}
-        seen = {NOTHING}
+    def _try_sets_of(self, size: int, unlocking_sets: set[AssumedFacts]) -> None:
+        """Try the sets of at most ``size`` facts that abduction finds; add those that succeed to ``unlocking_sets``."""
+        queue: dict[AssumedFacts, None] = {NO_FACTS: None}
+        seen = {NO_FACTS}
         is_largest = size == MAX_FACTS
         while queue:
             facts = next(iter(queue))
             del queue[facts]
             if facts and self._unlocks(facts):
-                unlocking.add(facts)
+                unlocking_sets.add(facts)
                 continue
             if len(facts) == size and (not is_largest or self.needs_more_facts):
                 continue
@@ -100,7 +101,7 @@ class UnlockSearch:
                     seen.add(extended)
                     queue[extended] = None
 
-    def _try_every_set_of(self, size: int, unlocking: set[AssumedFacts]) -> bool:
+    def _try_every_set_of(self, size: int, unlocking_sets: set[AssumedFacts]) -> bool:
         """Try all sets of a size, if there are few enough; return whether they were tried."""
         keys = [key for key in self.candidates.keys if key in self.scope]
         if any(self.prover.solver.predicate(key).temporal for key in keys):
@@ -110,7 +111,7 @@ class UnlockSearch:
             return False
         self.effort.steps = max(self.effort.steps, self.tries_left)
         facts = list(self._abduction(self.prover, size).facts_of(keys))
-        unlocking.update(filter(self._unlocks, map(frozenset, itertools.combinations(facts, size))))
+        unlocking_sets.update(filter(self._unlocks, map(frozenset, itertools.combinations(facts, size))))
         return True
 
     def _abduction(self, prover: Prover, budget: int) -> Abduction:
@@ -183,10 +184,7 @@ class UnlockSearch:
         for fact in added:
             predicate = self.prover.solver.predicate(fact.key)
             for atom in predicate.inclusion:
-                assert predicate.decl is not None  # inclusions come from declarations
-                names = [arg.name if isinstance(arg, Variable) else "_" for arg in predicate.decl.atom.args]
-                row = {name: value for name, value in zip(names, fact.args, strict=True) if name != "_"}
-                for facts in self._query(self.prover, Literal(atom), row, budget, is_largest):
+                for facts in self._query(self.prover, Literal(atom), predicate.row(fact.args), budget, is_largest):
                     repairs.add(facts)
         heads = self.dependencies.affects({fact.key for fact in added})
         keys = set().union(*map(self.dependencies.retracting, heads)) & self.candidates.keys
@@ -197,9 +195,9 @@ class UnlockSearch:
             repairs.add(frozenset({fact}))
         return repairs
 
-    def _sorted_without_worse(self, unlocking: set[AssumedFacts]) -> tuple[tuple[Fact, ...], ...]:
+    def _sorted_without_worse(self, unlocking_sets: set[AssumedFacts]) -> tuple[tuple[Fact, ...], ...]:
         """Drop sets that differ from another only by a longer interval or, if time is free, by one further from now."""
-        best = [facts for facts in unlocking if not any(self._is_better(other, facts) for other in unlocking)]
+        best = [facts for facts in unlocking_sets if not any(self._is_better(other, facts) for other in unlocking_sets)]
         ordered = [tuple(sorted(facts, key=lambda fact: fact.text)) for facts in best]
         return tuple(sorted(ordered, key=lambda facts: [fact.text for fact in facts]))
 
@@ -212,9 +210,9 @@ class UnlockSearch:
             return False
         if right.interval[0] <= left.interval[0] and left.interval[1] <= right.interval[1]:
             return True
-        if right in self.candidates.smallest:
+        if right in self.candidates.smallest_facts:
             return False
-        return left in self.candidates.smallest or self._rank(left.interval) < self._rank(right.interval)
+        return left in self.candidates.smallest_facts or self._rank(left.interval) < self._rank(right.interval)
 
     def _rank(self, interval: Interval) -> tuple[int, int, int]:
         """Return the length of an interval, its distance from now, and its start."""
