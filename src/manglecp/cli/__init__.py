@@ -24,6 +24,7 @@ VERBS: Final = {
     "check": "Report the errors and warnings of a pack or a program.",
     "fmt": "Format rule files.",
     "new": "Create a small example pack.",
+    "guard": "Put rules in front of the MCP servers of a host's configuration.",
     "intent": "Evaluate an intent, and print the tools that are proven for it.",
     "decide": "Print whether a call is allowed, needs an approval or is denied.",
     "call": "Invoke a tool that is proven for an intent.",
@@ -48,7 +49,7 @@ VERBS: Final = {
 # The verbs that --help describes; the others are only named there, so that it fits a screen.
 GROUPS: Final = {
     "Write rules and packs": ("new", "check", "eval", "query"),
-    "Evaluate and invoke": ("intent", "decide", "call", "approvals"),
+    "Evaluate and invoke": ("guard", "intent", "decide", "call", "approvals"),
     "Serve, execute and audit": ("serve", "dev", "runs", "decisions", "worker", "ledger", "harness"),
 }
 INTERRUPTED: Final = 130  # exit status
