@@ -66,11 +66,12 @@ def install(file: Path, yes: bool, rules: Path | None, enforce: bool | None) -> 
     servers, problems = _list_servers(config, lock, new_servers)
     _check_rules(config, servers, rules)
     relays = {}
-    for name, entry in config.entries.items():
+    for name in servers:
+        entry = config.entries[name]
         before = entry.relay or next((e.relay for e in config.entries.values() if e.relay), None) or RelayOptions()
         relays[name] = RelayOptions(rules or before.rules, before.enforce if enforce is None else enforce)
     text, config_changes = config.render(relays)
-    _print_tools({name: servers[name] for name in config.entries})
+    _print_tools({name: servers[name] for name in config.entries if name in servers})
     write_lines(problems)
     write_lines(f"{name}: a remote server, not guarded yet" for name in config.remote)
     write_lines(map(escape_invisible, config_changes))
@@ -208,12 +209,16 @@ def _checked(function: Any, *arguments: Any) -> Any:
 
 def _list_servers(config: HostConfig, lock: Lock, names: set[str]) -> tuple[Servers, list[str]]:
     """Return the pins of all servers, of those in ``names`` as they list their tools now, and what cannot be pinned."""
-    from manglecp.guard import list_tools, pin as pin_tools
+    from manglecp.guard import GuardError, list_tools, pin as pin_tools
 
     servers = {name: tools for name, tools in lock.servers.items() if name in config.entries}
     problems = []
     for name in sorted(names):
-        tools = _checked(lambda entry: asyncio.run(list_tools(entry)), config.entries[name])
+        try:
+            tools = asyncio.run(list_tools(config.entries[name]))
+        except GuardError as error:
+            problems.append(f"not guarded: {error}" if name not in servers else f"not read: {error}")
+            continue
         servers[name], found = pin_tools(tools, servers.get(name, {}))
         problems += [f"not pinned: {name}.{problem}" for problem in found]
     return servers, list(map(escape_invisible, problems))
