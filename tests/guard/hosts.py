@@ -70,10 +70,15 @@ class Setup:
         return done.stdout + done.stderr
 
     def install(self, *args: str) -> str:
-        return self.cli("guard", str(self.config), "--yes", *args)
+        shown = self.cli("guard", str(self.config), "--yes", *args)
+        self.received.write_text("")  # what the guard itself sent, to pin the tools
+        return shown
 
-    def pin(self, *args: str) -> str:
-        return self.cli("guard", "pin", str(self.config), *args)
+    def pin(self, *args: str, status: int = 0) -> str:
+        shown = self.cli("guard", "pin", str(self.config), *args, status=status)
+        kept = [line for line in self.received.read_text().splitlines(keepends=True) if is_call(json.loads(line))]
+        self.received.write_text("".join(kept))
+        return shown
 
     def report(self) -> list[dict[str, Any]]:
         document: dict[str, Any] = json.loads(self.cli("guard", "report", str(self.config), "--json"))

@@ -148,8 +148,8 @@ def test_names_that_collide_in_one_server_are_not_pinned(setup: Setup) -> None:
 
 
 def test_names_of_two_servers_that_collide_in_rules_are_an_error(setup: Setup, tmp_path: Path) -> None:
-    other = Setup(tmp_path / "other") if (tmp_path / "other").mkdir() is None else None
-    assert other is not None
+    (tmp_path / "other").mkdir()
+    other = Setup(tmp_path / "other")
     setup.set_state(tools=[tool("b__c")])
     other.set_state(tools=[tool("c")])
     setup.write_config({"a": setup.entry(), "a__b": other.entry()})

@@ -73,7 +73,8 @@ def test_every_other_frame_passes_unchanged_in_both_directions(
 
 
 def test_calls_that_pass_are_forwarded_as_received(enforced: Setup) -> None:
-    frame = b'{ "params":{"arguments":{"path":"\\u002fa", "n": 1.50},"name":"read"},"method":"tools\\/call","id":"x","jsonrpc":"2.0"}\n'
+    call = b'"method":"tools\\/call","id":"x","jsonrpc":"2.0"'
+    frame = b'{ "params":{"arguments":{"path":"\\u002fa", "n": 1.50},"name":"read"},' + call + b"}\n"
     with enforced.host() as host:
         host.send_raw(frame)
         host.receive()
@@ -91,13 +92,11 @@ def test_a_large_frame_passes_in_both_directions(enforced: Setup) -> None:
 
 def test_a_slow_call_does_not_block_others(enforced: Setup) -> None:
     with enforced.host() as host:
-        host.send("tools/call", {"name": "sleep", "arguments": {"seconds": 2}}, "slow")
-        started = time.monotonic()
+        host.send("tools/call", {"name": "sleep", "arguments": {"seconds": patience(2)}}, "slow")
         for number in range(20):
             host.send("tools/call", {"name": "read", "arguments": {"path": str(number)}}, number)
         assert {host.receive()["id"] for _ in range(20)} == set(range(20))
-        assert time.monotonic() - started < 2
-        assert host.receive()["id"] == "slow"
+        assert host.receive()["id"] == "slow"  # the last
     paths = [call["params"]["arguments"].get("path") for call in enforced.calls_received()]
     assert paths == [None, *map(str, range(20))]  # in the order of the host
 

@@ -82,9 +82,7 @@ def qualified_names(servers: Mapping[str, Mapping[str, object]]) -> dict[str, tu
         for tool in tools:
             name = qualified_name(server, tool)
             if name in names:
-                raise GuardError(
-                    f"{server}.{tool} and {'.'.join(names[name])} are both {name} in rules: rename a server"
-                )
+                raise GuardError(f"{server}.{tool} and {'.'.join(names[name])} have the same name in rules: {name}")
             names[name] = server, tool
     return names
 
