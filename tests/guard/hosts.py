@@ -218,7 +218,8 @@ class Host:
         return self.request("initialize", params)
 
     def tools(self) -> list[str]:
-        names, cursor = [], {}
+        names: list[str] = []
+        cursor: dict[str, Any] = {}
         while True:
             result = self.request("tools/list", cursor)["result"]
             names += [tool["name"] for tool in result["tools"]]

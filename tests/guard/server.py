@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 import time
+from typing import Any
 
 
 def main(state_path: str, received_path: str) -> None:
@@ -19,7 +20,7 @@ def main(state_path: str, received_path: str) -> None:
             sys.stdout.write(json.dumps(message) + "\n")
             sys.stdout.flush()
 
-    def respond(message: dict, state: dict) -> None:
+    def respond(message: dict[str, Any], state: dict[str, Any]) -> None:
         method, params = message["method"], message.get("params") or {}
         if method == "initialize" and state.get("era") == "modern":
             error = {"code": -32601, "message": "there are no sessions"}

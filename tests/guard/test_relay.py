@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -165,3 +166,23 @@ def test_shadow_mode_relays_even_without_a_lock_and_a_store(shadow: Setup) -> No
         assert host.call("write", path="/a")[0] is False
         host.close()
         assert "forwarded without a decision" in host.stderr
+
+
+def test_relays_of_one_configuration_share_a_store(setup: Setup) -> None:
+    setup.write_config({name: setup.entry() for name in ("a", "b", "c")})
+    setup.install()
+    hosts = [setup.host(name) for name in ("a", "b", "c")]  # they open a store that does not exist yet
+    for _ in range(5):
+        for host in hosts:
+            assert host.call("read", path="/a")[0] is False
+    assert [host.close() for host in hosts] == [0, 0, 0]
+    assert {row["name"]: row["calls"] for row in setup.report()} == {f"{name}__read": 5 for name in ("a", "b", "c")}
+
+
+def test_a_frame_above_the_limit_ends_the_connection(shadow: Setup) -> None:
+    with shadow.host() as host:
+        with contextlib.suppress(BrokenPipeError):
+            host.send_raw(b'"' + b"x" * 68_000_000)
+        assert host.process.wait(patience(30)) == 1
+        host.close()
+        assert "a frame has more than 67,108,864 bytes" in host.stderr

@@ -29,6 +29,8 @@ _rules: Final = click.option(
     help="A folder with your rules, *.mg, in addition to the starter policy.",
 )
 
+_enforce: Final = click.option("--enforce", is_flag=True, help="Refuse what the rules do not allow, not only record.")
+
 
 class _Guard(click.Group):
     """A group whose first argument may be a file: `guard FILE` is `guard install FILE`."""
@@ -51,8 +53,9 @@ def command() -> None:
 @_config
 @_yes
 @_rules
-@click.option("--enforce/--shadow", default=None, help="Refuse what the rules deny; by default only record it.")
-def install(file: Path, yes: bool, rules: Path | None, enforce: bool | None) -> None:
+@_enforce
+@click.option("--shadow", is_flag=True, help="Record only, although FILE has --enforce.")
+def install(file: Path, yes: bool, rules: Path | None, enforce: bool, shadow: bool) -> None:
     """Pin the tools of all servers in FILE, and put a relay in front of each.
 
     Each server is started once and lists its tools. Their definitions and classes are pinned in manglecp.lock beside
@@ -60,6 +63,8 @@ def install(file: Path, yes: bool, rules: Path | None, enforce: bool | None) -> 
     """
     from manglecp.guard import Lock, RelayOptions
 
+    if enforce and shadow:
+        raise click.UsageError("--enforce and --shadow exclude each other")
     config = _read_config(file)
     lock = _checked(Lock, config.path)
     new_servers = {name for name in config.entries if name not in lock.servers}
@@ -69,7 +74,7 @@ def install(file: Path, yes: bool, rules: Path | None, enforce: bool | None) -> 
     for name in servers:
         entry = config.entries[name]
         before = entry.relay or next((e.relay for e in config.entries.values() if e.relay), None) or RelayOptions()
-        relays[name] = RelayOptions(rules or before.rules, before.enforce if enforce is None else enforce)
+        relays[name] = RelayOptions(rules or before.rules, enforce or (before.enforce and not shadow))
     text, config_changes = config.render(relays)
     _print_tools({name: servers[name] for name in config.entries if name in servers})
     write_lines(problems)
@@ -141,9 +146,9 @@ def pin(file: Path, diff: bool, classes: tuple[str, ...], yes: bool) -> None:
 
 
 @command.command("relay", context_settings={"ignore_unknown_options": True}, hidden=True)
-@click.option("--config", "file", type=click.Path(dir_okay=False, path_type=Path), required=True)
+@click.option("--config", "file", metavar="FILE", type=OUTPUT_FILE, required=True, help="The host's configuration.")
 @_rules
-@click.option("--enforce", is_flag=True)
+@_enforce
 @click.argument("name")
 @click.argument("server", nargs=-1, required=True, type=click.UNPROCESSED)
 def relay(file: Path, rules: Path | None, enforce: bool, name: str, server: tuple[str, ...]) -> None:
@@ -154,7 +159,7 @@ def relay(file: Path, rules: Path | None, enforce: bool, name: str, server: tupl
     try:
         status = asyncio.run(run_relay(gate, server))
     except (OSError, ValueError) as error:
-        raise click.ClickException(f"{server[0]}: {error}") from None
+        raise click.ClickException(f"{name}: {error}") from None
     raise click.exceptions.Exit(status)
 
 

@@ -21,7 +21,7 @@ _PARAMS: Final = frozenset({"name", "arguments", "_meta"})
 encode: Final = msgspec.json.Encoder().encode
 
 
-class FrameTooLarge(Exception):
+class FrameTooLarge(ValueError):
     """A frame has more than :data:`MAX_FRAME_BYTES`."""
 
 
@@ -41,7 +41,7 @@ class FrameSplitter:
         else:
             self._pending += rest
         if len(self._pending) > MAX_FRAME_BYTES:
-            raise FrameTooLarge
+            raise FrameTooLarge(f"a frame has more than {MAX_FRAME_BYTES:,} bytes")
         return frames
 
     def rest(self) -> bytes:

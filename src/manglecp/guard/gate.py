@@ -92,6 +92,7 @@ class Gate:
         try:
             path = store_path(config)
             path.parent.mkdir(mode=0o700, exist_ok=True)
+            (path.parent / ".gitignore").write_text("*\n")  # arguments of calls are private
             self._store = open_store(str(path))
             self._log = DecisionLog(self._store, time.time_ns)
             approvals = ApprovalService(self._store, time.time_ns)

@@ -19,7 +19,6 @@ from typing import Any, Final
 from manglecp.guard.frames import (
     Frame,
     FrameSplitter,
-    FrameTooLarge,
     encode,
     error_frame,
     read_frame,
@@ -198,9 +197,9 @@ async def run_relay(gate: Gate, command: Sequence[str]) -> int:
             with contextlib.suppress(asyncio.TimeoutError):  # it closed its output, and ends
                 await asyncio.wait_for(server.wait(), _KILL_SECONDS)
         failures = [task.exception() for task in (down, up) if task.done() and not task.cancelled()]
-        if any(isinstance(failure, FrameTooLarge) for failure in failures):
-            warn("a frame is too large; the connection is closed")
-            return 1
+        for failure in failures:
+            if failure is not None and not isinstance(failure, ConnectionError):  # the host or the server has ended
+                raise failure
     finally:
         await _end(server)
         stopping.cancel()
