@@ -21,7 +21,7 @@ PACK = ROOT / "examples" / "incident"
 PATIENCE = patience(300)
 HEADINGS = [
     *("Manifest", "Intent", "Why", "Why not", "Invocation"),
-    *("Delta", "Suggestion", "Approval", "Change", "Attack: the clock", "Attack: the file", "Ledger"),
+    *("Delta", "Suggestion", "Approval", "Change", "Attack: the clock", "Attack: the file", "Guard", "Ledger"),
 ]
 
 
