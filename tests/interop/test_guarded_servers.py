@@ -30,6 +30,9 @@ _CLOCK: Final = re.compile(
 )
 
 
+_RANDOM: Final = re.compile(r"\.[0-9a-f]{32}\.tmp")
+
+
 class Server(NamedTuple):
     command: tuple[str, ...]
     prepare: Callable[[Path], None]
@@ -116,7 +119,7 @@ def _run(host: Host, texts: tuple[str, ...]) -> tuple[list[Any], list[Any]]:
             message = host.receive()
         assert message["id"] == request
         text = json.dumps([params, message.get("result"), message.get("error")])
-        results.append(_CLOCK.sub("", _TIME.sub("T", text)))
+        results.append(_RANDOM.sub("", _CLOCK.sub("", _TIME.sub("T", text))))
     return tools, results
 
 
