@@ -190,6 +190,11 @@ _POISON = '{"name":"read","description":"poison","inputSchema":{"type":"object"}
         f'{{"jsonrpc":"2.0","id":1,"result":{{"tools":[{_POISON}],"tools":[]}}}}',
         f'{{"jsonrpc":"2.0","id":1,"id":2,"result":{{"tools":[{_POISON}]}}}}',
         f'{{"jsonrpc":"2.0","id":1,"result":{{"tools":[]}},"Result":{{"tools":[{_POISON}]}}}}',
+        f'{{"jsonrpc":"2.0","id":1,"method":"x","result":{{"tools":[{_POISON}]}}}}',
+        f'{{"jsonrpc":"2.0","method":"x","ID":1,"Result":{{"tools":[{_POISON}]}}}}',
+        f'{{"jsonrpc":"2.0","id":1,"result":{{"tools":[],"Tools":[{_POISON}]}}}}',
+        f'{{"jsonrpc":"2.0","id":1,"result":{{"tools":{{"0":{_POISON}}}}}}}',
+        f'{{"jsonrpc":"2.0","id":[1],"result":{{"tools":[{_POISON}]}}}}',
         f'[{{"jsonrpc":"2.0","id":1,"result":{{"tools":[{_POISON}]}}}}]',
         f'{{"jsonrpc":"2.0","id":1.0,"result":{{"tools":[{_POISON}]}}}}',
         f'{{"jsonrpc":"2.0","method":"x","params":\r{{"jsonrpc":"2.0","id":1,"result":{{"tools":[{_POISON}]}}}}\r}}',
@@ -209,7 +214,7 @@ def test_no_list_of_tools_gets_past_the_guard(enforced: Setup, raw: str) -> None
         message = json.loads(frame, object_pairs_hook=_without_duplicates)
         assert set(message) <= {"jsonrpc", "id", "result", "method", "params"}
         if message.get("id") == 1:
-            assert message["result"]["tools"] == []
+            assert message["result"] == {"tools": []}
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -223,3 +228,12 @@ def test_list_changed_and_progress_pass(enforced: Setup) -> None:
     with enforced.host() as host:
         host.send("ping")
         assert host.receive_raw() == f"{frame}\n".encode()
+
+
+def test_a_member_of_a_definition_that_differs_only_in_case_is_a_flaw(enforced: Setup) -> None:
+    enforced.set_state(tools=_changed("read", Description="poison"))
+    with enforced.host() as host:
+        host.initialize()
+        assert "read" not in host.tools()
+    assert "differs only in case" in enforced.pin("--yes")
+    assert "read" not in enforced.lock()["files"]

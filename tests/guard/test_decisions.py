@@ -149,3 +149,29 @@ def test_the_report_proposes_rules_that_load(shadow: Setup) -> None:
 
 def test_a_report_before_the_first_call_says_so(setup: Setup) -> None:
     assert "no call was recorded" in setup.cli("guard", "report", str(setup.config), status=1)
+
+
+def test_a_denial_has_the_public_reason_and_what_would_be_allowed(enforced: Setup) -> None:
+    rules = enforced.folder / "rules"
+    rules.mkdir()
+    denial = ':- call("files__big"), call_arg("size", N), N > 100.\n'
+    (rules / "own.mg").write_text(
+        f'prohibited("files__big", "limit") {denial}public_reason("files__big", "at most 100 bytes") {denial}'
+    )
+    enforced.install("--rules", str(rules))
+    with enforced.host() as host:
+        failed, text = host.call("big", size=101)
+        assert failed
+        assert "at most 100 bytes" in text
+        assert "size = 100" in text
+        assert host.call("big", size=100)[0] is False
+    [row] = [row for row in enforced.report() if row["verdict"] == "deny"]
+    assert (row["reason"], row["rules"]) == ("at most 100 bytes", ["own.mg:1"])
+
+
+def test_the_report_is_about_one_configuration(shadow: Setup, tmp_path: Path) -> None:
+    with shadow.host() as host:
+        host.call("read", path="/a")
+    other = tmp_path / "other.json"
+    other.write_text(shadow.config.read_text())
+    assert json.loads(shadow.cli("guard", "report", str(other), "--json"))["calls"] == []

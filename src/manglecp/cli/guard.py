@@ -170,7 +170,7 @@ def relay(file: Path, rules: Path | None, enforce: bool, name: str, server: tupl
 def report(file: Path, page: Path | None, as_json: bool) -> None:
     """Print what was tried, what the rules decided, and rules to begin with."""
     from manglecp.cli.options import open_existing_store
-    from manglecp.guard import Lock, read_report, store_path
+    from manglecp.guard import Lock, principal_name, read_report, store_path
 
     config = _read_config(file)
     lock = _checked(Lock, config.path)
@@ -178,7 +178,7 @@ def report(file: Path, page: Path | None, as_json: bool) -> None:
     if not path.exists():
         raise click.ClickException(f"no call was recorded: there is no store {path}")
     with open_existing_store(str(path)) as store:
-        found = read_report(store, lock.servers)
+        found = read_report(store, principal_name(config.path), lock.servers)
     if page is not None:
         write_file(page, [found.page().encode(errors="backslashreplace")])
     rows = [

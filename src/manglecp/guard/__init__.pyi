@@ -1,5 +1,5 @@
 from .domain import load_guard_domain as load_guard_domain
-from .gate import OPERATION as OPERATION, Gate as Gate, store_path as store_path
+from .gate import OPERATION as OPERATION, Gate as Gate, principal_name as principal_name, store_path as store_path
 from .host_config import (
     GuardError as GuardError,
     HostConfig as HostConfig,

@@ -78,6 +78,8 @@ def read_frame(frame: bytes) -> Frame:
         params = value.get("params")
         variant = find_variant(value, _MEMBERS) or (isinstance(params, dict) and find_variant(params, _PARAMS)) or None
         problem = problem or variant
+        if problem is None and "method" in value and not value.keys().isdisjoint(("result", "error")):
+            problem = "it is a request and a response"
     return Frame(value, problem)
 
 

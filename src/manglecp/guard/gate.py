@@ -47,6 +47,11 @@ def store_path(config: Path) -> Path:
     return config.parent / _STORE
 
 
+def principal_name(config: Path) -> str:
+    """Return the name of the principal of all calls that the host of a configuration makes."""
+    return f"mcp:{config.name}"
+
+
 def warn(message: str) -> None:
     """Write a message on standard error, where hosts log what their servers report."""
     with suppress(OSError):
@@ -82,7 +87,7 @@ class Gate:
         self._config = config
         self._server = server
         self._rules = rules
-        self._identity = Identity(f"mcp:{config.name}", frozenset(), "local")
+        self._identity = Identity(principal_name(config), frozenset(), "local")
         self._domain: Domain | None = None
         self._pins: Mapping[str, PinnedTool] = {}
         self._lock_stamp: object = None
@@ -135,7 +140,7 @@ class Gate:
         counts = Counter(tool["name"] for tool in named)
         for tool in named:
             name, definition = tool["name"], definition_of(tool)
-            flaw = _DUPLICATE if counts[name] > 1 or name in before else find_flaw(definition)
+            flaw = _DUPLICATE if counts[name] > 1 or name in before else find_flaw(tool)
             self._listed[name] = _Listed(definition_digest(definition), flaw)
             if (reason := self._quarantine(name)) is not None:
                 warn(f"{self._server}.{name} is {'not listed' if self.enforce else 'suspicious'}: {reason}")

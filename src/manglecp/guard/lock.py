@@ -16,6 +16,7 @@ from manglecp.base.digest import digest, digest_text
 from manglecp.base.files import replace_file
 from manglecp.base.json import Uncanonical
 from manglecp.base.text import find_invisible_in
+from manglecp.guard.frames import find_variant
 from manglecp.guard.host_config import GuardError
 
 ToolClass: TypeAlias = Literal["read", "open_read", "write", "destructive", "unknown"]
@@ -108,11 +109,14 @@ def definition_digest(definition: Mapping[str, Any]) -> str:
         return ""
 
 
-def find_flaw(definition: Mapping[str, Any]) -> str | None:
-    """Return why a definition cannot be pinned, or None."""
+def find_flaw(tool: Mapping[str, Any]) -> str | None:
+    """Return why a listed tool cannot be pinned, or None."""
+    definition = definition_of(tool)
     name = definition.get("name")
     if not isinstance(name, str) or not name:
         return "it has no name"
+    if (variant := find_variant(tool, _PINNED)) is not None:
+        return variant
     if (invisible := find_invisible_in(definition)) is not None:
         return f"its definition has the invisible character {invisible[1]} at {invisible[0]}"
     return None if definition_digest(definition) else "its definition has no canonical form"
@@ -141,7 +145,7 @@ def pin(
     for tool in tools:
         definition = definition_of(tool)
         name = definition.get("name")
-        flaw = find_flaw(definition) if counts[repr(name)] == 1 else "two tools of the server have this name"
+        flaw = find_flaw(tool) if counts[repr(name)] == 1 else "two tools of the server have this name"
         if flaw is not None:
             problems.append(f"{name if isinstance(name, str) else '-'}: {flaw}")
             continue

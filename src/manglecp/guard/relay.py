@@ -33,13 +33,9 @@ _GRACE_SECONDS: Final = 5.0
 """The time that a server has to end after the host has closed its input, before it is terminated."""
 _KILL_SECONDS: Final = 2.0
 _INVALID_REQUEST: Final = -32600
+_INTERNAL_ERROR: Final = -32603
 _INVALID_PARAMS: Final = -32602
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
-
-class _Listing:
-    def __init__(self, is_first_page: bool) -> None:
-        self.is_first_page = is_first_page
 
 
 class Relay:
@@ -49,8 +45,10 @@ class Relay:
         self._gate = gate
         self._to_host = to_host
         self._to_server = to_server
-        self._open: dict[Any, _Listing | Admission] = {}
-        """The requests without a response, by id: lists of tools, and calls that were forwarded."""
+        self._calls: dict[Any, Admission] = {}
+        """The forwarded calls without a response, by id."""
+        self._lists: dict[Any, bool] = {}
+        """The requests for tools without a response, by id, each with whether it is for the first page."""
 
     async def from_host(self, frame: bytes) -> None:
         """Forward, rewrite or refuse a frame of the host."""
@@ -78,19 +76,18 @@ class Relay:
         elif (method := message.get("method")) in ("tools/call", "tools/list"):
             request_id = message.get("id")
             is_request = isinstance(request_id, str | int | float) and not isinstance(request_id, bool)
-            if enforce and (not is_request or request_id in self._open):
+            if enforce and (not is_request or request_id in self._calls or request_id in self._lists):
                 self._refuse(message, f"{method} needs an id that no open request has")
                 return
-            entry: _Listing | Admission | None
-            if method == "tools/list":
-                params = message.get("params")
-                entry = _Listing(not (isinstance(params, dict) and params.get("cursor")))
-            else:
-                entry = await self._admit(message)
-                if entry is None:
+            if method == "tools/call":
+                admission = await self._admit(message)
+                if admission is None:
                     return
-            if is_request:
-                self._open[request_id] = entry
+                if is_request:
+                    self._calls[request_id] = admission
+            elif is_request:
+                params = message.get("params")
+                self._lists[request_id] = not (isinstance(params, dict) and params.get("cursor"))
         self._to_server(frame)
 
     async def _admit(self, message: dict[str, Any]) -> Admission | None:
@@ -120,43 +117,48 @@ class Relay:
 
     def from_server(self, frame: bytes) -> None:
         """Forward, rewrite or drop a frame of the server."""
-        if not any(isinstance(entry, _Listing) for entry in self._open.values()):
-            head = read_head(frame) if self._open else None
+        if not self._lists:
+            head = read_head(frame) if self._calls else None
             if head is not None and head.method is None:
-                admission = self._open.pop(head.id, None)
-                if isinstance(admission, Admission) and admission.payload is not None:
-                    self._gate.report(admission, failed=_has_failed(read_frame(frame)))
+                self._finish(head.id, frame)
             self._to_host(frame)
             return
         # A host that waits for tools could read them out of a frame that was forwarded unread.
         read = read_frame(frame)
-        message = read.value
-        if isinstance(message, dict) and "method" not in message:
-            entry = self._open.pop(message.get("id"), None)
-            if isinstance(entry, _Listing):
-                self._list_tools(frame, message, entry)
+        message, problem = read
+        if not isinstance(message, dict):
+            problem = problem or "it is not one JSON-RPC message"
+        elif "method" not in message and isinstance(request_id := message.get("id"), str | int | float):
+            if request_id in self._lists:
+                self._list_tools(frame, message, self._lists.pop(request_id))
                 return
-            if isinstance(entry, Admission):
-                self._gate.report(entry, failed=_has_failed(read))
+            if self._finish(request_id, frame) and problem is not None and self._gate.enforce:
+                frame = error_frame(request_id, _INTERNAL_ERROR, f"the response was not forwarded: {problem}")
+                problem = None
+        if problem is None or not self._gate.enforce:
+            self._to_host(frame)
+        else:
+            warn(f"a frame of the server is dropped: {problem}")
+
+    def _finish(self, request_id: Any, frame: bytes) -> bool:
+        """Report the outcome of a call with a permit; return whether a call has this id."""
+        admission = self._calls.pop(request_id, None)
+        if admission is not None and admission.payload is not None:
+            self._gate.report(admission, failed=_has_failed(read_frame(frame)))
+        return admission is not None
+
+    def _list_tools(self, frame: bytes, message: dict[str, Any], is_first_page: bool) -> None:
+        result = message.get("result")
+        if isinstance(result, dict):
+            tools = result.get("tools")
+            passed = self._gate.list_tools(tools if isinstance(tools, list) else [], is_first_page=is_first_page)
+            result = {name: value for name, value in result.items() if name.casefold() != "tools"} | {"tools": passed}
         if not self._gate.enforce:
             self._to_host(frame)
-        elif isinstance(message, dict):
-            self._to_host(frame if read.problem is None else encode(message) + b"\n")
-        else:
-            warn(f"a frame of the server is dropped: {read.problem or 'it is not one JSON-RPC message'}")
-
-    def _list_tools(self, frame: bytes, message: dict[str, Any], listing: _Listing) -> None:
-        result = message.get("result")
-        tools = result.get("tools") if isinstance(result, dict) else None
-        if isinstance(result, dict) and isinstance(tools, list):
-            passed = self._gate.list_tools(tools, is_first_page=listing.is_first_page)
-            result["tools"] = passed
-        if self._gate.enforce:
-            # Members that differ in case only from those of the protocol are another list for some hosts.
-            known = {name: message[name] for name in ("jsonrpc", "id", "result", "error") if name in message}
-            self._to_host(encode(known) + b"\n")
-        else:
-            self._to_host(frame)
+            return
+        # Members that differ only in case from those of the protocol are another list for some hosts.
+        known = {name: message[name] for name in ("jsonrpc", "id", "error") if name in message}
+        self._to_host(encode(known | ({"result": result} if "result" in message else {})) + b"\n")
 
 
 def _has_failed(read: Frame) -> bool:

@@ -81,14 +81,14 @@ class Report:
         return render_page("What the rules decided about the calls of your MCP servers", [*sections, proposals])
 
 
-def read_report(store: Store, servers: Servers) -> Report:
-    """Return the report of the decisions in a store. Blocks."""
+def read_report(store: Store, principal: str, servers: Servers) -> Report:
+    """Return the report of the decisions about a principal in a store. Blocks."""
     names = qualified_names(servers)
     with store.read_transaction() as tx:
         found = [
             stored
             for operation in (OPERATION, SHADOW_OPERATION)
-            for stored in store.decisions.newest(tx, _MAX_DECISIONS, operation=operation)
+            for stored in store.decisions.newest(tx, _MAX_DECISIONS, operation=operation, principal=principal)
         ]
     rows: dict[tuple[str, ...], ToolRow] = {}
     arguments: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
