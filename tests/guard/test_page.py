@@ -19,6 +19,7 @@ def test_the_rules_of_the_page_decide_as_it_says(setup: Setup) -> None:
     with setup.host("filesystem") as host:
         assert host.call("write_file", path="/home/me/notes/a")[0] is False
         assert host.call("write_file", path="/home/me/notes/../a")[0] is True
+        assert host.call("write_file", path="/home/me/notes/diary.md")[0] is True
         failed, text = host.call("read", path="/home/me/.ssh/id_rsa")
     assert failed
     assert "keys are never read or written" in text

@@ -20,7 +20,7 @@ _EFFECTS: Final[Mapping[ToolClass, str]] = {
     "read": "none",
     "open_read": "network",
     "write": "x-write",
-    "destructive": "destructive",
+    "destructive": "x-destructive",  # the kernel demands an approval for the effect destructive, even if exempt
     "unknown": "x-unknown",
 }
 
