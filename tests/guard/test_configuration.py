@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.guard.hosts import READ, TOOLS, WRITE, Setup, tool
+from tests.deadlines import patience
+from tests.guard.hosts import MANGLECP, READ, TOOLS, WRITE, Setup, tool
 
 
 def test_each_tool_is_pinned_with_the_class_of_its_annotations(setup: Setup) -> None:
@@ -174,3 +178,22 @@ def test_rules_of_the_developer_are_added_and_checked(setup: Setup) -> None:
         failed, text = host.call("read", path="/etc/shadow")
     assert failed
     assert "this file is secret" in text
+
+
+@pytest.mark.parametrize("is_accepted", [False, True])
+def test_at_a_terminal_a_person_accepts(setup: Setup, is_accepted: bool) -> None:
+    before = setup.config.read_text()
+    terminal, side = pty.openpty()
+    try:
+        guard = subprocess.Popen(
+            [*MANGLECP, "guard", str(setup.config)], stdin=side, stderr=side, stdout=subprocess.PIPE, text=True
+        )
+        os.write(terminal, b"y\n" if is_accepted else b"n\n")
+        shown, _ = guard.communicate(timeout=patience(60))
+    finally:
+        os.close(terminal)
+        os.close(side)
+    assert "files.read" in shown
+    assert (guard.returncode == 0) is is_accepted
+    assert (setup.config.read_text() != before) is is_accepted
+    assert (setup.folder / "manglecp.lock").exists() is is_accepted
