@@ -50,7 +50,7 @@ VERBS: Final = {
 GROUPS: Final = {
     "Write rules and packs": ("new", "check", "eval", "query"),
     "Evaluate and invoke": ("guard", "intent", "decide", "call", "approvals"),
-    "Serve, execute and audit": ("serve", "dev", "runs", "decisions", "worker", "ledger", "harness"),
+    "Serve, execute and audit": ("serve", "dev", "runs", "decisions", "ledger", "harness"),
 }
 INTERRUPTED: Final = 130  # exit status
 AS_JSON: Final = "manglecp.as_json"  # the key of the option --json in the meta data of a click context

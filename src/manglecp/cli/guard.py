@@ -41,7 +41,7 @@ class _Guard(click.Group):
         return super().resolve_command(ctx, args)
 
 
-@click.group("guard", cls=_Guard, subcommand_metavar="FILE | COMMAND [ARGS]...")
+@click.group("guard", cls=_Guard)
 def command() -> None:
     """Put rules in front of the MCP servers of a host's configuration.
 
@@ -56,7 +56,7 @@ def command() -> None:
 @_enforce
 @click.option("--shadow", is_flag=True, help="Record only, although FILE has --enforce.")
 def install(file: Path, yes: bool, rules: Path | None, enforce: bool, shadow: bool) -> None:
-    """Pin the tools of all servers in FILE, and put a relay in front of each.
+    """Pin the tools of all servers, and put a relay in front of each.
 
     Each server is started once and lists its tools. Their definitions and classes are pinned in manglecp.lock beside
     FILE. FILE is the configuration of Claude Desktop, Claude Code, Cursor or VS Code. A backup is kept.
@@ -168,7 +168,7 @@ def relay(file: Path, rules: Path | None, enforce: bool, name: str, server: tupl
 @click.option("--html", "page", metavar="FILE", type=OUTPUT_FILE, help="Also write the report as an HTML page.")
 @document_option
 def report(file: Path, page: Path | None, as_json: bool) -> None:
-    """Print what was tried, what the rules decided, and rules to begin with."""
+    """Print the calls, what the rules decided, and first rules."""
     from manglecp.cli.options import open_existing_store
     from manglecp.guard import Lock, principal_name, read_report, store_path
 
