@@ -50,7 +50,7 @@ VERBS: Final = {
 GROUPS: Final = {
     "Write rules and packs": ("new", "check", "eval", "query"),
     "Evaluate and invoke": ("guard", "intent", "decide", "call", "approvals"),
-    "Serve, execute and audit": ("serve", "dev", "runs", "decisions", "ledger", "harness"),
+    "Serve, execute and audit": ("serve", "dev", "runs", "decisions", "worker", "ledger", "harness"),
 }
 INTERRUPTED: Final = 130  # exit status
 AS_JSON: Final = "manglecp.as_json"  # the key of the option --json in the meta data of a click context
@@ -96,7 +96,6 @@ class _Verbs(click.Group):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         grouped = [verb for verbs in GROUPS.values() for verb in verbs]
         width = max(map(len, grouped))
-        formatter.write("\n")
         for heading, verbs in GROUPS.items():
             formatter.write(f"{heading}:\n")
             for verb in verbs:
