@@ -141,7 +141,7 @@ def web() -> Iterator[int]:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", SERVERS)
-def test_the_guard_changes_no_result(name: str, tmp_path: Path, web: int) -> None:
+def test_the_guard_changes_no_result(name: str, tmp_path: Path, web: int, monkeypatch: pytest.MonkeyPatch) -> None:
     server = SERVERS[name]
     assert Path(server.command[0]).exists(), "run `make interop`, which installs the servers"
     work = tmp_path / "work"
@@ -156,7 +156,8 @@ def test_the_guard_changes_no_result(name: str, tmp_path: Path, web: int) -> Non
         "GIT_COMMITTER_DATE": "2026-01-01T00:00:00Z",
         "NO_PROXY": "127.0.0.1",
     }
-    os.environ |= env  # of this process and of the servers that it starts
+    for variable, value in env.items():  # of this process and of the servers that it starts
+        monkeypatch.setenv(variable, value)
     setup.write_config({name: {"command": command[0], "args": list(command[1:]), "env": env}})
     runs = []
     for guard in (False, True):
