@@ -1,4 +1,4 @@
-"""A host, its configuration and a server for tests of the guard. Everything runs in processes."""
+"""A host, its configuration and a server for tests of the guard. Hosts, relays and servers are processes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from queue import Empty, Queue
 from types import TracebackType
 from typing import Any, Final, Self
 
+from click.testing import CliRunner
+
+from manglecp.cli import cli
 from tests.deadlines import patience as deadline
 
 SERVER: Final = Path(__file__).with_name("server.py")
@@ -62,12 +65,11 @@ class Setup:
         new.replace(self.state)
 
     def cli(self, *args: str, status: int = 0) -> str:
-        """Run ``manglecp`` and return its output."""
-        done = subprocess.run(
-            [*MANGLECP, *args], capture_output=True, text=True, timeout=deadline(60), stdin=subprocess.DEVNULL
-        )
-        assert done.returncode == status, done.stdout + done.stderr
-        return done.stdout + done.stderr
+        """Run a verb in this process and return its output."""
+        done = CliRunner().invoke(cli, args)
+        shown: str = done.stdout + done.stderr
+        assert done.exit_code == status, shown
+        return shown
 
     def install(self, *args: str) -> str:
         shown = self.cli("guard", str(self.config), "--yes", *args)
