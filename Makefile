@@ -55,9 +55,14 @@ bench: setup-bench ## run every benchmark and print its table
 requirements: setup-dev ## which requirements have a test, by area
 	@$(PY) -m tests.requirements
 
+.PHONY: interop
+interop: setup-dev ## servers of the registries, direct and through the guard; installs them into build/interop
+	@$(PY) -m tests.interop.install
+	.venv/bin/pytest tests/interop -m soak
+
 .PHONY: soak fuzz
 soak: setup-dev ## the tests that take minutes
-	.venv/bin/pytest -m soak -n 2 --dist worksteal
+	.venv/bin/pytest -m soak -n 2 --dist worksteal --ignore tests/interop
 	.venv/bin/pytest -n 2 --dist worksteal --hypothesis-profile=soak
 fuzz: setup-dev ## two million random inputs for the parser
 	$(PY) tests/fuzz/fuzz_parser.py --count 2000000

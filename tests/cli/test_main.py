@@ -212,6 +212,8 @@ PLAIN = {
     "completion": "a script for a shell",
     "dev": "logs, with --log-format where it serves in earnest",
     "fmt": "names of files, one a line",
+    **{f"guard {verb}": "asks a person; guard report answers as JSON" for verb in ("install", "pin", "remove")},
+    "guard relay": "standard output belongs to the MCP host",
     "harness ingest": "JSON anyway",
     "issue export": "JSON anyway",
     "ledger export": "JSON anyway",

@@ -50,6 +50,7 @@ RUN_BY: Final[dict[str, tuple[int, str]]] = {
     "docs/how-to/migrate-an-mcp-server.md": (9, "tests/docs/test_tutorial_pages.py"),
     "docs/how-to/workspace.md": (12, "tests/docs/test_tutorial_pages.py"),
     "docs/how-to/write-rules.md": (11, "tests/docs/test_tutorial_pages.py"),
+    "docs/how-to/put-rules-in-front-of-mcp-servers.md": (1, "tests/guard/test_page.py"),
     "docs/how-to/run-a-goal.md": (7, "tests/docs/test_tutorial_pages.py"),
     "docs/how-to/needs-decision.md": (11, "tests/docs/test_invocation_pages.py"),
     "docs/how-to/promote-a-policy.md": (7, "tests/docs/test_shown_commands.py tests/docs/test_policy_pages.py"),

@@ -86,9 +86,9 @@ def possible(args: list[str], place: str) -> None:
     command: click.Command = cli
     while isinstance(command, click.Group) and args and not args[0].startswith("-"):
         with click.Context(command) as context:
-            found = command.get_command(context, args[0])
-        assert found is not None, f"{place}: there is no verb {args[0]}"
-        command, args = found, args[1:]
+            _, found, args = command.resolve_command(context, args)
+        assert found is not None, place
+        command = found
     if command.name == "toolhost":  # reads its arguments itself
         return
     known = {name for one in command.params for name in one.opts} | {"--help", "-h"}

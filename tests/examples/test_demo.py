@@ -21,7 +21,7 @@ PACK = ROOT / "examples" / "incident"
 PATIENCE = patience(300)
 HEADINGS = [
     *("Manifest", "Intent", "Why", "Why not", "Invocation"),
-    *("Delta", "Suggestion", "Approval", "Change", "Attack: the clock", "Attack: the file", "Ledger"),
+    *("Delta", "Suggestion", "Approval", "Change", "Attack: the clock", "Attack: the file", "Guard", "Ledger"),
 ]
 
 
@@ -67,7 +67,7 @@ def test_the_whole_walk(tmp_path: Path) -> None:
         '   "/api/users" = "users.index"\n',
         ": ok\n",
         "entry 1: its content does not match its hash",
-        "All 12 steps did what they should",
+        "All 13 steps did what they should",
     ):
         assert part in done.stdout
     assert "\x1b" not in done.stdout, "nobody sits at a terminal"
@@ -138,7 +138,7 @@ def test_a_pack_that_cannot_be_served(tmp_path: Path) -> None:
     (pack / "rules" / "domain" / "2_observe.mg").write_text("this is no rule")
     done = demo(tmp_path, str(pack))
     assert done.returncode == 1
-    assert "All 12 steps" not in done.stdout
+    assert "All 13 steps" not in done.stdout
     assert "FAILED at step " in done.stderr
     assert "2_observe.mg" in done.stderr, "what the server said about it is shown"
 

@@ -57,6 +57,8 @@ class Environment:
         self.release = folder / "release"
         self.release.mkdir()
         (self.release / "notes.txt").write_text("Version 2: faster.\n", encoding="utf-8")
+        self.guarded = folder / "guarded"
+        self.guarded.mkdir()
         self.variables = {name: value for name, value in os.environ.items() if not name.startswith("MANGLECP_")}
         self.variables["MANGLECP_STATE_DIR"] = str(folder / "state")
         request = json.loads(self._recorded("diagnose_error.json"))["payload"]

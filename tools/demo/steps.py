@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import sys
 import textwrap
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from manglecp import Server
 from manglecp.client import Client, EvaluationResult, InvocationResult, ServerError, Tool, WorkingState
@@ -302,6 +304,54 @@ async def _released(demo: DemoState) -> AsyncIterator[tuple[Server, Client]]:
     served = Server(RELEASE, workspace=[environment.release], tokens=environment.tokens, degrade=True)
     async with served as server, Client(server, token=environment.kim.token) as agent:
         yield server, agent
+
+
+@step(
+    "Guard",
+    "An MCP server that knows nothing of rules gets a relay in front of it. Then its tool changes its description.",
+)
+async def guard(demo: DemoState) -> None:
+    folder = demo.environment.guarded
+    config = folder / "mcp.json"
+    entry = {"command": sys.executable, "args": [str(Path(__file__).with_name("notes_server.py")), str(folder)]}
+    config.write_text(json.dumps({"mcpServers": {"notes": entry}}), encoding="utf-8")
+    status, output = await demo.environment.command("guard", str(config), "--enforce", "--yes")
+    expect(status == 0, f"the server cannot be guarded: {output}")
+    show(output.splitlines()[:3])
+    entry = json.loads(config.read_text(encoding="utf-8"))["mcpServers"]["notes"]
+    relay = await asyncio.create_subprocess_exec(
+        entry["command"],
+        *entry["args"],
+        env=demo.environment.variables,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    to_relay, from_relay = relay.stdin, relay.stdout
+    assert to_relay is not None
+    assert from_relay is not None
+
+    async def request(method: str, tool: str) -> dict[str, Any]:
+        params = {"name": tool, "arguments": {"name": "a"}} if tool else {}
+        message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        to_relay.write(json.dumps(message).encode() + b"\n")
+        response: dict[str, Any] = json.loads(await from_relay.readline())["result"]
+        return response
+
+    for tool, is_refused in (("read", False), ("delete", True)):
+        result = await request("tools/call", tool)
+        text = result["content"][0]["text"].split(" Ask the user")[0]
+        expect(result.get("isError", False) is is_refused, f"the call of {tool}: {text}")
+        show(f"The agent calls {tool}: {text}")
+    (folder / "changed").touch()
+    listed = [tool["name"] for tool in (await request("tools/list", ""))["tools"]]
+    expect(listed == ["delete"], f"the guard lists {listed}")
+    show("The description of read changes. The guard lists only: delete")
+    result = await request("tools/call", "read")
+    expect(result.get("isError", False), "the changed tool was called")
+    show(f"The agent calls read: {result['content'][0]['text']}")
+    to_relay.close()
+    expect(await relay.wait() == 0, "the relay failed")
 
 
 @step("Ledger", "Runs and decisions are in a ledger with a hash chain. Verification detects a changed entry.")

@@ -25,6 +25,7 @@ VERBS: Final = {
     "check": "Report the errors and warnings of a pack or a program.",
     "fmt": "Format rule files.",
     "new": "Create a small example pack.",
+    "guard": "Put rules in front of the MCP servers of a host's configuration.",
     "intent": "Evaluate an intent, and print the tools that are proven for it.",
     "decide": "Print whether a call is allowed, needs an approval or is denied.",
     "call": "Invoke a tool that is proven for an intent.",
@@ -50,7 +51,7 @@ VERBS: Final = {
 # The verbs that --help describes; the others are only named there, so that it fits a screen.
 GROUPS: Final = {
     "Write rules and packs": ("new", "check", "eval", "query"),
-    "Evaluate and invoke": ("intent", "decide", "call", "approvals"),
+    "Evaluate and invoke": ("guard", "intent", "decide", "call", "approvals"),
     "Serve, execute and audit": ("serve", "mcp", "dev", "runs", "decisions", "harness"),
 }
 INTERRUPTED: Final = 130  # exit status
@@ -97,7 +98,6 @@ class _Verbs(click.Group):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         grouped_verbs = [verb for verbs in GROUPS.values() for verb in verbs]
         width = max(map(len, grouped_verbs))
-        formatter.write("\n")
         for heading, verbs in GROUPS.items():
             formatter.write(f"{heading}:\n")
             for verb in verbs:

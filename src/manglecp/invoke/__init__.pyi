@@ -31,6 +31,7 @@ from .gate import (
 )
 from .invoker import Invoker as Invoker, InvokeSettings as InvokeSettings, Worker as Worker
 from .pack_loader import PackOptions as PackOptions, load_domain as load_domain
+from .permits import PermitService as PermitService
 from .preview import PREVIEW_CALL as PREVIEW_CALL
 from .progress import OnProgress as OnProgress, RunObserver as RunObserver
 from .recovery import decide as decide, find_undecided_step as find_undecided_step

@@ -30,11 +30,20 @@ LIFETIME_MS: Final = 600_000
 class PermitService:
     """Issues permits, and records their outcomes."""
 
-    def __init__(self, store: Store, approvals: ApprovalService, log: DecisionLog, clock: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        approvals: ApprovalService,
+        log: DecisionLog,
+        clock: Callable[[], int],
+        operation: str = "permit",
+    ) -> None:
+        """``operation`` is that of the records in the decision log."""
         self._store = store
         self._approvals = approvals
         self._log = log
         self._clock = clock
+        self._operation = operation
 
     async def issue(self, payload: DecidePayload, decision: Decision) -> tuple[Permit, str]:
         """Record a permit for the call; return it with the id of its decision.
@@ -44,11 +53,11 @@ class PermitService:
         if decision.identity.revoked:
             raise credential_not_valid()
         if decision.error is not None:
-            raise add_decision_id(decision.error, await self._log.record(decision, "permit"))
+            raise add_decision_id(decision.error, await self._log.record(decision, self._operation))
         sent_digest = args_digest(payload.args)
         approval = await self._approval(payload, decision, sent_digest)
         permit_id = f"p-{random_id()}-{_suffix(sent_digest)}"
-        record = self._log.build(decision, "permit", permit_id)
+        record = self._log.build(decision, self._operation, permit_id)
 
         def use(tx: Transaction) -> None:
             if approval is not None:
@@ -74,15 +83,15 @@ class PermitService:
             try:
                 return await self._approvals.check(payload.approval, binding, judgement.safety)
             except WireError as error:
-                raise add_decision_id(error, await self._log.record(decision, "permit")) from None
+                raise add_decision_id(error, await self._log.record(decision, self._operation)) from None
         description = " ".join(str(text) for _, text in judgement.rows.get("macro", ()))
         text = render_permit_request(tool, description, decision.call.args, identity, self._log.secret_args(decision))
-        record = self._log.build(decision, "permit")
+        record = self._log.build(decision, self._operation)
         raise add_decision_id(await self._approvals.request(binding, judgement, text, [record]), record.id)
 
     async def report(self, payload: DecidePayload, report: PermitReport, identity: Identity) -> DecideResult:
         """Record the outcome of a permitted call, once; an equal report is answered again. Raises WireError."""
-        issued = await self._find(report.permit, "permit")
+        issued = await self._find(report.permit, self._operation)
         if issued is None or issued.principal != identity.name:
             raise WireError("x-permit_not_found", "No permit of yours has this id")
         if issued.tool != payload.tool or not report.permit.endswith(_suffix(args_digest(payload.args))):

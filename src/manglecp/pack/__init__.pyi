@@ -15,6 +15,7 @@ from .outline import outline_manifest as outline_manifest, read_outline as read_
 from .scaffold import INTENT as INTENT, write_scaffold as write_scaffold
 from .settings import (
     Disclosure as Disclosure,
+    DomainSettings as DomainSettings,
     IntentSettings as IntentSettings,
     Invocation as Invocation,
     Profile as Profile,

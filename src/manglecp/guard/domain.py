@@ -1,0 +1,75 @@
+"""The domain of a guard: the starter policy and the developer's rules, over the tools of the lock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final
+
+from manglecp.base.digest import digest
+from manglecp.base.source import Source, Trust
+from manglecp.guard.host_config import GuardError
+from manglecp.guard.lock import PinnedTool, Servers, ToolClass, qualified_names
+from manglecp.intent import Domain
+from manglecp.mangle import Fact
+from manglecp.pack import ActionDescription, DomainSettings, Pack, Settings
+
+STARTER: Final = "starter.mg"
+_EFFECTS: Final[Mapping[ToolClass, str]] = {
+    "read": "none",
+    "open_read": "network",
+    "write": "x-write",
+    "destructive": "x-destructive",  # the kernel demands an approval for the effect destructive, even if exempt
+    "unknown": "x-unknown",
+}
+
+
+def load_guard_domain(config: Path, servers: Servers, rules: Path | None) -> Domain:
+    """Return the domain of the pinned tools. Raises :class:`.PackError` for the rules, :class:`.GuardError` for files.
+
+    Its digest covers the configuration, the pins, the classes and the rules.
+    """
+    sources = [Source(STARTER, (files(__package__) / STARTER).read_text("utf-8"), Trust.POLICY), *_read_rules(rules)]
+    names = qualified_names(servers)
+    tools = {name: servers[server][tool] for name, (server, tool) in names.items()}
+    content = {
+        "configuration": str(config),
+        "tools": {name: [tool.digest, tool.tool_class] for name, tool in tools.items()},
+        "rules": [[source.name, source.text] for source in sources],
+    }
+    pack = Pack(
+        settings=Settings(name="guard", domain=DomainSettings(id="guard")),
+        sources=tuple(sources),
+        actions={name: _describe(name, tool) for name, tool in tools.items()},
+        digest=digest(content),
+    )
+    facts = [Fact("tool_class", (name, tool.tool_class)) for name, tool in tools.items()]
+    facts += [Fact("tool_of", (name, server, tool)) for name, (server, tool) in names.items()]
+    return Domain.load(pack, facts=facts)
+
+
+def _read_rules(folder: Path | None) -> list[Source]:
+    paths = [] if folder is None else sorted(folder.rglob("*.mg"))
+    if folder is not None and not paths:
+        raise GuardError(f"{folder}: no file with rules, *.mg")
+    try:
+        return [Source(str(path.relative_to(folder or path)), path.read_text("utf-8"), Trust.POLICY) for path in paths]
+    except (OSError, UnicodeDecodeError) as error:
+        raise GuardError(f"{folder}: {error}") from None
+
+
+def _describe(name: str, tool: PinnedTool) -> ActionDescription:
+    schema: Any = tool.definition.get("inputSchema")
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    names = properties if isinstance(properties, dict) else {}
+    description = tool.definition.get("description")
+    return ActionDescription(
+        name=name,
+        aid=name,
+        description=description if isinstance(description, str) else "",
+        input_schema={"type": "object", "properties": {param: {} for param in names}},
+        output_schema={},
+        effects=(_EFFECTS[tool.tool_class],),
+        mutates=tool.tool_class not in ("read", "open_read"),
+    )

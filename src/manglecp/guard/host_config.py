@@ -1,0 +1,158 @@
+"""The configuration in which an MCP host lists its servers, and its entries with a relay in front of each server."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from manglecp.base.files import replace_file
+from manglecp.wire import Fault, decode
+
+_SECTIONS: Final = (("mcpServers",), ("servers",), ("mcp", "servers"))
+"""Where hosts list servers: Claude and Cursor, mcp.json of VS Code, its settings.json."""
+_RELAY: Final = ("guard", "relay", "--config")
+_VARIABLE: Final = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_INDENT: Final = re.compile(r"\n([ \t]+)\"")
+_MAX_BYTES: Final = 16_777_216
+
+
+class GuardError(Exception):
+    """A configuration, a lock or a server that the guard cannot use."""
+
+
+class RelayOptions(NamedTuple):
+    """The options of the relays of a configuration."""
+
+    rules: Path | None = None
+    enforce: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ServerEntry:
+    """A server that the host starts as a process."""
+
+    name: str
+    command: tuple[str, ...]
+    """Of the server itself, also if a relay stands in front of it."""
+    env: Mapping[str, str]
+    cwd: str | None
+    relay: RelayOptions | None
+    """None if the host starts the server without a relay."""
+
+    def expanded(self) -> ServerEntry:
+        """Return the entry with the values of environment variables. Raises :class:`GuardError` for other variables."""
+        env = {name: self._expand(value) for name, value in self.env.items()}
+        command = tuple(map(self._expand, self.command))
+        return replace(self, command=command, env=env, cwd=self.cwd and self._expand(self.cwd))
+
+    def _expand(self, text: str) -> str:
+        expanded = _VARIABLE.sub(lambda found: os.environ.get(found[1], found[2] or ""), text)
+        if "${" in expanded:
+            raise GuardError(f"{self.name}: only the host can replace the variable in {text!r}")
+        return expanded
+
+
+class HostConfig:
+    """A configuration file as it was read."""
+
+    def __init__(self, path: Path) -> None:
+        """Read a file. Raises :class:`GuardError` for one without servers."""
+        self.path = path.resolve()
+        try:
+            if self.path.stat().st_size > _MAX_BYTES:
+                raise GuardError(f"{path}: the file has more than {_MAX_BYTES:,} bytes")
+            self.text = self.path.read_text("utf-8")
+            document = decode(self.text.encode())
+        except (OSError, UnicodeDecodeError) as error:
+            raise GuardError(f"{path}: {getattr(error, 'strerror', None) or 'not UTF-8'}") from None
+        except Fault as fault:
+            raise GuardError(f"{path}: {fault.message}; comments are not supported") from None
+        self._document: Any = document
+        section = next((found for keys in _SECTIONS if isinstance(found := _member(document, keys), dict)), None)
+        if section is None:
+            raise GuardError(f'{path}: no servers; expected an object "mcpServers" (Claude, Cursor) or "servers"')
+        self._section: dict[str, Any] = section
+        self.entries: dict[str, ServerEntry] = {}
+        self.remote: list[str] = []
+        """The names of servers that the host reaches by a URL, which are not guarded."""
+        for name, entry in section.items():
+            if isinstance(entry, dict) and isinstance(entry.get("command"), str):
+                self.entries[name] = self._read_entry(name, entry)
+            elif isinstance(entry, dict) and "url" in entry:
+                self.remote.append(name)
+            else:
+                raise GuardError(f"{path}: {name}: neither a command nor a url")
+
+    def _read_entry(self, name: str, entry: dict[str, Any]) -> ServerEntry:
+        args, env = entry.get("args", []), entry.get("env", {})
+        if not (isinstance(args, list) and all(isinstance(arg, str) for arg in args)):
+            raise GuardError(f"{self.path}: {name}: args is not a list of texts")
+        if not isinstance(env, dict):
+            raise GuardError(f"{self.path}: {name}: env is not an object")
+        command, relay = unwrap([entry["command"], *args])
+        if not command:
+            raise GuardError(f"{self.path}: {name}: the relay has no server; `manglecp guard remove` restores nothing")
+        texts = {key: str(value) for key, value in env.items() if value is not None}
+        return ServerEntry(name, tuple(command), texts, entry.get("cwd"), relay)
+
+    def render(self, relays: Mapping[str, RelayOptions | None]) -> tuple[str, list[str]]:
+        """Return the text of the file with these relays, and the changes; None removes the relay of a server.
+
+        The changes are those of commands, because environment variables may be secrets.
+        """
+        changes = []
+        for name, options in relays.items():
+            entry, before = self.entries[name], [self._section[name]["command"], *self._section[name].get("args", ())]
+            command = list(entry.command) if options is None else self._relay_command(entry, options)
+            if command == before:
+                continue
+            changes += [f"{name}:", f"- {shlex.join(before)}", f"+ {shlex.join(command)}"]
+            had_args = "args" in self._section[name] or len(command) > 1
+            self._section[name] |= {"command": command[0]} | ({"args": command[1:]} if had_args else {})
+        indent = _INDENT.search(self.text)
+        text = json.dumps(self._document, indent=indent[1] if indent else 2, ensure_ascii=False)
+        return text + ("\n" if self.text.endswith("\n") else ""), changes
+
+    def write(self, text: str) -> Path | None:
+        """Replace the file; return the backup that was made if no server had a relay before. Raises OSError."""
+        backup = None
+        if not any(entry.relay for entry in self.entries.values()):
+            backup = self.path.with_name(f"{self.path.name}.before-guard")
+            shutil.copy2(self.path, backup)
+        replace_file(self.path, [text.encode()], self.path.stat().st_mode & 0o777)
+        return backup
+
+    def _relay_command(self, entry: ServerEntry, options: RelayOptions) -> list[str]:
+        script = Path(sys.executable).with_name("manglecp")
+        launcher = [str(script)] if script.exists() else [sys.executable, "-m", "manglecp"]
+        rules = [] if options.rules is None else ["--rules", str(options.rules.resolve())]
+        enforce = ["--enforce"] if options.enforce else []
+        return [*launcher, *_RELAY, str(self.path), *rules, *enforce, "--", entry.name, *entry.command]
+
+
+def unwrap(command: Sequence[str]) -> tuple[list[str], RelayOptions | None]:
+    """Return the command of the server and the options of the relay in front of it; None if there is no relay."""
+    if "--" not in command:
+        return list(command), None
+    end = command.index("--")
+    own = list(command[:end])
+    starts = [index for index in range(1, end) if tuple(own[index : index + len(_RELAY)]) == _RELAY]
+    if not starts:
+        return list(command), None
+    options = own[starts[0] :]
+    rules = Path(options[options.index("--rules") + 1]) if "--rules" in options else None
+    return list(command[end + 2 :]), RelayOptions(rules, "--enforce" in options)
+
+
+def _member(document: Any, keys: Sequence[str]) -> Any:
+    for key in keys:
+        document = document.get(key) if isinstance(document, dict) else None
+    return document

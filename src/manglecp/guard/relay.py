@@ -1,0 +1,269 @@
+"""The relay between a host and one server: ``manglecp guard relay``.
+
+Frames are forwarded in order, as the bytes that were received, except those that are ambiguous, those that the gate
+refuses, and lists of tools without the quarantined ones. In shadow mode nothing is refused; an ambiguous frame is
+written anew, so that the server reads what the decision was made about.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from manglecp.guard.frames import (
+    Frame,
+    FrameSplitter,
+    encode,
+    error_frame,
+    read_frame,
+    read_head,
+    tool_error_frame,
+)
+from manglecp.guard.gate import Admission, Gate, warn
+
+_CHUNK_BYTES: Final = 262_144
+_PR_SET_PDEATHSIG: Final = 1
+_GRACE_SECONDS: Final = 5.0
+"""The time that a server has to end after the host has closed its input, before it is terminated."""
+_KILL_SECONDS: Final = 2.0
+_INVALID_REQUEST: Final = -32600
+_INTERNAL_ERROR: Final = -32603
+_INVALID_PARAMS: Final = -32602
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Relay:
+    """The frames of one connection. ``to_host`` and ``to_server`` write bytes."""
+
+    def __init__(self, gate: Gate, to_host: Callable[[bytes], None], to_server: Callable[[bytes], None]) -> None:
+        self._gate = gate
+        self._to_host = to_host
+        self._to_server = to_server
+        self._calls: dict[Any, Admission] = {}
+        """The forwarded calls without a response, by id."""
+        self._lists: dict[Any, bool] = {}
+        """The requests for tools without a response, by id, each with whether it is for the first page."""
+
+    async def from_host(self, frame: bytes) -> None:
+        """Forward, rewrite or refuse a frame of the host."""
+        read = read_frame(frame)
+        if read.problem is None:
+            await self._forward(frame, read.value)
+        elif self._gate.enforce:
+            self._refuse(read.value, f"The frame was not forwarded: {read.problem}")
+        elif read.is_json:
+            await self._forward(encode(read.value) + b"\n", read.value)
+        else:
+            if frame.strip():
+                warn(f"a frame of the host is forwarded without a decision: {read.problem}")
+            self._to_server(frame)
+
+    async def _forward(self, frame: bytes, message: Any) -> None:
+        enforce = self._gate.enforce
+        if not isinstance(message, dict):
+            if enforce:
+                self._refuse(message, "A frame has to be one JSON-RPC message, not a batch")
+                return
+            for item in message if isinstance(message, list) else ():
+                if isinstance(item, dict) and item.get("method") == "tools/call":
+                    await self._admit(item)
+        elif (method := message.get("method")) in ("tools/call", "tools/list"):
+            request_id = message.get("id")
+            is_request = isinstance(request_id, str | int | float) and not isinstance(request_id, bool)
+            if enforce and (not is_request or request_id in self._calls or request_id in self._lists):
+                self._refuse(message, f"{method} needs an id that no open request has")
+                return
+            if method == "tools/call":
+                admission = await self._admit(message)
+                if admission is None:
+                    return
+                if is_request:
+                    self._calls[request_id] = admission
+            elif is_request:
+                params = message.get("params")
+                self._lists[request_id] = not (isinstance(params, dict) and params.get("cursor"))
+        self._to_server(frame)
+
+    async def _admit(self, message: dict[str, Any]) -> Admission | None:
+        """Return the admission of a call that is forwarded; answer any other, and return None."""
+        params: Any = message.get("params")
+        name = params.get("name") if isinstance(params, dict) else None
+        args = None if name is None else params.get("arguments")
+        if not isinstance(name, str) or not isinstance(args, dict | None):
+            if not self._gate.enforce:
+                return Admission()
+            self._to_host(
+                error_frame(message.get("id"), _INVALID_PARAMS, "a name and an object of arguments are needed")
+            )
+            return None
+        admission = await self._gate.admit(name, args or {})
+        if admission.refusal is None:
+            return admission
+        self._to_host(tool_error_frame(message, admission.refusal))
+        return None
+
+    def _refuse(self, message: Any, reason: str) -> None:
+        warn(reason)
+        is_response = isinstance(message, dict) and "method" not in message
+        if not is_response:  # an error would be read as the response to a request of the host
+            request_id = message.get("id") if isinstance(message, dict) else None
+            self._to_host(error_frame(request_id, _INVALID_REQUEST, reason))
+
+    def from_server(self, frame: bytes) -> None:
+        """Forward, rewrite or drop a frame of the server."""
+        if not self._lists:
+            head = read_head(frame) if self._calls else None
+            if head is not None and head.method is None:
+                self._finish(head.id, frame)
+            self._to_host(frame)
+            return
+        # A host that waits for tools could read them out of a frame that was forwarded unread.
+        read = read_frame(frame)
+        message, problem = read
+        if not isinstance(message, dict):
+            problem = problem or "it is not one JSON-RPC message"
+        elif "method" not in message and isinstance(request_id := message.get("id"), str | int | float):
+            if request_id in self._lists:
+                self._list_tools(frame, message, self._lists.pop(request_id))
+                return
+            if self._finish(request_id, frame) and problem is not None and self._gate.enforce:
+                frame = error_frame(request_id, _INTERNAL_ERROR, f"the response was not forwarded: {problem}")
+                problem = None
+        if problem is None or not self._gate.enforce:
+            self._to_host(frame)
+        else:
+            warn(f"a frame of the server is dropped: {problem}")
+
+    def _finish(self, request_id: Any, frame: bytes) -> bool:
+        """Report the outcome of a call with a permit; return whether a call has this id."""
+        admission = self._calls.pop(request_id, None)
+        if admission is not None and admission.payload is not None:
+            self._gate.report(admission, failed=_has_failed(read_frame(frame)))
+        return admission is not None
+
+    def _list_tools(self, frame: bytes, message: dict[str, Any], is_first_page: bool) -> None:
+        result = message.get("result")
+        if isinstance(result, dict):
+            tools = result.get("tools")
+            passed = self._gate.list_tools(tools if isinstance(tools, list) else [], is_first_page=is_first_page)
+            result = {name: value for name, value in result.items() if name.casefold() != "tools"} | {"tools": passed}
+        if not self._gate.enforce:
+            self._to_host(frame)
+            return
+        # Members that differ only in case from those of the protocol are another list for some hosts.
+        known = {name: message[name] for name in ("jsonrpc", "id", "error") if name in message}
+        self._to_host(encode(known | ({"result": result} if "result" in message else {})) + b"\n")
+
+
+def _has_failed(read: Frame) -> bool:
+    message = read.value if isinstance(read.value, dict) else {}
+    result = message.get("result")
+    return not isinstance(result, dict) or result.get("isError") is True
+
+
+async def run_relay(gate: Gate, command: Sequence[str]) -> int:
+    """Start a server, relay until it or the host ends, and return the exit status. Raises OSError."""
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, stop.set)
+    parent = os.getpid()
+    host_input, host_output = await _host_streams(loop)
+    server = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        start_new_session=True,
+        preexec_fn=lambda: _die_with(parent),
+    )
+    assert server.stdin is not None
+    assert server.stdout is not None
+    relay = Relay(gate, host_output.write, server.stdin.write)
+    try:
+        down = asyncio.create_task(_pump_server(relay, server.stdout, host_output))
+        up = asyncio.create_task(_pump_host(relay, host_input, server.stdin))
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait([down, up, stopping], return_when=asyncio.FIRST_COMPLETED)
+        if not down.done():  # the host has closed its end, or a signal came
+            with contextlib.suppress(OSError):
+                server.stdin.close()
+            await asyncio.wait([down, stopping], timeout=_GRACE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        up.cancel()
+        if down.done():
+            with contextlib.suppress(asyncio.TimeoutError):  # it closed its output, and ends
+                await asyncio.wait_for(server.wait(), _KILL_SECONDS)
+        failures = [task.exception() for task in (down, up) if task.done() and not task.cancelled()]
+        for failure in failures:
+            if failure is not None and not isinstance(failure, ConnectionError):  # the host or the server has ended
+                raise failure
+    finally:
+        await _end(server)
+        stopping.cancel()
+        down.cancel()
+        await gate.close()
+        with contextlib.suppress(OSError, asyncio.TimeoutError):
+            await asyncio.wait_for(host_output.drain(), _KILL_SECONDS)
+    return 0 if stop.is_set() or host_input.at_eof() else _exit_status(server.returncode)
+
+
+async def _pump_host(relay: Relay, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    splitter = FrameSplitter()
+    while data := await source.read(_CHUNK_BYTES):
+        for frame in splitter.feed(data):
+            await relay.from_host(frame)
+        with contextlib.suppress(ConnectionError):
+            await target.drain()
+    if rest := splitter.rest():
+        await relay.from_host(rest)
+
+
+async def _pump_server(relay: Relay, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    splitter = FrameSplitter()
+    while data := await source.read(_CHUNK_BYTES):
+        for frame in splitter.feed(data):
+            relay.from_server(frame)
+        await target.drain()
+    if rest := splitter.rest():
+        relay.from_server(rest)
+    await target.drain()
+
+
+async def _host_streams(loop: asyncio.AbstractEventLoop) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader = asyncio.StreamReader(loop=loop)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader, loop=loop), sys.stdin)
+    transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, sys.stdout)
+    transport.set_write_buffer_limits(0)  # drain() returns when everything is written
+    return reader, asyncio.StreamWriter(transport, protocol, None, loop)
+
+
+async def _end(server: asyncio.subprocess.Process) -> None:
+    """Terminate the process group of the server, and kill what is left of it."""
+    for number, seconds in ((signal.SIGTERM, _KILL_SECONDS), (signal.SIGKILL, None)):
+        if server.returncode is None:
+            _kill_group(server.pid, number)
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(server.wait(), seconds)
+    _kill_group(server.pid, signal.SIGKILL)  # processes that the server started
+
+
+def _kill_group(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)
+
+
+def _die_with(parent: int) -> None:
+    """Have the kernel terminate this process when the relay dies."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before prctl
+        os._exit(1)
+
+
+def _exit_status(code: int | None) -> int:
+    return 1 if code is None else code if code >= 0 else 128 - code

@@ -1,0 +1,150 @@
+"""The report of a guard: the calls that were tried, what the rules decided, and rules to begin with."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+
+from manglecp.base.proof_page import PageSection, render_page
+from manglecp.base.text import escape_invisible
+from manglecp.guard.gate import OPERATION, SHADOW_OPERATION
+from manglecp.guard.lock import Servers, qualified_names
+from manglecp.invoke import DecisionDetails
+from manglecp.mangle import value_text
+from manglecp.store import Store
+
+_MAX_DECISIONS: Final = 100_000
+_MAX_EXAMPLES: Final = 3
+_MAX_EXAMPLE: Final = 200  # characters
+_MIN_CALLS: Final = 2
+"""The calls of a tool from which a common prefix of an argument is proposed as a rule."""
+Mode: TypeAlias = Literal["shadow", "enforced"]
+_EFFECTS: Final[Mapping[Mode, str]] = {"shadow": "shadow: the calls were forwarded", "enforced": "enforced"}
+_ORDER: Final = ("deny", "ask", "allow")
+
+
+@dataclass(slots=True)
+class ToolRow:
+    """The decisions about a tool with one verdict and one reason."""
+
+    server: str
+    tool: str
+    name: str
+    """In rules."""
+    verdict: str
+    mode: Mode
+    """In shadow mode the calls were forwarded, whatever the verdict."""
+    reason: str
+    calls: int = 0
+    approved: int = 0
+    rules: tuple[str, ...] = ()
+    examples: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was tried, in the order deny, ask, allow."""
+
+    rows: Sequence[ToolRow]
+    proposals: Sequence[str]
+    """Lines of Mangle."""
+
+    def document(self) -> dict[str, Any]:
+        rows = [{name: getattr(row, name) for name in ToolRow.__slots__} for row in self.rows]
+        return {"calls": rows, "proposals": list(self.proposals)}
+
+    def page(self) -> str:
+        """Return the report as an HTML page."""
+        sections = [
+            PageSection(
+                f"{row.server}.{row.tool}",
+                row.verdict,
+                row.reason,
+                (),
+                (),
+                rows=[
+                    ("calls", f"{row.calls:,}"),
+                    ("mode", _EFFECTS[row.mode]),
+                    ("approved", f"{row.approved:,}"),
+                    ("rules", ", ".join(row.rules) or "-"),
+                    *(("example", example) for example in row.examples),
+                ],
+            )
+            for row in self.rows
+        ]
+        proposals = PageSection("Rules to begin with", "", "", (), (), rows=[("", "\n".join(self.proposals))])
+        return render_page("What the rules decided about the calls of your MCP servers", [*sections, proposals])
+
+
+def read_report(store: Store, principal: str, servers: Servers) -> Report:
+    """Return the report of the decisions about a principal in a store. Blocks."""
+    names = qualified_names(servers)
+    with store.read_transaction() as tx:
+        found = [
+            stored
+            for operation in (OPERATION, SHADOW_OPERATION)
+            for stored in store.decisions.newest(tx, _MAX_DECISIONS, operation=operation, principal=principal)
+        ]
+    rows: dict[tuple[str, ...], ToolRow] = {}
+    arguments: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for stored in found:
+        details = msgspec.json.decode(store.decisions.content(stored), type=DecisionDetails)
+        reason = "; ".join(details.public_reasons or details.reasons)
+        server, tool = names.get(stored.tool, ("-", stored.tool))
+        is_shadow = stored.operation == SHADOW_OPERATION
+        mode: Mode = "shadow" if is_shadow else "enforced"
+        new = ToolRow(server, tool, stored.tool, stored.verdict, mode, reason, rules=details.rules)
+        row = rows.setdefault((stored.tool, stored.verdict, mode, reason), new)
+        if stored.verdict == "ask" and stored.run is not None:
+            row.approved += 1  # its request was recorded before
+            continue
+        row.calls += 1
+        if details.inputs is not None:
+            example = _example(details.inputs.args)
+            if len(row.examples) < _MAX_EXAMPLES and example not in row.examples:
+                row.examples.append(example)
+            if stored.verdict == "ask":
+                arguments[stored.tool].append(details.inputs.args)
+    ordered = sorted(rows.values(), key=lambda row: (_ORDER.index(row.verdict), row.name, row.mode, -row.calls))
+    return Report(ordered, list(_proposals(arguments)))
+
+
+def _example(args: Mapping[str, Any]) -> str:
+    text = escape_invisible(json.dumps(args, ensure_ascii=False))
+    return text if len(text) <= _MAX_EXAMPLE else f"{text[:_MAX_EXAMPLE]}…"
+
+
+def _proposals(arguments: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
+    """Yield rules under which the calls that were asked about need no approval, as comments to choose from."""
+    for tool, calls in sorted(arguments.items()):
+        name = value_text(tool)
+        yield f"# {tool} needs an approval, for {len(calls):,} recorded. Without one:"
+        prefixes = list(_prefixes(calls)) if len(calls) >= _MIN_CALLS else []
+        for param, prefix in prefixes:
+            folder = f':string:starts_with(P, {value_text(prefix)}), !:string:contains(P, "..")'
+            yield f"# exempt({name}) :- call({name}), call_arg({value_text(param)}, P), {folder}."
+        if not prefixes:
+            yield f"# exempt({name})."
+
+
+def _prefixes(calls: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Yield the text arguments of all calls whose values begin with the same folder or host."""
+    for param in sorted(set(calls[0]).intersection(*calls[1:])):
+        values = [call[param] for call in calls]
+        if all(isinstance(value, str) for value in values):
+            prefix = _common_prefix(values)
+            if len(prefix) > 1:
+                yield param, prefix
+
+
+def _common_prefix(values: Iterable[str]) -> str:
+    texts = list(values)
+    first, last = min(texts), max(texts)
+    end = next((i for i, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), len(first))
+    prefix = first[:end]
+    return prefix[: prefix.rfind("/") + 1]

@@ -1,0 +1,199 @@
+"""The host's configuration and the lock: what `guard FILE`, `guard pin` and `guard remove` read, show and write."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.deadlines import patience
+from tests.guard.hosts import MANGLECP, READ, TOOLS, WRITE, Setup, tool
+
+
+def test_each_tool_is_pinned_with_the_class_of_its_annotations(setup: Setup) -> None:
+    shown = setup.install()
+    classes = {name: pinned["class"] for name, pinned in setup.lock()["files"].items()}
+    assert classes == {
+        "read": "read",
+        "fetch": "open_read",  # openWorldHint is true by default
+        "write": "write",
+        "delete": "destructive",  # destructiveHint is true by default
+        "mystery": "unknown",
+        "sleep": "read",
+        "die": "read",
+        "big": "read",
+    }
+    assert all(f"files.{name}" in shown for name in classes)
+    assert {p["digest"][:7] for p in setup.lock()["files"].values()} == {"sha256:"}
+
+
+@pytest.mark.parametrize("section", ["mcpServers", "servers"])
+def test_the_entry_starts_a_relay_and_remove_restores_it(setup: Setup, section: str) -> None:
+    entry = {**setup.entry(), "env": {"API_KEY": "s3cret"}, "disabled": False}
+    setup.write_config({"files": entry, "far": {"type": "http", "url": "https://example.org/mcp"}}, section)
+    setup.config.chmod(0o600)
+    before = setup.config.read_text()
+    shown = setup.install()
+    assert "far: a remote server, not guarded yet" in shown
+    assert "s3cret" not in shown
+    document = json.loads(setup.config.read_text())[section]
+    assert document["files"]["args"][:3] == ["guard", "relay", "--config"]
+    assert document["files"]["env"] == {"API_KEY": "s3cret"}
+    assert document["far"] == {"type": "http", "url": "https://example.org/mcp"}
+    assert stat.S_IMODE(setup.config.stat().st_mode) == 0o600
+    backup = setup.config.with_name("mcp.json.before-guard")
+    assert backup.read_text() == before
+    assert stat.S_IMODE(backup.stat().st_mode) == 0o600
+    setup.cli("guard", "remove", str(setup.config), "--yes")
+    assert setup.config.read_text() == before
+
+
+def test_without_a_terminal_nothing_is_accepted_silently(setup: Setup) -> None:
+    before = setup.config.read_text()
+    assert "--yes" in setup.cli("guard", str(setup.config), status=2)
+    assert setup.config.read_text() == before
+    assert not (setup.folder / "manglecp.lock").exists()
+
+
+def test_enforce_stays_until_shadow_is_demanded(enforced: Setup) -> None:
+    enforced.install()
+    assert "--enforce" in enforced.command()
+    enforced.install("--shadow")
+    assert "--enforce" not in enforced.command()
+
+
+def test_a_second_install_changes_nothing(shadow: Setup) -> None:
+    before = shadow.config.read_text(), shadow.lock()
+    shadow.set_state(tools=[tool("other", READ)])  # only `guard pin` accepts other definitions
+    shadow.install()
+    assert (shadow.config.read_text(), shadow.lock()) == before
+
+
+def test_all_pages_of_a_server_are_pinned(setup: Setup) -> None:
+    setup.set_state(pages=[TOOLS[:3], TOOLS[3:5], TOOLS[5:]])
+    setup.install("--enforce")
+    assert len(setup.lock()["files"]) == len(TOOLS)
+    with setup.host() as host:
+        host.initialize()
+        assert host.tools() == [tool["name"] for tool in TOOLS]
+
+
+def test_a_server_without_sessions_is_pinned_and_relayed(setup: Setup) -> None:
+    setup.set_state(tools=TOOLS, era="modern")
+    setup.install("--enforce")
+    meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}
+    with setup.host() as host:
+        listed = host.request("tools/list", {"_meta": meta})["result"]["tools"]
+        assert [tool["name"] for tool in listed] == [tool["name"] for tool in TOOLS]
+        read = host.request("tools/call", {"name": "read", "arguments": {"path": "/a"}, "_meta": meta})
+        assert json.loads(read["result"]["content"][0]["text"])["_meta"] == meta
+        refused = host.request("tools/call", {"name": "write", "arguments": {"path": "/a"}, "_meta": meta})
+        assert refused["result"]["isError"] is True
+        assert refused["result"]["resultType"] == "complete"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{", "not JSON"),
+        ("[]", "no servers"),
+        ('{"mcpServers": {"a": {}}}', "neither a command nor a url"),
+        ('{"mcpServers": {"a": {"command": "x", "args": "y"}}}', "args is not a list"),
+        ('{"mcpServers": {}, "mcpServers": {}}', "twice"),
+        ("// comment\n{}", "comments are not supported"),
+    ],
+)
+def test_another_file_is_refused_with_the_reason(setup: Setup, text: str, problem: str) -> None:
+    setup.config.write_text(text)
+    assert problem in setup.cli("guard", str(setup.config), "--yes", status=1)
+    assert setup.config.read_text() == text
+
+
+def test_a_server_that_cannot_be_started_stays_as_it_is(setup: Setup) -> None:
+    broken = {"command": "/does/not/exist", "args": []}
+    inputs = {"command": "python3", "args": ["${input:token}"]}
+    setup.write_config({"files": setup.entry(), "broken": broken, "inputs": inputs})
+    shown = setup.install()
+    assert "not guarded: broken: /does/not/exist cannot be started" in shown
+    assert "not guarded: inputs" in shown
+    servers = json.loads(setup.config.read_text())["mcpServers"]
+    assert (servers["broken"], servers["inputs"]) == (broken, inputs)
+    assert list(setup.lock()) == ["files"]
+
+
+def test_a_person_sets_the_class(enforced: Setup) -> None:
+    enforced.pin("--class", "files.mystery=read", "--yes")
+    with enforced.host() as host:
+        assert host.call("mystery", path="/a")[0] is False
+    assert "is not pinned" in enforced.pin("--class", "files.nothing=read", "--yes", status=2)
+    assert "the class is one of" in enforced.pin("--class", "files.read=safe", "--yes", status=2)
+
+
+def test_a_lock_with_another_definition_than_its_digest_is_refused(enforced: Setup) -> None:
+    path = enforced.folder / "manglecp.lock"
+    path.write_text(path.read_text().replace("Tool write", "Tool write "))
+    assert "does not have the pinned digest" in enforced.pin("--diff", status=1)
+    with enforced.host() as host:
+        failed, text = host.call("read", path="/a")
+    assert failed
+    assert "not executed" in text
+    assert enforced.calls_received() == []
+
+
+def test_names_that_collide_in_one_server_are_not_pinned(setup: Setup) -> None:
+    setup.set_state(tools=[*TOOLS, tool("read", WRITE)])
+    assert "two tools of the server have this name" in setup.install()
+    assert "read" not in setup.lock()["files"]
+
+
+def test_names_of_two_servers_that_collide_in_rules_are_an_error(setup: Setup, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    other = Setup(tmp_path / "other")
+    setup.set_state(tools=[tool("b__c")])
+    other.set_state(tools=[tool("c")])
+    setup.write_config({"a": setup.entry(), "a__b": other.entry()})
+    assert "same name in rules" in setup.cli("guard", str(setup.config), "--yes", status=1)
+
+
+def test_rules_of_the_developer_are_added_and_checked(setup: Setup) -> None:
+    rules = setup.folder / "rules"
+    rules.mkdir()
+    assert "no file with rules" in setup.cli("guard", str(setup.config), "--rules", str(rules), "--yes", status=1)
+    (rules / "own.mg").write_text('exempt("files__wirte").\n')
+    assert "did you mean" in setup.cli("guard", str(setup.config), "--rules", str(rules), "--yes", status=1).lower()
+    (rules / "own.mg").write_text(
+        'exempt(T) :- tool_of(T, "files", "write"), call(T), call_arg("path", P), :string:starts_with(P, "/tmp/").\n'
+        'prohibited("files__read", "secret") :- call("files__read"), call_arg("path", "/etc/shadow").\n'
+        'public_reason("files__read", "this file is secret") :- call("files__read"), call_arg("path", "/etc/shadow").\n'
+    )
+    setup.install("--rules", str(rules), "--enforce")
+    with setup.host() as host:
+        assert host.call("write", path="/tmp/a")[0] is False
+        assert "needs an approval" in host.call("write", path="/home/a")[1]
+        failed, text = host.call("read", path="/etc/shadow")
+    assert failed
+    assert "this file is secret" in text
+
+
+@pytest.mark.parametrize("is_accepted", [False, True])
+def test_at_a_terminal_a_person_accepts(setup: Setup, is_accepted: bool) -> None:
+    before = setup.config.read_text()
+    terminal, side = pty.openpty()
+    try:
+        guard = subprocess.Popen(
+            [*MANGLECP, "guard", str(setup.config)], stdin=side, stderr=side, stdout=subprocess.PIPE, text=True
+        )
+        os.write(terminal, b"y\n" if is_accepted else b"n\n")
+        shown, _ = guard.communicate(timeout=patience(60))
+    finally:
+        os.close(terminal)
+        os.close(side)
+    assert "files.read" in shown
+    assert (guard.returncode == 0) is is_accepted
+    assert (setup.config.read_text() != before) is is_accepted
+    assert (setup.folder / "manglecp.lock").exists() is is_accepted

@@ -1,0 +1,177 @@
+"""Decisions about calls: what is recorded, refused, approved and reported."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+from tests.guard.hosts import READ, TOOLS, Setup, approval_id, tool
+
+
+def test_shadow_mode_blocks_nothing_and_records_the_verdict_of_the_rules(shadow: Setup) -> None:
+    shadow.set_state(tools=[*TOOLS, tool("new", READ)])
+    with shadow.host() as host:
+        host.initialize()
+        assert "new" in host.tools()
+        for name in ("read", "fetch", "write", "delete", "mystery", "new"):
+            assert host.call(name, path="/a")[0] is False
+    assert [call["params"]["name"] for call in shadow.calls_received()] == [
+        *("read", "fetch", "write", "delete", "mystery", "new")
+    ]
+    assert shadow.verdicts() == {
+        "files__read": "allow",
+        **dict.fromkeys(("files__fetch", "files__write", "files__delete", "files__mystery"), "ask"),
+        "files__new": "deny",
+    }
+
+
+def test_a_shadow_verdict_is_not_mistaken_for_an_enforced_one(shadow: Setup) -> None:
+    with shadow.host() as host:
+        host.call("write", path="/a")
+    [row] = shadow.report()
+    assert (row["verdict"], row["mode"], row["calls"], row["approved"]) == ("ask", "shadow", 1, 0)
+    listed = json.loads(shadow.cli("decisions", "list", "--json", "--store", shadow.store).splitlines()[0])
+    assert (listed["verdict"], listed["operation"], listed.get("run")) == ("ask", "guard-shadow", None)
+    text = shadow.cli("guard", "report", str(shadow.config))
+    assert "shadow" in text
+    page = shadow.folder / "report.html"
+    shadow.cli("guard", "report", str(shadow.config), "--html", str(page))
+    assert "shadow: the calls were forwarded" in page.read_text()
+    shadow.install("--enforce")  # what was forwarded in shadow mode was not approved
+    with shadow.host() as host:
+        assert host.call("write", path="/a")[0] is True
+    assert sorted((row["mode"], row["calls"]) for row in shadow.report()) == [("enforced", 1), ("shadow", 1)]
+
+
+def test_a_call_that_needs_an_approval_runs_once_after_it(enforced: Setup) -> None:
+    with enforced.host() as host:
+        failed, text = host.call("write", path="/a")
+        assert failed
+        assert "needs an approval, because it writes" in text
+        assert f"manglecp approvals approve {approval_id(text)} --store {enforced.store}" in text
+        assert host.call("write", path="/a")[1] == text  # still pending
+        assert enforced.calls_received() == []
+        enforced.approve(text)
+        assert host.call("write", path="/a")[0] is False
+        failed, again = host.call("write", path="/a")
+        assert failed
+        assert approval_id(again) != approval_id(text)
+    assert len(enforced.calls_received()) == 1
+    [row] = enforced.report()
+    assert (row["approved"], row["mode"]) == (1, "enforced")
+    outcomes = enforced.cli("decisions", "list", "--json", "--store", enforced.store)
+    assert '"operation":"outcome"' in outcomes.replace(" ", "")
+
+
+def test_an_approval_holds_after_a_restart(enforced: Setup) -> None:
+    with enforced.host() as host:
+        text = host.call("write", path="/a")[1]
+    enforced.approve(text)
+    with enforced.host() as host:
+        assert host.call("write", path="/a")[0] is False
+        assert host.call("write", path="/a")[0] is True
+    assert len(enforced.calls_received()) == 1
+
+
+def test_an_approval_is_for_one_call(enforced: Setup) -> None:
+    with enforced.host() as host:
+        enforced.approve(host.call("write", path="/a")[1])
+        assert host.call("write", path="/b")[0] is True
+        assert host.call("write", path="/a", mode="x")[0] is True
+        assert host.call("delete", path="/a")[0] is True
+    assert enforced.calls_received() == []
+
+
+def test_an_approval_ends_when_the_tool_is_pinned_anew(enforced: Setup) -> None:
+    with enforced.host() as host:
+        enforced.approve(host.call("write", path="/a")[1])
+    changed = [tool | ({"description": "Other"} if tool["name"] == "write" else {}) for tool in TOOLS]
+    enforced.set_state(tools=changed)
+    enforced.pin("--yes")
+    with enforced.host() as host:
+        assert host.call("write", path="/a")[0] is True
+    assert enforced.calls_received() == []
+
+
+def test_an_approval_is_for_one_configuration(enforced: Setup, tmp_path: Path) -> None:
+    other = tmp_path / "other.json"
+    shutil.copy(enforced.config, other)
+    other.write_text(other.read_text().replace("mcp.json", "other.json"))
+    lock = enforced.folder / "manglecp.lock"
+    document = json.loads(lock.read_text())
+    document["configurations"]["other.json"] = document["configurations"]["mcp.json"]
+    lock.write_text(json.dumps(document))
+    with enforced.host() as host:
+        enforced.approve(host.call("write", path="/a")[1])
+    enforced.config = other  # beside the same lock and store
+    with enforced.host() as host:
+        failed, text = host.call("write", path="/a")
+        assert failed
+        assert "needs an approval" in text
+    assert enforced.calls_received() == []
+
+
+def test_a_denied_request_stays_refused(enforced: Setup) -> None:
+    with enforced.host() as host:
+        request = approval_id(host.call("write", path="/a")[1])
+        enforced.cli("approvals", "deny", request, "--store", enforced.store)
+        assert host.call("write", path="/a")[0] is True
+    assert enforced.calls_received() == []
+
+
+def test_a_class_that_allows_needs_no_approval_and_the_outcome_is_recorded(enforced: Setup) -> None:
+    rules = enforced.folder / "rules"
+    rules.mkdir()
+    (rules / "own.mg").write_text('exempt("files__write").\n')
+    enforced.install("--rules", str(rules))
+    with enforced.host() as host:
+        assert host.call("write", path="/a")[0] is False
+        assert host.call("fetch", path="/a")[0] is True
+    assert enforced.verdicts() == {"files__write": "allow", "files__fetch": "ask"}
+
+
+def test_the_report_proposes_rules_that_load(shadow: Setup) -> None:
+    with shadow.host() as host:
+        for name in ("a", "b/c"):
+            host.call("write", path=f"/home/me/{name}")
+    document = json.loads(shadow.cli("guard", "report", str(shadow.config), "--json"))
+    rules = shadow.folder / "rules"
+    rules.mkdir()
+    proposals = [line.removeprefix("# ") for line in document["proposals"] if line.startswith("# exempt")]
+    (rules / "own.mg").write_text("\n".join(proposals))
+    shadow.install("--rules", str(rules), "--enforce")
+    with shadow.host() as host:
+        assert host.call("write", path="/home/me/d")[0] is False
+        assert host.call("write", path="/home/me/../you")[0] is True
+        assert host.call("write", path="/etc/passwd")[0] is True
+
+
+def test_a_report_before_the_first_call_says_so(setup: Setup) -> None:
+    assert "no call was recorded" in setup.cli("guard", "report", str(setup.config), status=1)
+
+
+def test_a_denial_has_the_public_reason_and_what_would_be_allowed(enforced: Setup) -> None:
+    rules = enforced.folder / "rules"
+    rules.mkdir()
+    denial = ':- call("files__big"), call_arg("size", N), N > 100.\n'
+    (rules / "own.mg").write_text(
+        f'prohibited("files__big", "limit") {denial}public_reason("files__big", "at most 100 bytes") {denial}'
+    )
+    enforced.install("--rules", str(rules))
+    with enforced.host() as host:
+        failed, text = host.call("big", size=101)
+        assert failed
+        assert "at most 100 bytes" in text
+        assert "size of at most 100" in text
+        assert host.call("big", size=100)[0] is False
+    [row] = [row for row in enforced.report() if row["verdict"] == "deny"]
+    assert (row["reason"], row["rules"]) == ("at most 100 bytes", ["own.mg:1"])
+
+
+def test_the_report_is_about_one_configuration(shadow: Setup, tmp_path: Path) -> None:
+    with shadow.host() as host:
+        host.call("read", path="/a")
+    other = tmp_path / "other.json"
+    other.write_text(shadow.config.read_text())
+    assert json.loads(shadow.cli("guard", "report", str(other), "--json"))["calls"] == []

@@ -1,0 +1,39 @@
+"""Install MCP servers of the registries into build/interop: ``python -m tests.interop.install``."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+from typing import Final
+
+__all__ = ["FOLDER", "main"]
+
+FOLDER: Final = Path(__file__).resolve().parents[2] / "build" / "interop"
+ENVIRONMENTS: Final = {
+    "python": ("mcp-server-time", "mcp-server-git", "mcp-server-fetch"),
+    "sqlite": ("mcp-server-sqlite", "mcp<2"),
+}
+NODE: Final = ("@modelcontextprotocol/server-filesystem", "@modelcontextprotocol/server-memory")
+
+
+def main() -> int:
+    for name, packages in ENVIRONMENTS.items():
+        folder = FOLDER / name
+        if not (folder / "bin" / "pip").exists():
+            venv.create(folder, with_pip=True)
+        subprocess.run([folder / "bin" / "pip", "install", "--quiet", *packages], check=True)
+    npm = shutil.which("npm")
+    if npm is None:
+        sys.stderr.write("npm is not installed: the servers in JavaScript are left out\n")
+        return 0
+    node = FOLDER / "node"
+    node.mkdir(parents=True, exist_ok=True)
+    subprocess.run([npm, "install", "--silent", "--ignore-scripts", "--prefix", str(node), *NODE], check=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
