@@ -285,7 +285,7 @@ class ClauseCheck:
             return
         similar = closest_match(atom.predicate, arities)
         fix = f"did you mean {similar}?" if similar else f"declare it: {_plain_decl(atom)}."
-        if not similar and own_package and package_of(atom.predicate):
+        if not similar and package_of(atom.predicate):
             fix = f"load a unit of package {package_of(atom.predicate)} that defines it"
         self.complain(f"unknown predicate {atom.predicate}", atom.span, fix)
 
