@@ -77,7 +77,6 @@ NOT_THE_SCHEMA: Final = {
 }
 """What JSON Schema cannot say."""
 INFORMATIONAL: Final = {"proof_hints", "diagnostics", "metadata", "observability"}
-_OPEN: Final = {("progress", ("status",)), ("intent_response", ("disclosure_level",))}
 _FACTS: Final = {"facts", "assert", "retract", "continuation_facts", "supporting_facts", "would_unlock"}
 
 
@@ -117,7 +116,9 @@ def changed(document: Any, way: tuple[str | int, ...], value: Any) -> Any:
 def differ(document: Any, type_: str, way: tuple[str | int, ...] = ()) -> bool:
     """Whether one of the two refuses the document; with a change at an open place, only what the reader refuses."""
     fits = VALIDATORS[type_].is_valid(document)
-    is_open = not INFORMATIONAL.isdisjoint(way) or (type_, way[-1:]) in _OPEN
+    is_open = (
+        not INFORMATIONAL.isdisjoint(way) or way[-1:] == ("disclosure_level",) or (type_, len(way)) == ("progress", 2)
+    )
     return fits and not accepted(document) if is_open else accepted(document) != fits
 
 
