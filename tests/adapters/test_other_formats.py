@@ -107,22 +107,22 @@ def test_recoverable_is_read_as_retryable() -> None:
     assert document["evidence"]["toolResults"][0]["retryable"] is True
 
 
-def asked(*, answered: bool, state: str | None) -> list[dict[str, Any]]:
+def asked(*, answered: bool, state: str | None, kind: str = "input_required") -> list[dict[str, Any]]:
     held = {} if state is None else {"requestState": state}
     call = {"name": "t", "arguments": {"a": 1}}
     log = [
         {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call},
-        {"jsonrpc": "2.0", "id": 1, "result": {"resultType": "input_required", "inputRequests": {}, **held}},
+        {"jsonrpc": "2.0", "id": 1, "result": {"resultType": kind, "inputRequests": {}, **held}},
         {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {**call, "inputResponses": {}, **held}},
         {"jsonrpc": "2.0", "id": 2, "result": {"content": [{"type": "text", "text": "done"}]}},
     ]
     return log if answered else log[:2]
 
 
-@pytest.mark.parametrize("state", ["s", None])
-def test_a_request_for_input_is_not_a_result(state: str | None) -> None:
-    (document,) = ingest(json.dumps(asked(answered=True, state=state)), "mcp")
+@pytest.mark.parametrize(("state", "kind"), [("s", "input_required"), (None, "input_required"), (None, "task")])
+def test_a_request_for_input_is_not_a_result(state: str | None, kind: str) -> None:
+    (document,) = ingest(json.dumps(asked(answered=True, state=state, kind=kind)), "mcp")
     assert [row["toolCallId"] for row in document["evidence"]["toolRequests"]] == ["1"]
     assert judge(document).result == "accepted"
-    (document,) = ingest(json.dumps(asked(answered=False, state=state)), "mcp")
+    (document,) = ingest(json.dumps(asked(answered=False, state=state, kind=kind)), "mcp")
     assert judge(document).failure_classes == ("tool.join_incomplete", "tool.result_missing")
