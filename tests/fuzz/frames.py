@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
@@ -179,11 +178,6 @@ _WAYS: Final[tuple[Callable[[Random, bytes], bytes], ...]] = (
 # --- what may be answered --------------------------------------------------------------------------------------------
 
 
-def _ids_in(data: bytes) -> set[str]:
-    """Texts that may be the id of a message that cannot be read."""
-    return {found.decode(errors="ignore") for found in re.findall(rb'"id"[ \t\r\n]*:[ \t\r\n]*"([^"\\]+)"', data)}
-
-
 def judged(data: bytes) -> Sent | None:
     """A message whose id can be read is answered under it; a cancel that is one, not at all.
 
@@ -212,7 +206,7 @@ def judged(data: bytes) -> Sent | None:
             raise ValueError("a byte order mark")
         decoded = json.loads(text, object_pairs_hook=pairs, parse_float=number, parse_constant=constant)
     except (ValueError, RecursionError):
-        return Sent(data, frozenset({None, *_ids_in(data)}))
+        return Sent(data, frozenset({None}))
     try:
         json.dumps(decoded, ensure_ascii=False).encode()
     except (UnicodeEncodeError, RecursionError):

@@ -165,22 +165,8 @@ HEAD = b'{"type": "intent_request", "id": "c-1", "manglecp": "2026-02-draft", "p
 
 
 @pytest.mark.req("WIRE-04", "ERR-04")
-@pytest.mark.parametrize(
-    "rest",
-    [
-        *(
-            b'{"a": NaN}}',
-            b'{"a": "\\ud800"}}',
-            b'{"a": "\xff"}}',
-            b"{",
-            b"[" * 1_000,
-            b"{}} {}",
-            b"[" * 400 + b"]" * 400 + b"}",
-        ),
-        b'"' + b"x" * LIMIT + b'"}',
-    ],
-)
-def test_a_message_that_cannot_be_read_may_have_a_readable_id(rest: bytes) -> None:
+@pytest.mark.parametrize("rest", [b"[" * 400 + b"]" * 400 + b"}", b'"' + b"x" * LIMIT + b'"}'], ids=["deep", "long"])
+def test_a_message_that_is_too_large_may_have_a_readable_id(rest: bytes) -> None:
     assert answer(HEAD + rest)["id"] == "c-1"
     assert answer(HEAD.replace(b"intent_request", b"cancel") + rest)["id"] is None
     assert answer(HEAD.replace(b"c-1", b"\\ud800") + rest)["id"] is None

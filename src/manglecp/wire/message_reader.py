@@ -27,7 +27,7 @@ MAX_DEPTH: Final = 3 * MAX_NESTING + 20
 MAX_PARTS: Final = 1_000_000  # arrays and objects in a message: three times those in 16 MiB of ordinary facts
 
 _LONG_BYTES: Final = 65_536  # above it, the garbage collector is paused
-_HEAD_BYTES: Final = 4_096  # where the id of a message is looked for that cannot be read
+_HEAD_BYTES: Final = 4_096  # where the id of a message is looked for that is too large
 _BOM: Final = b"\xef\xbb\xbf"
 # What a client assumes if a manifest leaves them out; the structs have the values of this server.
 _MANIFEST_DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -107,7 +107,7 @@ def _response_id(type_: Any, envelope: Mapping[str, Any]) -> str | None:
 
 
 def _with_leading_id(error: WireError, data: bytes) -> WireError:
-    """Set the id, if it can be read at the beginning of a message that cannot be read as a whole."""
+    """Set the id, if it is at the beginning of a message that is too large. Text that is no JSON has none (WIRE-06)."""
     members = leading_members(data[:_HEAD_BYTES])
     id_ = _response_id(members.get("type"), members)
     with suppress(UnicodeEncodeError):
@@ -129,9 +129,7 @@ def _decode_object(data: bytes) -> dict[str, Any]:
     except Fault as fault:
         suggestion = None if fault.fix is None else f"{fault.fix[:1].upper()}{fault.fix[1:]}."
         error = malformed(f"The message cannot be read: {fault.message}", fault.path, suggestion)
-        if not isinstance(fault, DuplicateKey):
-            _with_leading_id(error, data)
-        elif "type" in fault.unique_members:
+        if isinstance(fault, DuplicateKey) and "type" in fault.unique_members:
             error.id = _response_id(fault.unique_members["type"], fault.unique_members)
         raise error from None
     if type(decoded) is not dict:
