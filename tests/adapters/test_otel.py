@@ -79,6 +79,10 @@ def test_content_in_log_records_counts() -> None:
         (b'{"messages": []}', "$", "neither resourceSpans nor resourceLogs"),
         (trace(("chat", reply({"type": "tool_call", "name": "x"}))),
          "$.resourceSpans[0].scopeSpans[0].spans[0].parts[0].id", "id is missing"),
+        (trace(("chat", reply({"type": "function_call", "id": "c", "name": "f"}))),
+         "$.resourceSpans[0].scopeSpans[0].spans[0].parts[0]", "the type of the part is unknown"),
+        (trace(("chat", {"gen_ai.output.messages": [{"role": "assistant", "content": "", "tool_calls": []}]})),
+         "$.resourceSpans[0].scopeSpans[0].spans[0]", "the message has no parts"),
     ],
 )  # fmt: skip
 def test_what_would_hide_a_call_is_an_error(log: bytes, path: str, message: str) -> None:

@@ -31,6 +31,10 @@ def error_of(record: Any, source: str) -> LogError:
         ([{"type": "human", "data": {"content": "go"}}], "LangChain"),
         ([{"type": "ai", "content": "", "tool_calls": [], "response_metadata": {}}], "LangChain"),
         ([{"kind": "request"}], ""),
+        ([{"type": "human", "content": "go", "additional_kwargs": {}}], "LangChain"),
+        ([USER, {"role": "assistant", "parts": [{"functionCall": {"name": "f", "args": {}}}]}], "Gemini"),
+        ([USER, {"role": "assistant", "content": [{"type": "tool-call", "toolCallId": "c"}]}], "AI SDK"),
+        ([USER, {"role": "assistant", "content": [{"type": "x"}]}], "type"),
         ({"eval": {}, "samples": []}, "Inspect"),
         ({"resourceSpans": []}, "--from otel"),
         ({"jsonrpc": "2.0", "id": 1}, "--from mcp"),
@@ -61,6 +65,17 @@ def test_a_response_of_another_provider_is_no_empty_reply() -> None:
     assert "--from openai" in error_of([USER, INSPECT_CALL], "anthropic").message
 
 
+def test_calls_of_another_provider_are_not_passed_over() -> None:
+    reply = {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "f", "input": {}}]}
+    error = error_of([USER, reply], "openai")
+    assert (error.path, "--from anthropic" in error.message) == ("$[1].content[0]", True)
+
+
+def test_a_call_without_an_id_is_an_error() -> None:
+    reply = {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}}
+    assert error_of([USER, reply], "openai").path == "$[1].function_call"
+
+
 def test_the_path_of_an_error_names_the_message() -> None:
     assert error_of([USER, INSPECT_CALL, USER], "openai").path == "$[1].tool_calls[0].function"
     assert error_of({"messages": [USER, INSPECT_CALL]}, "openai").path == "$.messages[1].tool_calls[0].function"
@@ -70,12 +85,13 @@ def test_the_path_of_an_error_names_the_message() -> None:
     assert error_of(completion, "openai").path == "$.choices[0].message.tool_calls[0].function"
 
 
+@pytest.mark.parametrize("wrap", [lambda error: {"error": error}, lambda error: {"type": "error", "payload": error}])
 @pytest.mark.parametrize("code", sorted(CODES))
-def test_our_own_errors_are_typed(code: str) -> None:
+def test_our_own_errors_are_typed(code: str, wrap: Any) -> None:
     error = {"code": code, "message": "m"}
     log = [
         {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "t"}},
-        {"jsonrpc": "2.0", "id": 1, "result": {"isError": True, "structuredContent": {"error": error}}},
+        {"jsonrpc": "2.0", "id": 1, "result": {"isError": True, "structuredContent": wrap(error)}},
     ]
     (document,) = ingest(json.dumps(log), "mcp")
     assert judge(document).result == "accepted"
@@ -91,22 +107,22 @@ def test_recoverable_is_read_as_retryable() -> None:
     assert document["evidence"]["toolResults"][0]["retryable"] is True
 
 
-def asked(*, answered: bool, state: str | None) -> list[dict[str, Any]]:
+def asked(*, answered: bool, state: str | None, kind: str = "input_required") -> list[dict[str, Any]]:
     held = {} if state is None else {"requestState": state}
     call = {"name": "t", "arguments": {"a": 1}}
     log = [
         {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call},
-        {"jsonrpc": "2.0", "id": 1, "result": {"resultType": "input_required", "inputRequests": {}, **held}},
+        {"jsonrpc": "2.0", "id": 1, "result": {"resultType": kind, "inputRequests": {}, **held}},
         {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {**call, "inputResponses": {}, **held}},
         {"jsonrpc": "2.0", "id": 2, "result": {"content": [{"type": "text", "text": "done"}]}},
     ]
     return log if answered else log[:2]
 
 
-@pytest.mark.parametrize("state", ["s", None])
-def test_a_request_for_input_is_not_a_result(state: str | None) -> None:
-    (document,) = ingest(json.dumps(asked(answered=True, state=state)), "mcp")
+@pytest.mark.parametrize(("state", "kind"), [("s", "input_required"), (None, "input_required"), (None, "task")])
+def test_a_request_for_input_is_not_a_result(state: str | None, kind: str) -> None:
+    (document,) = ingest(json.dumps(asked(answered=True, state=state, kind=kind)), "mcp")
     assert [row["toolCallId"] for row in document["evidence"]["toolRequests"]] == ["1"]
     assert judge(document).result == "accepted"
-    (document,) = ingest(json.dumps(asked(answered=False, state=state)), "mcp")
+    (document,) = ingest(json.dumps(asked(answered=False, state=state, kind=kind)), "mcp")
     assert judge(document).failure_classes == ("tool.join_incomplete", "tool.result_missing")

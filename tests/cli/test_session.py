@@ -280,7 +280,7 @@ def test_workers_race_for_one_issue(run: Run, folder: Path) -> None:
     """Four processes of one actor: one of them gets the lease, however they interleave."""
     add(run, "pump")
     wait = "echo $MANGLECP_FENCE >> claims; while [ ! -f go ]; do sleep 0.02; done"
-    argv = [sys.executable, "-m", "manglecp", "harness", "work", "--no-verify", "--", "sh", "-c", wait]
+    argv = [sys.executable, "-m", "manglecp", "harness", "work", "--no-verify", "sh", "-c", wait]
     workers = [
         subprocess.Popen(argv, cwd=folder, env=os.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         for _ in range(4)

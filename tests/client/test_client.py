@@ -443,7 +443,6 @@ async def test_an_answer_may_take_only_so_long() -> None:
     [
         b"not json",
         b'{"type": "intent_response", "id": "x"}',
-        b'{"type": "cancel", "id": null, "manglecp": "2026-02-draft", "payload": {"request_id": "x"}}',
         b'{"type": "error", "id": null, "manglecp": "1999-01-final", "payload": {}}',
     ],
 )

@@ -172,6 +172,18 @@ def test_times_in_milliseconds_are_read_as_text() -> None:
     assert answer.macro_tools[0].validity.expires_at == "2026-02-19T14:35:05Z"
 
 
+def test_times_of_all_years_are_read() -> None:
+    validity = {"not_before": -62_135_596_800_000, "expires_at": 253_402_300_799_999}
+    (tool,) = read(macro_tools=[{**TOOL, "validity": validity}]).macro_tools
+    assert as_json(tool.validity) == {"not_before": "0001-01-01T00:00:00Z", "expires_at": "9999-12-31T23:59:59.999Z"}
+
+
+@pytest.mark.parametrize("level", ["condensed", "minimal"])
+def test_a_tool_may_have_more_than_its_level_demands(level: str) -> None:
+    (tool,) = read(macro_tools=[{**TOOL, "disclosure_level": level}]).macro_tools
+    assert (tool.disclosure_level, tool.description) == (level, "Look.")
+
+
 @pytest.mark.req("SEC-15")
 @pytest.mark.parametrize("members", [{"trust_level": "automated"}, {"identity": None, "permissions": []}])
 def test_an_identity_may_be_left_out(members: dict[str, Any]) -> None:

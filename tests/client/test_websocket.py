@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -167,6 +168,30 @@ async def test_a_later_manifest_counts() -> None:
         await there.script.push(status="degraded")
         assert await asyncio.wait_for(news.get(), PATIENCE) == "degraded"
         await asyncio.wait_for(asking, PATIENCE)
+
+
+def progress(**payload: Any) -> str:
+    return json.dumps({"type": "progress", "id": "x", "manglecp": "2026-02-draft", "payload": payload})
+
+
+async def test_messages_on_which_nothing_depends_end_no_session() -> None:
+    async with listening(Listener(tools())) as there, there.client() as client:
+        (connection,) = there.connections
+        await connection.send('{"type": "x-news", "id": null, "manglecp": "2026-02-draft", "payload": {}}')
+        await connection.send(progress(status="running", detail=5, percent=150))
+        assert len(await client.evaluate("go")) == 0
+        assert len(there.connections) == 1
+
+
+async def test_a_response_of_an_unknown_type_is_invalid() -> None:
+    async with listening(Listener(NOTHING)) as there, there.client() as client:
+        asking = asyncio.create_task(client.evaluate("go"))
+        while not there.frames:
+            await asyncio.sleep(0.01)
+        request = json.loads(there.frames[0])
+        await there.connections[0].send(json.dumps({**request, "type": "x-news"}))
+        with pytest.raises(InvalidResponse):
+            await asyncio.wait_for(asking, PATIENCE)
 
 
 @pytest.mark.req("TRANS-04")

@@ -328,8 +328,19 @@ def test_suggestions(rule: str, fix: str) -> None:
     assert first.fix == fix
 
 
-def test_a_package_that_is_not_there_cannot_be_declared_here() -> None:
-    (diagnostic,) = refusal("Package zoo!\nUse farm!\np(X) :- farm.cow(X).")
+@pytest.mark.parametrize("lines", ["Package zoo!\nUse farm!\n", ""])
+def test_a_package_that_is_not_there_is_to_be_loaded(lines: str) -> None:
+    (diagnostic,) = refusal(f"{lines}p(X) :- farm.cow(X).")
     assert diagnostic.fix == "load a unit of package farm that defines it"
-    (diagnostic,) = refusal("p(X) :- farm.cow(X).")
-    assert diagnostic.fix == "declare it: Decl farm.cow(X1)."
+
+
+def test_a_name_type_in_place_of_a_base_type() -> None:
+    (diagnostic,) = refusal("Decl p(X) bound [/int]. p(1).")
+    assert diagnostic.fix == "/int is the type of the names below it; the type of the value is /number"
+    (diagnostic,) = refusal("Decl p(X) bound [/int]. p(/a).")
+    assert diagnostic.fix == "write a name below /int, such as /int/x"
+
+
+def test_premises_are_not_joined_by_words() -> None:
+    (diagnostic,) = refusal("q(3). p(Y) :- q(Y), Y > 2 and Y < 5.", stage="parse")
+    assert diagnostic.fix == "write a comma for `and`, and one clause for each alternative of `or`"

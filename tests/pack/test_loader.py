@@ -14,6 +14,7 @@ from manglecp.pack.loader import read_pack
 from tests.pack.folders import ACTIONS, RULES, SKILL, SMALL, WHOLE, problem, problems, read, write
 
 
+@pytest.mark.req("EVAL-49")
 def test_a_whole_pack_is_read(tmp_path: Path) -> None:
     place = tmp_path / "greeter"
     pack = read(place, WHOLE, root="/srv")

@@ -83,8 +83,7 @@ def answered(request: dict[str, Any], identity: Identity = ANONYMOUS) -> dict[st
 def check(answer: dict[str, Any], code: str) -> None:
     """The code, and what the register says of it."""
     _, said = REGISTER[code]
-    id_ = None if code == "message_too_large" else "c-1"  # what is too large is not read
-    assert (answer["type"], answer["id"], answer["payload"]["code"]) == ("error", id_, code)
+    assert (answer["type"], answer["id"], answer["payload"]["code"]) == ("error", "c-1", code)
     assert answer["payload"]["recoverable"] is (not said["no"])
     assert answer["payload"]["message"].strip()
     assert CODES[code].status == int(said["status"])

@@ -161,6 +161,19 @@ def test_an_error_without_a_known_request_has_id_null(data: bytes) -> None:
     assert answer(data)["id"] is None
 
 
+HEAD = b'{"type": "intent_request", "id": "c-1", "manglecp": "2026-02-draft", "payload": '
+
+
+@pytest.mark.req("WIRE-04", "ERR-04")
+@pytest.mark.parametrize("rest", [b"[" * 400 + b"]" * 400 + b"}", b'"' + b"x" * LIMIT + b'"}'], ids=["deep", "long"])
+def test_a_message_that_is_too_large_may_have_a_readable_id(rest: bytes) -> None:
+    assert answer(HEAD + rest)["id"] == "c-1"
+    assert answer(HEAD.replace(b"intent_request", b"cancel") + rest)["id"] is None
+    assert answer(HEAD.replace(b"c-1", b"\\ud800") + rest)["id"] is None
+    assert answer(HEAD.replace(b'"id"', b'"id": "c-0", "id"') + rest)["id"] is None
+    assert answer(b'{"pad": "' + b"x" * 5_000 + b'", ' + HEAD[1:] + rest)["id"] is None
+
+
 @pytest.mark.req("WIRE-09", "WIRE-10", "WIRE-11", "ERR-41")
 @pytest.mark.parametrize("type_", CLIENT_TYPES)
 @pytest.mark.parametrize("version", ["2025-11-draft", "", "1.0"])
@@ -444,7 +457,7 @@ def nested(depth: int) -> bytes:
 def test_depth_is_bounded_exactly() -> None:
     assert isinstance(receive(nested(MAX_DEPTH), LIMIT), IntentRequest)
     error = refused(nested(MAX_DEPTH + 1))
-    assert (error.code, error.id) == ("malformed_message", None)
+    assert (error.code, error.id) == ("malformed_message", "c-1")
     assert str(MAX_DEPTH) in error.message
 
 

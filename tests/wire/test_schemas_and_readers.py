@@ -67,6 +67,7 @@ NOT_THE_READER: Final = {
     "details": "a client has to hear of an error whatever its details are",
     "informational": "no client depends on these parts: it skips what it cannot read in them",
     "words": "a client shows a word that it does not know as it is",
+    "levels": "a client takes a tool that has more than its detail level demands",
 }
 """Where the schema asks more than the reader, and why: below these members the two are not compared."""
 NOT_THE_SCHEMA: Final = {
@@ -115,7 +116,9 @@ def changed(document: Any, way: tuple[str | int, ...], value: Any) -> Any:
 def differ(document: Any, type_: str, way: tuple[str | int, ...] = ()) -> bool:
     """Whether one of the two refuses the document; with a change at an open place, only what the reader refuses."""
     fits = VALIDATORS[type_].is_valid(document)
-    is_open = not INFORMATIONAL.isdisjoint(way) or (type_ == "progress" and way[-1:] == ("status",))
+    is_open = (
+        not INFORMATIONAL.isdisjoint(way) or way[-1:] == ("disclosure_level",) or (type_, len(way)) == ("progress", 2)
+    )
     return fits and not accepted(document) if is_open else accepted(document) != fits
 
 
@@ -225,6 +228,12 @@ def test_a_word_of_progress_that_is_not_known_is_read_as_it_is() -> None:
     message = receive_from_server(json.dumps(document).encode(), 1 << 24)
     assert message.payload.status == "waiting", NOT_THE_READER["words"]  # type: ignore[union-attr]  # it is a progress
     assert not VALIDATORS["progress"].is_valid(document)
+
+
+def test_a_tool_with_more_than_its_level_demands_is_read() -> None:
+    document = changed(EXAMPLES["intent_response"], ("payload", "macro_tools", 0, "disclosure_level"), "minimal")
+    assert accepted(document), NOT_THE_READER["levels"]
+    assert not VALIDATORS["intent_response"].is_valid(document)
 
 
 def test_a_whole_number_is_written_without_a_point() -> None:

@@ -87,6 +87,7 @@ class Stream:
 
 
 _PROVIDER_BLOCKS: Final = ("server_tool_use", "mcp_tool_use")  # calls that the provider runs
+_OTHER_BLOCKS: Final = ("thinking", "redacted_thinking", "container_upload", "compaction", "image", "document")
 _PROVIDER_KINDS: Final = {  # by the name of the tool
     "code_execution": conversation.CODE_EXECUTION,
     "bash_code_execution": conversation.CODE_EXECUTION,
@@ -164,7 +165,7 @@ class _Messages(conversation.Dialect):
 
     def read_message(self, message: conversation.Message) -> conversation.ChatMessage:
         author = conversation.read_author(message, "system", "user", "assistant")
-        if message.get("tool_calls"):  # this API has calls in the content only
+        if message.get("tool_calls") or "content" not in message:  # this API has calls in the content only
             raise records.another_format("not a message of the Messages API", message)
         if author == "model":
             stop, model = records.optional_text(message, "stop_reason"), records.optional_text(message, "model")
@@ -219,6 +220,8 @@ def _read_parts(message: dict[str, Any]) -> Iterator[conversation.ReplyPart]:
                 yield _read_call(block, is_provider_run=kind in _PROVIDER_BLOCKS)
             elif kind is not None and kind.endswith("_tool_result"):
                 yield _read_result(block, is_provider_run=True)
+            elif kind not in _OTHER_BLOCKS:  # it could be a call
+                raise records.another_format("the type of the block is unknown", block)
 
 
 def _read_call(block: dict[str, Any], *, is_provider_run: bool) -> conversation.ToolCall:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
@@ -511,16 +512,18 @@ def reports_failure(payload: JSON, text: str) -> bool:
 
 
 def _result_object(payload: JSON, text: str) -> dict[str, Any]:
-    """Return the payload if it is an object, or else the object in ``text``; ``{}`` if neither is an object."""
-    if type(payload) is dict:
-        return payload
-    if not text.lstrip().startswith("{"):
+    """Return the payload if it is an object, or else the object in ``text``; ``{}`` if neither is an object.
+
+    An error message of MangleCP is returned as an object with an ``error``.
+    """
+    value = payload
+    if type(value) is not dict and text.lstrip().startswith("{"):
+        with suppress(Fault):
+            value = records.parse(text.encode())
+    if type(value) is not dict:
         return {}
-    try:
-        value = records.parse(text.encode())
-    except Fault:
-        return {}
-    return value if type(value) is dict else {}
+    error = value.get("payload")
+    return {"error": error} if value.get("type") == "error" and type(error) is dict else value
 
 
 def _is_code(value: object) -> bool:

@@ -6,8 +6,8 @@ MCP does not transport what the model read or whether it continued, so the evide
 Calls that overlap in time form one turn, which ends when no call is open. Client and server choose request ids
 independently, so both may have an open request with the same id: a response belongs to the last request with its id.
 
-The result ``input_required`` does not answer a call. The call stays open, and the request that repeats it with the same
-``requestState`` belongs to it.
+A result of another type than ``complete``, such as ``input_required``, does not answer a call. The call stays open, and
+the request that repeats it with the same ``requestState`` belongs to it.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class McpLog:
             self._add_catalogue_page(records.optional_object(message, "result"))
         elif method == _CALL:
             result = records.optional_object(message, "result") or {}
-            if records.kind_of(result, "resultType") == "input_required":
+            if result.get("resultType") not in (None, "complete"):
                 key = _suspension_key(params, result.get("requestState"))
                 self._suspended_ids.setdefault(key, []).append(call_id)
                 return

@@ -63,8 +63,12 @@ class ChatMessages(_OpenAIDialect):
 
 
 def read_parts(message: conversation.Message) -> Iterator[conversation.ReplyPart]:
-    """Yield the texts and calls of a reply of Chat Completions."""
-    yield from content_texts(message.get("content"))
+    """Yield the texts and calls of a reply of Chat Completions. Raises :class:`Fault` if it could hold other calls."""
+    if not _REPLY_MEMBERS.intersection(message):
+        raise records.another_format("neither content, nor calls", message)
+    if message.get("function_call") is not None:
+        raise Fault("the call has no id: log tool_calls").inside("function_call")
+    yield from _reply_texts(message)
     yield from records.read_each(message, "tool_calls", _read_call)
 
 
@@ -140,6 +144,21 @@ def refuse_calls(message: dict[str, Any] | None, i: int) -> None:
         raise Fault("calls in a choice other than the first are not supported").inside("choices", i)
 
 
+_REPLY_MEMBERS: Final = frozenset({"content", "tool_calls", "function_call", "refusal", "audio"})
+_REPLY_PARTS: Final = frozenset(
+    {"text", "output_text", "refusal", "reasoning", "reasoning_text", "summary_text", "thinking", "image_url", "file"}
+)
+
+
+def _reply_texts(message: conversation.Message) -> list[str]:
+    """Return the texts of a reply. Raises :class:`Fault` for an unknown part, which could be a call."""
+    content = message.get("content")
+    for i, part in enumerate(content if type(content) is list else []):
+        if records.kind_of(records.require_object(part, "content", i)) not in _REPLY_PARTS:
+            raise records.another_format("the type of the part is unknown", part).inside("content", i)
+    return content_texts(content)
+
+
 def content_texts(content: JSON) -> list[str]:
     """Return the texts of a content, which is one text or a list of parts."""
     if type(content) is str:
@@ -203,9 +222,9 @@ class Items(_OpenAIDialect):
         kind = _item_type(message)
         if kind == "message":
             author = conversation.read_author(message, "system", "developer", "user", "assistant")
-            texts = content_texts(message.get("content"))
             if author != "model":
-                return conversation.ChatMessage(author, texts)
+                return conversation.ChatMessage(author, content_texts(message.get("content")))
+            texts = _reply_texts(message)
             return conversation.ChatMessage(author, parts=texts, model=records.optional_text(message, "model"))
         if kind.endswith(_OUTPUT_SUFFIX):
             call_id = records.required_text(message, "call_id")
@@ -228,7 +247,7 @@ def read_item_parts(item: conversation.Message) -> Iterator[conversation.ReplyPa
     """Yield the texts, the call, or the call and its result, that an item of a reply consists of."""
     kind = _item_type(item)
     if kind == "message":
-        yield from content_texts(item.get("content"))
+        yield from _reply_texts(item)
     elif kind.endswith(_CALL_SUFFIX):
         yield _read_item_call(item)
         if kind not in _CLIENT_CALLS:

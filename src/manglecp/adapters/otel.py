@@ -26,6 +26,7 @@ _MODEL_OPERATIONS: Final = ("chat", "generate_content", "text_completion")
 _DETAILS: Final = "gen_ai.client.inference.operation.details"  # the name of an event
 _ERROR_STATUS: Final = (2, "STATUS_CODE_ERROR")
 _STOP_REASONS: Final = {**STOP_REASONS, "tool_call": "tool_use"}
+_OTHER_PARTS: Final = ("reasoning", "compaction", "blob", "file", "uri")
 _MAX_SPANS: Final = 1_000_000
 _T = TypeVar("_T")
 
@@ -45,6 +46,8 @@ class _Messages(ChatMessages):
         return conversation.ChatMessage(author, texts, [part for part in parts if isinstance(part, CallResult)])
 
     def parts(self, message: Message) -> Iterator[conversation.ReplyPart]:
+        if "parts" not in message:
+            raise Fault("the message has no parts")
         for i, part in each_object(message, "parts"):
             kind = kind_of(part)
             with faults_at("parts", i):
@@ -61,6 +64,8 @@ class _Messages(ChatMessages):
                     call_id = records.required_text(part, "id")
                     payload = next((part[name] for name in ("response", "result", kind) if name in part), None)
                     yield _read_result(call_id, payload, part, self._tool_spans.get(call_id))
+                elif kind not in _OTHER_PARTS:  # it could be a call
+                    raise Fault("the type of the part is unknown")
 
     def system(self, request: Message) -> list[str]:
         return [part for part in self.parts({"parts": request.get("system")}) if isinstance(part, str)]

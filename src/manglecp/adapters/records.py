@@ -146,11 +146,16 @@ _FORMATS: Final = (  # the members that identify a format, and its name with the
     ({"choices"}, "an OpenAI completion: use --from openai"),
     ({"role", "tool_calls"}, "an OpenAI message: use --from openai"),
     ({"stop_reason", "content"}, "an Anthropic message: use --from anthropic"),
+    ({"id", "name", "input"}, "an Anthropic message: use --from anthropic"),
+    ({"tool_use_id"}, "an Anthropic message: use --from anthropic"),
+    ({"role", "parts"}, "a Gemini message: log OpenTelemetry spans, and use --from otel"),
+    ({"toolCallId"}, "an AI SDK message: log the requests and responses of the provider"),
     ({"traj"}, "a tau-bench result: log its `traj` as `messages`, with --from openai"),
     ({"kind", "parts"}, "a Pydantic AI dump: log the requests and responses of the provider"),
     ({"eval", "samples"}, "an Inspect log: log the requests and responses of the provider"),
     ({"type", "data"}, "a LangChain dump: convert it with convert_to_openai_messages"),
     ({"type", "response_metadata"}, "a LangChain dump: convert it with convert_to_openai_messages"),
+    ({"type", "additional_kwargs"}, "a LangChain dump: convert it with convert_to_openai_messages"),
 )
 
 

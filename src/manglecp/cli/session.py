@@ -160,7 +160,11 @@ def trajectory(mode: str, limit: int | None, issues: IssueOptions) -> None:
         write_lines(map(json_text, memory.trajectory(mode, limit)))
 
 
-@click.command("work", short_help="Run a command for the next issue, and close it on evidence.")
+@click.command(
+    "work",
+    short_help="Run a command for the next issue, and close it on evidence.",
+    context_settings={"allow_interspersed_args": False},  # options after COMMAND are those of COMMAND
+)
 @click.argument("work_command", metavar="COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
 @files.option("--verify TEXT", "verification", help="A command of the shell that checks the work.")
 @files.option("--no-verify", is_flag=True, help="Close the issue on the exit status of COMMAND alone.")

@@ -125,7 +125,7 @@ def tool_lines(tool: MacroTool) -> Iterator[str]:
         optional = "" if name in required_names else ", optional"
         meaning = f": {schema['description']}" if "description" in schema else ""
         yield f"  {name} ({_type_text(schema)}{optional}){meaning}"
-    if context and context.skills is not UNSET:
+    if context and context.skills:
         yield f"  skills: {', '.join(skill.skill_id for skill in context.skills)}"
     if context:
         yield from (f"  read {item.uri}: {item.relevance or ''}" for item in context.context_resources or ())

@@ -146,7 +146,8 @@ async def _converse(conversation: Conversation, process: Process, names: dict[st
             names["n"] = str(count)
             text = fill(step.line, names) if step.send is None else json.dumps(fill(step.send, names))
             line = (text.encode() if step.hex is None else bytes.fromhex(step.hex)).ljust(step.pad)
-            stdin.write(line if is_last else line + b"\n")
+            if not stdin.is_closing():  # as after the end of the host
+                stdin.write(line if is_last else line + b"\n")
         if is_last:
             stdin.write_eof()
         for count in range(step.repeat):

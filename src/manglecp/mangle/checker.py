@@ -32,6 +32,7 @@ from manglecp.mangle.types import (
     NUMBER,
     STRING,
     TIME,
+    Base,
     Binding,
     ListType,
     MapType,
@@ -254,7 +255,7 @@ class _Checker:
             for position, (type_, expected) in enumerate(zip(types, predicate.rows[0], strict=True)):
                 if not conforms(type_, expected):
                     message = _misfit_message(head, position, describe_type(expected), type_)
-                    fix = _parse_fix(type_, expected)
+                    fix = _conversion_fix(type_, expected)
                     if isinstance(expected, NameType) and isinstance(head.args[position], Name):
                         fix = f"write a name below {expected}, such as {expected}/x"
                     self.complain(clause, message, argument_span(head, position), fix)
@@ -311,8 +312,10 @@ def _misfit_message(atom: syntax.Atom, position: int, expected: str, actual: Typ
     return f"argument {position + 1} of {atom.predicate} is {expected}, but {argument} is {describe_type(actual)}"
 
 
-def _parse_fix(actual: Type, expected: Type) -> str | None:
-    """Return how a text becomes a time or a duration, where one of these is expected."""
+def _conversion_fix(actual: Type, expected: Type) -> str | None:
+    """Return how a text becomes a time or a duration, or that names are expected, where another type is declared."""
+    if isinstance(expected, NameType) and isinstance(widen(actual), Base) and widen(actual) != NAME:
+        return f"{expected} is the type of the names below it; the type of the value is {widen(actual)}"
     if widen(actual) != STRING or widen(expected) not in (TIME, DURATION):
         return None
     function = "fn:time:parse_rfc3339" if expected == TIME else "fn:duration:parse"
@@ -428,7 +431,7 @@ class _RuleCheck:
             actual = self.expressions.type_of(arg, state)
             if all(_narrow_argument(actual, arg, row[position], {}) == EMPTY for row in rows):
                 expected = " or ".join(dict.fromkeys(describe_type(row[position]) for row in rows))
-                fix = _parse_fix(actual, union(row[position] for row in rows))
+                fix = _conversion_fix(actual, union(row[position] for row in rows))
                 return _Infeasible(
                     _misfit_message(atom, position, expected, actual), argument_span(atom, position), fix
                 )
@@ -486,7 +489,7 @@ class _RuleCheck:
         if common == EMPTY:
             verb = "always differ" if premise.negated else "are never equal"
             message = f"{printer.premise(premise)}: {describe_type(left)} and {describe_type(right)} {verb}"
-            raise _Infeasible(message, premise.span, _parse_fix(left, right) or _parse_fix(right, left))
+            raise _Infeasible(message, premise.span, _conversion_fix(left, right) or _conversion_fix(right, left))
         return {**state, **{v.name: common for v in variables if not v.anonymous}}
 
     def _body_type(self, term: syntax.Term, state: State, premise: syntax.Premise) -> Type:
@@ -520,7 +523,7 @@ class _RuleCheck:
         if not kinds:
             left, right = types
             message = f"{printer.premise(premise)} compares {describe_type(left)} with {describe_type(right)}"
-            fix = _parse_fix(left, right) or _parse_fix(right, left) or "compare two values of one kind"
+            fix = _conversion_fix(left, right) or _conversion_fix(right, left) or "compare two values of one kind"
             if any(all(meet(t, kind) == EMPTY for kind in ORDERABLE) for t in types):
                 fix = f"what has an order is {describe_type(ANY_ORDERABLE)}"
             raise _Infeasible(message, premise.span, fix)

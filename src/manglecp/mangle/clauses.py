@@ -279,7 +279,7 @@ class ClauseCheck:
         prefix = f"{own_package}." if own_package else ""
         known = {(name.removeprefix(prefix), arity) for name, arity in self.predicates}  # as the clause writes them
         fix = f"declare it: {_plain_decl(atom)}."
-        if own_package and package:
+        if package:
             fix = f"load a unit of package {package} that defines it"
         message, better_fix = unknown_predicate(*atom.key, known, fix)
         self.complain(message, atom.span, better_fix)

@@ -331,6 +331,8 @@ class Parser:
         fix = None
         if lex.kind == "dot_type":
             fix = "leave a space after the full stop"
+        elif lex.text in ("and", "or"):
+            fix = "write a comma for `and`, and one clause for each alternative of `or`"
         elif lex.kind == "end" or not self.source.line_text(lex.span().line)[: lex.span().column - 1].strip():
             fix = f"end the clause that begins in line {self.source.position(start)[0]} with a full stop"
         self.expect(".", fix=fix)

@@ -9,6 +9,7 @@ members are skipped.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -17,7 +18,7 @@ from manglecp.base.gc_pause import gc_paused
 from manglecp.wire.clauses import ordinary_facts
 from manglecp.wire.errors import WireError, invalid_type, malformed, too_large, unsupported_version
 from manglecp.wire.messages import CLIENT_TYPES, SERVER_TYPES, SUPPORTED_VERSIONS, ClientMessage, Message, ServerMessage
-from manglecp.wire.strict_json import DuplicateKey, Fault, brackets, decode, is_deeper_than
+from manglecp.wire.strict_json import DuplicateKey, Fault, brackets, decode, is_deeper_than, leading_members
 from manglecp.wire.validation import check_conditions, convert_message, convert_server_message
 from manglecp.wire.values import MAX_NESTING
 
@@ -26,6 +27,7 @@ MAX_DEPTH: Final = 3 * MAX_NESTING + 20
 MAX_PARTS: Final = 1_000_000  # arrays and objects in a message: three times those in 16 MiB of ordinary facts
 
 _LONG_BYTES: Final = 65_536  # above it, the garbage collector is paused
+_HEAD_BYTES: Final = 4_096  # where the id of a message is looked for that is too large
 _BOM: Final = b"\xef\xbb\xbf"
 # What a client assumes if a manifest leaves them out; the structs have the values of this server.
 _MANIFEST_DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -72,7 +74,7 @@ def _read_envelope(
 ) -> tuple[str, dict[str, Any]]:
     """Return the type, which is one of ``types``, and the object, whose payload is not checked further."""
     if len(data) > max_bytes:
-        raise too_large(len(data), max_bytes)
+        raise _with_leading_id(too_large(len(data), max_bytes), data)
     envelope = _decode_object(data)
     type_ = envelope.get("type")
     try:
@@ -104,6 +106,15 @@ def _response_id(type_: Any, envelope: Mapping[str, Any]) -> str | None:
     return id_ if type(id_) is str and id_ and type_ != "cancel" else None
 
 
+def _with_leading_id(error: WireError, data: bytes) -> WireError:
+    """Set the id, if it is at the beginning of a message that is too large. Text that is no JSON has none (WIRE-06)."""
+    members = leading_members(data[:_HEAD_BYTES])
+    id_ = _response_id(members.get("type"), members)
+    with suppress(UnicodeEncodeError):
+        error.id = id_ and id_.encode().decode()
+    return error
+
+
 def _decode_object(data: bytes) -> dict[str, Any]:
     if data.startswith(_BOM):
         raise malformed("The message begins with a byte order mark", "$", "Send UTF-8 without one.")
@@ -111,7 +122,7 @@ def _decode_object(data: bytes) -> dict[str, Any]:
     may_exceed = data.count(b"[") + data.count(b"{") > min(MAX_DEPTH, MAX_PARTS)
     outline = brackets(data) if may_exceed else b""
     if len(outline) > 2 * MAX_PARTS:  # two brackets each
-        raise malformed(f"The message has more than {MAX_PARTS:,} arrays and objects", "$")
+        raise _with_leading_id(malformed(f"The message has more than {MAX_PARTS:,} arrays and objects", "$"), data)
     try:
         with gc_paused(len(data) > _LONG_BYTES):
             decoded = decode(data)
@@ -124,7 +135,7 @@ def _decode_object(data: bytes) -> dict[str, Any]:
     if type(decoded) is not dict:
         raise malformed("A message is one JSON object", "$")
     if outline and is_deeper_than(MAX_DEPTH, outline):
-        raise malformed(f"The message is nested more than {MAX_DEPTH} deep", "$")
+        raise _with_leading_id(malformed(f"The message is nested more than {MAX_DEPTH} deep", "$"), data)
     return decoded
 
 

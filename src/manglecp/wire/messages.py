@@ -784,8 +784,8 @@ ServerMessage: TypeAlias = (
     | SkillResponse
 )
 
-INFORMATIONAL: Final = frozenset({ProofHints, Diagnostics, Metadata, Observability})
-"""Parts of responses on which no client depends (COV-02, EVAL-29): a client skips what it cannot read in them."""
+INFORMATIONAL: Final = frozenset({ProofHints, Diagnostics, Metadata, Observability, ProgressPayload})
+"""Parts of messages on which no client depends (COV-02, EVAL-29): a client skips what it cannot read in them."""
 
 # By type: seven of specification 02, three that other specifications define (OPEN-01), and those of extensions.
 CLIENT_TYPES: Final[Mapping[str, type[ClientMessage]]] = {m.__struct_config__.tag: m for m in get_args(ClientMessage)}

@@ -15,7 +15,7 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import accumulate
 from typing import Any, Final, Self, TypeAlias
 
@@ -33,7 +33,10 @@ _NEITHER_BRACKETS_NOR_QUOTES: Final = bytes(set(range(256)) - set(b'[]{}"'))
 _BRACES_TO_SQUARE: Final = bytes.maketrans(b"{}", b"[]")
 _BRACKETS_TO_STEPS: Final = bytes.maketrans(b"[]", b"\x01\xff")  # 1 and -1 as signed bytes
 _PEELED_LEVELS: Final = 8  # removed by one replace each; few messages have more
+_MEMBER_START: Final = re.compile(r'[ \t\r\n]*([{,])[ \t\r\n]*(?=")')
+_COLON: Final = re.compile(r"[ \t\r\n]*:[ \t\r\n]*")
 _decoder: Final = msgspec.json.Decoder()
+_lenient_decoder: Final = json.JSONDecoder()
 _encoder: Final = msgspec.json.Encoder()
 
 
@@ -92,6 +95,21 @@ class DuplicateKey(Fault):
     def __init__(self, key: str, unique_members: Mapping[str, Any]) -> None:
         super().__init__(f"an object has the key {quote(key)} twice", "keep one of the two")
         self.unique_members = unique_members
+
+
+def leading_members(data: bytes) -> dict[str, Any]:
+    """Return the members of an object up to the first that cannot be read; ``{}`` if one of them is there twice."""
+    text, members, position = data.decode(errors="surrogateescape"), dict[str, Any](), 0
+    with suppress(ValueError, RecursionError):
+        while (start := _MEMBER_START.match(text, position)) and start[1] == ("," if members else "{"):
+            key, position = _lenient_decoder.raw_decode(text, start.end())
+            if key in members:
+                return {}
+            colon = _COLON.match(text, position)
+            if colon is None:
+                break
+            members[key], position = _lenient_decoder.raw_decode(text, colon.end())
+    return members
 
 
 def brackets(data: bytes) -> bytes:

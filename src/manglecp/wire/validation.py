@@ -19,7 +19,7 @@ import msgspec
 
 from manglecp.base.diagnostic import Diagnostic, JsonPath
 from manglecp.base.text import quote
-from manglecp.mangle import INT_MAX, instant_text
+from manglecp.mangle import instant_text
 from manglecp.wire import messages
 from manglecp.wire.errors import WireError, did_you_mean, malformed
 from manglecp.wire.values import NS_PER_MS
@@ -29,6 +29,8 @@ MAX_DIAGNOSTICS: Final = 50
 S = TypeVar("S", bound=msgspec.Struct)
 M = TypeVar("M", bound=messages.Message)
 _CODE: Final = "malformed_message"
+_FIRST_MS: Final = -62_135_596_800_000  # the years 1 to 9999 in milliseconds since 1970, which RFC 3339 has
+_LAST_MS: Final = 253_402_300_799_999
 # Patterns for the messages of msgspec's ValidationError.
 _MESSAGE: Final = re.compile(r"(?P<what>.*?)(?: - at `\$(?P<path>[^`]*)`)?", re.DOTALL)
 _STEP: Final = re.compile(r"\.([^.\[`]+)|\[(\d+)\]")
@@ -76,7 +78,7 @@ def _drop_invalid(data: Any, type_: Any, informational: bool = False) -> Any:
 
     Returns UNSET for an informational value that cannot be read, or that lacks a required member.
     """
-    if type(data) is int and _is_instant(type_) and abs(data) <= INT_MAX // NS_PER_MS:
+    if type(data) is int and _is_instant(type_) and _FIRST_MS <= data <= _LAST_MS:
         return instant_text(data * NS_PER_MS)
     struct = struct_of(type_)
     informational = informational or struct in messages.INFORMATIONAL
@@ -88,7 +90,8 @@ def _drop_invalid(data: Any, type_: Any, informational: bool = False) -> Any:
         if tag is not None and tag in data:
             readable[tag] = data[tag]
         is_complete = all(name in readable for name, member in members.items() if member.required)
-        return readable if is_complete or not informational else messages.UNSET
+        is_payload = struct is messages.ProgressPayload  # the error then names the member
+        return readable if is_complete or is_payload or not informational else messages.UNSET
     if isinstance(data, list) and (item := item_of(type_)) is not None:
         return [part for value in data if (part := _drop_invalid(value, item, informational)) is not messages.UNSET]
     if informational:
@@ -190,9 +193,10 @@ def _in_words(what: str) -> str:
 
 
 def check_conditions(message: messages.ServerMessage) -> None:
-    """Raise a :class:`WireError` if members of a server's message contradict each other.
+    """Raise a :class:`WireError` if a server's message lacks members that others of its members demand.
 
-    Structs cannot express these conditions. ``json_schemas`` has the same ones; a test compares them.
+    Structs cannot express these conditions. ``json_schemas`` has the same ones; a test compares them. It also has the
+    members that the tools of a level do not have, which readers accept.
     """
     diagnostics = list(islice(_contradictions(message), MAX_DIAGNOSTICS))
     if diagnostics:
@@ -218,9 +222,6 @@ def _level_contradictions(tool: messages.MacroTool, path: tuple[str | int, ...])
     for member in sorted(messages.LEVEL_MEMBERS[level].required):
         if getattr(tool, member) is messages.UNSET:
             yield _diagnostic((*path, member), f": {member} is missing, which a {level} tool has")
-    for member in sorted(messages.LEVEL_MEMBERS[level].forbidden):
-        if getattr(tool, member) is not messages.UNSET:
-            yield _diagnostic((*path, member), f": {member} is there, which a {level} tool does not have")
 
 
 def without_nulls(data: Any, type_: Any) -> Any:

@@ -74,12 +74,23 @@ class Transport(Protocol):
         """End the connection, and the server process if the transport started one."""
 
 
+class _UnknownMessage(InvalidResponse):
+    """A message of a type that no server sends; ``id`` is its id."""
+
+    id: str | None = None
+
+
 def decode_message(data: bytes, max_bytes: int) -> messages.ServerMessage:
     """Return the message. Raises :class:`InvalidResponse`."""
     try:
         return receive_from_server(data, max_bytes)
     except WireError as error:
-        raise InvalidResponse(f"the message of the server cannot be decoded: {error.message}") from None
+        failure = (_UnknownMessage if error.code == "invalid_type" else InvalidResponse)(
+            f"the message of the server cannot be decoded: {error.message}"
+        )
+        if isinstance(failure, _UnknownMessage):
+            failure.id = error.id
+        raise failure from None
 
 
 def require_response(message: Request, response: messages.ServerMessage) -> messages.ServerMessage:
@@ -216,7 +227,13 @@ class SessionTransport(ABC):
         """Handle one message of the server. Raises :class:`InvalidResponse`."""
         assert self._first_manifest is not None
         assert self._on_manifest is not None
-        message = decode_message(data, self.max_response_bytes)
+        try:
+            message = decode_message(data, self.max_response_bytes)
+        except _UnknownMessage as unknown:
+            if unknown.id in self._pending or not self._first_manifest.done():
+                raise
+            _log.warning("%s", unknown)
+            return
         if not self._first_manifest.done():
             if not isinstance(message, messages.Manifest):
                 raise InvalidResponse("the first message of the server is not its manifest")

@@ -197,7 +197,12 @@ _ENTRIES: Final = (
         lambda op, left, right, distance: abs(number(op, left) - number(op, right)) < number(op, distance),
         "Two numbers differ by less than the third.",
     ),
-    _test(":match_prefix", ("/name", "/name"), _match_prefix, "A name starts with the other and is longer."),
+    _test(
+        ":match_prefix",
+        ("/name", "/name"),
+        _match_prefix,
+        "The text of a name starts with that of the other and is longer: /ab starts with /a.",
+    ),
     _test(":string:starts_with", _TEXTS, _text_test(str.startswith), "A text starts with another."),
     _test(":string:ends_with", _TEXTS, _text_test(str.endswith), "A text ends with another."),
     _test(":string:contains", _TEXTS, _text_test(str.__contains__), "A text has another somewhere."),
