@@ -174,7 +174,7 @@ class Call(NamedTuple):
     def facts(self, domain: Domain) -> list[Fact]:
         """Return the facts that policy may judge the call by. Raises :class:`WireError`."""
         if not domain.run_rules.reads_call:
-            return [Fact("call", (self.tool,))]
+            return []
         try:
             return domain.run_rules.call_facts(self.tool, self.args)
         except Fault as fault:
@@ -198,8 +198,13 @@ class Decision:
     at_ns: int
     result: Result
     judgement: Judgement
+    verdict: Verdict
     reasons: tuple[str, ...]
     """Why the call is denied, for operators."""
+    public_reasons: tuple[str, ...]
+    """Why the call is denied or needs an approval, for the client."""
+    deciding: tuple[Fact, ...]
+    """The facts that deny the call, require an approval, or permit it."""
     digest: str
     """Of all inputs of the evaluation, except the call."""
     definition: Definition | None = None
@@ -212,27 +217,12 @@ class Decision:
     """The chain digest of the offer that the call uses."""
     scope: Scope = "proof"
 
-    @cached_property
-    def verdict(self) -> Verdict:
-        if self.reasons:
-            return "deny"
-        needs = self.judgement.safety
-        return "ask" if needs.requires_user_confirmation and not self.identity.waives_approval(needs) else "allow"
-
-    @property
-    def public_reasons(self) -> tuple[str, ...]:
-        """Why the call is denied or needs an approval, for the client."""
-        return () if self.verdict == "allow" else self.judgement.public_reasons
-
     @property
     def rules(self) -> tuple[str, ...]:
-        """The places, as ``file:line``, of the policy clauses that deny, require an approval, or permit."""
-        facts: Sequence[Fact] = self.judgement.denials
-        if not self.reasons:
-            predicates = ("permitted",) if self.verdict == "allow" else _APPROVALS
-            rows = self.judgement.rows
-            facts = [Fact(name, row) for name in predicates for row in rows.get(name, ())]
-        return tuple(sorted({place for fact in facts for place in self.domain.clause_places(fact, self.result)}))
+        """The places, as ``file:line``, of the policy clauses that decided."""
+        return tuple(
+            sorted({place for fact in self.deciding for place in self.domain.clause_places(fact, self.result)})
+        )
 
     @cached_property
     def would_unlock(self) -> tuple[Remedy, ...]:
@@ -299,9 +289,8 @@ def decide(
             reasons, error, definition = tuple(_absences(result, tool)), _not_proven(), None
         elif offered is None and (errors := schema_errors(args, definition.input_schema)):
             raise refused_arguments(errors)
-    inputs_digest = _digest(domain, inputs, identity, now_ns)
-    proven = (judgement, reasons, inputs_digest, definition, error)
-    return Decision(domain, call, identity, now_ns, result, *proven, tuple(facts), offered)
+    judged_by = result, judgement, reasons
+    return _decision(domain, call, identity, now_ns, *judged_by, facts, definition, error, offered=offered)
 
 
 def judged(
@@ -319,9 +308,38 @@ def judged(
         denials = tuple(fact for fact in judgement.denials if fact.predicate == "effect_denied")
         rows = {name: judgement.rows[name] for name in ("kernel.may_run",) if name in judgement.rows}
         judgement = Judgement(judgement.tool, denials, rows)  # an undo needs no approval
-    inputs_digest, given = _digest(domain, call.inputs, identity, now_ns), tuple(facts)
-    reasons = judgement.reasons
-    return Decision(domain, call, identity, now_ns, result, judgement, reasons, inputs_digest, facts=given, scope=scope)
+    return _decision(domain, call, identity, now_ns, result, judgement, judgement.reasons, facts, scope=scope)
+
+
+def _decision(
+    domain: Domain,
+    call: Call,
+    identity: Identity,
+    now_ns: int,
+    result: Result,
+    judgement: Judgement,
+    reasons: tuple[str, ...],
+    facts: Iterable[Fact],
+    definition: Definition | None = None,
+    error: WireError | None = None,
+    *,
+    offered: str | None = None,
+    scope: Scope = "proof",
+) -> Decision:
+    verdict: Verdict = "deny" if reasons else "allow"
+    deciding, rows = judgement.denials, judgement.rows
+    if not reasons:
+        if "needs_confirmation" in rows and not identity.waives_approval(judgement.safety):
+            verdict = "ask"
+        predicates = ("permitted",) if verdict == "allow" else _APPROVALS
+        deciding = tuple([Fact(name, row) for name in predicates for row in rows.get(name, ())])
+    public_reasons = () if verdict == "allow" else judgement.public_reasons
+    inputs_digest = _digest(domain, call.inputs, identity, now_ns)
+    why = verdict, reasons, public_reasons, deciding
+    given = tuple(facts)
+    return Decision(
+        domain, call, identity, now_ns, result, judgement, *why, inputs_digest, definition, error, given, offered, scope
+    )
 
 
 def refused_intent(refusal: PolicyRefusal) -> Decision:

@@ -201,7 +201,6 @@ class DecisionLog:
         """Return the content of a record, and the digest of the arguments."""
         call, domain, identity = decision.call, decision.domain, decision.identity
         args, facts = dict(call.args), tuple([fact.text for fact in decision.facts])
-        public_reasons, rules = decision.public_reasons, decision.rules
         inputs = left_out = None
         if self._content == "digests":
             left_out = "the server is configured to record digests only"
@@ -226,8 +225,8 @@ class DecisionLog:
             offered=decision.offered,
             scope=decision.scope,
             reasons=decision.reasons,
-            public_reasons=public_reasons,
-            rules=rules,
+            public_reasons=decision.public_reasons,
+            rules=decision.rules if decision.deciding else (),
             code=None if decision.error is None else decision.error.code,
             inputs=inputs,
             left_out=left_out,

@@ -38,15 +38,16 @@ def _is_server_error(record: logging.LogRecord) -> bool:
 class _Connection(h11.Connection):
     """Returns the head of a response together with the first part of its body: one write, one packet."""
 
-    _head = b""
+    _head: list[bytes]
 
-    def send(self, event: h11.Event) -> bytes | None:
-        data = super().send(event)
+    def send_with_data_passthrough(self, event: h11.Event) -> list[bytes] | None:
+        data = super().send_with_data_passthrough(event)
         if isinstance(event, h11.Response):
-            self._head = data or b""
-            return b""
-        head, self._head = self._head, b""
-        return head + data if head and data is not None else data
+            self._head = data or []
+            return []
+        if isinstance(event, h11.Data) and data is not None:
+            data, self._head = self._head + data, []
+        return data
 
 
 class _Protocol(H11Protocol):

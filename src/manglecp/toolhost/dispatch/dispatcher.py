@@ -25,7 +25,6 @@ from manglecp.toolhost.dispatch.launch import HostCommand, check_settings
 from manglecp.toolhost.dispatch.messages import ActionResult, DispatchError, HostCall, OnReport, failure
 from manglecp.toolhost.dispatch.pool import Pool, PoolOptions
 from manglecp.toolhost.state import Artifact
-from manglecp.wire import Fault, decode
 
 if TYPE_CHECKING:
     from manglecp.harness import MutationReady, ToolRequests
@@ -158,17 +157,15 @@ def prepare_call(
         return failure(aid, "exception", "inputs and input_json are both given")
     try:
         if input_json is None:
-            text = msgspec.json.encode({} if inputs is None else inputs).decode()
-            value = msgspec.json.decode(text)
-        else:
-            text, value = input_json, decode(input_json.encode())
-    except (TypeError, ValueError, RecursionError, Fault) as error:
-        return failure(aid, "tool_error", f"the input is not JSON: {error}", status="INVALID_PICK")
-    if not isinstance(value, dict):
+            input_json = msgspec.json.encode({} if inputs is None else inputs).decode()
+        msgspec.json.decode(input_json, type=dict)  # the host also refuses a name that is given twice
+    except msgspec.ValidationError:
         return failure(aid, "tool_error", "the input is not a JSON object", status="INVALID_PICK")
+    except (TypeError, ValueError, RecursionError) as error:
+        return failure(aid, "tool_error", f"the input is not JSON: {error}", status="INVALID_PICK")
     return HostCall(
         aid=aid,
-        input_json=text,
+        input_json=input_json,
         tier=profile.tier,
         idempotent=profile.idempotent,
         slots={} if slots is None else slots,
