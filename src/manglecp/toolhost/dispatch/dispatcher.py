@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, Unpack
 
 import msgspec
 
+from manglecp.base.strict_json import Fault, decode
 from manglecp.toolhost.dispatch.breakers import Breakers
 from manglecp.toolhost.dispatch.catalogue import ActionProfile, Catalogue
 from manglecp.toolhost.dispatch.launch import HostCommand, check_settings
@@ -158,11 +159,11 @@ def prepare_call(
     try:
         if input_json is None:
             input_json = msgspec.json.encode({} if inputs is None else inputs).decode()
-        msgspec.json.decode(input_json, type=dict)  # the host also refuses a name that is given twice
-    except msgspec.ValidationError:
-        return failure(aid, "tool_error", "the input is not a JSON object", status="INVALID_PICK")
-    except (TypeError, ValueError, RecursionError) as error:
+        value = decode(input_json.encode())
+    except (TypeError, ValueError, RecursionError, Fault) as error:
         return failure(aid, "tool_error", f"the input is not JSON: {error}", status="INVALID_PICK")
+    if not isinstance(value, dict):
+        return failure(aid, "tool_error", "the input is not a JSON object", status="INVALID_PICK")
     return HostCall(
         aid=aid,
         input_json=input_json,
