@@ -8,7 +8,7 @@ verdict and no validity window replaces it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -198,13 +198,8 @@ class Decision:
     at_ns: int
     result: Result
     judgement: Judgement
-    verdict: Verdict
     reasons: tuple[str, ...]
     """Why the call is denied, for operators."""
-    public_reasons: tuple[str, ...]
-    """Why the call is denied or needs an approval, for the client."""
-    deciding: tuple[Fact, ...]
-    """The facts that deny the call, require an approval, or permit it."""
     digest: str
     """Of all inputs of the evaluation, except the call."""
     definition: Definition | None = None
@@ -216,6 +211,22 @@ class Decision:
     offered: str | None = None
     """The chain digest of the offer that the call uses."""
     scope: Scope = "proof"
+    verdict: Verdict = field(init=False)
+    deciding: tuple[Fact, ...] = field(init=False)
+    """The facts that deny the call, require an approval, or permit it."""
+    public_reasons: tuple[str, ...] = field(init=False)
+    """Why the call is denied or needs an approval, for the client."""
+
+    def __post_init__(self) -> None:
+        verdict: Verdict = "deny" if self.reasons else "allow"
+        deciding, rows = self.judgement.denials, self.judgement.rows
+        if not self.reasons:
+            if "needs_confirmation" in rows and not self.identity.waives_approval(self.judgement.safety):
+                verdict = "ask"
+            predicates = ("permitted",) if verdict == "allow" else _APPROVALS
+            deciding = tuple([Fact(name, row) for name in predicates for row in rows.get(name, ())])
+        public_reasons = () if verdict == "allow" else self.judgement.public_reasons
+        vars(self).update(verdict=verdict, deciding=deciding, public_reasons=public_reasons)  # it is frozen
 
     @property
     def rules(self) -> tuple[str, ...]:
@@ -289,8 +300,9 @@ def decide(
             reasons, error, definition = tuple(_absences(result, tool)), _not_proven(), None
         elif offered is None and (errors := schema_errors(args, definition.input_schema)):
             raise refused_arguments(errors)
-    judged_by = result, judgement, reasons
-    return _decision(domain, call, identity, now_ns, *judged_by, facts, definition, error, offered=offered)
+    inputs_digest = _digest(domain, inputs, identity, now_ns)
+    proven = (judgement, reasons, inputs_digest, definition, error)
+    return Decision(domain, call, identity, now_ns, result, *proven, tuple(facts), offered)
 
 
 def judged(
@@ -308,38 +320,9 @@ def judged(
         denials = tuple(fact for fact in judgement.denials if fact.predicate == "effect_denied")
         rows = {name: judgement.rows[name] for name in ("kernel.may_run",) if name in judgement.rows}
         judgement = Judgement(judgement.tool, denials, rows)  # an undo needs no approval
-    return _decision(domain, call, identity, now_ns, result, judgement, judgement.reasons, facts, scope=scope)
-
-
-def _decision(
-    domain: Domain,
-    call: Call,
-    identity: Identity,
-    now_ns: int,
-    result: Result,
-    judgement: Judgement,
-    reasons: tuple[str, ...],
-    facts: Iterable[Fact],
-    definition: Definition | None = None,
-    error: WireError | None = None,
-    *,
-    offered: str | None = None,
-    scope: Scope = "proof",
-) -> Decision:
-    verdict: Verdict = "deny" if reasons else "allow"
-    deciding, rows = judgement.denials, judgement.rows
-    if not reasons:
-        if "needs_confirmation" in rows and not identity.waives_approval(judgement.safety):
-            verdict = "ask"
-        predicates = ("permitted",) if verdict == "allow" else _APPROVALS
-        deciding = tuple([Fact(name, row) for name in predicates for row in rows.get(name, ())])
-    public_reasons = () if verdict == "allow" else judgement.public_reasons
-    inputs_digest = _digest(domain, call.inputs, identity, now_ns)
-    why = verdict, reasons, public_reasons, deciding
-    given = tuple(facts)
-    return Decision(
-        domain, call, identity, now_ns, result, judgement, *why, inputs_digest, definition, error, given, offered, scope
-    )
+    inputs_digest, given = _digest(domain, call.inputs, identity, now_ns), tuple(facts)
+    reasons = judgement.reasons
+    return Decision(domain, call, identity, now_ns, result, judgement, reasons, inputs_digest, facts=given, scope=scope)
 
 
 def refused_intent(refusal: PolicyRefusal) -> Decision:

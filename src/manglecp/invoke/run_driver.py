@@ -121,17 +121,15 @@ class RunDriver:
             return await self._end(journal, "failed", None, failure, executor.outcomes)
         executor.reports.finalize()
         builder = self._builder(run, rules, redact)
-        events = builder.events(chain_result)
-        response = builder.build(chain_result, events, round((time.monotonic() - started) * 1_000))
+        response = builder.build(chain_result, round((time.monotonic() - started) * 1_000))
         self._point("closing")
-        return await self._close(chain_result, events, builder, response, journal)
+        return await self._close(chain_result, builder, response, journal)
 
     def park(self, run: AdmittedRun, code: str) -> RunResponse:
         """Return the response of a run that waits for an operator's decision; ``code`` is the reason."""
         rules, redact = self._rules(run), self._redactor(run)
         chain_result = self._executor(run, rules, RunObserver(), redact).park(code)
-        builder = self._builder(run, rules, redact)
-        return builder.build(chain_result, builder.events(chain_result), 0)
+        return self._builder(run, rules, redact).build(chain_result, 0)
 
     def _rules(self, run: AdmittedRun) -> RunRules:
         return RunRules(self._offers, run, self._clock, self._current, self._request_approval, self._log)
@@ -188,12 +186,7 @@ class RunDriver:
         )
 
     async def _close(
-        self,
-        chain_result: ChainResult,
-        events: tuple[Event, ...],
-        builder: ResponseBuilder,
-        response: RunResponse,
-        journal: Journal,
+        self, chain_result: ChainResult, builder: ResponseBuilder, response: RunResponse, journal: Journal
     ) -> RunResponse:
         """Close the last turn and record the response; return it, or the one for a turn that cannot be closed."""
         undecided = chain_result.reason == "needs_decision"
@@ -204,17 +197,17 @@ class RunDriver:
             if chain_result.turn is not None:
                 witness = chain_result.turn.finish(
                     reads=chain_result.reads,
-                    events=event_rows(events),
+                    events=event_rows(builder.events(chain_result)),
                     states=step_states(chain_result.outcomes),
                     paused=undecided,
                 )
         except GateRefused as refused:
             if not chain_result.effects:
-                refusal = gate_error(refused, builder.failure_context(chain_result, events))
+                refusal = gate_error(refused, builder.failure_context(chain_result))
                 return await self._end(journal, "failed", None, refusal, chain_result.outcomes)
             undecided, witness = True, None
             chain_result = chain_result.with_refusal(refused)
-            response = builder.build(chain_result, events, 0)
+            response = builder.build(chain_result, 0)
         if undecided:
             assert chain_result.culprit is not None
             await journal.record_undecided(chain_result.culprit, witness, encode_response(response))
@@ -290,21 +283,21 @@ class ResponseBuilder(msgspec.Struct, frozen=True):
     def events(self, chain_result: ChainResult) -> tuple[Event, ...]:
         return events_of(chain_result.outcomes, self._limits.max_events)
 
-    def build(self, chain_result: ChainResult, events: tuple[Event, ...], duration_ms: int) -> RunResponse:
-        """Return the result, or an error with the effects that stand. ``events`` are those of :meth:`events`."""
+    def build(self, chain_result: ChainResult, duration_ms: int) -> RunResponse:
+        """Return the result, or an error with the effects that stand."""
         if chain_result.reason is not None:
-            return self._failure(chain_result, events)
+            return self._failure(chain_result)
         definition = self.plan.definition
         result = result_of(definition, chain_result.outcomes)
         if definition.output_schema is not None and (errors := schema_errors(result, definition.output_schema)):
-            return bad_result_error(self._redacted(errors), self.failure_context(chain_result, events))
+            return bad_result_error(self._redacted(errors), self.failure_context(chain_result))
         try:
             rows = self.rules.after(chain_result, failed=False)
         except MangleError:
             # Effects may have happened, but the delta that describes them to the client is not known.
             _log.exception("the rules of %s failed after run %s", self.domain.pack.name, self.run)
-            return failure_error(None, self.failure_context(chain_result, events, delta=_NO_DELTA), "after_run_rules")
-        summaries = [str(text) for (text,) in rows["summary"]]
+            return failure_error(None, self.failure_context(chain_result, _NO_DELTA), "after_run_rules")
+        summaries, events = [str(text) for (text,) in rows["summary"]], self.events(chain_result)
         observability = Observability(
             summary=summary_of(summaries, chain_result.outcomes, definition.tool),
             events=events,
@@ -332,8 +325,8 @@ class ResponseBuilder(msgspec.Struct, frozen=True):
     def _limits(self) -> Invocation:
         return self.domain.pack.settings.invocation
 
-    def _failure(self, chain_result: ChainResult, events: tuple[Event, ...]) -> WireError:
-        context = self.failure_context(chain_result, events)
+    def _failure(self, chain_result: ChainResult) -> WireError:
+        context = self.failure_context(chain_result)
         if chain_result.reason == "cancelled":
             return cancellation_error(context)
         if chain_result.reason == "needs_decision":
@@ -341,10 +334,9 @@ class ResponseBuilder(msgspec.Struct, frozen=True):
             return decision_error(chain_result.culprit, context)
         return failure_error(chain_result.culprit, context, chain_result.reason or "step_failed")
 
-    def failure_context(
-        self, chain_result: ChainResult, events: tuple[Event, ...], delta: StateDelta | None = None
-    ) -> FailureContext:
+    def failure_context(self, chain_result: ChainResult, delta: StateDelta | None = None) -> FailureContext:
         """Return the context of an error. ``delta`` defaults to that of the effects that stand."""
+        events = self.events(chain_result)
         if delta is None:
             delta = self._standing_delta(chain_result) if chain_result.effects else _NO_DELTA
         return FailureContext(

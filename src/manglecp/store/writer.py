@@ -156,7 +156,7 @@ class _Batches:
             self._batches.put((loop, batch))
 
     def _start_thread(self) -> None:
-        """Raises RuntimeError if the store is closed, or the system refuses a thread."""
+        """Start the thread once. Raises RuntimeError after :meth:`close`, and if the system refuses a thread."""
         if self._closed:
             raise RuntimeError("no job is accepted after shutdown")
         if self._thread is None:
