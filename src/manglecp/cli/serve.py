@@ -29,7 +29,6 @@ _BIND_REMEDIES: Final = {
     errno.EACCES: "; ports below 1024 are for administrators. Choose a higher one with --http HOST:PORT",
     errno.EADDRNOTAVAIL: "; this machine does not have this address. Use 127.0.0.1, or 0.0.0.0 for all addresses",
 }
-_GC_THRESHOLD: Final = 10_000  # new objects before a search for cycles: requests leave few, and a search visits all
 DEFAULT_ADDRESS: Final = ("127.0.0.1", 8_000)
 
 
@@ -307,7 +306,7 @@ def _serve_address(
     listen_socket = bind_socket(listen_options.host, listen_options.port)
 
     def serve() -> None:
-        gc.set_threshold(_GC_THRESHOLD)
+        gc.set_threshold(10_000)  # requests leave few cycles
         import uvloop
 
         from manglecp.server import serve_http
