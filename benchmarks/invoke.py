@@ -49,7 +49,7 @@ from manglecp.intent import Domain, Identity, OfferService
 from manglecp.invoke import Invoker, executor
 from manglecp.invoke.gate import Turn, Turns
 from manglecp.invoke.journal import ReadJournal
-from manglecp.invoke.results import ResponseBuilder
+from manglecp.invoke.run_driver import ResponseBuilder
 from manglecp.invoke.run_rules import RunRules
 from manglecp.pack import read_pack
 from manglecp.store import open_store

@@ -11,6 +11,7 @@ import jsonschema_rs
 import pytest
 from hypothesis import given
 
+from manglecp.base.strict_json import Fault
 from manglecp.mangle import Program, Source
 from manglecp.wire.clauses import fact_object
 from manglecp.wire.errors import WireError
@@ -18,7 +19,6 @@ from manglecp.wire.json_schemas import all_schemas
 from manglecp.wire.message_reader import receive
 from manglecp.wire.messages import VERSION, IntentRequest
 from manglecp.wire.profile import Profile
-from manglecp.wire.strict_json import Fault
 from tests.wire.message_strategies import json_values
 
 EXAMPLE = json.loads(Path(__file__).with_name("examples").joinpath("companion-4.7.StructuredClause.json").read_text())

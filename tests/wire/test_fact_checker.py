@@ -8,10 +8,10 @@ from typing import Any, Final
 import pytest
 from hypothesis import given, strategies as st
 
+from manglecp.base.strict_json import Fault
 from manglecp.mangle import INT_MAX, Fact, Program, Source, parse_rfc3339
 from manglecp.wire.errors import WireError
 from manglecp.wire.profile import Profile
-from manglecp.wire.strict_json import Fault
 from manglecp.wire.values import read_instant
 
 T: Final = "2026-03-02T09:14:00Z"

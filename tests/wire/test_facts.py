@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from manglecp.base.strict_json import Fault
 from manglecp.mangle import INT_MAX, INT_MIN, Fact, Name, Program, Source, Value, is_nonempty_interval
 from manglecp.wire.facts import WILDCARD, read_fact, write_fact
 from manglecp.wire.predicates import Schemas, snake_case
-from manglecp.wire.strict_json import Fault
 from tests.wire.strategies import values
 
 PROGRAM = Program.load(

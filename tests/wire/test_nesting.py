@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import pytest
 
+from manglecp.base.strict_json import Fault
 from manglecp.mangle import Fact, List, Map, Name, Pair, Program, Source, Struct, Value
 from manglecp.wire.clauses import fact_object
 from manglecp.wire.errors import WireError
@@ -22,7 +23,6 @@ from manglecp.wire.messages import (
     encode,
 )
 from manglecp.wire.profile import Profile
-from manglecp.wire.strict_json import Fault
 from manglecp.wire.values import MAX_NESTING, to_value
 
 LIMIT: Final = 1 << 24

@@ -8,13 +8,13 @@ from typing import Any, Final
 import pytest
 from hypothesis import example, given, strategies as st
 
+from manglecp.base.strict_json import Fault
 from manglecp.base.text import quote
 from manglecp.mangle import Program, Source
 from manglecp.wire.errors import WireError
 from manglecp.wire.message_reader import receive, receive_from_server
 from manglecp.wire.messages import VERSION, encode
 from manglecp.wire.profile import Profile
-from manglecp.wire.strict_json import Fault
 from tests.wire.test_nulls import EXAMPLES
 
 PROFILE: Final = Profile.of(

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from manglecp.base.json import canonical
+from manglecp.base.strict_json import Fault, decode
 from manglecp.mangle import (
     FALSE,
     TRUE,
@@ -44,7 +45,6 @@ from manglecp.mangle.types import (
     parts,
 )
 from manglecp.wire.shapes import ANYTHING, Shape
-from manglecp.wire.strict_json import Fault, decode
 from manglecp.wire.values import MAX_NESTING, SAFE_INTEGER, plain_value, to_json, to_value
 from tests.mangle.membership import is_member
 from tests.wire.strategies import types, values

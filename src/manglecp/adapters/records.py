@@ -20,8 +20,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from manglecp.base.digest import digest_bytes
 from manglecp.base.json import Uncanonical
+from manglecp.base.strict_json import JSON, Fault, brackets, decode, faults_at, is_deeper_than
 from manglecp.harness import canonical
-from manglecp.wire import JSON, Fault, brackets, decode, faults_at, is_deeper_than
 
 T = TypeVar("T")
 

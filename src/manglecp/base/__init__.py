@@ -1,6 +1,7 @@
 """General helpers for every other package. This package imports no other package of the project.
 
 json, digest     canonical JSON and digests of it
+strict_json      JSON without duplicate keys, of bounded depth
 hash_chain       rows that hold the hash of their predecessor
 ids              random identifiers
 text             invisible characters; escaping, truncating and trimming text

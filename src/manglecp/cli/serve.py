@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -279,6 +280,7 @@ def _serve_address(
     listen_socket = bind_socket(listen_options.host, listen_options.port)
 
     def serve() -> None:
+        gc.set_threshold(10_000)  # requests leave few cycles
         import uvloop
 
         on_start = announce_callback(processes.log_format)

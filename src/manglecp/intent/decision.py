@@ -8,7 +8,7 @@ verdict and no validity window replaces it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -178,7 +178,7 @@ class Call(NamedTuple):
     def facts(self, domain: Domain) -> list[Fact]:
         """Return the facts that policy may judge the call by. Raises :class:`WireError`."""
         if not domain.run_rules.reads_call:
-            return [Fact("call", (self.tool,))]
+            return []
         try:
             return domain.run_rules.call_facts(self.tool, self.args)
         except Fault as fault:
@@ -215,28 +215,29 @@ class Decision:
     offered: str | None = None
     """The chain digest of the offer that the call uses."""
     scope: Scope = "proof"
+    verdict: Verdict = field(init=False)
+    deciding: tuple[Fact, ...] = field(init=False)
+    """The facts that deny the call, require an approval, or permit it."""
+    public_reasons: tuple[str, ...] = field(init=False)
+    """Why the call is denied or needs an approval, for the client."""
 
-    @cached_property
-    def verdict(self) -> Verdict:
-        if self.reasons:
-            return "deny"
-        needs = self.judgement.safety
-        return "ask" if needs.requires_user_confirmation and not self.identity.waives_approval(needs) else "allow"
-
-    @property
-    def public_reasons(self) -> tuple[str, ...]:
-        """Why the call is denied or needs an approval, for the client."""
-        return () if self.verdict == "allow" else self.judgement.public_reasons
+    def __post_init__(self) -> None:
+        verdict: Verdict = "deny" if self.reasons else "allow"
+        deciding, rows = self.judgement.denials, self.judgement.rows
+        if not self.reasons:
+            if "needs_confirmation" in rows and not self.identity.waives_approval(self.judgement.safety):
+                verdict = "ask"
+            predicates = ("permitted",) if verdict == "allow" else _APPROVALS
+            deciding = tuple([Fact(name, row) for name in predicates for row in rows.get(name, ())])
+        public_reasons = () if verdict == "allow" else self.judgement.public_reasons
+        vars(self).update(verdict=verdict, deciding=deciding, public_reasons=public_reasons)  # it is frozen
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """The places, as ``file:line``, of the policy clauses that deny, require an approval, or permit."""
-        facts: Sequence[Fact] = self.judgement.denials
-        if not self.reasons:
-            predicates = ("permitted",) if self.verdict == "allow" else _APPROVALS
-            rows = self.judgement.rows
-            facts = [Fact(name, row) for name in predicates for row in rows.get(name, ())]
-        return tuple(sorted({place for fact in facts for place in self.domain.clause_places(fact, self.result)}))
+        """The places, as ``file:line``, of the policy clauses that decided."""
+        return tuple(
+            sorted({place for fact in self.deciding for place in self.domain.clause_places(fact, self.result)})
+        )
 
     @cached_property
     def would_unlock(self) -> tuple[Remedy, ...]:

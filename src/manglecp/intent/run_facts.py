@@ -49,7 +49,7 @@ class RunRuleIndex:
     reads_values: bool
     """Whether a rule reads ``call_value``."""
     reads_call: bool
-    """Whether a rule reads either."""
+    """Whether a rule reads a fact about the call."""
     extractors: Pointers
     """The values that become ``step_value`` facts (``extract``); empty if no rule reads ``step_value``."""
     keepers: Pointers
@@ -76,15 +76,15 @@ class RunRuleIndex:
             judges_calls=any(name in CALL_PREDICATES for name, _ in closure(_DENIALS, reads)),
             reads_arguments=reads_arguments,
             reads_values="call_value" in read_predicates,
-            reads_call=reads_arguments or "call_value" in read_predicates,
+            reads_call=not CALL_PREDICATES.isdisjoint(read_predicates),
             extractors=pointers["extract"] if "step_value" in read_predicates else {},
             keepers=pointers["keep"],
         )
 
     def call_facts(self, tool: str, args: Mapping[str, Any]) -> list[Fact]:
-        """Return the facts about a call: its tool, and its arguments if a rule reads them. Raises :class:`Fault`."""
-        facts = [Fact("call", (tool,))]
-        for name, value in args.items() if self.reads_call else ():
+        """Return the facts about a call that rules read: its tool and its arguments. Raises :class:`Fault`."""
+        facts = [Fact("call", (tool,))] if self.reads_call else []
+        for name, value in args.items() if self.reads_arguments or self.reads_values else ():
             try:
                 argument = plain_value(value)
             except Fault as fault:

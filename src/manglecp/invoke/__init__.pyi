@@ -35,7 +35,7 @@ from .permits import PermitService as PermitService
 from .preview import PREVIEW_CALL as PREVIEW_CALL
 from .progress import OnProgress as OnProgress, RunObserver as RunObserver
 from .recovery import decide as decide, find_undecided_step as find_undecided_step
-from .results import RunResponse as RunResponse, decode_response as decode_response
+from .run_driver import RunResponse as RunResponse, decode_response as decode_response
 from .runtime import (
     OpenPacks as OpenPacks,
     PackRuntime as PackRuntime,

@@ -228,7 +228,7 @@ class DecisionLog:
             scope=decision.scope,
             reasons=tuple(redact(decision.reasons)),
             public_reasons=tuple(redact(decision.public_reasons)),
-            rules=decision.rules,
+            rules=decision.rules if decision.deciding else (),
             code=None if decision.error is None else decision.error.code,
             inputs=inputs,
             left_out=left_out,

@@ -34,8 +34,7 @@ from manglecp.invoke.permits import PermitService
 from manglecp.invoke.preview import PreviewRunner
 from manglecp.invoke.progress import RunObserver
 from manglecp.invoke.recovery import Recovery
-from manglecp.invoke.results import RunResponse
-from manglecp.invoke.run_driver import RunDriver
+from manglecp.invoke.run_driver import RunDriver, RunResponse
 from manglecp.pack import PackError, Profile
 from manglecp.store import Fenced, KeyTaken, Store, StoreError
 from manglecp.toolhost import Dispatcher

@@ -26,7 +26,7 @@ from manglecp.invoke.journal import Admission, Journal
 from manglecp.invoke.plan import Plan
 from manglecp.invoke.preview import ApprovalSubject
 from manglecp.invoke.progress import RunObserver
-from manglecp.invoke.results import RunResponse, decode_response, encode_response
+from manglecp.invoke.run_driver import RunResponse, decode_response, encode_response
 from manglecp.store import (
     Decision,
     Invalid,

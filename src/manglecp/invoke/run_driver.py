@@ -1,6 +1,9 @@
-"""From an admitted run to its recorded response.
+"""From an admitted run to its recorded response: the result object of the run, or an error with the effects that stand.
 
-The last turn is closed on exactly the response that the client will receive; then the response is recorded, then sent.
+The result has the members that ``macro_result`` facts declare. Without them, it is the output of the last step that is
+done; an output that is not an object becomes the member ``value``. The result is validated against the output schema,
+and secrets are removed. The last turn is closed on exactly the response that the client will receive; then the response
+is recorded, then sent. A repeated request gets the same bytes.
 """
 
 from __future__ import annotations
@@ -8,17 +11,27 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final
+from contextlib import suppress
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from manglecp.base.cache import LruCache
+from manglecp.base.json import resolve_pointer
 from manglecp.harness import Witness
-from manglecp.intent import Definition, Identity, OfferService, secret_values
+from manglecp.intent import Definition, Domain, Identity, OfferService, scrub_json, secret_values, unchanged
 from manglecp.invoke.admission import AdmittedRun
 from manglecp.invoke.calls import StepOutcome
 from manglecp.invoke.decision_log import DecisionLog, add_decision_id
-from manglecp.invoke.errors import FailureContext, gate_error
+from manglecp.invoke.delta import next_of, state_delta
+from manglecp.invoke.errors import (
+    FailureContext,
+    bad_result_error,
+    cancellation_error,
+    decision_error,
+    failure_error,
+    gate_error,
+)
 from manglecp.invoke.evidence import ChainTerms, Reads, RunTerms
 from manglecp.invoke.executor import ChainResult, RunExecutor, step_states
 from manglecp.invoke.gate import GateRefused, Turns
@@ -26,18 +39,21 @@ from manglecp.invoke.journal import EndState, Journal
 from manglecp.invoke.ownership import OwnershipRegistry
 from manglecp.invoke.plan import Plan
 from manglecp.invoke.preview import PreviewRunner
-from manglecp.invoke.progress import RunObserver, RunReports, event_rows, events_of, run_redactor
-from manglecp.invoke.results import ResponseBuilder, RunResponse, encode_response
+from manglecp.invoke.progress import RunObserver, RunReports, event_rows, events_of, run_redactor, summary_of
 from manglecp.invoke.run_rules import RunRules
 from manglecp.mangle import MangleError
-from manglecp.pack import Profile, default_governance
+from manglecp.pack import Invocation, Profile, default_governance
 from manglecp.toolhost import Dispatcher
-from manglecp.wire import WireError
-from manglecp.wire.messages import Event, InvokeResult, StateDelta
+from manglecp.wire import SchemaError, WireError, schema_errors
+from manglecp.wire.messages import UNSET, ErrorPayload, Event, InvokeResult, Next, Observability, StateDelta
 
 _log = logging.getLogger(__name__)
 _MAX_CHAINS: Final = 256
 """The number of cached :class:`ChainTerms`."""
+RunResponse = InvokeResult | WireError
+P = TypeVar("P", bound=msgspec.Struct)
+_NO_DELTA: Final = StateDelta()
+_NOTHING_NEXT: Final = Next()
 
 
 class RunDriver:
@@ -105,17 +121,15 @@ class RunDriver:
             return await self._end(journal, "failed", None, failure, executor.outcomes)
         executor.reports.finalize()
         builder = self._builder(run, rules, redact)
-        events = builder.events(chain_result)
-        response = builder.build(chain_result, events, round((time.monotonic() - started) * 1_000))
+        response = builder.build(chain_result, round((time.monotonic() - started) * 1_000))
         self._point("closing")
-        return await self._close(chain_result, events, builder, response, journal)
+        return await self._close(chain_result, builder, response, journal)
 
     def park(self, run: AdmittedRun, code: str) -> RunResponse:
         """Return the response of a run that waits for an operator's decision; ``code`` is the reason."""
         rules, redact = self._rules(run), self._redactor(run)
         chain_result = self._executor(run, rules, RunObserver(), redact).park(code)
-        builder = self._builder(run, rules, redact)
-        return builder.build(chain_result, builder.events(chain_result), 0)
+        return self._builder(run, rules, redact).build(chain_result, 0)
 
     def _rules(self, run: AdmittedRun) -> RunRules:
         return RunRules(self._offers, run, self._clock, self._current, self._request_approval, self._log)
@@ -172,12 +186,7 @@ class RunDriver:
         )
 
     async def _close(
-        self,
-        chain_result: ChainResult,
-        events: tuple[Event, ...],
-        builder: ResponseBuilder,
-        response: RunResponse,
-        journal: Journal,
+        self, chain_result: ChainResult, builder: ResponseBuilder, response: RunResponse, journal: Journal
     ) -> RunResponse:
         """Close the last turn and record the response; return it, or the one for a turn that cannot be closed."""
         undecided = chain_result.reason == "needs_decision"
@@ -188,17 +197,17 @@ class RunDriver:
             if chain_result.turn is not None:
                 witness = chain_result.turn.finish(
                     reads=chain_result.reads,
-                    events=event_rows(events),
+                    events=event_rows(builder.events(chain_result)),
                     states=step_states(chain_result.outcomes),
                     paused=undecided,
                 )
         except GateRefused as refused:
             if not chain_result.effects:
-                refusal = gate_error(refused, builder.failure_context(chain_result, events))
+                refusal = gate_error(refused, builder.failure_context(chain_result))
                 return await self._end(journal, "failed", None, refusal, chain_result.outcomes)
             undecided, witness = True, None
             chain_result = chain_result.with_refusal(refused)
-            response = builder.build(chain_result, events, 0)
+            response = builder.build(chain_result, 0)
         if undecided:
             assert chain_result.culprit is not None
             await journal.record_undecided(chain_result.culprit, witness, encode_response(response))
@@ -220,3 +229,137 @@ class RunDriver:
         await journal.record_end(state, witness, encode_response(response), outcomes, lasting=not may_be_retried)
         self._point("ended")
         return response
+
+
+def result_of(definition: Definition, outcomes: Sequence[StepOutcome]) -> dict[str, Any]:
+    """Return the result object. Members without a value are left out; the output schema states which are required."""
+    outputs = {step.number: step.output for step in outcomes if step.kind == "do" and step.status == "done"}
+    if not definition.results:
+        last = outputs[max(outputs)] if outputs else {}
+        return last if isinstance(last, dict) else {"value": last}
+    result: dict[str, Any] = {}
+    for key, number, pointer in definition.results:
+        if number in outputs:
+            with suppress(LookupError):
+                result[key] = resolve_pointer(outputs[number], pointer)
+    return result
+
+
+class _StoredResponse(msgspec.Struct, frozen=True, omit_defaults=True):
+    result: InvokeResult | None = None
+    error: ErrorPayload | None = None
+
+
+_decoder = msgspec.json.Decoder(_StoredResponse)
+
+
+def encode_response(response: RunResponse) -> bytes:
+    if isinstance(response, InvokeResult):
+        return msgspec.json.encode(_StoredResponse(result=response))
+    return msgspec.json.encode(_StoredResponse(error=response.payload()))
+
+
+def decode_response(stored: bytes) -> RunResponse:
+    """Return the stored result or error of a run."""
+    response = _decoder.decode(stored)
+    if response.result is not None:
+        return response.result
+    error = response.error
+    assert error is not None  # one of the two
+    details = None if error.details is UNSET else error.details
+    return WireError(error.code, error.message, details, retry_after_ms=error.retry_after_ms)
+
+
+class ResponseBuilder(msgspec.Struct, frozen=True):
+    """Builds the response of one run."""
+
+    run: str
+    domain: Domain
+    plan: Plan
+    rules: RunRules
+    redact: Callable[[Any], Any]
+    """Replaces secret settings and arguments in a JSON value."""
+
+    def events(self, chain_result: ChainResult) -> tuple[Event, ...]:
+        return events_of(chain_result.outcomes, self._limits.max_events)
+
+    def build(self, chain_result: ChainResult, duration_ms: int) -> RunResponse:
+        """Return the result, or an error with the effects that stand."""
+        if chain_result.reason is not None:
+            return self._failure(chain_result)
+        definition = self.plan.definition
+        result = result_of(definition, chain_result.outcomes)
+        if definition.output_schema is not None and (errors := schema_errors(result, definition.output_schema)):
+            return bad_result_error(self._redacted(errors), self.failure_context(chain_result))
+        try:
+            rows = self.rules.after(chain_result, failed=False)
+        except MangleError:
+            # Effects may have happened, but the delta that describes them to the client is not known.
+            _log.exception("the rules of %s failed after run %s", self.domain.pack.name, self.run)
+            return failure_error(None, self.failure_context(chain_result, _NO_DELTA), "after_run_rules")
+        summaries, events = [str(text) for (text,) in rows["summary"]], self.events(chain_result)
+        observability = Observability(
+            summary=summary_of(summaries, chain_result.outcomes, definition.tool),
+            events=events,
+            events_omitted=len(chain_result.outcomes) - len(events) or UNSET,
+            duration_ms=duration_ms,
+        )
+        redact = self.redact
+        delta, following = _NO_DELTA, _NOTHING_NEXT
+        if any(rows.values()):
+            # Texts that look like credentials are scrubbed from facts; only the result may contain them.
+            def clean(value: Any) -> Any:
+                return redact(scrub_json(value))
+
+            limit = self._limits.max_delta_facts
+            delta = _transformed(state_delta(rows, self.domain, limit), clean)
+            following = _transformed(next_of(rows, self.domain, limit), clean)
+        return InvokeResult(
+            result=result if redact is unchanged else redact(result),
+            state_delta=delta,
+            observability=observability if redact is unchanged else _transformed(observability, redact),
+            next=following,
+        )
+
+    @property
+    def _limits(self) -> Invocation:
+        return self.domain.pack.settings.invocation
+
+    def _failure(self, chain_result: ChainResult) -> WireError:
+        context = self.failure_context(chain_result)
+        if chain_result.reason == "cancelled":
+            return cancellation_error(context)
+        if chain_result.reason == "needs_decision":
+            assert chain_result.culprit is not None  # the step to decide about
+            return decision_error(chain_result.culprit, context)
+        return failure_error(chain_result.culprit, context, chain_result.reason or "step_failed")
+
+    def failure_context(self, chain_result: ChainResult, delta: StateDelta | None = None) -> FailureContext:
+        """Return the context of an error. ``delta`` defaults to that of the effects that stand."""
+        events = self.events(chain_result)
+        if delta is None:
+            delta = self._standing_delta(chain_result) if chain_result.effects else _NO_DELTA
+        return FailureContext(
+            run_id=self.run,
+            effects=chain_result.effects,
+            state_delta=self.redact(scrub_json(msgspec.to_builtins(delta))),
+            events=tuple(self.redact(event_rows(events))),
+            events_omitted=len(chain_result.outcomes) - len(events),
+            effect_sent=any(step.call is not None and step.call.is_effect for step in chain_result.outcomes),
+        )
+
+    def _standing_delta(self, chain_result: ChainResult) -> StateDelta:
+        """Return the delta of the steps that were not undone; empty if the rules fail."""
+        try:
+            return state_delta(self.rules.after(chain_result, failed=True), self.domain, self._limits.max_delta_facts)
+        except MangleError:
+            return _NO_DELTA
+
+    def _redacted(self, errors: Sequence[SchemaError]) -> list[SchemaError]:
+        """Return the errors with redacted messages and paths: names of members come from the action."""
+        return msgspec.convert(self.redact(msgspec.to_builtins(list(errors))), list[SchemaError])
+
+
+def _transformed(part: P, transform: Callable[[Any], Any]) -> P:
+    """Return a part of a message after a transformation of its JSON form."""
+    return msgspec.convert(transform(msgspec.to_builtins(part)), type(part))

@@ -14,8 +14,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any, Final, NamedTuple, TypeVar
 
 from manglecp.store.database import Database, Transaction
@@ -89,7 +90,8 @@ class _Batches:
         self._ledger = ledger
         self._decisions = decisions
         self._thread_name = thread_name
-        self._executor = ThreadPoolExecutor(1, thread_name)
+        self._thread: Thread | None = None
+        self._batches: SimpleQueue[tuple[asyncio.AbstractEventLoop, Sequence[_Job]] | None] = SimpleQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self._pending: list[_Job] = []
@@ -120,7 +122,9 @@ class _Batches:
 
     def close(self) -> None:
         self._closed = True
-        self._executor.shutdown()
+        if self._thread is not None:
+            self._batches.put(None)
+            self._thread.join()
 
     def _bind(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._active and self._loop is not None and not self._loop.is_closed():
@@ -145,12 +149,25 @@ class _Batches:
             self._drain_waiters.clear()
             return
         try:
-            self._executor.submit(self._run, loop, batch)
+            self._start_thread()
         except RuntimeError as error:
-            # Shut down; or the system refused a thread, and this executor would still run the batch once it gets one.
-            if not self._closed:
-                self._executor = ThreadPoolExecutor(1, self._thread_name)
             loop.call_soon(self._deliver, loop, batch, [error] * len(batch))
+        else:
+            self._batches.put((loop, batch))
+
+    def _start_thread(self) -> None:
+        """Start the thread once. Raises RuntimeError after :meth:`close`, and if the system refuses a thread."""
+        if self._closed:
+            raise RuntimeError("no job is accepted after shutdown")
+        if self._thread is None:
+            thread = Thread(target=self._serve, name=self._thread_name, daemon=True)
+            thread.start()
+            self._thread = thread
+
+    def _serve(self) -> None:
+        while (task := self._batches.get()) is not None:
+            self._run(*task)
+            del task  # the next one may be long in coming
 
     def _deliver(self, loop: asyncio.AbstractEventLoop, batch: Sequence[_Job], results: Sequence[Any]) -> None:
         for job, result in zip(batch, results, strict=True):

@@ -1,6 +1,6 @@
 """The wire format: JSON messages and Mangle facts. Pure: no files, sockets or clocks.
 
-strict_json, validation    bytes to JSON; JSON to structs with all diagnostics
+validation                 JSON to structs with all diagnostics
 messages, errors           message types to bytes; the error registry
 message_reader             bytes to messages
 shapes, values             declared bounds; values to JSON and back

@@ -1,3 +1,4 @@
+from ..base.strict_json import JSON as JSON, Fault as Fault, decode as decode, faults_at as faults_at
 from .errors import (
     CODES as CODES,
     CodeRow as CodeRow,
@@ -58,14 +59,6 @@ from .schema_validation import (
     value_size as value_size,
 )
 from .shapes import ANYTHING as ANYTHING, Shape as Shape
-from .strict_json import (
-    JSON as JSON,
-    Fault as Fault,
-    brackets as brackets,
-    decode as decode,
-    faults_at as faults_at,
-    is_deeper_than as is_deeper_than,
-)
 from .values import (
     READERS as READERS,
     duration_of_milliseconds as duration_of_milliseconds,

@@ -14,10 +14,10 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from manglecp.base.strict_json import JSON, Fault, faults_at
 from manglecp.base.text import truncate
 from manglecp.mangle import Bytes, Float, List, Map, Name, RepeatedKey, Value, ValueFault
 from manglecp.wire.messages import Part
-from manglecp.wire.strict_json import JSON, Fault, faults_at
 from manglecp.wire.validation import convert, split_error
 from manglecp.wire.values import MAX_NESTING, to_json, to_value
 

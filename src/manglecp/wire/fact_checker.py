@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
+from manglecp.base.strict_json import Fault
 from manglecp.base.text import quote, truncate
 from manglecp.mangle import Fact, Key, Value
 from manglecp.wire.clauses import ClauseFact, RefusedClause
@@ -13,7 +14,6 @@ from manglecp.wire.facts import InvalidFact, argument_path, check_category, chec
 from manglecp.wire.messages import ArgType
 from manglecp.wire.predicates import MAX_NAME_LENGTH, RESERVED_PREFIX, PublishedPredicate, is_name
 from manglecp.wire.shapes import describe
-from manglecp.wire.strict_json import Fault
 from manglecp.wire.values import to_value
 
 EntriesByName: TypeAlias = Mapping[str, Mapping[int, PublishedPredicate]]  # by name and arity

@@ -14,11 +14,11 @@ from typing import Any, Final, Literal, TypeAlias
 from manglecp import mangle
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.source import Source, Span
+from manglecp.base.strict_json import JSON, Fault, faults_at
 from manglecp.base.text import quote
 from manglecp.mangle.syntax import Clause, Term, term_variables
 from manglecp.wire.errors import malformed
 from manglecp.wire.predicates import Schema, Schemas
-from manglecp.wire.strict_json import JSON, Fault, faults_at
 from manglecp.wire.values import instant_of_milliseconds, read_instant, to_json, to_value
 
 WILDCARD: Final = mangle.Name("/_")  # in a retraction: matches any value, null in JSON

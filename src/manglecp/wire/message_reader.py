@@ -15,10 +15,10 @@ from typing import Any, Final
 import msgspec
 
 from manglecp.base.gc_pause import gc_paused
+from manglecp.base.strict_json import DuplicateKey, Fault, brackets, decode, is_deeper_than, leading_members
 from manglecp.wire.clauses import ordinary_facts
 from manglecp.wire.errors import WireError, invalid_type, malformed, too_large, unsupported_version
 from manglecp.wire.messages import CLIENT_TYPES, SERVER_TYPES, SUPPORTED_VERSIONS, ClientMessage, Message, ServerMessage
-from manglecp.wire.strict_json import DuplicateKey, Fault, brackets, decode, is_deeper_than, leading_members
 from manglecp.wire.validation import check_conditions, convert_message, convert_server_message
 from manglecp.wire.values import MAX_NESTING
 

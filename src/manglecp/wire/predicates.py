@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import Final, get_args
 
 from manglecp.base.diagnostic import Diagnostic
+from manglecp.base.strict_json import Fault
 from manglecp.base.suggestions import closest_match
 from manglecp.mangle import FALSE, TRUE, Key, Predicate, Value, has_variables
 from manglecp.mangle.syntax import Atom, Variable
 from manglecp.mangle.types import ANY, Singleton, union
 from manglecp.wire.messages import UNSET, ArgType, Direction, PredicateSchema
 from manglecp.wire.shapes import ANYTHING, Shape, describe
-from manglecp.wire.strict_json import Fault
 
 _WORD_END: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 

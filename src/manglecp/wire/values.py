@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from manglecp.base.strict_json import JSON, Fault, faults_at
 from manglecp.base.text import quote
 from manglecp.mangle import (
     CONSTANT,
@@ -49,7 +50,6 @@ from manglecp.mangle import (
     value_text,
 )
 from manglecp.wire.shapes import ANYTHING, Shape
-from manglecp.wire.strict_json import JSON, Fault, faults_at
 
 NS_PER_MS: Final = 1_000_000
 

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, Unpack
 
 import msgspec
 
+from manglecp.base.strict_json import Fault, decode
 from manglecp.toolhost.dispatch.breakers import Breakers
 from manglecp.toolhost.dispatch.catalogue import ActionProfile, Catalogue
 from manglecp.toolhost.dispatch.launch import HostCommand, check_settings
 from manglecp.toolhost.dispatch.messages import ActionResult, DispatchError, HostCall, OnReport, failure
 from manglecp.toolhost.dispatch.pool import Pool, PoolOptions
 from manglecp.toolhost.state import Artifact
-from manglecp.wire import Fault, decode
 
 if TYPE_CHECKING:
     from manglecp.harness import MutationReady, ToolRequests
@@ -154,17 +154,15 @@ def prepare_call(
         return failure(aid, "exception", "inputs and input_json are both given")
     try:
         if input_json is None:
-            text = msgspec.json.encode({} if inputs is None else inputs).decode()
-            value = msgspec.json.decode(text)
-        else:
-            text, value = input_json, decode(input_json.encode())
+            input_json = msgspec.json.encode({} if inputs is None else inputs).decode()
+        value = decode(input_json.encode())
     except (TypeError, ValueError, RecursionError, Fault) as error:
         return failure(aid, "tool_error", f"the input is not JSON: {error}", status="INVALID_PICK")
     if not isinstance(value, dict):
         return failure(aid, "tool_error", "the input is not a JSON object", status="INVALID_PICK")
     return HostCall(
         aid=aid,
-        input_json=text,
+        input_json=input_json,
         tier=profile.tier,
         idempotent=profile.idempotent,
         slots={} if slots is None else slots,

@@ -25,7 +25,6 @@ from manglecp.toolhost.dispatch.launch import (
     default_pool_size,
     default_timeout,
 )
-from manglecp.toolhost.dispatch.lease_issuer import LeaseIssuer
 from manglecp.toolhost.dispatch.messages import (
     ActionResult,
     CallRefused,
@@ -38,7 +37,7 @@ from manglecp.toolhost.dispatch.messages import (
     interpret_answer,
 )
 from manglecp.toolhost.dispatch.responses import HostLost, loss_error, may_repeat
-from manglecp.toolhost.dispatch.rights import Right
+from manglecp.toolhost.dispatch.rights import LeaseIssuer, Right
 from manglecp.toolhost.leases import Audit
 
 

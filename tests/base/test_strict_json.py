@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from manglecp.wire.strict_json import Fault, brackets, decode, is_deeper_than
+from manglecp.base.strict_json import Fault, brackets, decode, is_deeper_than
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 tricky = st.sampled_from(['":', '\\"', "a: ", ": ", '\\":'])
