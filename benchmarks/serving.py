@@ -24,9 +24,9 @@ for one request without hosts, all threads, the least of the rounds; on a busy m
 Budget: 800 evaluations a second, and 1.3 times the calls of the MCP SDK with its defaults over HTTP, although each call
 proves its tool again. The second table compares ``invoke`` with all variants.
 
-On a machine with two cores and much other work, in two runs: 1,044 and 1,054 evaluations a second; 1.20 and 1.27 times
-the calls of the MCP SDK with its defaults, with 0.76 and 0.80 of its CPU time. Other work costs manglecp more than the
-SDK, which has one process.
+On a quiet machine with two cores, in four runs: 991 to 1,015 evaluations a second; 1.30, 1.34, 1.34 and 1.39 times the
+calls of the MCP SDK with its defaults, with 0.70 to 0.77 of its CPU time. With much other work on the machine the ratio
+was 1.20 to 1.27: it costs manglecp, which has host processes, more than the SDK.
 
 A figure outside of its budget is marked; a slow machine does not fail the benchmark.
 """

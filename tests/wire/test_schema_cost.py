@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from manglecp.base.json import value_size
 from manglecp.wire import is_valid, schema_errors
-from manglecp.wire.schema_validation import MAX_ERRORS, MAX_VISITS, schema_breadth, validation_cost, value_size
+from manglecp.wire.schema_validation import MAX_ERRORS, MAX_VISITS, schema_breadth, validation_cost
 
 KINDS = [{"type": "object", "properties": {"k": {"const": n}, "v": {"type": "integer"}}} for n in range(10)]
 

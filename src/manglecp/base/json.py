@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -19,6 +19,7 @@ _ARRAY_INDEX: Final = re.compile("0|[1-9][0-9]{0,8}")  # nine digits suffice: no
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _MAX_DEPTH: Final = 200
 """Far below the limit of any JSON parser or encoder, so that a canonical value is canonical everywhere."""
+_CHARACTERS_PER_PART: Final = 32  # in value_size: a pattern reads every character of a text
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -166,3 +167,22 @@ def _format_number(number: float) -> str:
     else:
         text = f"{digits[0]}{'.' if digit_count > 1 else ''}{digits[1:]}e{point - 1:+d}"
     return f"-{text}" if number < 0 else text
+
+
+def value_size(value: Any, limit: int) -> int:
+    """Count a value, the values and keys in it, and every 32 characters of a text; stop above ``limit``."""
+    count, stack = 0, [value]
+    while stack and count <= limit:
+        part = stack.pop()
+        count += 1
+        if isinstance(part, str):
+            count += len(part) // _CHARACTERS_PER_PART
+        elif part is None or isinstance(part, (int, float)):
+            continue  # the most frequent case, before the slow check of an abstract class
+        elif isinstance(part, list):
+            count += max(0, len(part) - limit)  # counted, but not searched
+            stack += part[:limit]
+        elif isinstance(part, (dict, Mapping)):
+            stack += part.values()
+            stack += part
+    return count

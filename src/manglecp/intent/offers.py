@@ -23,6 +23,7 @@ import msgspec
 
 from manglecp.base.cache import LruCache
 from manglecp.base.digest import digest, digest_bytes
+from manglecp.base.json import value_size
 from manglecp.intent.decision import Call, Decision, ProofInputs, decide
 from manglecp.intent.definition import Definition, default_arguments
 from manglecp.intent.domain import Domain
@@ -34,7 +35,7 @@ from manglecp.intent.responder import respond
 from manglecp.mangle import instant_text
 from manglecp.pack import Pack
 from manglecp.store import Store, StoredOffer, Transaction
-from manglecp.wire import WireError, refused_arguments, schema_errors, value_size
+from manglecp.wire import WireError, refused_arguments, schema_errors
 from manglecp.wire.messages import Intent, IntentRequest, IntentResponse, Skill
 
 _MAX_READ: Final = 4_096  # cached offers that were read, and decoded definitions

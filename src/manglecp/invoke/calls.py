@@ -13,12 +13,12 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from manglecp.base.digest import digest_bytes, digest_text
-from manglecp.base.json import canonical, resolve_pointer
+from manglecp.base.json import canonical, resolve_pointer, value_size
 from manglecp.harness import MutationReady, ToolRequests
 from manglecp.intent import Argument, ChainStep, Undo
 from manglecp.pack import ActionDescription
 from manglecp.toolhost import ActionResult, DispatchError, PlanPermit, Slots
-from manglecp.wire import is_valid, value_size
+from manglecp.wire import is_valid
 
 Status: TypeAlias = Literal["done", "failed", "skipped", "unknown"]
 """``unknown``: the request was sent without a response, so the effect may have happened."""

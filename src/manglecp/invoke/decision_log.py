@@ -20,7 +20,7 @@ from manglecp.base.cache import LruCache
 from manglecp.base.digest import digest, digest_bytes
 from manglecp.base.ids import ordered_id
 from manglecp.base.json import Uncanonical
-from manglecp.intent import Decision, PolicyRefusal, ProofInputs, Scope, make_redactor, refused_intent, unchanged
+from manglecp.intent import Decision, PolicyRefusal, ProofInputs, Scope, make_redactor, refused_intent
 from manglecp.invoke.calls import secret_names
 from manglecp.mangle import instant_text, plain_json
 from manglecp.store import DecisionRecord, Store, StoreError
@@ -203,7 +203,10 @@ class DecisionLog:
         args, facts = dict(call.args), tuple([fact.text for fact in decision.facts])
         inputs = left_out = None
         secrets = self.secret_args(decision)
-        redact = make_redactor([str(args[name]) for name in secrets if args.get(name)]) if secrets else unchanged
+        reasons, public_reasons = decision.reasons, decision.public_reasons
+        if secrets:  # reasons may quote them
+            redact = make_redactor([str(args[name]) for name in secrets if args.get(name)])
+            reasons, public_reasons = tuple(redact(reasons)), tuple(redact(public_reasons))
         if self._content == "digests":
             left_out = "the server is configured to record digests only"
         elif secrets:
@@ -226,8 +229,8 @@ class DecisionLog:
             facts_digest=digest_bytes("\n".join(facts).encode()),
             offered=decision.offered,
             scope=decision.scope,
-            reasons=tuple(redact(decision.reasons)),
-            public_reasons=tuple(redact(decision.public_reasons)),
+            reasons=reasons,
+            public_reasons=public_reasons,
             rules=decision.rules if decision.deciding else (),
             code=None if decision.error is None else decision.error.code,
             inputs=inputs,

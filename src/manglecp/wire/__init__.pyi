@@ -56,7 +56,6 @@ from .schema_validation import (
     is_valid as is_valid,
     schema_errors as schema_errors,
     validator_of as validator_of,
-    value_size as value_size,
 )
 from .shapes import ANYTHING as ANYTHING, Shape as Shape
 from .values import (

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from manglecp.base.cache import LruCache
-from manglecp.base.json import canonical, escape_token, resolve_pointer
+from manglecp.base.json import canonical, escape_token, resolve_pointer, value_size
 from manglecp.base.text import escape_invisible
 from manglecp.wire.errors import SchemaError
 
@@ -158,9 +158,6 @@ def _resolve(reference: Any, root: dict[str, Any]) -> Any:
         return _UNRESOLVED
 
 
-_CHARACTERS_PER_VISIT: Final = 32  # a pattern reads every character of a text
-
-
 def schema_breadth(schema: Any) -> int:
     """Return an upper bound of the subschemas, in a schema without references, that visit the same value.
 
@@ -184,25 +181,6 @@ def _children(keyword: str, value: Any) -> list[Any]:
 
 def _parts(value: Any) -> list[Any]:
     return list(value.values()) if isinstance(value, Mapping) else value if isinstance(value, list) else []
-
-
-def value_size(value: Any, limit: int) -> int:
-    """Count a value, the values and keys in it, and every 32 characters of a text; stop above ``limit``."""
-    count, stack = 0, [value]
-    while stack and count <= limit:
-        part = stack.pop()
-        count += 1
-        if isinstance(part, str):
-            count += len(part) // _CHARACTERS_PER_VISIT
-        elif part is None or isinstance(part, (int, float)):
-            continue  # the most frequent case, before the slow check of an abstract class
-        elif isinstance(part, list):
-            count += max(0, len(part) - limit)  # counted, but not searched
-            stack += part[:limit]
-        elif isinstance(part, (dict, Mapping)):
-            stack += part.values()
-            stack += part
-    return count
 
 
 MAX_ERRORS: Final = 50
