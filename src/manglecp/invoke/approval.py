@@ -274,7 +274,7 @@ def confirmation_required(approval: Approval) -> WireError:
         "roles": list(approval.roles),
         "four_eyes": approval.four_eyes,
     }
-    message = f"An approver has to approve this call: {approval.id}; then invoke again with it as confirmation_token"
+    message = f"An approver has to approve this call: {approval.id}; then repeat the call with that approval"
     return WireError("confirmation_required", message, {"challenge": challenge})
 
 
