@@ -164,7 +164,7 @@ async def test_a_restart_does_not_give_a_removed_credential_its_rights_back(
         "with access tokens too": AuthConfig.of(desk.path, dict(urls)),
         "without the file": AuthConfig(),
     }.get(process)
-    more: dict[str, Any] = {} if auth is None else {"current": auth.current}
+    more: dict[str, Any] = {} if auth is None else {"refresh_identity": auth.current}
     async with shop(pack, store=store, settings=SHORT, **more) as s:
         async with asyncio.timeout(patience(60)):
             while await s.invoker.take_over() is None:
