@@ -59,10 +59,10 @@ class _Watched(Ledger):
         self._at = at
         self._counts: dict[str, int] = {}
 
-    def append_all(self, tx: Any, notes: Sequence[NewEntry]) -> Head:
-        head = super().append_all(tx, notes)
-        for note in notes:
-            self._count(note.kind)
+    def append_all(self, tx: Any, entries: Sequence[NewEntry]) -> Head:
+        head = super().append_all(tx, entries)
+        for entry in entries:
+            self._count(entry.kind)
         return head
 
     def _count(self, kind: str) -> None:
