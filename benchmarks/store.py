@@ -21,7 +21,7 @@ from _postgres import postgres
 from _table import print_table
 
 from manglecp.base.digest import digest_bytes
-from manglecp.store import ApprovalBinding, Note, Store, StoredOffer, Transaction, open_store
+from manglecp.store import ApprovalBinding, NewEntry, Store, StoredOffer, Transaction, open_store
 from manglecp.store.database import Dialect, Synchronous
 
 IDENTITIES: Final = 10_000
@@ -112,7 +112,7 @@ class Transactions:
 
     def append_ten(self) -> None:
         with self.store.write_transaction() as tx:
-            self.store.ledger.append_all(tx, [Note("turn", BODY, "run", "bench")] * 10)
+            self.store.ledger.append_all(tx, [NewEntry("turn", BODY, "run", "bench")] * 10)
 
     def verify(self) -> None:
         with self.store.read_transaction() as tx:
@@ -161,7 +161,7 @@ def measure(where: str | Path, synchronous: Synchronous, *, registry: bool) -> l
         with store.read_transaction() as tx:
             missing = max(0, 1_000 - store.ledger.head(tx).seq)
         with store.write_transaction() as tx:
-            store.ledger.append_all(tx, [Note("turn", BODY)] * missing)
+            store.ledger.append_all(tx, [NewEntry("turn", BODY)] * missing)
             entries = store.ledger.head(tx).seq
         cells.append(median(do.verify, 3) * 1_000 / entries)
         assert fill(store) == IDENTITIES * TOOLS

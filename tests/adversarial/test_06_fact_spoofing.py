@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from manglecp.intent import Domain, Identity
-from manglecp.intent.kernel import ASSERTED, CLOSED, DERIVED, POLICY
+from manglecp.intent.kernel import ASSERTED, DERIVED, NOT_ASSERTABLE, POLICY
 from manglecp.intent.responder import answer_bytes
 from tests.intent.packs import clock, pack, request
 
@@ -66,7 +66,7 @@ def test_what_there_is_to_gain() -> None:
     assert offered(answered([], OPERATOR)) == {"peek", "wipe"}
 
 
-@pytest.mark.parametrize("name", sorted(CLOSED))
+@pytest.mark.parametrize("name", sorted(NOT_ASSERTABLE))
 def test_no_word_of_the_kernel_can_be_said(name: str) -> None:
     message = answered([{"pred": name, "args": ["wipe"] * arity, "category": "server"} for arity in range(4)])
     # A client's predicate has no package.
@@ -76,7 +76,7 @@ def test_no_word_of_the_kernel_can_be_said(name: str) -> None:
 
 
 def test_the_kernel_has_such_words() -> None:
-    assert {"permitted", "prohibited"} <= set(POLICY) <= CLOSED
+    assert {"permitted", "prohibited"} <= set(POLICY) <= NOT_ASSERTABLE
     assert {"client_permission", "intent"} <= set(ASSERTED)
     assert "final_selected" in DERIVED
 

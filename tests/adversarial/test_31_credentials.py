@@ -92,7 +92,7 @@ async def test_a_credential_that_is_gone_after_admission_stops_the_first_effect(
     """No rule is needed for it: the pack has no policy at all."""
     bob = await desk.identify("bob's")
     work = {"look": meanwhile(lambda: desk.change(*entries))}
-    async with shop(chain(steps("look", "write")), work, current=desk.current) as s:
+    async with shop(chain(steps("look", "write")), work, refresh_identity=desk.current) as s:
         macro_id = (await s.tools(identity=bob))["t"]
         error = await s.refused(macro_id, {"n": 1}, evaluate=False, identity=bob)
         assert (error.code, error.details) == ("auth_invalid", {"reason": "credential"})
@@ -107,7 +107,7 @@ async def test_a_credential_that_is_gone_after_admission_stops_the_first_effect(
 async def test_a_credential_with_less_rights_after_admission_stops_the_first_effect(desk: Desk, entries: str) -> None:
     bob = await desk.identify("bob's")
     work = {"look": meanwhile(lambda: desk.change(entries))}
-    async with shop(chain(steps("look", "write"), policy=STAFF), work, current=desk.current) as s:
+    async with shop(chain(steps("look", "write"), policy=STAFF), work, refresh_identity=desk.current) as s:
         assert (await s.refused("t", {"n": 1}, identity=bob)).code == "macro_expired"
         assert names(s) == ["look"]
 
@@ -120,7 +120,7 @@ async def test_a_credential_that_is_gone_between_effects_stops_the_next_one(
 ) -> None:
     bob = await desk.identify("bob's")
     work = {"write": meanwhile(lambda: desk.change(*entries))}
-    async with shop(chain(steps("write", "write"), policy=policy), work, current=desk.current) as s:
+    async with shop(chain(steps("write", "write"), policy=policy), work, refresh_identity=desk.current) as s:
         error = await s.refused("t", {"n": 1}, identity=bob)
         assert error.code == "execution_failed"
         assert names(s) == ["write"]
@@ -140,7 +140,7 @@ async def test_what_a_credential_has_done_is_undone_when_it_is_gone(desk: Desk) 
             raise Fails
         return given
 
-    async with shop(chain(steps("write", "write"), *BACK), {"write": write}, current=desk.current) as s:
+    async with shop(chain(steps("write", "write"), *BACK), {"write": write}, refresh_identity=desk.current) as s:
         await s.refused("t", {"n": 1}, identity=bob, confirm=True)
         assert names(s) == ["write", "write", "erase"]
 
@@ -153,7 +153,7 @@ async def test_a_restart_does_not_give_a_removed_credential_its_rights_back(
 ) -> None:
     bob, store = await desk.identify("bob's"), open_store(":memory:")
     pack = chain(steps("look", "write", "write"), policy=STAFF)
-    async with shop(pack, store=store, settings=SHORT, point=at(point), current=desk.current) as s:
+    async with shop(pack, store=store, settings=SHORT, point=at(point), refresh_identity=desk.current) as s:
         with pytest.raises(Lost):
             await s.invoke("t", {"n": 1}, identity=bob)
     before = names(s)
@@ -164,7 +164,7 @@ async def test_a_restart_does_not_give_a_removed_credential_its_rights_back(
         "with access tokens too": AuthConfig.of(desk.path, dict(urls)),
         "without the file": AuthConfig(),
     }.get(process)
-    more: dict[str, Any] = {} if auth is None else {"current": auth.current}
+    more: dict[str, Any] = {} if auth is None else {"refresh_identity": auth.current}
     async with shop(pack, store=store, settings=SHORT, **more) as s:
         async with asyncio.timeout(patience(60)):
             while await s.invoker.take_over() is None:
@@ -178,10 +178,10 @@ async def test_a_restart_does_not_give_a_removed_credential_its_rights_back(
 @invoked
 async def test_a_restart_leaves_a_valid_credential_its_rights(desk: Desk) -> None:
     bob, store, pack = await desk.identify("bob's"), open_store(":memory:"), chain(steps("write"), policy=STAFF)
-    async with shop(pack, store=store, settings=SHORT, point=at("accepted"), current=desk.current) as s:
+    async with shop(pack, store=store, settings=SHORT, point=at("accepted"), refresh_identity=desk.current) as s:
         with pytest.raises(Lost):
             await s.invoke("t", {"n": 1}, identity=bob)
-    async with shop(pack, store=store, settings=SHORT, current=desk.restarted().current) as s:
+    async with shop(pack, store=store, settings=SHORT, refresh_identity=desk.restarted().current) as s:
         async with asyncio.timeout(patience(60)):
             while await s.invoker.take_over() is None:
                 await asyncio.sleep(0.01)
@@ -226,7 +226,7 @@ async def pay(s: Shop, identity: Identity) -> str:
 async def test_a_waiver_is_of_its_token_and_not_of_other_tokens_of_the_identity(desk: Desk) -> None:
     desk.change(entry("agent", "bob"), entry("batch", **WAIVES))
     agent, batch = await desk.identify("agent"), await desk.identify("batch")
-    async with shop(chain(steps("pay"), actions=(PAY,)), current=desk.current) as s:
+    async with shop(chain(steps("pay"), actions=(PAY,)), refresh_identity=desk.current) as s:
         assert await pay(s, agent) == "confirmation_required"
         assert await pay(s, batch) == "paid"
         desk.change(entry("agent", "bob"), entry("batch", expires="2020-01-01T00:00:00Z", **WAIVES))
@@ -258,7 +258,7 @@ async def test_an_approval_counts_only_while_its_approver_may_approve(desk: Desk
     desk.change(bobs, entry("lee's", **LEE))
     bob, lee = await desk.identify("bob's"), await desk.identify("lee's")
     pack = chain(steps("pay"), actions=(PAY,), policy='needs_approval("t", "finance").')
-    async with shop(pack, current=desk.current) as s:
+    async with shop(pack, refresh_identity=desk.current) as s:
         first = await s.approve(await s.refused("t", {"n": 1}, identity=bob), lee)
         second = await s.approve(await s.refused("t", {"n": 2}, identity=bob), lee)
         desk.change(bobs, *entries)

@@ -139,7 +139,7 @@ async def test_a_permission_that_is_withdrawn_after_admission_stops_the_first_ef
         held[0] = frozenset()
         return given
 
-    async with shop(chain(steps("look", "write"), policy=REFUND), {"look": look}, current=current) as s:
+    async with shop(chain(steps("look", "write"), policy=REFUND), {"look": look}, refresh_identity=current) as s:
         error = await s.refused("t", {"n": 1}, identity=WIDE)
         assert error.code == "macro_expired"
         assert [name for name, _ in s.bench.ran] == ["look"]
@@ -157,7 +157,7 @@ async def test_a_permission_that_is_withdrawn_between_effects_stops_the_next_one
     def current(identity: Identity) -> Identity:
         return identity._replace(permissions=identity.permissions & held[0])
 
-    async with shop(chain(steps("write", "write"), policy=policy), {"write": write}, current=current) as s:
+    async with shop(chain(steps("write", "write"), policy=policy), {"write": write}, refresh_identity=current) as s:
         error = await s.refused("t", {"n": 1}, identity=WIDE)
         assert error.code == "execution_failed"
         assert len(s.bench.ran) == 1

@@ -259,7 +259,7 @@ async def test_a_waiver_counts_for_an_approval_that_is_needed_since_the_admissio
         chain(steps("look", "write"), policy=NIGHT),
         {"look": look},
         clock=lambda: clock[0],
-        current=waiving("filesystem"),
+        refresh_identity=waiving("filesystem"),
     ) as s:
         await s.invoke("t", {"n": 1})
         assert [name for name, _ in s.bench.ran] == ["look", "write"]

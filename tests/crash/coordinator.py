@@ -35,7 +35,7 @@ from manglecp.base.hash_chain import Head
 from manglecp.intent import Domain, Identity, OfferService
 from manglecp.invoke import Invoker, InvokeSettings, Worker
 from manglecp.pack import SandboxPolicy, read_pack
-from manglecp.store import Note, RunState, Store, Writer, open_store
+from manglecp.store import NewEntry, RunState, Store, Writer, open_store
 from manglecp.store.decisions import Decisions
 from manglecp.store.ledger import Ledger
 from manglecp.toolhost import Dispatcher
@@ -59,10 +59,10 @@ class _Watched(Ledger):
         self._at = at
         self._counts: dict[str, int] = {}
 
-    def append_all(self, tx: Any, notes: Sequence[Note]) -> Head:
-        head = super().append_all(tx, notes)
-        for note in notes:
-            self._count(note.kind)
+    def append_all(self, tx: Any, entries: Sequence[NewEntry]) -> Head:
+        head = super().append_all(tx, entries)
+        for entry in entries:
+            self._count(entry.kind)
         return head
 
     def _count(self, kind: str) -> None:

@@ -11,7 +11,16 @@ import pytest
 
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.intent.domain import Domain
-from manglecp.intent.kernel import ASSERTED, CLOSED, DERIVED, OWNERS, POLICY, PREDICATES, SINGLE_VALUED, kernel_sources
+from manglecp.intent.kernel import (
+    ASSERTED,
+    DERIVED,
+    NOT_ASSERTABLE,
+    OWNERS,
+    POLICY,
+    PREDICATES,
+    SINGLE_VALUED,
+    kernel_sources,
+)
 from manglecp.mangle import Fact, Program, Trust
 from manglecp.pack import ExternalDescription, IntentSettings, Pack, PackError
 from manglecp.pack.settings import PackLimits
@@ -73,7 +82,7 @@ def test_a_domain_rule_cannot_speak_for_policy(name: str) -> None:
 
 @pytest.mark.no_cover
 @pytest.mark.req("EVAL-40", "EVAL-41")
-@pytest.mark.parametrize("name", sorted(CLOSED - POLICY))
+@pytest.mark.parametrize("name", sorted(NOT_ASSERTABLE - POLICY))
 def test_nobody_speaks_for_the_kernel(name: str) -> None:
     if OWNERS[name] is not Trust.KERNEL:
         return

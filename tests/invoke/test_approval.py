@@ -354,7 +354,7 @@ async def test_approval_is_waived_only_for_every_effect_and_by_a_setting(waived:
 
 @pytest.mark.parametrize("rule", ['four_eyes("t").', 'needs_approval("t", "finance").'])
 async def test_a_waiver_does_not_replace_a_named_approver(rule: str) -> None:
-    async with shop_of_payments(rule, current=waiving("payments")) as s:
+    async with shop_of_payments(rule, refresh_identity=waiving("payments")) as s:
         assert (await s.refused("t", {"n": 1})).code == "confirmation_required"
 
 

@@ -321,7 +321,9 @@ async def live(seed: int, seen: Counter[str]) -> None:
     try:
         async with AsyncExitStack() as stack:
             for revision in random.choices(revisions, k=5):
-                made = shop(revision.pack, work, store=store, clock=world.now, current=world.current, point=world.point)
+                made = shop(
+                    revision.pack, work, store=store, clock=world.now, refresh_identity=world.current, point=world.point
+                )
                 world.reloads.append((revision, await stack.enter_async_context(made)))
             world.reload()
             for _ in range(4):

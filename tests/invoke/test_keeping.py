@@ -68,14 +68,14 @@ async def tools_after(s: Shop, run: str, identity: Identity = ME) -> dict[str, s
 
 
 async def test_what_was_kept_comes_back_in_a_later_run() -> None:
-    async with shop(workspace(), WORK, current=at_will) as s:
+    async with shop(workspace(), WORK, refresh_identity=at_will) as s:
         undo = (await tools_after(s, await edited(s)))["undo"]
         await s.invoke(undo, evaluate=False)
         assert s.bench.ran[-1] == ("restore", {"path": "a.txt", "text": "old a.txt"})
 
 
 async def test_a_tool_without_effects_reads_it_too() -> None:
-    async with shop(workspace(), WORK, current=at_will) as s:
+    async with shop(workspace(), WORK, refresh_identity=at_will) as s:
         peek = (await tools_after(s, await edited(s)))["peek"]
         assert (await s.invoke(peek, evaluate=False)).result == {"text": "old a.txt"}
 
@@ -92,7 +92,7 @@ async def test_the_approver_sees_the_value_and_the_requester_does_not() -> None:
 
 async def test_somebody_else_s_is_not_there() -> None:
     other = Identity("other", frozenset(), "local")
-    async with shop(workspace(), WORK, current=at_will) as s:
+    async with shop(workspace(), WORK, refresh_identity=at_will) as s:
         run = await edited(s)
         answers = []
         for one in (run, "r-unknown"):
@@ -109,7 +109,7 @@ async def test_a_step_that_failed_keeps_nothing() -> None:
     def fails(_: dict[str, Any]) -> Any:
         raise Fails
 
-    async with shop(workspace(), {"write": fails}, current=at_will) as s:
+    async with shop(workspace(), {"write": fails}, refresh_identity=at_will) as s:
         refused = await s.refused("edit", {"path": "a.txt"})
         run = (refused.details or {})["run_id"]
         with s.store.read_transaction() as tx:

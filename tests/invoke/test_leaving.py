@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from manglecp.invoke.invoker import InvokeSettings
-from manglecp.store import Note, Run, RunState, Store, open_store
+from manglecp.store import NewEntry, Run, RunState, Store, open_store
 from manglecp.wire import WireError
 from manglecp.wire.messages import InvokeResult
 from tests.deadlines import patience
@@ -202,7 +202,7 @@ async def test_others_are_served_while_what_nobody_waits_for_ends(tmp_path: Path
 
     async def opened_and_ended() -> asyncio.Task[None]:
         async with shop(TWO, store=store):
-            writing = asyncio.create_task(store.writer.append([Note("audit", {})]))
+            writing = asyncio.create_task(store.writer.append([NewEntry("audit", {})]))
             await asyncio.sleep(0)
             return writing
 

@@ -129,7 +129,7 @@ async def test_a_challenge_and_an_automatic_approval_tell_no_secret() -> None:
     async with shop(made, {"call": echo}) as s:
         error = await s.refused("t", {"n": 1, "pin": ARGUMENT})
         clean(str(error.details))
-    async with shop(made, {"call": echo}, current=waiving("payments")) as s:
+    async with shop(made, {"call": echo}, refresh_identity=waiving("payments")) as s:
         clean(await used(s), str(s.ledger()))
 
 

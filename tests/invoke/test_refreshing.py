@@ -86,7 +86,10 @@ async def served(
     found = finding(every, policy)
     generated = FactGenerators(found, cast(Any, world), None)
     troubles: list[Any] = []
-    async with asyncio.timeout(PATIENCE), shop(found, current=waiving("filesystem", of=ME.name), **more) as one:
+    async with (
+        asyncio.timeout(PATIENCE),
+        shop(found, refresh_identity=waiving("filesystem", of=ME.name), **more) as one,
+    ):
         one.invoker.offers.renew(Domain.load(found, generated=generated))
         async with refresh_facts(one.invoker, generated, lambda name, why: troubles.append((name, why))):
             yield one, troubles

@@ -9,7 +9,7 @@ from manglecp.harness.call_spec import CallSpec
 from manglecp.harness.canonical_v1 import digest_v1 as digest
 from manglecp.harness.states import redeem_call
 from manglecp.invoke.calls import ActionCall
-from manglecp.invoke.evidence import Reads
+from manglecp.invoke.evidence import UsedSteps
 from manglecp.invoke.gate import Turns
 from manglecp.pack import default_governance
 from tests.invoke.turns import (
@@ -35,7 +35,7 @@ def test_a_read_only_chain_is_one_turn() -> None:
     done = run_tier_0(turn, call("read", 1), call("look", 2, sources=(1,)), call("read", 3))
     events = [event(one) for one in done]
     witness = turn.finish(
-        reads=Reads(steps=frozenset({1}), answer=frozenset({3})),
+        used=UsedSteps(by_steps=frozenset({1}), by_response=frozenset({3})),
         events=events,
         states={1: "done", 2: "done", 3: "done"},
     )
@@ -72,7 +72,7 @@ def test_the_call_spec_has_all_its_fields_and_its_own_id_in_every_turn() -> None
     write = call("write", 1)
     _, one = first.authorize([write], claims=claims(["write"]))
     second = turns.open()
-    second.record_effects([write], [outcome(write)])
+    second.record_calls([write], [outcome(write)])
     two = second.finish()
     check_witnesses(turns, one, two)
     specs = [witness["turn"]["evidence"]["callSpec"] for witness in (one, two)]
@@ -107,8 +107,8 @@ def test_an_effect_is_the_mutation_of_one_turn_and_a_row_of_the_next() -> None:
     assert not redeemed(ready, write)
 
     second = turns.open()
-    second.record_effects([write], [outcome(write)])
-    last = second.finish(reads=Reads(answer=frozenset({2})), states={1: "done", 2: "done"})
+    second.record_calls([write], [outcome(write)])
+    last = second.finish(used=UsedSteps(by_response=frozenset({2})), states={1: "done", 2: "done"})
     check_witnesses(turns, authorised, last)
     assert turns.count == turns.terms.chain.gates + 1
     assert rows(last, "toolUse")["s2/1"]["disposition"] == "consumed"
@@ -141,15 +141,15 @@ def test_steps_of_earlier_turns_are_the_witnesses_of_those_turns() -> None:
     write = call("write", 2, sources=(1,))
     _, one = turn.authorize([write], claims=claims(["write", "send"]), events=[event(one) for one in done])
     turn = turns.open()
-    turn.record_effects([write], [outcome(write)])
+    turn.record_calls([write], [outcome(write)])
     run_tier_0(turn, call("look", 3, sources=(2,)))
     run_tier_0(turn, call("look", 6))
     send = call("send", 4, sources=(1, 2, 3))
-    _, two = turn.authorize([send], claims=claims(["write", "send"]), reads=Reads(steps=frozenset({2, 3, 6})))
+    _, two = turn.authorize([send], claims=claims(["write", "send"]), used=UsedSteps(by_steps=frozenset({2, 3, 6})))
     turn = turns.open()
-    turn.record_effects([send], [outcome(send)])
+    turn.record_calls([send], [outcome(send)])
     run_tier_0(turn, call("read", 5))
-    three = turn.finish(reads=Reads(answer=frozenset({4, 5})))
+    three = turn.finish(used=UsedSteps(by_response=frozenset({4, 5})))
     check_witnesses(turns, one, two, three)
     assert turns.count == turns.terms.chain.gates + 1 == 3
     intent = two["turn"]["evidence"]["mutation"]
@@ -169,7 +169,7 @@ def test_a_group_of_reads_is_one_group_with_a_branch_each() -> None:
     assert all(permit.permits(one.call_id, one.action.aid, one.input_digest) for one in together)
     turn.record_outcomes([outcome(one) for one in reversed(together)])  # whoever is first
     run_tier_0(turn, call("read", 4, sources=(1, 2, 3)))
-    witness = turn.finish(reads=Reads(steps=frozenset({1, 2, 3}), answer=frozenset({4})))
+    witness = turn.finish(used=UsedSteps(by_steps=frozenset({1, 2, 3}), by_response=frozenset({4})))
     check_witnesses(turns, witness)
     requests = rows(witness, "toolRequests")
     assert len({requests[f"s{number}/1"]["callGroupId"] for number in (1, 2, 3)}) == 1
@@ -191,8 +191,8 @@ def test_effects_that_run_side_by_side_share_a_gate_that_names_them_all() -> Non
     ready, one = turn.authorize(together, claims=claims(["write", "send"]))
     assert all(redeemed(ready, effect) for effect in together)
     turn = turns.open(parallel=True)
-    turn.record_effects(together, [outcome(effect) for effect in together])
-    two = turn.finish(reads=Reads(answer=frozenset({2, 3, 4})))
+    turn.record_calls(together, [outcome(effect) for effect in together])
+    two = turn.finish(used=UsedSteps(by_response=frozenset({2, 3, 4})))
     check_witnesses(turns, one, two)
     assert turns.count == turns.terms.chain.gates + 1 == 2
     demanded = one["turn"]["constraints"]["mutationConstraints"]["requiredCapabilityClaims"]
@@ -208,7 +208,7 @@ def test_approval_lets_the_highest_tier_pass() -> None:
     effect = call("destroy", 1)
     _, one = turn.authorize([effect], claims=claims(["destroy"]))
     turn = turns.open()
-    turn.record_effects([effect], [outcome(effect)])
+    turn.record_calls([effect], [outcome(effect)])
     check_witnesses(turns, one, turn.finish())
 
 

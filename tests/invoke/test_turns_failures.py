@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from manglecp.invoke.calls import StepOutcome
-from manglecp.invoke.evidence import Reads
+from manglecp.invoke.evidence import UsedSteps
 from manglecp.invoke.gate import GateRefused, Resumption, Turns
 from tests.invoke.turns import ADMISSION, RUN, call, check_witnesses, claims, outcome, rows, run_tier_0, terms
 
@@ -24,7 +24,7 @@ def test_a_failed_read_that_the_chain_lives_with_is_an_error_that_was_looked_at(
     turn.record_outcomes([StepOutcome(call=None, number=3, action="read", status="skipped", why="nothing to read")])
     run_tier_0(turn, call("read", 4))
     states = {1: "failed", 2: "failed", 3: "skipped", 4: "done"}
-    witness = turn.finish(reads=Reads(steps=frozenset({1}), answer=frozenset({1, 4})), states=states)
+    witness = turn.finish(used=UsedSteps(by_steps=frozenset({1}), by_response=frozenset({1, 4})), states=states)
     check_witnesses(turns, witness)
     assert list(rows(witness, "toolRequests")) == ["admit/1", "s1/1", "s2/1", "s4/1"]
     results = rows(witness, "toolResults")
@@ -69,14 +69,14 @@ def test_undoing_rests_on_the_error_and_on_what_is_undone() -> None:
     write, send = call("write", 1), call("send", 2)
     _, one = turn.authorize([write], claims=may)
     turn = turns.open()
-    turn.record_effects([write], [outcome(write)])
+    turn.record_calls([write], [outcome(write)])
     _, two = turn.authorize([send], claims=may)
     turn = turns.open()
-    turn.record_effects([send], [outcome(send, "failed", "tool_error")])
+    turn.record_calls([send], [outcome(send, "failed", "tool_error")])
     back = call("erase", 1, kind="undo")
     _, three = turn.authorize([back], claims=may)
     turn = turns.open()
-    turn.record_effects([back], [outcome(back)])
+    turn.record_calls([back], [outcome(back)])
     four = turn.finish(states={1: "undone", 2: "failed"})
     check_witnesses(turns, one, two, three, four)
     assert turns.count == 3 + 1  # undoing has a gate of its own
@@ -97,12 +97,12 @@ def test_undoing_after_the_turn_of_the_error_rests_on_its_witness() -> None:
         effect = call("write", number)
         witnesses.append(turn.authorize([effect], claims=may)[1])
         turn = turns.open()
-        turn.record_effects([effect], [outcome(effect)])
+        turn.record_calls([effect], [outcome(effect)])
     for number in (2, 1):
         back = call("erase", number, kind="undo")
         witnesses.append(turn.authorize([back], claims=may)[1])
         turn = turns.open()
-        turn.record_effects([back], [outcome(back)])
+        turn.record_calls([back], [outcome(back)])
     witnesses.append(turn.finish())
     check_witnesses(turns, *witnesses)
     first_undo, second_undo = (witness["turn"]["evidence"]["mutation"]["inputRefs"] for witness in witnesses[2:4])
@@ -118,7 +118,7 @@ def test_a_run_that_waits_for_a_decision_is_closed_as_one() -> None:
     write = call("write", 1)
     _, one = turn.authorize([write], claims=claims(["write"]))
     turn = turns.open()
-    turn.record_effects([write], [outcome(write, "unknown")])
+    turn.record_calls([write], [outcome(write, "unknown")])
     two = turn.finish(states={1: "unknown"}, paused=True)
     check_witnesses(turns, one, two)
     assert rows(two, "toolResults")["s1/1"]["error"]["errorCode"] == "outcome_unknown"
@@ -135,7 +135,7 @@ def test_a_failed_read_is_no_input_of_an_effect() -> None:
     read = call("read", 1)
     turn.request([read])
     turn.record_outcomes([outcome(read, "failed", "tool_error")])
-    _, witness = turn.authorize([call("write", 2)], claims=claims(["write"]), reads=Reads(steps=frozenset({1})))
+    _, witness = turn.authorize([call("write", 2)], claims=claims(["write"]), used=UsedSteps(by_steps=frozenset({1})))
     check_witnesses(turns, witness)
     assert rows(witness, "toolUse")["s1/1"]["disposition"] == "observed_only"
 
@@ -147,7 +147,7 @@ def test_a_turn_after_a_pause_owes_nothing_to_the_one_before() -> None:
     write = call("write", 1)
     turn.authorize([write], claims=claims(["write"]))
     turn = turns.open()
-    turn.record_effects([write], [outcome(write, "unknown")])
+    turn.record_calls([write], [outcome(write, "unknown")])
     turn.finish(paused=True)
     check_witnesses(turns, turns.open().finish())
 
@@ -169,11 +169,11 @@ def test_whoever_resumes_opens_a_turn_that_says_so() -> None:
     assert turn.number == 3
     turn.admit()
     write, send = call("write", 2), call("send", 4, sources=(1, 2, 3))
-    turn.record_effects([write], [outcome(write)])
+    turn.record_calls([write], [outcome(write)])
     run_tier_0(turn, call("read", 3))
     _, one = turn.authorize([send], claims=claims(["write", "send"]))
     turn = turns.open()
-    turn.record_effects([send], [outcome(send)])
+    turn.record_calls([send], [outcome(send)])
     two = turn.finish()
     check_witnesses(turns, one, two)
     assert one["turn"]["evidence"]["continuity"] == {"mode": "descent", "handoffRef": f"journal://{RUN}/2"}
@@ -198,8 +198,8 @@ def test_an_attempt_that_nobody_knows_the_end_of_is_made_again_if_that_changes_n
     turn.record_retry(lost, outcome(lost, "unknown"))
     _, one = turn.authorize([again], claims=claims(["put"]))
     turn = turns.open()
-    turn.record_effects([again], [outcome(again)])
-    two = turn.finish(reads=Reads(answer=frozenset({1})))
+    turn.record_calls([again], [outcome(again)])
+    two = turn.finish(used=UsedSteps(by_response=frozenset({1})))
     check_witnesses(turns, one, two)
     assert rows(one, "toolUse")["s1/1"]["disposition"] == "retry_scheduled"
     assert rows(one, "toolUse")["s1/1"]["retryRef"] == again.call_id
@@ -235,8 +235,8 @@ def test_what_an_operator_decided_says_who() -> None:
     turn = turns.open(resumed=Resumption(fence=2, witnesses=WITNESSES[:1]))
     turn.admit()
     write = call("write", 1)
-    turn.record_effects([write], [outcome(write, by="kim")])
-    witness = turn.finish(reads=Reads(answer=frozenset({1})))
+    turn.record_calls([write], [outcome(write, by="kim")])
+    witness = turn.finish(used=UsedSteps(by_response=frozenset({1})))
     check_witnesses(turns, witness)
     assert rows(witness, "toolResults")["s1/1"]["provenance"] == {"kind": "runtime_route", "ref": "operator/kim"}
 
@@ -246,10 +246,10 @@ def test_what_an_operator_says_did_not_happen_is_tried_again() -> None:
     turn = turns.open(resumed=Resumption(fence=2, witnesses=WITNESSES[:1]))
     turn.admit()
     lost, again = call("write", 1), call("write", 1, attempt=2)
-    turn.record_effects([lost], [outcome(lost, "failed", "operator", by="kim")])
+    turn.record_calls([lost], [outcome(lost, "failed", "operator", by="kim")])
     _, one = turn.authorize([again], claims=claims(["write"]))
     turn = turns.open()
-    turn.record_effects([again], [outcome(again)])
+    turn.record_calls([again], [outcome(again)])
     check_witnesses(turns, one, turn.finish())
     assert rows(one, "toolResults")["s1/1"]["error"]["errorCode"] == "operator"
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace as replaced
 from manglecp.base.digest import digest_text
 from manglecp.harness import Witness
 from manglecp.invoke.calls import ActionCall, Status, StepOutcome
-from manglecp.invoke.evidence import Reads
+from manglecp.invoke.evidence import UsedSteps
 from manglecp.invoke.gate import GateRefused, Turns
 from manglecp.pack import default_governance
 from tests.invoke.turns import ACTIONS, call, changed, check_witnesses, claims, event, outcome, rows, terms
@@ -35,7 +35,7 @@ def test_every_chain_closes(rounds: Sequence[Sequence[str]], data: st.DataObject
     turns = Turns(terms(*NAMES, gates=gates, pattern="parallel"))
     turn = turns.open(parallel=True)
     turn.admit()
-    reads = Reads(*(frozenset(data.draw(st.sets(st.integers(1, 18)))) for _ in "ab"))
+    used = UsedSteps(*(frozenset(data.draw(st.sets(st.integers(1, 18)))) for _ in "ab"))
     witnesses: list[Witness] = []
     done: list[StepOutcome] = []
     number = 0
@@ -49,15 +49,15 @@ def test_every_chain_closes(rounds: Sequence[Sequence[str]], data: st.DataObject
         ended = [outcome(one, *data.draw(ENDS)) for one in calls]
         if calls[0].is_effect:
             events = [event(one) for one in done]
-            _, witness = turn.authorize(calls, claims=claims(NAMES), reads=reads, events=events)
+            _, witness = turn.authorize(calls, claims=claims(NAMES), used=used, events=events)
             witnesses.append(witness)
             turn = turns.open(parallel=True)
-            turn.record_effects(calls, ended)
+            turn.record_calls(calls, ended)
         else:
             turn.request(calls)
             turn.record_outcomes(data.draw(st.permutations(ended)))
         done += ended
-    witnesses.append(turn.finish(reads=reads, events=[event(one) for one in done]))
+    witnesses.append(turn.finish(used=used, events=[event(one) for one in done]))
     check_witnesses(turns, *witnesses)
     assert turns.count == len(witnesses) == gates + 1
     # every call is a row of exactly one turn

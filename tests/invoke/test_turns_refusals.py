@@ -215,7 +215,7 @@ def test_what_was_authorised_is_owed_a_result() -> None:
     turn.authorize([call("write", 1)], claims=claims(["write"]))
     turn = turns.open()
     assert refusal(turn.finish)[1] == ("tool.join_incomplete", "tool.result_missing")
-    turn.record_effects([call("write", 1)], [outcome(call("write", 1))])
+    turn.record_calls([call("write", 1)], [outcome(call("write", 1))])
     assert turn.finish()["result"] == "accepted"
 
 
@@ -223,21 +223,21 @@ def test_an_effect_that_no_gate_opened_for_is_never_part_of_a_closed_turn() -> N
     turns = Turns(terms("write"))
     turn = admitted(turns)
     write = call("write", 1)
-    turn.record_effects([write], [outcome(write)])
+    turn.record_calls([write], [outcome(write)])
     assert refusal(turn.finish)[1] == ("tool.unknown_or_disallowed",)
 
     turns = Turns(terms("write"))
     admitted(turns).authorize([write], claims=claims(["write"]))
     turn = turns.open()
-    turn.record_effects([write], [outcome(write)])
-    turn.record_effects([other := call("write", 2)], [outcome(other)])
+    turn.record_calls([write], [outcome(write)])
+    turn.record_calls([other := call("write", 2)], [outcome(other)])
     assert refusal(turn.finish)[1] == ("tool.unknown_or_disallowed",)
 
     turns = Turns(terms("write"))
     admitted(turns).authorize([write], claims=claims(["write"]))
     turn = turns.open()
     other = msgspec.structs.replace(write, input_digest="sha256:" + "5" * 64)  # not what was authorised
-    turn.record_effects([other], [outcome(write)])
+    turn.record_calls([other], [outcome(write)])
     assert refusal(turn.finish)[1] == ("tool.unknown_or_disallowed",)
 
 

@@ -15,7 +15,7 @@ from hypothesis import given, strategies as st
 from manglecp.base.hash_chain import EMPTY, GENESIS, Head
 from manglecp.store.database import Transaction
 from manglecp.store.errors import Invalid, StoreError, Unusable
-from manglecp.store.ledger import COLUMNS, KINDS, LedgerEntry, Note, verify_export
+from manglecp.store.ledger import COLUMNS, KINDS, LedgerEntry, NewEntry, verify_export
 from manglecp.store.store import Store, open_store
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,7 +31,7 @@ def store(store_where: str) -> Iterator[Store]:
 def filled(store: Store, count: int) -> Head:
     with store.write_transaction() as tx:
         return store.ledger.append_all(
-            tx, [Note("step", {"code": f"c{number}", "n": number}, run=f"r{number % 2}") for number in range(count)]
+            tx, [NewEntry("step", {"code": f"c{number}", "n": number}, run=f"r{number % 2}") for number in range(count)]
         )
 
 
@@ -122,14 +122,14 @@ def test_a_transaction_that_fails_leaves_no_entry(store: Store) -> None:
 @pytest.mark.parametrize(
     ("note", "field"),
     [
-        (Note("gossip", {}), "kind"),  # type: ignore[arg-type]
-        (Note("audit", {"a": "x" * 4_200_000}), "body"),
-        (Note("audit", {"a": float("nan")}), "body"),
-        (Note("audit", {"a": b"bytes"}), "body"),
-        (Note("audit", {"a": "\ud800"}), "body"),
+        (NewEntry("gossip", {}), "kind"),  # type: ignore[arg-type]
+        (NewEntry("audit", {"a": "x" * 4_200_000}), "body"),
+        (NewEntry("audit", {"a": float("nan")}), "body"),
+        (NewEntry("audit", {"a": b"bytes"}), "body"),
+        (NewEntry("audit", {"a": "\ud800"}), "body"),
     ],
 )
-def test_what_it_does_not_take(store: Store, note: Note, field: str) -> None:
+def test_what_it_does_not_take(store: Store, note: NewEntry, field: str) -> None:
     with pytest.raises(Invalid) as caught, store.write_transaction() as tx:
         store.ledger.append_all(tx, [note])
     assert caught.value.field == field

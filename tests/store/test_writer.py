@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from manglecp.store import Busy, Invalid, Note, Store, StoreError, Transaction, Writer, open_store
+from manglecp.store import Busy, Invalid, NewEntry, Store, StoreError, Transaction, Writer, open_store
 from manglecp.store.errors import CommitUnknown
 from tests.deadlines import patience
 
@@ -50,8 +50,8 @@ def bodies(store: Store) -> list[int]:
         return [int(entry.body["n"]) for entry in store.ledger.rows(tx)]
 
 
-def note(number: int) -> Note:
-    return Note("audit", {"n": number})
+def entry(number: int) -> NewEntry:
+    return NewEntry("audit", {"n": number})
 
 
 class Gate:
@@ -74,7 +74,7 @@ async def occupied(work: Callable[[Callable[[Transaction], None]], object]) -> t
 
 async def test_concurrent_writes_share_a_transaction_in_their_order(store: Store) -> None:
     calls: list[tuple[int, Transaction]] = []
-    found = await asyncio.gather(*[store.writer.write(Insert(n, calls), [note(n)]) for n in range(10)])
+    found = await asyncio.gather(*[store.writer.write(Insert(n, calls), [entry(n)]) for n in range(10)])
     assert found == [n * 2 for n in range(10)]
     assert [n for n, _ in calls] == list(range(10))
     assert len({id(tx) for _, tx in calls}) == 1
@@ -105,7 +105,7 @@ async def test_what_comes_while_a_batch_is_under_way_is_the_next_one(store: Stor
 
 async def test_an_error_is_that_of_its_own_caller(store: Store) -> None:
     calls: list[tuple[int, Transaction]] = []
-    jobs = [store.writer.write(Insert(n, calls), [note(n)]) for n in (1, 2, -3, 4, 4)]
+    jobs = [store.writer.write(Insert(n, calls), [entry(n)]) for n in (1, 2, -3, 4, 4)]
     found = await asyncio.gather(*jobs, return_exceptions=True)
     assert found[:2] == [2, 4]
     assert isinstance(found[2], ValueError)
@@ -115,9 +115,9 @@ async def test_an_error_is_that_of_its_own_caller(store: Store) -> None:
 
 
 async def test_an_entry_that_the_ledger_refuses_undoes_only_its_own_write(store: Store) -> None:
-    refused = Note("audit", {"n": float("nan")})
-    jobs = [store.writer.write(Insert(1), [note(1)]), store.writer.write(Insert(2), [refused])]
-    found = await asyncio.gather(*jobs, store.writer.append([note(3)]), return_exceptions=True)
+    refused = NewEntry("audit", {"n": float("nan")})
+    jobs = [store.writer.write(Insert(1), [entry(1)]), store.writer.write(Insert(2), [refused])]
+    found = await asyncio.gather(*jobs, store.writer.append([entry(3)]), return_exceptions=True)
     assert found[0] == 2
     assert isinstance(found[1], Invalid)
     assert found[2] is None
@@ -129,10 +129,10 @@ async def test_a_store_that_cannot_begin_fails_once_for_all(tmp_path: Path) -> N
     other = open_store(tmp_path / "store.sqlite3")
     begun = asyncio.get_running_loop().time()
     with other.write_transaction():
-        found = await asyncio.gather(*[blocked.writer.append([note(n)]) for n in range(20)], return_exceptions=True)
+        found = await asyncio.gather(*[blocked.writer.append([entry(n)]) for n in range(20)], return_exceptions=True)
     assert {type(one) for one in found} == {Busy}
     assert asyncio.get_running_loop().time() - begun < 20 * 0.2
-    await blocked.writer.append([note(1)])
+    await blocked.writer.append([entry(1)])
     assert bodies(blocked) == [1]
     other.close()
     blocked.close()
@@ -201,10 +201,10 @@ async def test_draining_waits_for_what_was_submitted(store: Store) -> None:
 
 async def test_a_writer_that_is_closed_refuses(store: Store) -> None:
     writer = Writer(store.database, store.ledger, store.decisions)
-    await writer.append([note(1)])
+    await writer.append([entry(1)])
     writer.close()
     with pytest.raises(RuntimeError, match="shutdown"):
-        await asyncio.wait_for(writer.append([note(2)]), PATIENCE)
+        await asyncio.wait_for(writer.append([entry(2)]), PATIENCE)
     assert bodies(store) == [1]
 
 

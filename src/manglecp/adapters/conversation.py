@@ -255,7 +255,7 @@ class _Transcript:
     thread: Thread
     request: Message  # an object with the other members of a request, such as ``model``; may be empty
     prompt: Prompt = field(default_factory=lambda: Prompt(follows_reply=False))
-    """With the messages since the last reply."""
+    """A request with the messages since the last reply."""
     reply: list[ChatMessage] = field(default_factory=list)  # messages of the model that form the current reply
     line: int = 0  # the line on which the reply began
 
@@ -291,7 +291,7 @@ class Dialogue:
         messages = records.list_or_empty(request, self._dialect.list_name)
         prompt = self._read_request(thread, request, messages, 0, follows_reply=is_known)
         if not is_known:
-            prompt.results.clear()  # they belong to calls from before the log began
+            prompt.results.clear()  # results of calls from before the log began
         return prompt
 
     def reply(

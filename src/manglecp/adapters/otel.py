@@ -64,7 +64,7 @@ class _Messages(ChatMessages):
                     call_id = records.required_text(part, "id")
                     payload = next((part[name] for name in ("response", "result", kind) if name in part), None)
                     yield _read_result(call_id, payload, part, self._tool_spans.get(call_id))
-                elif kind not in _OTHER_PARTS:  # it could be a call
+                elif kind not in _OTHER_PARTS:  # an unknown part could be a call
                     raise Fault("the type of the part is unknown")
 
     def system(self, request: Message) -> list[str]:

@@ -50,8 +50,8 @@ class TurnEvidence:
     """The evidence of a turn collected so far."""
 
     number: int  # in the log, from 1
-    index: int  # in its conversation, from 1
-    thread: int  # the number of the conversation
+    index: int  # in its thread, from 1
+    thread: int  # the number of its thread (conversation)
     line: int  # of the log, on which the turn began
     prompt: conversation.Prompt | None  # the request that the turn replies to
     offer: conversation.OfferedTools | None = None
@@ -60,7 +60,7 @@ class TurnEvidence:
     reply_count: int = 0
     requests: list[_Request] = field(default_factory=list)
     results: list[conversation.CallResult] = field(default_factory=list)
-    rendered_count: int = 0  # how many of the results, from the first, a later request contains
+    rendered_count: int = 0  # the first results, which a later request contains: their number
     next_prompt: conversation.Prompt | None = None  # the last request that followed a reply of the turn
     continues: bool = False  # whether a request continued the turn after its last reply
 
@@ -94,14 +94,14 @@ def without_derived(document: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(rows, list):
             members[name] = rows
             continue
-        is_derived_row = [isinstance(row, dict) and row.get("derived") is True for row in rows]
+        derived_flags = [isinstance(row, dict) and row.get("derived") is True for row in rows]
         if name == "toolResults":  # only ``retryable`` of the row is derived
             members[name] = [
                 {key: value for key, value in row.items() if key not in ("retryable", "derived")} if is_derived else row
-                for row, is_derived in zip(rows, is_derived_row, strict=True)
+                for row, is_derived in zip(rows, derived_flags, strict=True)
             ]
         else:
-            members[name] = [row for row, is_derived in zip(rows, is_derived_row, strict=True) if not is_derived]
+            members[name] = [row for row, is_derived in zip(rows, derived_flags, strict=True) if not is_derived]
     return {**document, "evidence": members}
 
 
@@ -246,7 +246,7 @@ def _add_derived(turn: TurnEvidence, evidence: dict[str, Any]) -> None:
 
 @dataclass(slots=True)
 class _Thread:
-    """The state of a conversation that later turns need."""
+    """The state of a thread (conversation) that its later turns need."""
 
     turn_count: int = 0
     latest_turn: TurnEvidence | None = None
@@ -351,6 +351,6 @@ class TurnAssembler:
     def _pop_document(self) -> dict[str, Any]:
         """Remove the oldest open turn and return its document."""
         thread_number, turn = self._open_turns.popleft()
-        if self._threads[thread_number].latest_turn is turn:  # no later turn: the thread has ended
+        if self._threads[thread_number].latest_turn is turn:  # no later turn has begun: treat the thread as ended
             del self._threads[thread_number]
         return turn_document(turn, self._turn_policy)

@@ -32,7 +32,7 @@ class FileLocation(NamedTuple):
 
     def __truediv__(self, step: str | int) -> FileLocation:
         """Return the location of the member or item ``step`` of the value at this location."""
-        escaped = str(step).replace("~", "~0").replace("/", "~1")  # as base.json does, which is slower to import
+        escaped = str(step).replace("~", "~0").replace("/", "~1")  # as base.json, whose import is slow
         return self._replace(pointer=f"{self.pointer}/{escaped}")
 
 
@@ -125,7 +125,8 @@ def _excerpt(span: Span) -> list[str]:
     """Return two lines: the first source line of the span, and carets under the part of the span in that line."""
     line_number, column = span.source.position(span.start)
     line = span.source.line_text(line_number)
-    marked = range(column - 1, max(column, min(column - 1 + span.end - span.start, len(line))))  # offsets in the line
+    first = column - 1
+    marked = range(first, max(column, min(first + span.end - span.start, len(line))))  # offsets in the line
     start, end = 0, len(line)
     if end > _MAX_LINE:  # show a part of the line that contains the start of the span
         start = max(0, min(marked.start - _MAX_LINE // 3, end - _MAX_LINE))
@@ -151,6 +152,6 @@ def _blank(character: str) -> str:
 
 
 def _to_printable(text: str, max_length: int = _MAX_MESSAGE) -> str:
-    """Return the text, shortened, with U+FFFD for unprintable characters: a terminal would interpret control ones."""
+    """Return the text, shortened, with U+FFFD for characters that are not printable, such as terminal controls."""
     short = text if len(text) <= max_length else text[: max_length - 1] + "…"
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in short)

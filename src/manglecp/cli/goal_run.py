@@ -115,9 +115,10 @@ class GoalRun:
             program, *arguments = shlex.split(self.policy)
         except ValueError as error:  # also for an empty text
             raise click.UsageError(f"--policy: {error}.") from None
-        path = os.path.abspath(shutil.which(program) or "/")  # noqa: PTH100 - resolve() would leave a virtual environment
-        if path == "/":
+        found = shutil.which(program)
+        if found is None:
             raise click.UsageError(f"--policy: there is no program {program!r}.")
+        path = os.path.abspath(found)  # noqa: PTH100 - resolve() would leave a virtual environment
         env = {name: os.environ[name] for name in self.policy_env if name in os.environ}
         limits = runner.PolicyLimits(seconds=self.policy_timeout)
         policy = runner.ExternalPolicy([path, *arguments], {path}, compatible=True, env=env, limits=limits)
@@ -138,8 +139,8 @@ class GoalRun:
         self, stack: AsyncExitStack, request: runner.RunRequest, run_id: str, max_effects: int
     ) -> tuple[list[MenuAction], runner.Execute]:
         """Return the actions of the target, and the function that executes one of them."""
-        word, *other_words = self.target
-        is_pack = not other_words and Path(word).is_dir()
+        first, *rest = self.target
+        is_pack = not rest and Path(first).is_dir()
         if not is_pack and self.intent is not None:
             raise click.UsageError("--intent is for a pack, whose rules prove its tools.")
         if is_pack and self.allow:
@@ -147,8 +148,8 @@ class GoalRun:
                 "--allow is for plugins and commands; the effects of a pack are tools: give --intent."
             )
         if is_pack:
-            return await self._open_pack(stack, Path(word))
-        is_command = other_words or (not word.endswith(".py") and shutil.which(word) is not None)
+            return await self._open_pack(stack, Path(first))
+        is_command = rest or (not first.endswith(".py") and shutil.which(first) is not None)
         list_actions = self._list_command if is_command else self._list_plugin
         command, document, plugin_digest = await asyncio.to_thread(list_actions)
         plugin = toolhost.ServedPlugin(toolhost.read_catalogue(document), command)
@@ -177,7 +178,7 @@ class GoalRun:
 
     def _list_command(self) -> tuple[HostCommand, bytes, str]:
         """Return the same as :meth:`_list_plugin` for the command of another toolhost."""
-        position = max(len(self.target) - 1, 1)  # of --list and --serve
+        position = max(len(self.target) - 1, 1)  # of --list or --serve: before the last word, the plugin
         before, after = self.target[:position], self.target[position:]
         settings = {name: value for name, value in os.environ.items() if name.startswith("MACHINA_")}
         environ = {**HostCommand.inherited(os.environ), **settings}
@@ -200,7 +201,7 @@ class GoalRun:
         return False
 
     async def _open_pack(self, stack: AsyncExitStack, folder: Path) -> tuple[list[MenuAction], runner.Execute]:
-        """Offer the actions of tier 0. Effects are reached only through tools, which the rules of the pack prove."""
+        """Return the actions of tier 0 and the proven tools as the menu, and the function that executes one of them."""
         options, identity = self.runtime.for_pack(folder), self.caller.identity
         payload = self.inputs.payload(self.intent or "")
         clock = clock_starting_at(payload["eval_time"])

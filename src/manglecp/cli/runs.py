@@ -176,7 +176,7 @@ async def _resume(
     from manglecp.invoke import decode_response, open_packs
 
     with show_action_log() as host_lines, ProgressLine("loading") as progress:
-        async with open_packs([runtime.for_pack(folder)], runtime.open_store, current=auth.current) as packs:
+        async with open_packs([runtime.for_pack(folder)], runtime.open_store, refresh_identity=auth.current) as packs:
             (invoker,) = packs.invokers
             identity = _prepare_takeover(packs.store, run, invoker.domain.digest, operator)
             progress.doing = "running"

@@ -98,7 +98,7 @@ class TargetOptions:
         except WireError as error:
             is_operator = identity is not None and identity.trust == LOCAL
             if is_operator and isinstance(error.__cause__, MangleError):
-                click.echo(error.__cause__.render(), err=True)  # it has the text of a rule
+                click.echo(error.__cause__.render(), err=True)  # the cause has the text of a rule
             if not self.as_json:
                 fail(*wire_error_lines(error), *missing_fact_lines(error))
             write_lines([encode(error.to_message(error.id or "shell")).decode()])

@@ -62,7 +62,7 @@ async def _work(
         with ProgressLine("loading"):
             pack_options = list(map(runtime.for_pack, folders))
             packs = await stack.enter_async_context(
-                invoke.open_packs(pack_options, runtime.open_store, current=auth.current)
+                invoke.open_packs(pack_options, runtime.open_store, refresh_identity=auth.current)
             )
         worker = invoke.Worker(packs.invokers, at_once=at_once)
         _stop_on_signals(worker.stop)

@@ -162,7 +162,7 @@ class Client(Connection):
     async def upgrade(self, tool: Tool | str) -> Tool:
         """Return the tool with its full definition; if that is not cached, evaluate the intent of the tool again."""
         tool = self._find_tool(tool)
-        cached = self._tools.get(tool.macro_id, tool)  # it may have been upgraded since ``tool`` was returned
+        cached = self._tools.get(tool.macro_id, tool)  # the tool may have been upgraded since it was returned
         if "full" in (tool.level, cached.level):
             return tool if tool.level == "full" else cached
         request = tool.request

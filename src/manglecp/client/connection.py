@@ -32,7 +32,7 @@ _NEEDS_CHANGE: Final = {code for code, row in CODES.items() if row.recoverable a
 
 
 def is_retryable(error: ServerError) -> bool:
-    """Return whether the unchanged request may succeed later: of custom codes, only those with ``retry_after_ms``."""
+    """Return whether the unchanged request may succeed later; with a custom code, only if it has ``retry_after_ms``."""
     if not error.recoverable or error.code in _NEEDS_CHANGE:
         return False
     return error.code in _TRANSIENT or error.retry_after_ms is not None

@@ -45,7 +45,7 @@ class Check:
     level: int  # the lowest conformance level with these requirements
     transports: Transports
     needs_credential: bool  # whether it needs a credential if the server requires authentication
-    time_factor: float  # its time limit, in multiples of the usual one
+    time_factor: float  # the time limit of the test, in multiples of the usual one
 
 
 def check(
@@ -111,7 +111,7 @@ class ServerTest:
         self.watcher = watcher
         self.now = now  # the start of the test, as Unix time in seconds
         self.first_message: ServerMessage  # of the shared connection
-        self.manifest: dict[str, Any] = {}  # its payload
+        self.manifest: dict[str, Any] = {}  # the payload of the manifest
         self.cache: dict[str, Any] = {}  # results that several checks use
         self.check: Check | None = None  # the current check
         self.noted: set[str] = set()  # rows that the current check has noted

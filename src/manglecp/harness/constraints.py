@@ -47,7 +47,7 @@ STAGES: Final = ("pre_flight", "input", "output")  # the guardrail stages, in or
 ROLES: Final = ("orchestrator", "specialist")
 TRACE_MODES: Final = ("dashboard", "internal_processor", "disabled")
 TIERS: Final = ("low", "moderate", "high")
-CLAIM_ID: Final = "profile.doctrine_inf_governance.v0"
+GOVERNANCE_CLAIM_ID: Final = "profile.doctrine_inf_governance.v0"  # the only known id of a governance claim
 HANDLED_STOP_REASONS: Final = ("tool_use", "pause_turn", "max_tokens", "end_turn")
 """The stop reasons that are handled if the policy lists none."""
 PATTERNS: Final = ("single", "chain", "route", "parallel", "orchestrator_workers", "evaluator_optimizer")
@@ -100,7 +100,7 @@ class RoleScope(JsonRecord, frozen=True):
     write: Texts = ()
 
 
-_role_scopes: Final = mapping_of(reader_of(RoleScope), words=True)
+_read_role_scopes: Final = mapping_of(reader_of(RoleScope), words=True)
 
 
 class ContextConstraints(JsonRecord, frozen=True):
@@ -109,7 +109,7 @@ class ContextConstraints(JsonRecord, frozen=True):
     allowed_injection_points: OptionalWords = None
     dedup: Flag = None
     max_batch_size: Integer = None
-    role_scopes: Annotated[dict[str, RoleScope] | None, Member(_role_scopes)] = None
+    role_scopes: Annotated[dict[str, RoleScope] | None, Member(_read_role_scopes)] = None
     expected_scope_digest: Text = None
 
 
@@ -278,7 +278,7 @@ DOCUMENTS: Final = {
     "evalGatePolicy": PolicyKind(
         "eval_gate_policy_digest", classes.LINEAGE_MISSING, _member("thresholds", read_numbers_by_name)),
     "redTeamPolicy": PolicyKind("red_team_policy_digest", classes.RED_TEAM_UNMET, reader_of(RedTeamTerms)),
-    "contextScope": PolicyKind("context_scope_digest", classes.SCOPE, _member("roles", _role_scopes)),
+    "contextScope": PolicyKind("context_scope_digest", classes.SCOPE, _member("roles", _read_role_scopes)),
     "handoffContract": PolicyKind(
         "handoff_contract_digest", classes.TARGET_DISALLOWED, reader_of(HandoffConstraints)),
     "mutationPolicy": PolicyKind(

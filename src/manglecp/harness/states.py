@@ -256,7 +256,7 @@ class JoinClosed(_JudgedState):
         judgement = judge_turn(builder.turn)
         if not judgement.mutation_ready:
             raise TurnBlocked(TurnState.MUTATION_READY, judgement.findings)
-        credential.spend()  # one turn, one mutation
+        credential.spend()  # a turn authorises one mutation only
         return _issue(MutationReady, builder, credential.spent_calls, judgement)
 
 

@@ -54,7 +54,7 @@ def declared_end(rows: Rows, now: int) -> int | None:
 def _selection_end(domain: Domain, result: Result, tool: str, rows: Rows) -> int | None:
     """Return when the last reason for the selection of the tool expires; None if one does not expire."""
     reasons = [Fact("kernel.needed", row) for row in rows.get("kernel.needed", ())]
-    if "kernel.kept" in rows:  # it was chosen itself, not only as a dependency
+    if "kernel.kept" in rows:  # the tool was chosen itself, not only as a dependency
         if domain.expiring_tools is not None and tool not in domain.expiring_tools:
             return None
         reasons += [Fact("candidate", row) for row in rows.get("candidate", ())]

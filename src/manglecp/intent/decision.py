@@ -172,7 +172,7 @@ class Call(NamedTuple):
 
     tool: str
     args: Mapping[str, Any]
-    """With the defaults of the tool, as far as they are known."""
+    """The arguments, with the defaults of the tool as far as they are known."""
     inputs: ProofInputs = ProofInputs()
 
     def facts(self, domain: Domain) -> list[Fact]:
@@ -205,9 +205,9 @@ class Decision:
     reasons: tuple[str, ...]
     """Why the call is denied, for operators."""
     digest: str
-    """Of all inputs of the evaluation, except the call."""
+    """The digest of all inputs of the evaluation, except the call."""
     definition: Definition | None = None
-    """Of the tool, if it is proven for the intent of the call."""
+    """The definition of the tool, if it is proven for the intent of the call."""
     error: WireError | None = None
     """What the client of a denied call receives."""
     facts: tuple[Fact, ...] = ()
@@ -230,7 +230,7 @@ class Decision:
             predicates = ("permitted",) if verdict == "allow" else _APPROVALS
             deciding = tuple([Fact(name, row) for name in predicates for row in rows.get(name, ())])
         public_reasons = () if verdict == "allow" else self.judgement.public_reasons
-        vars(self).update(verdict=verdict, deciding=deciding, public_reasons=public_reasons)  # it is frozen
+        vars(self).update(verdict=verdict, deciding=deciding, public_reasons=public_reasons)  # the dataclass is frozen
 
     @property
     def rules(self) -> tuple[str, ...]:

@@ -40,7 +40,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """The compensation of a step; its ``call`` arguments are inputs of that step, its ``step`` arguments results."""
+    """The compensation of a step: its ``call`` arguments are inputs, its ``step`` arguments results of that step."""
 
     action: str
     arguments: tuple[Argument, ...] = ()

@@ -24,8 +24,8 @@ from manglecp.intent.composition import MAX_DEFINITIONS, DefinitionCache
 from manglecp.intent.fact_sources import FactSource, descriptor
 from manglecp.intent.intents import intents_of, matched_intents
 from manglecp.intent.kernel import (
-    CLOSED,
     DECIDING,
+    NOT_ASSERTABLE,
     OWNERS,
     PREDICATES,
     SINGLE_VALUED,
@@ -47,7 +47,7 @@ from manglecp.wire import Profile, direction_problems
 class EffectiveLimits(NamedTuple):
     """The stricter of the client's and the server's limits (EVAL-05)."""
 
-    facts: int  # that the rules derive for the request
+    facts: int  # facts that the rules derive for the request
     intervals: int  # of one temporal fact
     milliseconds: int
 
@@ -215,7 +215,9 @@ class _Loader:
             self._raise_if_errors()
         assert program is not None  # otherwise there was an error
         self.problems += program.warnings
-        self.problems += direction_problems(program.predicates, CLOSED, {rule.head.key for rule in program.rules})
+        self.problems += direction_problems(
+            program.predicates, NOT_ASSERTABLE, {rule.head.key for rule in program.rules}
+        )
         owned = owners(program)
         self.problems += forbidden_inputs(program, owned)
         self._check_generators(owned)
@@ -228,7 +230,7 @@ class _Loader:
         self._check_names(base)
         self._raise_if_errors()
         assert base is not None  # otherwise there was an error
-        profile = Profile.of(program.predicates, CLOSED)
+        profile = Profile.of(program.predicates, NOT_ASSERTABLE)
         self.problems += flawed_tools(self.pack, base, self.clauses)
         changeable = changeable_predicates(program, profile.assertable)
         self.problems += check_derived_rows(self.pack, base, self.clauses, changeable)

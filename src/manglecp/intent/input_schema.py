@@ -22,7 +22,7 @@ from manglecp.base.text import escape_invisible, has_invisible
 from manglecp.intent.definition import Flaw
 from manglecp.wire import compile_schema
 
-_ANNOTATIONS: Final = frozenset({"title", "description", "examples", "$comment"})  # they restrict nothing
+_ANNOTATIONS: Final = frozenset({"title", "description", "examples", "$comment"})  # these keywords restrict nothing
 _DATA: Final = frozenset({"const", "default", "enum", "examples"})  # keywords whose values are data, not schemas
 _NAMED: Final = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"})
 """Keywords whose members are schemas by name."""

@@ -1,4 +1,4 @@
-"""The kernel's rules (``rules/``) and the owners of predicates.
+"""The kernel (the rules of manglecp itself, in ``rules/``) and the owners of predicates.
 
 The rules are loaded in front of every pack, at the highest trust. Each predicate of the kernel belongs to one trust
 level: a pack may read it, but a clause for it from a less trusted level is an error, and clients may not state it.
@@ -41,7 +41,10 @@ SINGLE_VALUED: Final = {
     **dict.fromkeys(("keep", "macro_param", "macro_step", "macro_result", "on_error", "undo_step"), 2),
     **dict.fromkeys(("arg_value", "arg_from", "arg_step", "arg_kept", "undo_value", "undo_in", "undo_out"), 3),
 }
-"""By predicate, how many of its first columns are the key. Two values are an error at load, or remove the tool."""
+"""By predicate, the number of key columns, which come first.
+
+Two facts with the same key are an error when the pack is loaded; if a request derives them, the tool is not offered.
+"""
 
 
 @cache
@@ -56,25 +59,29 @@ def kernel_units() -> tuple[Unit, ...]:
     return tuple(map(parse, kernel_sources()))
 
 
-_SHARED: Final = frozenset({"needs_confirmation"})  # the kernel has rules for these, and a pack may have some, too
-_RULED: Final = frozenset(clause.head.predicate for unit in kernel_units() for clause in unit.clauses)
-PREDICATES: Final = _RULED | {decl.atom.predicate for unit in kernel_units() for decl in unit.decls}
+_EXTENSIBLE: Final = frozenset({"needs_confirmation"})  # the kernel's rules for these may be extended by a pack
+_WITH_RULES: Final = frozenset(clause.head.predicate for unit in kernel_units() for clause in unit.clauses)
+PREDICATES: Final = _WITH_RULES | {decl.atom.predicate for unit in kernel_units() for decl in unit.decls}
 
-CLOSED: Final = PREDICATES - {"bulk_asserted", "bulk_retracted"}
-"""Clients may not state these. A large delta is summarised as the two excluded predicates, which clients send back."""
+NOT_ASSERTABLE: Final = PREDICATES - {"bulk_asserted", "bulk_retracted"}
+"""Clients may not state these.
+
+The two excluded predicates summarise a large delta of a run, and clients send them with their next request.
+"""
 
 OWNERS: Final = {
     **dict.fromkeys(PREDICATES, Trust.DOMAIN),
-    **dict.fromkeys((_RULED - _SHARED) | ASSERTED | DERIVED, Trust.KERNEL),
+    **dict.fromkeys((_WITH_RULES - _EXTENSIBLE) | ASSERTED | DERIVED, Trust.KERNEL),
     **dict.fromkeys(POLICY, Trust.POLICY),
 }
 
 
-# A predicate belongs to the level that the kernel or its declaration names, else to that of its most trusted clause.
-# Fact files have at most the domain's trust and clients have none (EVAL-41), so neither may add to predicates of policy
-# or above.
 def owners(program: Program) -> Mapping[Key, Trust]:
-    """Return the owner of every predicate that does not belong to the domain."""
+    """Return the owner of every predicate that the kernel or policy owns.
+
+    The owner is the trust level that the kernel or the declaration names, else that of the most trusted clause. Clients
+    and fact files are trusted less (EVAL-41), so they cannot add facts to these predicates.
+    """
     owner_of: dict[Key, Trust] = {}
     for clause in (*(rule.clause for rule in program.rules), *(fact.clause for fact in program.facts)):
         key = clause.head.key

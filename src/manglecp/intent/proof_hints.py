@@ -127,7 +127,7 @@ class Hints:
     def _derivation(self, macro_id: str, selected: Selected) -> messages.Derivation:
         goal = Fact("final_selected", (selected.tool, selected.score, selected.phase))
         proof = self.result.explainer.explain(goal)
-        assert proof is not None  # it was selected
+        assert proof is not None  # the tool was selected
         root = proof.root
         if (permitted := self.result.explainer.explain(Fact("permitted", (selected.tool,)))) is not None:
             root = replace(root, premises=(*root.premises, permitted.root))  # policy allowed it; hidden from others

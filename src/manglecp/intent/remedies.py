@@ -70,7 +70,7 @@ class _Search:
         self.own_values = [*self.args.values(), *(_fact_scalar(arg) for fact in session for arg in fact.args)]
         self.reasons = re.sub(r"(?<=\d),(?=\d{3})", "", "\n".join(decision.public_reasons))  # 1,000 mentions 1000
         self.changes: dict[str, dict[Any, bool]] = {}
-        """By argument, its other values, each with whether the caller may know what it was computed from."""
+        """Other values of each argument, each with whether the caller may know what it was computed from."""
         self.verdicts: dict[bytes, Verdict] = {}
 
     def arguments(self) -> Iterator[Remedy]:

@@ -264,7 +264,7 @@ class _ArgumentCheck(StatementCheck):
             keyed = [(statement.terms[:3], statement) for statement in self.statements.each(predicate, arity)]
             for key, statement in keyed:
                 for overriding, earlier in bindings.get(key, ()):
-                    if earlier.premises <= statement.premises:  # it holds wherever this one does
+                    if earlier.premises <= statement.premises:  # the earlier statement holds wherever this one does
                         message = f"{statement.args[2] or 'the parameter'!r} of step {statement.args[1]} is bound twice"
                         message += f": {overriding} overrides {predicate}, which has no effect"
                         self.problems.report(statement, 2, message, f"remove one of them{_place(earlier)}")

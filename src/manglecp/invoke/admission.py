@@ -36,8 +36,8 @@ from manglecp.store import (
     ApprovalBinding,
     DecisionRecord,
     EntryKind,
+    NewEntry,
     NewRun,
-    Note,
     Store,
     Transaction,
     Values,
@@ -75,7 +75,7 @@ class CheckedInvocation(msgspec.Struct, frozen=True, kw_only=True):
     """The decision to admit it; the tool is proven."""
     plan: Plan
     args: Mapping[str, Any]
-    """As the client sent them, without defaults."""
+    """The arguments as the client sent them, without defaults."""
     approval_ref: str | None = None
     """The reference to the approval, or to its waiver, for the admission record."""
     approval: Approval | None = None
@@ -111,7 +111,7 @@ class History:
 
     outcomes: tuple[StepOutcome, ...] = ()
     carried: tuple[StepOutcome, ...] = ()
-    """Those of ``outcomes`` that no closed turn contains: they become rows of the next turn."""
+    """The ``outcomes`` that no closed turn contains; they become rows of the next turn."""
     unfinished: tuple[ActionCall, ...] = ()
     """Calls that were sent and have no recorded outcome."""
     attempts: Mapping[tuple[str, int], int] = field(default_factory=dict)
@@ -127,7 +127,7 @@ class AdmittedRun(msgspec.Struct, frozen=True, kw_only=True):
     admission: Admission
     plan: Plan
     args: dict[str, Any]
-    """With defaults."""
+    """The arguments, with defaults."""
     identity: Identity
     inputs: ProofInputs
     subject: ApprovalSubject | None = None
@@ -144,7 +144,7 @@ class _ApprovalCall(NamedTuple):
 
     plan: Plan
     args: Mapping[str, Any]
-    """With defaults."""
+    """The arguments, with defaults."""
     identity: str
     args_digest: str
 
@@ -162,9 +162,9 @@ class AdmissionService:
     """Returns the time in nanoseconds since 1970."""
     log: DecisionLog
     server_digest: str = ""
-    """Of what the hosts can reach: an approval is valid at servers with the same digest."""
+    """The digest of what the hosts can reach: an approval is valid at servers with the same digest."""
     _plans: LruCache[str, Plan] = field(default_factory=lambda: LruCache(_MAX_PLANS))
-    """By the digest of the chain."""
+    """The plans, by the digest of the chain."""
 
     @property
     def pack(self) -> Pack:
@@ -332,8 +332,8 @@ class AdmissionService:
                 self.approvals.use(tx, checked.approval, admission.run)
 
         kind: EntryKind = "admission" if durable_run is not None else "approval"
-        note = Note(kind, admission.record(), admission.run, admission.identity)
-        await self.store.writer.write(write, [note], decisions)
+        entry = NewEntry(kind, admission.record(), admission.run, admission.identity)
+        await self.store.writer.write(write, [entry], decisions)
 
 
 def add_remedies(decision: Decision, remedies: Sequence[Remedy]) -> None:

@@ -19,7 +19,7 @@ import msgspec
 from manglecp.base.digest import digest
 from manglecp.intent import Definition, Identity, Judgement, SafetyData
 from manglecp.mangle import instant_text
-from manglecp.store import Approval, ApprovalBinding, DecisionRecord, Note, Store, TooManyPending, Transaction
+from manglecp.store import Approval, ApprovalBinding, DecisionRecord, NewEntry, Store, TooManyPending, Transaction
 from manglecp.wire import WireError
 from manglecp.wire.messages import UNSET, ApprovalView
 
@@ -58,12 +58,12 @@ class ApprovalService:
         self,
         store: Store,
         clock: Callable[[], int],
-        current: Callable[[Identity], Identity] = Identity.current_without_tokens,
+        refresh_identity: Callable[[Identity], Identity] = Identity.current_without_tokens,
     ) -> None:
-        """Use ``current`` to get the rights that an approver's credential has now, and ``clock`` for nanoseconds."""
+        """``clock`` returns nanoseconds; ``refresh_identity`` returns an identity with the rights that it has now."""
         self._store = store
         self._clock = clock
-        self._current = current
+        self._refresh_identity = refresh_identity
 
     async def request(
         self,
@@ -79,10 +79,10 @@ class ApprovalService:
             )
             return WireError("x-approval_too_large", message, {"limit": MAX_TEXT, "actual": len(text)})
         safety, now_ms = call.safety, self._now_ms
-        notes: list[Note] = []  # ledger entries: none for a request that is pending already
+        entries: list[NewEntry] = []  # none for a request that is pending already
 
         def write(tx: Transaction) -> Approval:
-            notes.clear()  # a batch that was rolled back may have added one
+            entries.clear()  # a batch that was rolled back may have added one
             approval, is_new = self._store.approvals.request(
                 tx,
                 binding,
@@ -94,11 +94,11 @@ class ApprovalService:
                 lifetime_ms=LIFETIME_MS,
             )
             if is_new:
-                notes.append(note(approval, "requested", binding.identity))
+                entries.append(ledger_entry(approval, "requested", binding.identity))
             return approval
 
         try:
-            approval = await self._store.writer.write(write, notes, decisions)
+            approval = await self._store.writer.write(write, entries, decisions)
         except TooManyPending:
             return WireError("rate_limited", "You have too many approval requests that wait for a decision")
         return confirmation_required(approval)
@@ -127,7 +127,8 @@ class ApprovalService:
             raise invalid_approval("approver")
         # The decision of an approver whose token was removed since, or has lost a permission, does not count.
         permissions = frozenset({APPROVE, *approval.roles})
-        approver = self._current(Identity(approval.approver or "", permissions, "user", approval.approver_credential))
+        stored = Identity(approval.approver or "", permissions, "user", approval.approver_credential)
+        approver = self._refresh_identity(stored)
         if APPROVE not in approver.permissions or not may_decide(approver, approval):
             raise invalid_approval("approver")
         return approval
@@ -159,7 +160,7 @@ class ApprovalService:
                 state = "expired" if approval.state == "pending" else approval.state  # why it cannot be decided
                 message = f"The approval request {approval_id} is {state}"
                 raise WireError("x-approval_decided", message, {"state": state})
-            self._store.ledger.append_all(tx, [note(approval, verdict, approver.name)])
+            self._store.ledger.append_all(tx, [ledger_entry(approval, verdict, approver.name)])
         return msgspec.structs.replace(approval, state=verdict, approver=approver.name, decided_ms=now_ms)
 
     def attest(
@@ -183,7 +184,7 @@ class ApprovalService:
                 raise WireError("auth_insufficient", "This call needs an approver with a credential of its own")
             approver = f"attested:{requester.name}"
             if self._store.approvals.decide(tx, approval_id, verdict, approver, now_ms):
-                self._store.ledger.append_all(tx, [note(approval, verdict, approver, attested=True)])
+                self._store.ledger.append_all(tx, [ledger_entry(approval, verdict, approver, attested=True)])
         return approval
 
     def view(self, approval: Approval, *, text: bool = True) -> ApprovalView:
@@ -213,7 +214,7 @@ class ApprovalService:
 
     def _require_permission(self, approver: Identity) -> Identity:
         """Return the approver with its present rights. Raises :class:`WireError` if it may not decide at all."""
-        current = self._current(approver)
+        current = self._refresh_identity(approver)
         if APPROVE not in current.permissions:
             message = f"Deciding about approval requests needs the permission {APPROVE}"
             raise WireError("auth_required" if approver.anonymous else "auth_insufficient", message)
@@ -224,7 +225,7 @@ class ApprovalService:
         return self._clock() // 1_000_000
 
 
-def note(approval: Approval, event: str, identity: str, *, attested: bool = False) -> Note:
+def ledger_entry(approval: Approval, event: str, identity: str, *, attested: bool = False) -> NewEntry:
     """Return the ledger entry of a request, a decision or a use (``event``) by the principal ``identity``.
 
     ``attested``: the requester's program vouches for the decision, not a credential of the approver.
@@ -237,7 +238,7 @@ def note(approval: Approval, event: str, identity: str, *, attested: bool = Fals
         **({"attested": True} if attested else {}),
         **msgspec.to_builtins(approval.binding),
     }
-    return Note("approval", body, identity=identity)
+    return NewEntry("approval", body, identity=identity)
 
 
 class OperatorApprovals:

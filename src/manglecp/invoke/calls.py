@@ -83,7 +83,7 @@ class StepOutcome(msgspec.Struct, frozen=True, kw_only=True):
     code: str | None = None
     """The toolhost's own code, or ``argument_missing``, ``bad_output``, ``cancelled``, ``operator``."""
     detail: str | None = None
-    """For logs and operators; clients get a fixed text for the code."""
+    """A text for logs and operators; clients get a fixed text for the code."""
     trace: str | None = None
     """The traceback of the action's exception, or ``detail``, for logs and operators."""
     cause: dict[str, Any] | None = None

@@ -39,7 +39,7 @@ class DecisionInputs(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """The inputs of a decision, from which it is made again."""
 
     args: dict[str, Any]
-    """With the defaults of the tool, as far as they were known."""
+    """The arguments, with the defaults of the tool as far as they were known."""
     proof: ProofInputs
     permissions: tuple[str, ...] = ()
     auto_confirm: tuple[str, ...] = ()
@@ -56,9 +56,9 @@ class DecisionDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     trust: str
     facts_version: str = ""
     inputs_digest: str
-    """Of the pack, the caller's rights, the intent, the session facts and the evaluation time."""
+    """The digest of the pack, the caller's rights, the intent, the session facts and the evaluation time."""
     facts_digest: str
-    """Of the facts about the call and its run."""
+    """The digest of the facts about the call and its run."""
     offered: str | None = None
     scope: Scope = "proof"
     reasons: tuple[str, ...] = ()
@@ -97,7 +97,7 @@ class DecisionLog:
         self._content = content
         self._emit = emit
         self._secrets: LruCache[str, dict[str, frozenset[str]]] = LruCache(_MAX_REVISIONS)
-        """By digest of the pack: the secret parameters of each action."""
+        """The secret parameters of each action, by digest of the pack."""
         self._queue: deque[DecisionRecord] = deque()
         self._flushing: asyncio.Task[None] | None = None
         self._batch: list[DecisionRecord] = []

@@ -1,4 +1,4 @@
-"""Decisions about calls that clients ask for before they call."""
+"""Decisions about calls that clients have not made yet, but may make later."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from manglecp.wire.messages import UNSET, DecidePayload, DecideRequest, DecideRe
 
 
 def decide_call(domain: Domain, payload: DecidePayload, identity: Identity, now_ns: int) -> Decision:
-    """Decide about a call as its admission would. Raises :class:`WireError`.
+    """Return the decision that the admission of this call would make. Raises :class:`WireError`.
 
-    The arguments get the defaults of the tool. With an intent, the tool is proven first as it would be offered, without
-    the call, and the arguments have to fit its schema.
+    If an intent is given, the tool must first be offered for it, and the arguments must fit the schema of the offer.
+    Arguments that are not given have the defaults of the tool.
     """
     call = Call(payload.tool, payload.args, ProofInputs(payload.intent, tuple(payload.facts)))
     offer = decide(domain, call, identity, now_ns, ())
@@ -41,18 +41,21 @@ class DecisionService:
         clock: Callable[[], int],
         log: DecisionLog,
         permits: PermitService,
-        current: Callable[[Identity], Identity],
+        refresh_identity: Callable[[Identity], Identity],
     ) -> None:
-        """``domain``: with the newest facts; ``clock``: nanoseconds since 1970; ``current``: with present rights."""
+        """Decide with the domain that ``domain`` returns, which has the newest facts.
+
+        ``clock`` returns nanoseconds since 1970; ``refresh_identity`` returns an identity with its present rights.
+        """
         self._domain = domain
         self._clock = clock
         self._log = log
         self._permits = permits
-        self._current = current
+        self._refresh_identity = refresh_identity
 
     def decide(self, request: DecideRequest, identity: Identity) -> Decision | Identity:
-        """Return the decision, or the identity that reports the outcome of a permit; blocks. Raises WireError."""
-        payload, identity = request.payload, self._current(identity)
+        """Return the decision; for a report of a permit's outcome, the identity. Blocks. Raises :class:`WireError`."""
+        payload, identity = request.payload, self._refresh_identity(identity)
         if payload.report is not None:
             return identity
         decision = decide_call(self._domain(), payload, identity, self._clock())

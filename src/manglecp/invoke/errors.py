@@ -79,7 +79,7 @@ def failure_error(culprit: StepOutcome | None, context: FailureContext, reason: 
             if code is not None and code not in CODES and not context.effects:
                 return WireError(code, culprit.cause["message"], context.details(reason, culprit))
         elif culprit.code == "argument_missing" and culprit.detail:
-            failure += f" ({culprit.detail})"  # it comes from the chain, not from values, so clients may see it
+            failure += f" ({culprit.detail})"  # clients may see it: it describes the chain and has no values
     else:
         failure = _MESSAGE_WITHOUT_STEP.get(reason, "The run failed")
     message = f"{failure}; {context.describe_effects()}"

@@ -171,7 +171,7 @@ class ChainTerms(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True)
 
     @cached_property
     def _parallel(self) -> TurnBuilder:
-        transport = self.package.contents.get("transport", {})  # it may forbid parallel calls
+        transport = self.package.contents.get("transport", {})  # a transport policy may forbid parallel calls
         policy = {
             "parallelToolCalls": transport.get("parallelToolCalls", True),
             "ordering": transport.get("ordering", "any"),
@@ -233,12 +233,12 @@ _TRANSIENT: Final = frozenset({"timeout", "crash", _UNKNOWN, "breaker_open", "qu
 _CODE_PATTERN: Final = re.compile(r"[a-z][a-z0-9_.\-]{0,63}")
 
 
-class Reads(NamedTuple):
+class UsedSteps(NamedTuple):
     """The numbers of the steps whose outputs are used. Other outputs are only observed."""
 
-    steps: frozenset[int] = frozenset()
+    by_steps: frozenset[int] = frozenset()
     """Used by another step."""
-    answer: frozenset[int] = frozenset()
+    by_response: frozenset[int] = frozenset()
     """Used by the response: by its result object, or by an extractor."""
 
 
@@ -331,7 +331,7 @@ class TurnEvidence:
                 continue  # skipped, or not callable
             turn_call = self._calls.get(call.call_id)
             if turn_call is None or turn_call.result_position is not None:
-                turn_call = self._turn_call(call, position=0, group="")  # its request is not a row of the turn
+                turn_call = self._turn_call(call, position=0, group="")  # the turn has no row of the request
                 self._stray.append(turn_call)
             turn_call.result_position, turn_call.outcome = self._next_result_position(), outcome
 
@@ -353,7 +353,7 @@ class TurnEvidence:
         self,
         turn: int,
         reason: str,
-        reads: Reads,
+        used: UsedSteps,
         events: Events,
         states: States,
         *,
@@ -377,7 +377,7 @@ class TurnEvidence:
             else:
                 result_digest = digest_text(call.outcome.detail or "")
             results.append(self._result_row(call, result_digest))
-            uses.append(self._use_row(call, result_digest, reads, inputs))
+            uses.append(self._use_row(call, result_digest, used, inputs))
             renders.append(
                 {
                     "toolCallId": call.call_id,
@@ -448,7 +448,7 @@ class TurnEvidence:
         retryable = call.call is not None and call.call.action.idempotent and code in _TRANSIENT
         return row | {"status": "error", "errorCode": code, "retryable": retryable, "errorMessageDigest": result_digest}
 
-    def _use_row(self, call: TurnCall, result_digest: str, reads: Reads, inputs: Sequence[TurnCall] | None) -> Row:
+    def _use_row(self, call: TurnCall, result_digest: str, used: UsedSteps, inputs: Sequence[TurnCall] | None) -> Row:
         """Return the row of a use: retried, consumed by a gate or the response, or only observed."""
         row: Row = {"toolCallId": call.call_id}
         if call.outcome is None or call.outcome.status == "done":
@@ -458,10 +458,10 @@ class TurnEvidence:
         for_gate = inputs is not None and call in inputs
         for_response = call.outcome is None and not for_gate
         if call.is_done and call not in self._stray:
-            for_step = call.number in reads.steps
+            for_step = call.number in used.by_steps
             # A use by a step counts for the gate before that step; in the last turn, for the response.
             for_gate = for_gate or (for_step and inputs is not None)
-            for_response = call.number in reads.answer or (for_step and inputs is None)
+            for_response = call.number in used.by_response or (for_step and inputs is None)
         if not for_gate and not for_response:
             return row | {"disposition": "observed_only"}
         row["disposition"] = "consumed"

@@ -38,7 +38,7 @@ from manglecp.invoke.calls import (
     outcome_of_error,
     outcome_of_result,
 )
-from manglecp.invoke.evidence import BASE_CLAIM, Reads, claim_of
+from manglecp.invoke.evidence import BASE_CLAIM, UsedSteps, claim_of
 from manglecp.invoke.gate import GateRefused, Resumption, Turn, Turns
 from manglecp.invoke.ownership import Ownership
 from manglecp.invoke.preview import ApprovalSubject, PreviewFailed, PreviewRunner
@@ -90,7 +90,7 @@ TRANSITIONS: Final[Mapping[ExecutorState, Mapping[ExecutorEvent, ExecutorState]]
     _State.ACTING: {_Event.SETTLED: _State.SELECTING, _Event.UNDONE: _State.UNDOING, _Event.UNDECIDED: _State.ENDED},
     _State.UNDOING: {_Event.EFFECTS: _State.AUTHORIZING, _Event.FINISHED: _State.ENDED, _Event.UNDECIDED: _State.ENDED},
 }
-"""A missing entry is a programming error. A refusal of the first effect is an exception, not an event."""
+"""A missing entry is a programming error. If the first effect is refused, :meth:`RunExecutor.run` raises instead."""
 
 StopReason: TypeAlias = Literal["step_failed", "cancelled", "gate_refused", "needs_decision", "timeout"]
 _MAX_ATTEMPTS: Final = 3
@@ -115,9 +115,8 @@ class ChainResult(msgspec.Struct, frozen=True, kw_only=True):
     outcomes: tuple[StepOutcome, ...]
     effects: tuple[Effect, ...]
     turn: Turn | None
-    """The last turn, still open: the caller closes it on the response. None for a run without turns."""
-    reads: Reads
-    """The steps whose outputs are used."""
+    """The last turn, which the caller closes with the response as evidence. None for a run without turns."""
+    used: UsedSteps
     reason: StopReason | None = None
     """None if the chain ran to its end."""
     culprit: StepOutcome | None = None
@@ -141,7 +140,7 @@ class RunExecutor:
         run: AdmittedRun,
         *,
         turns: Turns | None,
-        reads: Reads,
+        used: UsedSteps,
         dispatcher: Dispatcher,
         ownership: Ownership | None,
         rules: RunRules,
@@ -168,7 +167,7 @@ class RunExecutor:
         self._turns = turns
         self._permit = None if run.plan.has_effects else run.plan.permit(self._run_id)
         """The permit for all calls of a plan without effects; None if turns permit the calls."""
-        self._reads = reads
+        self._used = used
         self._dispatcher = dispatcher
         self._ownership = ownership
         self._rules = rules
@@ -184,12 +183,12 @@ class RunExecutor:
         self.state = ExecutorState.OPENING
         self.outcomes: list[StepOutcome] = []
         self._unknown: dict[tuple[str, int], StepOutcome] = {}
-        """By kind and number of the step: the unknown outcomes of effects that will be repeated."""
+        """The unknown outcomes of effects that will be repeated, by kind and number of the step."""
         self._unsaved: list[StepOutcome] = []
         """The outcomes that the journal does not have yet."""
         self._slots: Slots = {}
         self._attempts: dict[tuple[str, int], int] = {}
-        """By kind and number of the step: how often it was called."""
+        """The number of calls so far, by kind and number of the step."""
         if run.history is not None:
             self.outcomes += run.history.outcomes
             self._unknown |= {(call.kind, call.number): _lost_outcome(call) for call in run.history.unfinished}
@@ -228,7 +227,7 @@ class RunExecutor:
         """Return the result of a run that waits for an operator's decision; ``code`` is the reason."""
         assert self._history is not None  # another process began it
         not_repeatable = [call for call in self._history.unfinished if not call.action.idempotent]
-        self._stop_repeating()
+        self._finalize_unknown()
         self._turn = self._open_turn(self._history.resumption)
         culprit = _lost_outcome(not_repeatable[0]) if not_repeatable else self._failure_of_next_step(code)
         self._need_decision(culprit)
@@ -257,7 +256,7 @@ class RunExecutor:
         if self._cancelled:
             return self._stop("cancelled")
         if self._history is not None and any(kind == "undo" for kind, _ in self._attempts):
-            # An earlier process was undoing the run. Failures and cancellations are handled above: it was the deadline.
+            # An earlier process began to undo the run, for no reason handled above: the deadline was the reason.
             return self._stop("timeout")
         steps = self._plan.ready(self._settled_steps)
         if not steps:
@@ -288,8 +287,8 @@ class RunExecutor:
         if self._turn is not None:
             if self._permit is None:
                 self._turn.record_outcomes(outcomes)
-            else:  # the plan permitted the calls, so the turn has no requests of them yet
-                self._turn.record_effects(calls, outcomes)
+            else:  # the plan permitted the calls, so the turn does not have their requests yet
+                self._turn.record_calls(calls, outcomes)
         self._slots = self._merge_slots(results)
         for outcome in outcomes:
             self._settle(outcome)
@@ -306,20 +305,20 @@ class RunExecutor:
         self._authority = self._turn.authorize(
             self._calls,
             claims=[BASE_CLAIM, *granted],
-            reads=self._reads,
+            used=self._used,
             events=self._event_rows(self.outcomes),
             states=step_states(self.outcomes),
         )
-        self._notify_points("gate")
+        self._pass_point("gate")
         return ExecutorEvent.AUTHORIZED
 
     async def _act(self) -> ExecutorEvent:
         assert self._authority is not None
         calls, (ready, witness) = self._calls, self._authority
-        self._authority = None  # it is used once
+        self._authority = None  # an authorisation is used once
         await self._journal.record_start(calls, witness, self._unsaved, self._slots)
         self._unsaved.clear()
-        self._notify_points("started")
+        self._pass_point("started")
         results = await self._dispatch(calls, ready)
         self._slots = self._merge_slots(results)
         outcomes = [result.outcome for result in results]
@@ -332,7 +331,7 @@ class RunExecutor:
             self.outcomes.append(outcome)
         self._unknown |= {(outcome.kind, outcome.number): outcome for outcome in repeated}
         self._turn = turn = self._open_turn()
-        turn.record_effects([outcome.call for outcome in final if outcome.call is not None], final)
+        turn.record_calls([outcome.call for outcome in final if outcome.call is not None], final)
         for outcome in repeated:
             assert outcome.call is not None  # it was sent
             turn.record_retry(outcome.call, outcome)
@@ -476,7 +475,7 @@ class RunExecutor:
         return any(argument.source == "call" and argument.value in self._plan.secrets for argument in step.arguments)
 
     def _can_be_released(self) -> bool:
-        """Return whether the journal has all that the remaining steps need. A run without effects has none."""
+        """Return whether another process could continue: the journal exists and no remaining step needs a secret."""
         remaining = [step for step in self._plan.definition.steps if step.number not in self._settled_steps]
         return self._plan.has_effects and not any(map(self._needs_secret, remaining))
 
@@ -490,12 +489,12 @@ class RunExecutor:
         """Record the history in the turn. Raises :class:`_Undecided` if a lost call must not be repeated."""
         for outcome in history.carried:
             assert outcome.call is not None  # it was sent
-            turn.record_effects([outcome.call], [outcome])
+            turn.record_calls([outcome.call], [outcome])
         not_repeatable = [call for call in history.unfinished if not call.action.idempotent]
         for call in history.unfinished:
             outcome = self._unknown[call.kind, call.number]
             if not_repeatable:
-                turn.record_effects([call], [outcome])
+                turn.record_calls([call], [outcome])
             else:
                 turn.record_retry(call, outcome)
         if not_repeatable:
@@ -506,7 +505,7 @@ class RunExecutor:
         return ExecutorEvent.UNDECIDED
 
     def _failure_after_effects(self, error: GateRefused | MangleError) -> StepOutcome:
-        self._stop_repeating()
+        self._finalize_unknown()
         if isinstance(error, GateRefused):
             return _failure_at_last_step(self.outcomes, "gate_refused", ", ".join(error.classes))
         return _failure_at_last_step(self.outcomes, "rules_failed", type(error).__name__)
@@ -562,7 +561,7 @@ class RunExecutor:
         self._observer.point(f"answered:{call.group}")
         lasting = call.kind == "undo" or self._plan.step(call.number).lasting
         if outcome.status == "unknown" and not lasting and not _is_repeatable(outcome):
-            outcome = msgspec.structs.replace(outcome, status="failed")  # nothing lasts that an operator could decide
+            outcome = msgspec.structs.replace(outcome, status="failed")  # it left no effect to decide about
         if is_effect:
             await self._journal.record_outcomes([outcome], slots, self._rules.kept_values(outcome))
             self._observer.point(f"finished:{call.group}")
@@ -586,7 +585,8 @@ class RunExecutor:
             merged = apply_state(state_delta(before, result.slots), merged)
         return merged
 
-    def _notify_points(self, point: str) -> None:
+    def _pass_point(self, point: str) -> None:
+        """Notify the observer for each call: tests simulate a crash at such a point."""
         for call in self._calls:
             self._observer.point(f"{point}:{call.group}")
 
@@ -595,8 +595,8 @@ class RunExecutor:
         self.outcomes.append(outcome)
         self._unsaved.append(outcome)
 
-    def _stop_repeating(self) -> None:
-        """Make the unknown outcomes final."""
+    def _finalize_unknown(self) -> None:
+        """Make the unknown outcomes final: their calls are not repeated."""
         self.outcomes.extend(self._unknown.values())
         self._unknown.clear()
 
@@ -606,12 +606,12 @@ class RunExecutor:
         return _uncalled(step, "failed", code=code)
 
     def _result(self) -> ChainResult:
-        self._stop_repeating()
+        self._finalize_unknown()
         return ChainResult(
             outcomes=tuple(self.outcomes),
             effects=effects_of(self.outcomes),
             turn=self._turn,
-            reads=self._reads,
+            used=self._used,
             reason=self._reason,
             culprit=self._culprit,
         )

@@ -49,7 +49,7 @@ async def refresh_facts(
 
 
 class _WaitingResponse(NamedTuple):
-    generators: set[str]  # those without a pass since the effects of the response
+    generators: set[str]  # the generators without a pass since the effects of the response
     settled: asyncio.Future[None]
 
 

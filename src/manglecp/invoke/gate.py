@@ -37,16 +37,16 @@ from manglecp.invoke.evidence import (
     ChainTerms,
     Events,
     Pattern,
-    Reads,
     RunTerms,
     States,
     TurnCall,
     TurnEvidence,
+    UsedSteps,
     claim_of,
 )
 from manglecp.pack import FOLDER, Pack, Profile, default_governance, pack_problem
 
-_NO_READS: Final = Reads()
+_NO_STEPS: Final = UsedSteps()
 _NO_STATES: Final[States] = {}
 
 
@@ -142,7 +142,7 @@ class Turn:
         self._parallel = parallel
         self._resumed = resumed
         self._authorised = dict(turns.authorised)
-        """By id: the calls that the last turn authorised. This turn closes only with an outcome of each."""
+        """The calls that the last turn authorised, by id. This turn closes only with an outcome of each."""
         self._evidence = TurnEvidence(turns.terms)
         self._unjudged: list[TurnCall] = []
         """Recorded calls that ``_state`` does not contain yet; judged with the next request, or at the end."""
@@ -175,11 +175,11 @@ class Turn:
         self._ensure_open()
         self._evidence.record_outcomes(outcomes)
 
-    def record_effects(self, calls: Sequence[ActionCall], outcomes: Iterable[StepOutcome]) -> None:
+    def record_calls(self, calls: Sequence[ActionCall], outcomes: Iterable[StepOutcome]) -> None:
         """Record parallel calls and their outcomes: authorised effects, reads of a plan, or calls from the journal."""
         self._ensure_open()
         for call in calls:
-            # In a resumed run another process authorised the calls, which is not known here.
+            # In a resumed run another process authorised the calls; this process does not know which.
             if self._resumed is None and call.is_effect and self._authorised.get(call.call_id) != call:
                 self._evidence.record_ungated(call)
         self._record(self._evidence.build_requests(calls))
@@ -187,7 +187,7 @@ class Turn:
 
     def record_retry(self, call: ActionCall, outcome: StepOutcome) -> None:
         """Record an attempt with an unknown outcome that is repeated."""
-        self.record_effects([call], [outcome])
+        self.record_calls([call], [outcome])
         self._evidence[call.call_id].next_call_id = f"{call.run}/{call.group}/{call.attempt + 1}"
 
     def authorize(
@@ -195,7 +195,7 @@ class Turn:
         calls: Sequence[ActionCall],
         *,
         claims: Iterable[str],
-        reads: Reads = _NO_READS,
+        used: UsedSteps = _NO_STEPS,
         events: Events = (),
         states: States = _NO_STATES,
     ) -> tuple[MutationReady, Witness]:
@@ -217,19 +217,19 @@ class Turn:
         needed_claims = sorted({BASE_CLAIM, *required, *(claim_of(call.action) for call in calls)})
         constraints = {**chain.mutation_constraints, "requiredCapabilityClaims": needed_claims}
         with _as_gate_refused(TurnState.MUTATION_READY):
-            closed = self._close("tool_use", reads, events, states, inputs)
+            closed = self._close("tool_use", used, events, states, inputs)
             ready = closed.authorize(mutation, constraints)
         turns.authorised = {call.call_id: call for call in calls}
         return ready, self._mark_closed(ready.judgement)
 
     def finish(
-        self, *, reads: Reads = _NO_READS, events: Events = (), states: States = _NO_STATES, paused: bool = False
+        self, *, used: UsedSteps = _NO_STEPS, events: Events = (), states: States = _NO_STATES, paused: bool = False
     ) -> Witness:
         """Close the last turn. ``paused``: the run waits for an operator's decision. Raises :class:`GateRefused`."""
         self._ensure_open()
         reason = "pause_turn" if paused else "end_turn"
         with _as_gate_refused(TurnState.JOIN_CLOSED):
-            closed = self._close(reason, reads, events, states)
+            closed = self._close(reason, used, events, states)
         self._turns.authorised = {}
         return self._mark_closed(closed.judgement)
 
@@ -258,7 +258,7 @@ class Turn:
             _with_requests(spec, requests, len(calls))
 
     def _close(
-        self, reason: str, reads: Reads, events: Events, states: States, inputs: Sequence[TurnCall] | None = None
+        self, reason: str, used: UsedSteps, events: Events, states: States, inputs: Sequence[TurnCall] | None = None
     ) -> JoinClosed:
         """Close the turn. ``inputs`` are the calls that its mutation depends on; None at the end of the run."""
         evidence = self._evidence
@@ -266,7 +266,7 @@ class Turn:
         missing_calls = [call for call in self._authorised.values() if call.call_id not in evidence]
         requested = self._judge(evidence.build_requests(missing_calls) if missing_calls else ())
         results, uses, protocol_state, result_evidence, final_evidence = evidence.build_closing(
-            self.number, reason, reads, events, states, inputs=inputs, fence=self._fence
+            self.number, reason, used, events, states, inputs=inputs, fence=self._fence
         )
         return requested.answer(results, result_evidence).use(uses).close(protocol_state, final_evidence)
 
@@ -366,8 +366,8 @@ def _mutation_row(
 # --- the trial of a policy package ----------------------------------------------------------------------------------
 
 # A server's turns always have one queue, one view, one injection point and one sandbox. A package that requires others
-# would fail every turn, after effects. Therefore a turn with the admission only is judged when the pack is opened. Only
-# problems of every run are reported: a package may forbid parallel steps, or effects.
+# would fail every turn, after effects. Therefore a trial turn is judged when the pack is opened. It contains only an
+# admission, since a package may forbid parallel steps or effects: only what would fail every run is reported.
 _TRIAL_DIGEST: Final = digest("a turn on trial")
 _CONTEXT_FIX: Final = "require the queue events, the view run and the injection point invoke_response, or none"
 

@@ -72,7 +72,7 @@ class Invocations:
     def __init__(self) -> None:
         self._detached: set[asyncio.Task[RunResponse]] = set()
         self._keyed: dict[tuple[str, str], _KeyedInvocation] = {}
-        """By identity and request key."""
+        """The pending invocations, by identity and request key."""
 
     async def detach(self, work: Coroutine[Any, Any, RunResponse]) -> RunResponse:
         """Await ``work`` in a task of its own, which continues if the caller is cancelled."""
@@ -133,7 +133,7 @@ class Invoker:
         store: Store,
         dispatcher: Dispatcher,
         *,
-        current: Callable[[Identity], Identity] = Identity.current_without_tokens,
+        refresh_identity: Callable[[Identity], Identity] = Identity.current_without_tokens,
         settings: InvokeSettings | None = None,
         sandbox: Profile = "strict",
         server_digest: str = "",
@@ -142,8 +142,8 @@ class Invoker:
     ) -> None:
         """Raise :class:`PackError` if no run could succeed under the policy package.
 
-        ``current`` returns an identity with the rights that its credential has now. ``sandbox`` is the profile of the
-        hosts; ``server_digest`` covers what they can reach: an approval is valid at servers with the same digest.
+        ``refresh_identity`` returns an identity with the rights that its credential has now. ``sandbox`` is the profile
+        of the hosts; ``server_digest`` covers what they can reach: an approval is valid at servers with the same one.
         ``clock`` returns nanoseconds since 1970. ``point`` is for tests, which crash there: it is called with a name
         wherever a crash would matter.
         """
@@ -154,14 +154,14 @@ class Invoker:
         if problems := check_policy_package(domain.pack, sandbox):
             raise PackError(problems)
         self._clock = clock
-        self._current = current
+        self._refresh_identity = refresh_identity
         self._point = point
         self._ownership = OwnershipRegistry(store, self._settings.claim_ms)
-        self.approvals = ApprovalService(store, clock, current)
+        self.approvals = ApprovalService(store, clock, refresh_identity)
         settings = self._settings
         self.decision_log = DecisionLog(store, clock, settings.decision_content, emit=settings.emit_decisions)
         permits = PermitService(store, self.approvals, self.decision_log, clock)
-        self.decisions = DecisionService(lambda: offers.domain, clock, self.decision_log, permits, current)
+        self.decisions = DecisionService(lambda: offers.domain, clock, self.decision_log, permits, refresh_identity)
         previews = PreviewRunner(lambda: offers.domain.pack, dispatcher, store)
         self._admission = AdmissionService(
             offers=offers,
@@ -178,7 +178,7 @@ class Invoker:
             dispatcher,
             self._ownership,
             previews=previews,
-            current=current,
+            refresh_identity=refresh_identity,
             request_approval=self._admission.request_approval,
             log=self.decision_log,
             clock=clock,
@@ -217,7 +217,7 @@ class Invoker:
         A run with effects or with a request key continues if the caller's task is cancelled; ``observer.cancel()``
         stops the run between two steps.
         """
-        payload, identity = request.payload, self._current(identity)
+        payload, identity = request.payload, self._refresh_identity(identity)
         if identity.trust == REVOKED:
             raise credential_not_valid()
         key = check_request_key(payload.request_key)

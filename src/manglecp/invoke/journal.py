@@ -26,8 +26,8 @@ from manglecp.store import (
     DecisionRecord,
     EntryKind,
     KeyTaken,
+    NewEntry,
     NewRun,
-    Note,
     RunState,
     SettledStep,
     StepEnd,
@@ -177,10 +177,10 @@ class Journal:
             texts = [f"{step.action} failed in call {step.call and step.call.call_id}\n{step.trace}" for step in failed]
             self._store.runs.record_failures(tx, self._run, "\n\n".join(texts).encode())
 
-    async def _write(self, work: Callable[[Transaction], T], entries: Sequence[tuple[EntryKind, Body]] = ()) -> T:
+    async def _write(self, work: Callable[[Transaction], T], bodies: Sequence[tuple[EntryKind, Body]] = ()) -> T:
         """Do the work and append the ledger entries, in one transaction."""
-        notes = [Note(kind, body, self._run, self._identity) for kind, body in entries]
-        return await self._store.writer.write(work, notes, self._take_decisions())
+        entries = [NewEntry(kind, body, self._run, self._identity) for kind, body in bodies]
+        return await self._store.writer.write(work, entries, self._take_decisions())
 
     def _take_decisions(self) -> list[DecisionRecord]:
         """Return the decisions that were not stored yet, for the next transaction."""
@@ -216,7 +216,7 @@ class ReadJournal(Journal):
             body["witness"] = witness.raw_json
         new_run = self._new_run if lasting else None
         if new_run is None and all(outcome.trace is None for outcome in outcomes):
-            await self._store.writer.append([Note("run", body, self._run, self._identity)], self._take_decisions())
+            await self._store.writer.append([NewEntry("run", body, self._run, self._identity)], self._take_decisions())
             return
 
         def write(tx: Transaction) -> None:

@@ -15,7 +15,7 @@ from manglecp.base.digest import digest
 from manglecp.base.ids import random_id
 from manglecp.intent import Decision, Identity
 from manglecp.invoke.admission import args_digest, credential_not_valid
-from manglecp.invoke.approval import ApprovalService, note
+from manglecp.invoke.approval import ApprovalService, ledger_entry
 from manglecp.invoke.approval_text import render_permit_request
 from manglecp.invoke.decision_log import DecisionLog, add_decision_id
 from manglecp.mangle import instant_text
@@ -63,8 +63,8 @@ class PermitService:
             if approval is not None:
                 self._approvals.use(tx, approval, permit_id)
 
-        notes = () if approval is None else (note(approval, "used", decision.identity.name),)
-        await self._store.writer.write(use, notes, [record])
+        entries = () if approval is None else (ledger_entry(approval, "used", decision.identity.name),)
+        await self._store.writer.write(use, entries, [record])
         return _permit(record), record.id
 
     async def _approval(self, payload: DecidePayload, decision: Decision, sent_digest: str) -> Approval | None:

@@ -110,7 +110,7 @@ def _outcome(run: str, step: StepRecord, plan: Plan) -> StepOutcome:
 
 
 def _call(run: str, step: StepRecord, plan: Plan) -> ActionCall | None:
-    if step.call_id is None or step.input_digest is None:  # it was not called
+    if step.call_id is None or step.input_digest is None:  # the step was not called
         return None
     planned = plan.step(step.number)  # of an undo: the step that it undoes
     sources = tuple(sorted({argument.step for argument in planned.arguments if argument.step is not None}))
@@ -132,7 +132,7 @@ class StoredArguments(msgspec.Struct, frozen=True):
     """What a run was admitted with, as it is stored for a worker that resumes the run."""
 
     args: dict[str, Any]
-    """Without defaults and secrets."""
+    """The arguments, without defaults and secrets."""
     identity: Identity
     """The principal, with its rights at admission."""
     inputs: ProofInputs
@@ -160,7 +160,7 @@ class Recovery:
 
     def restore(self, owned: OwnedRun) -> AdmittedRun:
         """Return a run in the state of its journal. Blocks."""
-        assert owned.values.plan is not None  # it has not ended
+        assert owned.values.plan is not None  # a run that has not ended has a plan
         assert owned.values.args is not None
         plan = Plan.of(self._codec.read(owned.values.plan), self._actions)
         arguments = _decoder.decode(owned.values.args)

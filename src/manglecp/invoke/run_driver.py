@@ -2,8 +2,8 @@
 
 The result has the members that ``macro_result`` facts declare. Without them, it is the output of the last step that is
 done; an output that is not an object becomes the member ``value``. The result is validated against the output schema,
-and secrets are removed. The last turn is closed on exactly the response that the client will receive; then the response
-is recorded, then sent. A repeated request gets the same bytes.
+and secrets are removed. The evidence of the last turn contains exactly the response that the client will receive. When
+that turn is closed, the response is recorded, then sent. A repeated request gets the same bytes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from manglecp.invoke.errors import (
     failure_error,
     gate_error,
 )
-from manglecp.invoke.evidence import ChainTerms, Reads, RunTerms
+from manglecp.invoke.evidence import ChainTerms, RunTerms, UsedSteps
 from manglecp.invoke.executor import ChainResult, RunExecutor, step_states
 from manglecp.invoke.gate import GateRefused, Turns
 from manglecp.invoke.journal import EndState, Journal
@@ -66,7 +66,7 @@ class RunDriver:
         ownership: OwnershipRegistry,
         *,
         previews: PreviewRunner,
-        current: Callable[[Identity], Identity],
+        refresh_identity: Callable[[Identity], Identity],
         request_approval: Callable[[AdmittedRun, Definition], Awaitable[WireError]],
         log: DecisionLog,
         clock: Callable[[], int],
@@ -75,13 +75,13 @@ class RunDriver:
     ) -> None:
         """``sandbox`` is the profile of the hosts; ``clock`` returns nanoseconds since 1970; ``log`` records decisions.
 
-        ``current`` returns an identity with the rights that its credential has now; ``request_approval`` stores a
-        request for an approval of a run, and returns the error for its requester. ``point`` is for tests, which crash
-        there: it is called with a name wherever a crash would matter.
+        ``refresh_identity`` returns an identity with the rights that its credential has now; ``request_approval``
+        stores a request for an approval of a run, and returns the error for its requester. ``point`` is for tests,
+        which crash there: it is called with a name wherever a crash would matter.
         """
         self._offers = offers
         self._previews = previews
-        self._current = current
+        self._refresh_identity = refresh_identity
         self._request_approval = request_approval
         self._log = log
         self._clock = clock
@@ -132,7 +132,7 @@ class RunDriver:
         return self._builder(run, rules, redact).build(chain_result, 0)
 
     def _rules(self, run: AdmittedRun) -> RunRules:
-        return RunRules(self._offers, run, self._clock, self._current, self._request_approval, self._log)
+        return RunRules(self._offers, run, self._clock, self._refresh_identity, self._request_approval, self._log)
 
     def _redactor(self, run: AdmittedRun) -> Callable[[Any], Any]:
         return run_redactor(run.plan, run.args, self._secret_settings)
@@ -163,17 +163,17 @@ class RunDriver:
     def _executor(
         self, run: AdmittedRun, rules: RunRules, observer: RunObserver, redact: Callable[[Any], Any]
     ) -> RunExecutor:
-        turns, reads = None, Reads()  # of a run without effects under the shipped policy package
+        turns, used = None, UsedSteps()  # of a run without effects under the shipped policy package
         if run.plan.has_effects or not self._has_default_policy:
             index, admission = self._offers.domain.run_rules, run.admission
             turns = Turns(RunTerms(admission.run, admission.digest, admission.approval, self._terms(run.plan)))
             read_by_rules = {*index.extractors, *index.keepers}  # actions whose outputs rules read
             extracted = {step.number for step in run.plan.definition.steps if step.action in read_by_rules}
-            reads = Reads(run.plan.read_by_steps, run.plan.result_steps | extracted)
+            used = UsedSteps(run.plan.read_by_steps, run.plan.result_steps | extracted)
         return RunExecutor(
             run,
             turns=turns,
-            reads=reads,
+            used=used,
             dispatcher=self._dispatcher,
             ownership=self._ownership.get(run.admission.run) if run.plan.has_effects else None,
             rules=rules,
@@ -196,7 +196,7 @@ class RunDriver:
             witness = None
             if chain_result.turn is not None:
                 witness = chain_result.turn.finish(
-                    reads=chain_result.reads,
+                    used=chain_result.used,
                     events=event_rows(builder.events(chain_result)),
                     states=step_states(chain_result.outcomes),
                     paused=undecided,

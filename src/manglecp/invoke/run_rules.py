@@ -56,20 +56,20 @@ class RunRules:
         offers: OfferService,
         run: AdmittedRun,
         clock: Callable[[], int],
-        current: Callable[[Identity], Identity],
+        refresh_identity: Callable[[Identity], Identity],
         request_approval: Callable[[AdmittedRun, Definition], Awaitable[WireError]],
         log: DecisionLog,
     ) -> None:
         """``offers`` are those of the revision; ``clock`` returns nanoseconds since 1970; ``log`` records decisions.
 
-        ``current`` returns an identity with the rights that its credential has now; ``request_approval`` stores a
-        request for an approval of the run, and returns the error for its requester.
+        ``refresh_identity`` returns an identity with the rights that its credential has now; ``request_approval``
+        stores a request for an approval of the run, and returns the error for its requester.
         """
         self._offers = offers
         self._index = offers.domain.run_rules
         self._run = run
         self._clock = clock
-        self._current = current
+        self._refresh_identity = refresh_identity
         self._request_approval = request_approval
         self._log = log
 
@@ -192,7 +192,7 @@ class RunRules:
 
     @property
     def _identity(self) -> Identity:
-        return self._current(self._run.identity)
+        return self._refresh_identity(self._run.identity)
 
     def _evaluate(self, facts: Iterable[Fact], now_ns: int) -> Result:
         """Evaluate the rules with these facts about the call and its run."""

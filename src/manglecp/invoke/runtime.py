@@ -30,7 +30,7 @@ class PackRuntime:
     """A loaded pack, ready for requests. Only its generated facts change."""
 
     domain: Domain
-    """As loaded; the domain of ``offers`` may have newer facts."""
+    """The domain as it was loaded; the domain of ``offers`` may have newer facts."""
     offers: OfferService
     invoker: Invoker
 
@@ -42,7 +42,7 @@ class PackRuntime:
         store: Store,
         *,
         prepare: Callable[[Domain], object] | None = None,
-        current: Callable[[Identity], Identity] = Identity.current_without_tokens,
+        refresh_identity: Callable[[Identity], Identity] = Identity.current_without_tokens,
         settings: InvokeSettings | None = None,
         clock: Callable[[], int] = time.time_ns,
         on_stale_facts: OnStaleFacts | None = None,
@@ -61,7 +61,7 @@ class PackRuntime:
                 await asyncio.to_thread(prepare, domain)
             dispatcher = await stack.enter_async_context(serve_pack_actions(domain.pack, options, on_outage))
             runtime = cls.from_domain(
-                domain, dispatcher, options, store, current=current, settings=settings, clock=clock
+                domain, dispatcher, options, store, refresh_identity=refresh_identity, settings=settings, clock=clock
             )
             await stack.enter_async_context(runtime.invoker)
             await stack.enter_async_context(refresh_facts(runtime.invoker, generators, on_stale_facts))
@@ -75,7 +75,7 @@ class PackRuntime:
         options: PackOptions,
         store: Store,
         *,
-        current: Callable[[Identity], Identity] = Identity.current_without_tokens,
+        refresh_identity: Callable[[Identity], Identity] = Identity.current_without_tokens,
         settings: InvokeSettings | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> Self:
@@ -87,7 +87,7 @@ class PackRuntime:
             offers,
             store,
             dispatcher,
-            current=current,
+            refresh_identity=refresh_identity,
             settings=settings,
             sandbox=sandbox,
             server_digest=digest([workspace, sorted(options.programs), sandbox]),
@@ -118,7 +118,7 @@ async def open_packs(
     packs: Sequence[PackOptions],
     open_store: Callable[[], Store],
     *,
-    current: Callable[[Identity], Identity] = Identity.current_without_tokens,
+    refresh_identity: Callable[[Identity], Identity] = Identity.current_without_tokens,
     settings: InvokeSettings | None = None,
     clock: Callable[[], int] = time.time_ns,
 ) -> AsyncIterator[OpenPacks]:
@@ -132,7 +132,9 @@ async def open_packs(
         stack.push_async_callback(_sweep_at_exit, store)
         invokers = []
         for options in packs:
-            opening = PackRuntime.open(options, store, current=current, settings=settings, clock=clock)
+            opening = PackRuntime.open(
+                options, store, refresh_identity=refresh_identity, settings=settings, clock=clock
+            )
             invokers.append((await stack.enter_async_context(opening)).invoker)
         yield OpenPacks(store, tuple(invokers))
 

@@ -155,7 +155,7 @@ class MutationRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     mutation: Mutation
     """What the turn authorises: action, inputs, instruction, claims."""
     session_refs: tuple[str, ...]
-    """These and ``trajectory_refs`` refer to the full record of the turn."""
+    """References to the full record of the turn, as ``trajectory_refs`` are."""
     trajectory_refs: tuple[str, ...]
     before: str | None = None
     """The snapshot digest of the issue before the change; None for a new issue."""

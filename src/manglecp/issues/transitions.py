@@ -268,9 +268,9 @@ def _find_path(tables: IssueTables, start: str, end: str) -> list[str] | None:
     return None
 
 
-# A ``MutationReady`` has a mutation; one of its ``inputRefs``, the subject, names the issue or edge that it
-# authorises to change. The harness accepts an inputRef only if a consumed result or an earlier join has it. The subject
-# may not come from a join, so it proves that the turn itself read this issue. A mutation has exactly one subject:
+# The mutation of a ``MutationReady`` lists its ``inputRefs``. Exactly one of them, the subject, names the issue or edge
+# that may be changed. The harness accepts an inputRef if a result that the turn consumed has it, or an earlier join.
+# For the subject a join is not enough: the turn itself must have read the issue. The forms of a subject:
 #
 #     issue://ID[@sha256:HEX]   for issue.update, issue.close, and issue.discover (ID is the parent); with the digest of
 #                               a snapshot, the change is refused if the issue has changed since
@@ -300,7 +300,7 @@ def subject_ref(issue_id: str, change: model.GatedChange) -> str:
 
 
 def read_authorisation(ready: MutationReady) -> model.MutationRecord:
-    """Return the record of an authorisation, without the digests of the issue. Raises ForgedState."""
+    """Return the record of an authorisation, without ``before`` and ``after``. Raises ForgedState."""
     from manglecp.harness import ForgedState, MutationReady  # imported late: queries need no states of the harness
 
     if not isinstance(ready, MutationReady):

@@ -417,7 +417,7 @@ class _RuleCheck:
         if rows and not feasible:
             raise self._explain_infeasible(premise, rows, state)
         if premise.negated:
-            feasible = [state]  # it binds nothing
+            feasible = [state]  # the premise binds nothing
         for time_part, type_ in ((premise.annotation, TIME), (premise.operator, Union((TIME, DURATION)))):
             for variable in () if time_part is None else syntax.bound_variables(time_part.bounds):
                 feasible = [self._narrow(s, variable, type_, premise) for s in feasible]

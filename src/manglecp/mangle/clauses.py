@@ -134,7 +134,7 @@ def _replace_reflection(premise: Premise, bound: set[str], predicates: Mapping[K
     if predicate is None or predicate.reflects is None or predicate.arity != 1:
         return premise
     if not isinstance(premise.atom.args[0], Variable) or _unbound(premise.atom.args, bound):
-        return premise  # it reads the stored facts
+        return premise  # unchanged: reads the stored facts
     test = Atom(":match_prefix", (premise.atom.args[0], predicate.reflects), premise.atom.span)
     return replace(premise, atom=test)
 

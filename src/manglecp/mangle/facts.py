@@ -43,7 +43,7 @@ TimedArgs: TypeAlias = tuple[Args, Interval | None]  # arguments and, for a temp
 
 
 class Fact(NamedTuple):
-    """A fact of ``predicate``. A fact of a temporal predicate without interval holds always."""
+    """A fact of ``predicate``. Without ``interval``, a fact of a temporal predicate always holds."""
 
     predicate: str
     args: tuple[Value, ...]

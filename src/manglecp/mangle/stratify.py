@@ -41,7 +41,8 @@ class Dependency:
     def retracts(self) -> bool:
         """Whether more facts of the body can remove facts of the head.
 
-        By negation, aggregation, merges, or a variable for the end of an interval, which grows with more facts.
+        This is so for negation, aggregation and merges, and for a variable bound to the end of an interval: further
+        facts can extend the interval, and the variable then has another value.
         """
         if self.strict or self.premise is None or self.premise.annotation is None:
             return self.strict
@@ -84,15 +85,15 @@ class Dependencies:
             yield from (d for d in self.edges[node] if d.body in members)
 
     def unstratifiable(self) -> list[Diagnostic]:
-        """Return a diagnostic for each cycle with a strict dependency.
+        """Return a diagnostic for each cycle with a strict dependency, located at the strict premise.
 
-        It is placed at the strict premise, unless a less trusted source takes part: then at that source's clause, which
-        closed the cycle, once for all cycles it closes.
+        If another clause of the cycle is less trusted, such as one of a pack in a cycle through the kernel, that clause
+        is at fault: it gets one diagnostic, for the shortest of its cycles.
         """
         diagnostics = []
         for component in self.components:
             seen: set[frozenset[Key]] = set()
-            # The shortest cycle that each clause closes; empty if the clause is reported already.
+            # The shortest cycle of each clause at fault; empty if the clause is reported already.
             cycles: dict[Clause | Decl, list[Dependency]] = {}
             strict_dependencies = sorted((d for d in self.inside(component) if d.strict), key=_distrust, reverse=True)
             for strict in strict_dependencies[:_MAX_CYCLES]:
@@ -100,7 +101,7 @@ class Dependencies:
                 if frozenset(d.body for d in cycle) in seen:
                     continue
                 seen.add(frozenset(d.body for d in cycle))
-                closing = max(cycle, key=_distrust)  # of equals the first, and the strict dependency comes first
+                closing = max(cycle, key=_distrust)  # among equals, max() returns the first: the strict one
                 if closing is strict:
                     diagnostics.append(_unstratifiable(strict, cycle))
                     cycles[strict.origin] = []
@@ -163,7 +164,7 @@ def _distrust(dependency: Dependency) -> int:
 
 
 def _unstratifiable(closing: Dependency, cycle: list[Dependency]) -> Diagnostic:
-    """Report a cycle whose first dependency is strict, from the dependency that closed it."""
+    """Return the diagnostic of a cycle, at the dependency ``closing``; the first dependency of ``cycle`` is strict."""
     strict = cycle[0]
     reason, need = _reason_and_need(strict)
     if closing is not strict:

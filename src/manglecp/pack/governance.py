@@ -21,7 +21,7 @@ from manglecp.pack.toml_reader import KeyPath, KeyPositions, has_too_many_parts
 
 FOLDER: Final = "governance"
 MAX_DOCUMENT_BYTES: Final = 262_144
-_REQUIRED_CONTROLS: Final = {  # the control that every turn of a server shows, by document
+_REQUIRED_CONTROLS: Final = {  # by document: what every turn of a server has as evidence
     "guardrail-stages": "the stages that have to be decided",
     "observability": "the mode of observability",
     "risk-tiers": "a control profile for its risk tier",
@@ -97,7 +97,7 @@ def _missing_controls(contents: Mapping[str, Mapping[str, Any]]) -> Iterator[tup
         yield "governance", "every turn of a server claims governance", "write claimed = true"
     for document, control in _REQUIRED_CONTROLS.items():
         if document not in contents:
-            message = f"the document is missing, and every turn of a server shows {control}"
+            message = f"the document is missing, and every turn of a server needs {control}"
             yield document, message, f"add {FOLDER}/{document}.toml"
     for tier in TIERS if "risk-tiers" in contents else ():
         if tier not in contents["risk-tiers"]["tiers"]:

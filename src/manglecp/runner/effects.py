@@ -107,7 +107,7 @@ class GatedExecutor:
         if self._call is None:
             turn.admit()
         elif self._outcome is not None:  # without an outcome of the last effect, the turn authorises nothing
-            turn.record_effects([self._call], [self._outcome])
+            turn.record_calls([self._call], [self._outcome])
         ready, witness = turn.authorize([call], claims=[invoke.BASE_CLAIM, invoke.claim_of(action)])
         self._call, self._outcome, self._witness = call, None, witness.id
         return ready

@@ -1,4 +1,4 @@
-"""Selectors: a fallback (such as :class:`FirstFit`), and an external policy process.
+"""Selectors, which pick the next action from a menu: a heuristic (:class:`FirstFit`), and an external policy process.
 
 A policy command is a list of arguments and never run through a shell; its executable must be on a list of absolute
 paths. The policy reads the situation as JSON from a private file and prints a selection. Any failure (start,
@@ -31,10 +31,10 @@ from manglecp.toolhost import Breaker, Slots, full_state
 
 
 class ControlMode(StrEnum):
-    """What selects. Upstream has two more modes, in which the fallback replaces or shadows the policy."""
+    """Which kind of selector a run has. Upstream has two more modes, which combine both kinds."""
 
     FALLBACK_ONLY = "FALLBACK_ONLY"  # a heuristic or the operator
-    POLICY_ONLY = "POLICY_ONLY"  # rules or a policy process, even if the selection is INVALID
+    POLICY_ONLY = "POLICY_ONLY"  # rules or a policy process; no fallback if the selection is INVALID
 
 
 @dataclass(frozen=True, slots=True)

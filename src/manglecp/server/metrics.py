@@ -37,7 +37,7 @@ class Metrics:
             buckets=_BUCKET_SECONDS,
             registry=self._registry,
         )
-        self._tools: set[str] = set()  # those with a label of their own
+        self._tools: set[str] = set()  # tools with a label of their own
         self._sessions = self._gauge("manglecp_server_sessions", "Open sessions.")
         self._pending_requests = self._gauge("manglecp_server_pending_requests", "Requests without a reply.")
         self._running_evaluations = self._gauge("manglecp_server_evaluations", "Running evaluations.")

@@ -75,7 +75,7 @@ class PendingRequest:
         """The task that handles a request of a persistent session. This reference keeps it from garbage collection."""
 
     @property
-    def has_idempotency_key(self) -> bool:
+    def has_request_key(self) -> bool:
         """Whether the client may repeat the request with its key, to get the same reply."""
         return isinstance(self.message, InvokeRequest) and self.message.payload.request_key is not None
 
@@ -92,10 +92,10 @@ class PendingRequest:
             self.abandon(WireError("cancelled", "The request was cancelled"))
 
     def disconnect(self) -> None:
-        """Cancel the request if it has no idempotency key, except a run that had an effect: the client is gone."""
+        """Cancel the request of a client that is gone, except a run with a request key or an effect."""
         if self.observer is None:
             self.cancel()
-        elif not self.has_idempotency_key:
+        elif not self.has_request_key:
             self.observer.disconnect()
 
     def abandon(self, refusal: WireError) -> None:

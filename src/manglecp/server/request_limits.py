@@ -31,7 +31,7 @@ class Buckets:
         self._rate = rate
         self._clock = clock
         self._levels: LruCache[str, tuple[float, float]] = LruCache(self.MAX_KEYS)
-        """For each key: the number of tokens, and when a token was last taken."""
+        """The number of tokens of each key, and when a token was last taken."""
 
     def take(self, key: str) -> float:
         """Take a token and return 0; if there is none, return the seconds until there is one."""

@@ -72,7 +72,7 @@ async def open_core(
                 options,
                 stores[0],
                 prepare=warm_up,
-                current=auth.current,
+                refresh_identity=auth.current,
                 settings=InvokeSettings(
                     claim_ms=round(revisions.settings.ownership_time * 1_000),
                     decision_content=revisions.settings.decision_content,

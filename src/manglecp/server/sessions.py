@@ -3,9 +3,10 @@
 The checks of a message run in order of their cost: size, decoding, version and type, status of the server, identity,
 rates, concurrency. Then an intent is evaluated in a thread, or a tool is invoked.
 
-HTTP has no sessions: a :class:`Session` object handles one request (:meth:`Session.handle`). On WebSocket and
-standard streams it is persistent: messages are checked in their order (:meth:`Session.receive`), replies are sent in
-any order, and progress and new manifests between them. Credentials are rechecked periodically.
+Over HTTP, each request has a :class:`Session` of its own, which handles it with :meth:`Session.handle`. On WebSocket
+and standard streams, a session is persistent: it checks messages in the order of their arrival
+(:meth:`Session.receive`), sends each reply as soon as it is complete, sends progress and new manifests in between, and
+rechecks the credential periodically. ``core.revisions`` has the current pack revision and the status of the server.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Session:
         self._is_disconnected = False
         """Whether the client is gone, which also cancels requests that are not registered yet."""
         self._credential: Credential | None = None
-        self._recheck_at = 0.0  # the core's time of the next check of the credential; 0.0: with the next request
+        self._recheck_at = 0.0  # when the credential is checked next, by core.clock(); 0.0: with the next request
         if not core.auth.required:
             self.identity = LOCAL if transport == "stdio" else ANONYMOUS
 
@@ -109,7 +110,7 @@ class Session:
             self._outbox.abort()
 
     def disconnect(self) -> None:
-        """Cancel evaluations, and runs without an idempotency key that had no effect yet: the client is gone."""
+        """Cancel the pending requests of a client that is gone, except runs with a request key or an effect."""
         self._is_disconnected = True
         for pending in tuple(self._pending.values()):
             pending.disconnect()
@@ -185,7 +186,7 @@ class Session:
         if not isinstance(result, PendingRequest):
             return result
         reply = await self._respond(result)
-        if self._outbox is not None:  # it has the progress messages, which come before the reply
+        if self._outbox is not None:  # progress messages come before the reply
             await self._outbox.flush()
         return reply
 
@@ -226,7 +227,7 @@ class Session:
         except WireError as error:
             # A decoding error has the id that the decoder found, if any. A cancel message has no id.
             request_id = error.id if message is None or isinstance(message, messages.Cancel) else message.id
-            # The client would take an error with the id of a pending request for the reply to that request.
+            # With the id of a pending request, the client would mistake this error for the reply to that request.
             reply = error_reply(error, None if request_id in self._pending else request_id)
         except Exception:
             _log.exception("a message could not be handled", extra={"session": self.name})
@@ -260,7 +261,7 @@ class Session:
             and message.payload.request_key is not None
             and "invoke_request" in types
         ):
-            return  # a key identifies the run without a session
+            return  # the request key is enough to find the run: any transport can cancel it
         if type_ not in types:
             raise invalid_type(type_, types, "is not accepted here")
 
@@ -269,7 +270,7 @@ class Session:
             raise malformed("The id is that of a pending request", "$.id", "Use a different id for every request.")
 
     async def _cancel(self, message: messages.Cancel) -> None:
-        """Cancel a pending request or, by its key, a run, if there is one with this id or key (decision OPEN-59).
+        """Cancel the pending request with this id, else the run with this request key; ignore unknown ones (OPEN-59).
 
         Every replica can find a run by its key, so that a client can cancel after it has lost its connection.
         """
@@ -319,7 +320,7 @@ class Session:
             raise WireError("rate_limited", text, retry_after_ms=core.settings.retry_after_ms)
         self._check_id(message)  # again: a request with this id may have been registered during the await
         pending = PendingRequest(message, identity, began_ns)
-        if self._is_disconnected and not pending.has_idempotency_key:
+        if self._is_disconnected and not pending.has_request_key:
             raise WireError("cancelled", "The request was cancelled")
         self._pending[pending.id] = pending
         core.pending.add(pending)

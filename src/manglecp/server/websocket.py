@@ -110,7 +110,7 @@ async def _read(session: Session, receive: Receive) -> int | None:
         if text is None:
             return _UNSUPPORTED_DATA
         data = text.encode()
-        del event, text  # they would keep the message in memory until the next one arrives
+        del event, text  # else the variables would keep the message in memory until the next one
         try:
             await session.receive(data)
         except ConnectionResetError:

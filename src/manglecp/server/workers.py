@@ -70,7 +70,7 @@ class _Workers:
         return status
 
     def _start(self) -> None:
-        """Fork with signals blocked, so that each is forwarded to all children, and by the parent only."""
+        """Fork, with signals blocked until the parent has recorded the child and the child has reset the handlers."""
         parent = os.getpid()
         signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED_SIGNALS)
         if self._is_stopping:  # a signal arrived before they were blocked
@@ -118,5 +118,5 @@ def _die_with(parent: int) -> None:
     """Have the kernel terminate this process when its parent dies."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:  # it died before prctl
+    if os.getppid() != parent:  # the parent died before prctl
         os._exit(1)

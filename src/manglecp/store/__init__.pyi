@@ -17,7 +17,7 @@ from .ledger import (
     Body as Body,
     EntryKind as EntryKind,
     LedgerEntry as LedgerEntry,
-    Note as Note,
+    NewEntry as NewEntry,
     verify_export as verify_export,
 )
 from .registry import StoredOffer as StoredOffer

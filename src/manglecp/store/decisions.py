@@ -20,7 +20,7 @@ import msgspec
 from manglecp.base.digest import digest, digest_bytes
 from manglecp.store.database import Transaction
 from manglecp.store.errors import ChangeRefused
-from manglecp.store.ledger import Ledger, Note
+from manglecp.store.ledger import Ledger, NewEntry
 from manglecp.store.schema import read_part
 from manglecp.store.seals import Seals
 
@@ -72,8 +72,8 @@ class Decisions:
         self._ledger = ledger
         self._seals = seals
 
-    def append_all(self, tx: Transaction, records: Sequence[DecisionRecord], notes: Sequence[Note] = ()) -> None:
-        """Append ``notes`` and the entry of a batch to the ledger, and store the batch.
+    def append_all(self, tx: Transaction, records: Sequence[DecisionRecord], entries: Sequence[NewEntry] = ()) -> None:
+        """Append ``entries`` and the entry of the batch to the ledger, and store the batch.
 
         This locks the head of the ledger: call it last in a transaction.
         """
@@ -82,8 +82,8 @@ class Decisions:
             *columns, content = msgspec.structs.astuple(record)
             rows.append([position, *columns, self._seals.seal(content, "decision", record.id)])
         body = {"count": len(rows), "digest": _batch_digest(rows)}
-        entry = self._ledger.append_all(tx, [*notes, Note(_KIND, body)]).seq
-        tx.executemany(_INSERT, [(entry, *row) for row in rows])
+        seq = self._ledger.append_all(tx, [*entries, NewEntry(_KIND, body)]).seq
+        tx.executemany(_INSERT, [(seq, *row) for row in rows])
 
     def find(self, tx: Transaction, decision_id: str) -> StoredDecision:
         """Return a decision. Raises :class:`.ChangeRefused` for an unknown id."""

@@ -35,8 +35,8 @@ Body: TypeAlias = Mapping[str, Any] | msgspec.Raw
 """A JSON object. ``Raw`` is canonical JSON text, of the whole object or of a value in it."""
 
 
-class Note(NamedTuple):
-    """The content of an entry to append."""
+class NewEntry(NamedTuple):
+    """An entry to append."""
 
     kind: EntryKind
     body: Body
@@ -67,12 +67,12 @@ class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 COLUMNS: Final = LedgerEntry.__struct_fields__
 
 
-def encode_body(note: Note) -> bytes:
-    """Validate a note and return the canonical JSON of its body. Raises :class:`.Invalid`."""
-    if note.kind not in KINDS:
+def encode_body(entry: NewEntry) -> bytes:
+    """Validate an entry and return the canonical JSON of its body. Raises :class:`.Invalid`."""
+    if entry.kind not in KINDS:
         raise Invalid("kind", f"it is one of {', '.join(sorted(KINDS))}")
     try:
-        body = bytes(note.body) if isinstance(note.body, msgspec.Raw) else canonical(dict(note.body))
+        body = bytes(entry.body) if isinstance(entry.body, msgspec.Raw) else canonical(dict(entry.body))
     except Uncanonical as error:
         raise Invalid("body", str(error)) from None
     if len(body) > MAX_BODY_BYTES:
@@ -188,27 +188,27 @@ class Ledger:
         self, tx: Transaction, kind: EntryKind, body: Body, *, run: str | None = None, identity: str | None = None
     ) -> Head:
         """Append an entry and return the new head. Raises :class:`.Invalid` if the body is too long or not JSON."""
-        return self.append_all(tx, [Note(kind, body, run, identity)])
+        return self.append_all(tx, [NewEntry(kind, body, run, identity)])
 
-    def append_all(self, tx: Transaction, notes: Sequence[Note]) -> Head:
+    def append_all(self, tx: Transaction, entries: Sequence[NewEntry]) -> Head:
         """Append entries in their order, and return the new head. Raises :class:`.Invalid`."""
         head = None
-        for start in range(0, len(notes), _MAX_INSERTED_ROWS):
-            head = self._append(tx, notes[start : start + _MAX_INSERTED_ROWS])
+        for start in range(0, len(entries), _MAX_INSERTED_ROWS):
+            head = self._append(tx, entries[start : start + _MAX_INSERTED_ROWS])
         return self.head(tx) if head is None else head
 
-    def _append(self, tx: Transaction, notes: Sequence[Note]) -> Head:
-        bodies = [encode_body(note) for note in notes]
+    def _append(self, tx: Transaction, entries: Sequence[NewEntry]) -> Head:
+        bodies = [encode_body(entry) for entry in entries]
         seq, last_hash, at_ms = tx.locked(_SELECT_HEAD.format(now=NOW[tx.dialect]), wait=True).fetchone()
         head = Head(seq, last_hash)
         values: list[Any] = []
-        for note, body in zip(notes, bodies, strict=True):
-            before_body = (head.seq + 1, at_ms, note.kind, note.run, note.identity)
+        for entry, body in zip(entries, bodies, strict=True):
+            before_body = (head.seq + 1, at_ms, entry.kind, entry.run, entry.identity)
             hashed_columns = (*before_body, msgspec.Raw(body), head.row_hash)
             own_hash = row_hash(dict(zip(COLUMNS, hashed_columns, strict=False)))  # all columns but the last, row_hash
             values += (*before_body, body.decode(), head.row_hash, own_hash)
             head = Head(head.seq + 1, own_hash)
-        insert = _insert_statement(len(notes))
+        insert = _insert_statement(len(entries))
         if tx.dialect == "postgresql":  # one round trip
             tx.execute(f"WITH new_head AS ({_SET_HEAD}) {insert}", [*head, *values])
         else:

@@ -117,7 +117,7 @@ class OfferSweep(NamedTuple):
     evicted: int
     """Entries deleted earlier, because the registry was above its limit."""
     evicted_unexpired: int
-    """Those of ``evicted`` whose validity had an end that was not reached."""
+    """The ``evicted`` offers that had an end of validity and had not reached it."""
     more: bool
     """Whether entries or documents are left to delete. Commit before the next sweep, so that other writers proceed."""
 

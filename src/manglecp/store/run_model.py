@@ -181,7 +181,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     step: int | None = None
     kind: StepKind = "do"
     output: bytes | None = None
-    """With ``happened``: the output of the action, if the person knows it."""
+    """The output of the action, if the verdict is ``happened`` and the person knows it."""
     output_digest: str | None = None
     answer: bytes | None = None  # with ``abort``: the answer that clients of the run get
 
@@ -191,6 +191,6 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
 
     keyed_answers_ms: int = 24 * 3_600_000
     other_answers_ms: int = 5 * 60_000
-    """For runs without a request key: long enough for a waiting client."""
+    """The retention of runs without a request key: long enough for a waiting client."""
     runs_ms: int = 30 * 24 * 3_600_000
     """The request key is deleted with its run; a client may then use it for another run."""

@@ -5,8 +5,8 @@ a few event-loop iterations, so that concurrent requests share one thread switch
 fails, each job runs again in a transaction of its own, so that an error reaches only the caller that caused it: jobs
 must be repeatable. Results are delivered after the commit.
 
-All jobs of a batch run before their ledger entries are appended: the head of the ledger is locked last. The decisions
-of a batch are one batch of the decision log.
+The ledger entries of a batch are appended after all its jobs have run, so that the head of the ledger is locked only
+briefly. The decisions of a batch are one batch of the decision log.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ from typing import Any, Final, NamedTuple, TypeVar
 from manglecp.store.database import Database, Transaction
 from manglecp.store.decisions import DecisionRecord, Decisions
 from manglecp.store.errors import Busy, CommitUnknown
-from manglecp.store.ledger import Ledger, Note
+from manglecp.store.ledger import Ledger, NewEntry
 
 T = TypeVar("T")
 _MAX_BATCH: Final = 64
-_LINGER_ITERATIONS: Final = 3  # of the event loop, in which further jobs may join a batch
+_LINGER_ITERATIONS: Final = 3  # event-loop iterations in which further jobs may join a batch
 
 
 class Writer:
-    """The access of an event loop to the store; one loop at a time may use it. Threads start with the first use."""
+    """Writes and reads for one event loop at a time. The two threads start with the first use."""
 
     def __init__(self, database: Database, ledger: Ledger, decisions: Decisions) -> None:
-        self._writes = _Batches(database.write_transaction, ledger, decisions, "manglecp-store-writer")
-        self._reads = _Batches(database.read_transaction, ledger, decisions, "manglecp-store-reader")
+        self._writes = _BatchThread(database.write_transaction, ledger, decisions, "manglecp-store-writer")
+        self._reads = _BatchThread(database.read_transaction, ledger, decisions, "manglecp-store-reader")
 
     async def write(
         self,
         work: Callable[[Transaction], T],
-        notes: Sequence[Note] = (),
+        entries: Sequence[NewEntry] = (),
         decisions: Sequence[DecisionRecord] = (),
     ) -> T:
-        """Run ``work``, append ``notes`` to the ledger, and store decisions, in one transaction.
+        """Run ``work``, append ``entries`` to the ledger, and store decisions, in one transaction.
 
         Returns the result of ``work``. A job that is cancelled before its batch starts does not run.
         """
-        result: T = await self._writes.submit(work, notes, decisions)
+        result: T = await self._writes.submit(work, entries, decisions)
         return result
 
-    async def append(self, notes: Sequence[Note], decisions: Sequence[DecisionRecord] = ()) -> None:
+    async def append(self, entries: Sequence[NewEntry], decisions: Sequence[DecisionRecord] = ()) -> None:
         """Append entries to the ledger, and store decisions."""
-        await self._writes.submit(lambda _: None, notes, decisions)
+        await self._writes.submit(lambda _: None, entries, decisions)
 
     async def read(self, work: Callable[[Transaction], T]) -> T:
         """Run ``work`` in a transaction that sees every commit before this call."""
@@ -71,13 +71,13 @@ class Writer:
 
 class _Job(NamedTuple):
     work: Callable[[Transaction], Any]
-    notes: Sequence[Note]
+    entries: Sequence[NewEntry]
     decisions: Sequence[DecisionRecord]
     future: asyncio.Future[Any]
 
 
-class _Batches:
-    """The jobs of one thread; ``begin`` begins a transaction. On the thread run only :meth:`_run` and its callees."""
+class _BatchThread:
+    """A thread and its jobs. Only :meth:`_serve` and its callees run on the thread; ``begin`` begins a transaction."""
 
     def __init__(
         self,
@@ -101,14 +101,14 @@ class _Batches:
     def submit(
         self,
         work: Callable[[Transaction], Any],
-        notes: Sequence[Note] = (),
+        entries: Sequence[NewEntry] = (),
         decisions: Sequence[DecisionRecord] = (),
     ) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             self._bind(loop)
         future: asyncio.Future[Any] = loop.create_future()
-        self._pending.append(_Job(work, notes, decisions, future))
+        self._pending.append(_Job(work, entries, decisions, future))
         if not self._active:
             self._active = True
             loop.call_soon(self._linger, loop, _LINGER_ITERATIONS)
@@ -167,15 +167,15 @@ class _Batches:
     def _serve(self) -> None:
         while (task := self._batches.get()) is not None:
             self._run(*task)
-            del task  # the next one may be long in coming
+            del task  # free the results now: the next batch may come much later
 
     def _deliver(self, loop: asyncio.AbstractEventLoop, batch: Sequence[_Job], results: Sequence[Any]) -> None:
         for job, result in zip(batch, results, strict=True):
             if job.future.done():
                 continue
-            if isinstance(result, StopIteration):  # a future refuses it
+            if isinstance(result, StopIteration):  # set_exception() does not accept it
                 result = RuntimeError("a job raised StopIteration")
-            if isinstance(result, BaseException):  # was raised: jobs return no exceptions
+            if isinstance(result, BaseException):  # the job raised it: jobs never return exceptions
                 job.future.set_exception(result)
             else:
                 job.future.set_result(result)
@@ -194,11 +194,11 @@ class _Batches:
             with self._begin() as tx:
                 begun = True
                 results = [job.work(tx) for job in batch]
-                notes = [note for job in batch for note in job.notes]
+                entries = [entry for job in batch for entry in job.entries]
                 if decisions := [decision for job in batch for decision in job.decisions]:
-                    self._decisions.append_all(tx, decisions, notes)
-                elif notes:
-                    self._ledger.append_all(tx, notes)
+                    self._decisions.append_all(tx, decisions, entries)
+                elif entries:
+                    self._ledger.append_all(tx, entries)
             return results
         except BaseException as error:
             # CommitUnknown: the batch may have been committed. Busy: each job would wait for the lock again.

@@ -1,7 +1,8 @@
 """Results of intents and invocations, with assertions that explain their failures.
 
-An assertion is a method, such as ``answer.offers("x")``. If it fails, it raises ``AssertionError`` with the reasons for
-or against a tool, also those that need the permission ``explain_policy``; otherwise it returns the object in question.
+An assertion is a method, such as ``answer.offers("x")``, that returns the tool, fact or reason that it found. If it
+fails, it raises ``AssertionError`` with the proof or why-not of the tool, including what a client would see only with
+the permission ``explain_policy``.
 Times of the type ``int`` are nanoseconds since 1970.
 """
 
@@ -214,7 +215,7 @@ class Proof:
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """The predicates of the derivation, from the tool down."""
+        """The predicates that rules derived, from the tool down to the facts."""
         return self.derivation.rule_chain
 
     @property
@@ -316,7 +317,7 @@ class Answer:
         for derivation in hints.derivations:
             if derivation.macro_id == tool.definition.macro_id:
                 return Proof(name, derivation)
-        raise AssertionError(f"{name} is offered only to callers without the permission explain_policy")
+        raise AssertionError(f"{name} is offered to this caller, but not with the permission explain_policy as well")
 
     def why_not(self, name: str) -> messages.WhyNot:
         """Return what blocks the tool, and which facts would unlock it."""

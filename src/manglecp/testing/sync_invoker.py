@@ -61,7 +61,7 @@ def check_functions(pack: Pack, functions: Mapping[str, Function]) -> Mapping[st
         required_names = action.input_schema.get("required", ())
         try:
             signature = inspect.signature(function)
-            for names in (params, required_names):  # it must accept all parameters, and require no optional one
+            for names in (params, required_names):  # the function must accept all, and require no optional one
                 signature.bind(**dict.fromkeys(names))
         except TypeError as error:
             raise TypeError(f"{name} takes {', '.join(params) or 'nothing'}; the function: {error}") from None

@@ -48,7 +48,7 @@ class HostRights(NamedTuple):
     """The rights of a host, by which the actions of a pack are grouped."""
 
     may_start_programs: bool
-    may_write_folders: bool  # those that the settings of the pack name as writable
+    may_write_folders: bool  # the folders that the settings of the pack name as writable
     may_change: bool  # the workspace, and everything that a weaker profile permits
 
 

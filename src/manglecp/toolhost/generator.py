@@ -99,7 +99,7 @@ def _is_text(value: object) -> bool:
 
 class _Block(NamedTuple):
     part: str
-    begins: bool  # these are the first rows of the part
+    begins: bool  # whether the rows are the first of the part
     rows: list[Any]
     size: int  # bytes that it adds to an answer
 

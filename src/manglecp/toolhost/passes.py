@@ -230,7 +230,7 @@ class PassResult(NamedTuple):
 
 class _PartRows(NamedTuple):
     part: str
-    begins: bool  # these are the first rows of the part
+    begins: bool  # whether the rows are the first of the part
     rows: list[Any]
 
 
@@ -238,8 +238,8 @@ class _Piece(msgspec.Struct, frozen=True):
     """One answer of a generator, as :mod:`.generator` makes it."""
 
     process: str  # an id of the host process
-    first: bool  # this is the first pass of that process
-    over: bool  # this is the last piece of the pass
+    first: bool  # whether the pass is the first of its process
+    over: bool  # whether the piece is the last of the pass
     parts: list[_PartRows]
     progress: tuple[int, int | None, str] | None = None  # done, total, what
 

@@ -71,10 +71,10 @@ CODES: Final[Mapping[str, CodeRow]] = {
     ),
     "x-approval_not_found": CodeRow(404, False, "no approval request has this id"),
     "x-approval_decided": CodeRow(409, False, "the approval request was decided already, or has expired", ("state",)),
-    "x-approval_not_needed": CodeRow(409, False, "a call that was only prepared needs no approval"),
+    "x-approval_not_needed": CodeRow(409, False, "a call that was only prepared, not run, needs no approval"),
     "x-permit_not_found": CodeRow(404, False, "no permit of the client has this id"),
     "x-permit_conflict": CodeRow(
-        409, False, "the permit is for another call, or another outcome of it was reported", ("reason",)
+        409, False, "the permit is for another call, or a different outcome was reported for it", ("reason",)
     ),
     "x-unknown_intent": CodeRow(400, True, "the manifest does not list the intent, and no rule can match it", _PLACE),
     "x-skill_not_found": CodeRow(404, False, "no tool that is offered to the client now refers to this skill"),
@@ -84,7 +84,7 @@ CODES: Final[Mapping[str, CodeRow]] = {
 
 _CUSTOM_PREFIX: Final = "x-"
 _CUSTOM_ROW: Final = CodeRow(500, False, "an error that is specific to this server")
-_ISSUES_WITH_A_CODE: Final = frozenset({"unknown_predicate", "arity_mismatch", "type_mismatch", "reserved_predicate"})
+_CODES_OF_ISSUES: Final = frozenset({"unknown_predicate", "arity_mismatch", "type_mismatch", "reserved_predicate"})
 _MAX_VERSION_LENGTH: Final = 64
 _MAX_WORD_LENGTH: Final = 128
 
@@ -153,7 +153,7 @@ def invalid_type(type_: str, allowed: Iterable[str], reason: str = "is not a mes
 def unsupported_version(requested: str) -> WireError:
     """Return the error, with the client's version truncated to 64 characters."""
     message = f"Version {truncate(requested, _MAX_VERSION_LENGTH)} is not supported"
-    # not truncate(): it also escapes the text, for messages
+    # Not truncate(), which also escapes the text: ``details`` has the client's own characters.
     version = requested if len(requested) <= _MAX_VERSION_LENGTH else f"{requested[:_MAX_VERSION_LENGTH]}…"
     details = {"requested_version": version, "supported_versions": list(SUPPORTED_VERSIONS)}
     return WireError("unsupported_version", message, details)
@@ -194,7 +194,7 @@ def refused_facts(violations: Sequence[Violation], missing: Sequence[str] = ()) 
         details["missing_facts"] = list(missing)
     count = len(violations) + len(missing)
     message = f"{count} fact validation error{'' if count == 1 else 's'}"
-    return WireError(only_issue if only_issue in _ISSUES_WITH_A_CODE else "invalid_facts", message, details)
+    return WireError(only_issue if only_issue in _CODES_OF_ISSUES else "invalid_facts", message, details)
 
 
 def too_many_facts(actual: int, limit: int) -> WireError:

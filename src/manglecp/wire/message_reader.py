@@ -27,7 +27,7 @@ MAX_DEPTH: Final = 3 * MAX_NESTING + 20
 MAX_PARTS: Final = 1_000_000  # arrays and objects in a message: three times those in 16 MiB of ordinary facts
 
 _LONG_BYTES: Final = 65_536  # above it, the garbage collector is paused
-_HEAD_BYTES: Final = 4_096  # where the id of a message is looked for that is too large
+_HEAD_BYTES: Final = 4_096  # searched for the id of a message that exceeds a limit
 _BOM: Final = b"\xef\xbb\xbf"
 # What a client assumes if a manifest leaves them out; the structs have the values of this server.
 _MANIFEST_DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -107,7 +107,7 @@ def _response_id(type_: Any, envelope: Mapping[str, Any]) -> str | None:
 
 
 def _with_leading_id(error: WireError, data: bytes) -> WireError:
-    """Set the id, if it is at the beginning of a message that is too large. Text that is no JSON has none (WIRE-06)."""
+    """Set the id that is found at the beginning of a message; none if the text there is not JSON (WIRE-06)."""
     members = leading_members(data[:_HEAD_BYTES])
     id_ = _response_id(members.get("type"), members)
     with suppress(UnicodeEncodeError):

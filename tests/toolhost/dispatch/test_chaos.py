@@ -78,7 +78,7 @@ def _calls(count: int, chance: random.Random, effects: Path) -> list[HostCall]:
             effect=str(effects),
         )
         if chance.random() < 0.05:
-            made = replace(made, patience=chance.uniform(0.0, 0.3))
+            made = replace(made, wait_timeout=chance.uniform(0.0, 0.3))
         elif chance.random() < 0.05:
             made = replace(made, idempotency_key=str(number))
             calls.append(authorised(replace(made, call_id=f"again-{number}", authority=None)))

@@ -23,7 +23,7 @@ CALM = QUICK._replace(health_interval=60)
 
 def hasty(patience: float, *, tier: int = 0, aid: str = "AID.HASTY.v1", **wanted: Any) -> HostCall:
     made = call(aid, tier=tier, **wanted)
-    return replace(made, patience=patience)
+    return replace(made, wait_timeout=patience)
 
 
 def in_pool(
@@ -157,7 +157,9 @@ def test_nobody_prolongs_the_time_of_the_pool() -> None:
     async def work(pool: Pool) -> None:
         for longest in (None, 30.0):
             began = time.monotonic()
-            slow = authorised(HostCall(aid="A", tier=1, input_json='{"fault":"hang"}', timeout=30.0, patience=longest))
+            slow = authorised(
+                HostCall(aid="A", tier=1, input_json='{"fault":"hang"}', timeout=30.0, wait_timeout=longest)
+            )
             assert error(await pool.call(slow)) == ("timeout", "outcome_unknown")
             assert time.monotonic() - began < 15
 

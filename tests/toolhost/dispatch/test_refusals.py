@@ -77,7 +77,7 @@ def test_a_pool_answers_for_a_bad_call_too() -> None:
         async with Pool(command(), size=1, limits=QUICK) as pool:
             wrong: list[Any] = [
                 {"timeout": math.nan},
-                {"patience": "1"},
+                {"wait_timeout": "1"},
                 {"call_id": 5},
                 {"aid": []},
                 {"identity": None},

@@ -128,7 +128,7 @@ def test_a_call_that_found_no_host_has_its_right_still(tmp_path: Path) -> None:
     mine = authorised(noting(tmp_path))
 
     async def work(pool: Pool) -> None:
-        assert error(await pool.call(replace(mine, patience=0.0))) == ("timeout", None)
+        assert error(await pool.call(replace(mine, wait_timeout=0.0))) == ("timeout", None)
         assert isinstance(await pool.call(mine), ActionResult)
 
     hosting(tmp_path, work)

@@ -17,7 +17,7 @@ from dataclasses import replace
 from manglecp.harness import classes
 from manglecp.harness.classes import Finding, row_pointer
 from manglecp.harness.constraints import (
-    CLAIM_ID,
+    GOVERNANCE_CLAIM_ID,
     STAGES,
     TIERS,
     TRACE_MODES,
@@ -40,7 +40,7 @@ class _Governance:
         self.turn = turn
         self.profile = turn.constraints.governance_profile or GovernanceProfile()
         self.constraints = constraints or GovernanceConstraints()
-        self.has_unknown_claim = self.profile.claim_id not in (None, CLAIM_ID)  # then nothing else is judged
+        self.has_unknown_claim = self.profile.claim_id not in (None, GOVERNANCE_CLAIM_ID)  # then nothing else is judged
         self.applies = constraints is not None or self.profile.claimed is True
         self.changes_policy = mutation.kind == "governance_policy"
         self.changes_policy_automatically = self.changes_policy and mutation.automated is True

@@ -54,7 +54,7 @@ class DocumentKind:
     shape: Shape
     inline_field: str | None = None  # the field of the call spec that holds the document
     digest_field: str | None = None  # the field of the call spec that holds its digest
-    document_name: str | None = None  # its name in ``policyDocuments``
+    document_name: str | None = None  # the name of the document in ``policyDocuments``
     required: bool = False
     check: Callable[[Document, Documents], Contradictions] = lambda _document, _documents: iter(())
     """Yields the contradictions within the document, and with others."""

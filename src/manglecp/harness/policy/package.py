@@ -22,7 +22,7 @@ from manglecp.base.diagnostic import FileLocation
 from manglecp.base.json import Uncanonical
 from manglecp.harness.canonical_v1 import canonical, digest_v1 as digest
 from manglecp.harness.classes import RetryPolicy
-from manglecp.harness.constraints import CLAIM_ID, PATTERNS, TIERS
+from manglecp.harness.constraints import GOVERNANCE_CLAIM_ID, PATTERNS, TIERS
 from manglecp.harness.policy.kinds import KINDS, MANIFEST, check_consistency
 from manglecp.harness.policy.shapes import Problems
 
@@ -211,7 +211,7 @@ class PolicyPackage:
     ) -> dict[str, Any]:
         """Return the governance of the turn: policy provenance, trace mode and risk tier."""
         profile: dict[str, Any] = {
-            "claimId": CLAIM_ID,
+            "claimId": GOVERNANCE_CLAIM_ID,
             "claimed": True,
             "policyProvenance": {
                 "pinned": pinned is not None,

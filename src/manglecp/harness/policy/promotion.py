@@ -67,8 +67,8 @@ class DocumentDifference:
     """One changed document, or ``package`` for a changed name or version."""
 
     document: str
-    before: str | None  # its digest, or the ref of the package; None if the document is new
-    after: str | None  # its digest, or the ref of the package; None if the document was removed
+    before: str | None  # the digest of the document, or the ref of the package; None if the document is new
+    after: str | None  # the digest of the document, or the ref of the package; None if the document was removed
     changes: tuple[ValueChange, ...]
 
 
@@ -414,7 +414,7 @@ def ready_to_promote(pin: Pin, candidate: PolicyPackage, reports: Reports) -> Mu
     document = _PromotionTurn(pin, candidate, reports).document()
     try:
         return replay_turn(document)
-    except TurnBlocked as blocked:  # it has the findings of the first blocked state; report those of all states
+    except TurnBlocked as blocked:  # with the findings of the first blocked state only; report those of all states
         raise TurnBlocked(blocked.state, judge(document).findings) from None
 
 

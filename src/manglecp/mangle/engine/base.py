@@ -57,7 +57,7 @@ class Base:
         limits: Limits | None = None,
         externals: Externals | None = None,
     ) -> Base:
-        """Evaluate the program with ``facts``. ``externals`` implement external predicates, by name."""
+        """Evaluate the program. ``externals`` implement external predicates; ``check`` as in :meth:`evaluate`."""
         check_names(externals or {}, program.predicates)
         compiled = CompiledProgram(program)
         given = compiled.intake.by_predicate(facts, check)

@@ -156,7 +156,7 @@ class Evaluation:
         else:
             method = component.methods.get((is_done, component.layers_of(self.layers)))
         if method is not KEEP:
-            for i in component.temporal_heads:  # its rules read and derive uncoalesced facts
+            for i in component.temporal_heads:  # the rules of a temporal predicate read and derive uncoalesced facts
                 self.views[i] = self._raw_view(i)
             try:
                 self._derive(component, method or self._choose(component, is_done))
@@ -217,7 +217,7 @@ class Evaluation:
             or component.interpreter_reason
             or any(views[i].changed for i in component.strict_inputs)
         ):
-            method = REEVALUATE  # it may lose facts
+            method = REEVALUATE  # the component may lose facts
         else:
             method = Method("insert", generate(component, views, "insert", True), True)
         return component.methods.setdefault((is_done, component.layers_of(self.layers)), method)
@@ -483,7 +483,7 @@ class Watchdog:
             for number, (deadline, stop) in sorted(self._deadlines.copy().items(), key=lambda entry: entry[1][0]):
                 if deadline <= now and self._deadlines.pop(number, None) is not None:
                     stop()
-            stop = None  # type: ignore[assignment]  # it would keep an evaluation until the next poll
+            stop = None  # type: ignore[assignment]  # keeps no evaluation alive until the next poll
             idle_polls = 0 if self._deadlines else idle_polls + 1
             if idle_polls < _IDLE_POLLS:
                 time.sleep(_POLL_SECONDS)

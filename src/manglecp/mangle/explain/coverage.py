@@ -190,6 +190,6 @@ class RuleUsage:
             if isinstance(premise, Equality) and not premise.negated:
                 for side, other in premise.directions:
                     if isinstance(side, Variable) and not isinstance(other, Variable):
-                        with suppress(ValueFault):  # it has variables
+                        with suppress(ValueFault):  # the term may have variables
                             constants[side.name] = evaluate_term(other, {}, self.solver.now)
         return constants

@@ -89,7 +89,7 @@ class ExpiryRules:
             head = rule.head.key
             self.rules.setdefault(head, []).append(rule)
             if program.predicates[head].temporal:
-                continue  # its facts have intervals of their own
+                continue  # the facts of a temporal predicate have intervals of their own
             for premise in _positive_premises(rule):
                 if depends_on_now(premise):
                     time_limited.add(head)

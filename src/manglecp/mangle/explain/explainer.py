@@ -148,7 +148,7 @@ class Explainer:
         if supports.sets:
             return supports
         proof = self._prover.proof(goal)
-        assert proof is not None  # it holds
+        assert proof is not None  # the fact holds
         leaves = (node.ground for node in proof.nodes() if node.origin not in ("derived", "absent"))
         leaf_facts = tuple(sorted((leaf for leaf in leaves if leaf), key=lambda fact: fact.text))
         return Alternatives((leaf_facts,), complete=False)

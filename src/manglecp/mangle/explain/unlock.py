@@ -31,7 +31,7 @@ MAX_FACTS: Final = 3  # in a set
 MAX_TRIES: Final = 1_000  # evaluations of the program with a set
 MAX_TRIES_OF_CALLERS: Final = 200  # in Explainer.unlock
 STEPS_PER_TRY: Final = 10  # of abduction: its limit of steps is this times the limit of tries
-MAX_NEW_FACTS: Final = 50_000  # that one try may derive beyond the model
+MAX_NEW_FACTS: Final = 50_000  # facts that one try may derive beyond the model
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,6 +167,6 @@ def prepare_call(
         idempotent=profile.idempotent,
         slots={} if slots is None else slots,
         timeout=profile.timeout,
-        patience=timeout,
+        wait_timeout=timeout,
         **members,
     )

@@ -35,7 +35,7 @@ class HostSlot:
         self.busy = False  # whether a call was granted this slot and has not released it
         self.successor_requested = False
         self.retiring = False  # whether the successor is up: new calls then wait for it
-        self.calls = 0  # that the current host has served, health requests included
+        self.calls = 0  # requests that the current host has served, health requests included
         self.failed_starts = 0  # in a row
         self.last_start_error: tuple[ErrorType, str] = ("crash", "")  # type and detail
         self.initial_resident_bytes = 0

@@ -123,7 +123,7 @@ class HostCall(msgspec.Struct, frozen=True, kw_only=True):
     slots: Mapping[int, Artifact] = msgspec.field(default_factory=dict)
     timeout: float | None = None
     """Seconds that the action may take."""
-    patience: float | None = None
+    wait_timeout: float | None = None
     """Seconds that the caller waits. If they are over first, the circuit breaker counts no failure of the action."""
     idempotency_key: str | None = None
     identity: str = ""
@@ -162,7 +162,7 @@ def call_problem(call: HostCall) -> str | None:
             return f"{name} is not a text"
     if call.idempotency_key is not None and not isinstance(call.idempotency_key, str):
         return "idempotency_key is not a text"
-    for seconds in (call.timeout, call.patience):
+    for seconds in (call.timeout, call.wait_timeout):
         if seconds is not None and not is_timeout(seconds):
             return f"timeout: seconds are expected, from 0 to {MAX_TIMEOUT:.0f}, not {str(seconds)[:40]}"
     return None

@@ -3,9 +3,9 @@
 A call passes the authority check, the circuit breaker of its action, its idempotency key, the host queue, the lease and
 the exchange with a host. The request contains its whole state, so that any host can execute it.
 
-The breaker counts a call once, also after retries. It counts no failure for a call that was never sent, given less time
-than the action may take, or refused by the host. The timeout of a call is the shortest of those of the pool, the action
-and the caller.
+The breaker counts a call once, also after retries. It counts no failure if the call was never sent, if the host refused
+it, or if the caller waits for less time than the action may take. The timeout of a call is the shortest of those of the
+pool, the action and the caller.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Pool:
             detail = f"the breaker of this action is open; try again in {breaker.retry_after():.1f} s"
             return failure(call.aid, "tool_error", detail, code="breaker_open", status="BREAKER_TRIP")
         work_seconds = self._timeout if call.timeout is None else min(call.timeout, self._timeout)
-        wait_seconds = work_seconds if call.patience is None else min(call.patience, work_seconds)
+        wait_seconds = work_seconds if call.wait_timeout is None else min(call.wait_timeout, work_seconds)
         deadline = self._loop.time() + wait_seconds
         running = _RunningCall(call, right, breaker, permit, impatient=wait_seconds < work_seconds)
         task = asyncio.current_task(self._loop)
@@ -137,7 +137,7 @@ class Pool:
                 outcome_unknown=lambda: running.code_if_unanswered is not None,
             )
         except asyncio.CancelledError:
-            # cancel() ends only the call; the task that awaits it ends, too, if its own owner has cancelled it.
+            # Pool.cancel() ends only this call. The error is raised only if the caller's own task was cancelled.
             if call.call_id not in self._cancelled or task.uncancel() > earlier_cancellations:
                 raise
             code = running.code_if_unanswered or "cancelled"
@@ -189,7 +189,7 @@ class Pool:
         while True:
             token = await self._leases.issue(host, call, running.right, deadline, required_tier)
             line = encode(call, token)
-            running.sent = call.above_tier_0  # from here on, an effect may have happened if the caller cancels
+            running.sent = call.above_tier_0  # from here on, a cancelled call may have had an effect
             document = await host.exchange(
                 line,
                 deadline=deadline,
@@ -215,7 +215,7 @@ class _RunningCall:
     breaker: Breaker
     permit: Permit
     impatient: bool  # the caller waits for less time than the action may take
-    sent: bool = False  # an effect may have happened
+    sent: bool = False  # to a host, so that an effect may have happened; never for tier 0
     suspected: bool = False  # a host was lost while it worked on this call, and none has answered since
 
     @property

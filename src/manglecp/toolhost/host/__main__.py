@@ -1,9 +1,9 @@
 """The modes of a host: ``--list PLUGIN | --run PLUGIN AID | --serve PLUGIN | tool_exec AID [options]``.
 
-Order of checks and exit status are those of the IPC contract: 2 too few arguments, 3 the plugin, then 2 the mode or a
-missing action id (AID), 4 an unknown AID, 5 an invalid request, 0 everything else, also an action that failed. Three
-are not in the contract: 1 an error of the host itself, 6 the host cannot be sandboxed as requested, 7 the plugin closed
-the pipe of the protocol.
+The exit status, in the order of the checks: 2 too few arguments; 3 the plugin cannot be loaded; 2 an unknown mode, or
+no action id (AID); 4 an unknown AID; 5 an invalid request; 0 otherwise, also if the action failed. These are those of
+the IPC contract. Three are not in it: 1 an error of the host itself, 6 the host cannot be sandboxed as requested, 7 the
+plugin closed the pipe of the protocol.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def main(argv: list[str]) -> int:
         return 2
     if arguments.parent is not None:
         die_with(arguments.parent)
-    # A parent that starts hosts issues their leases, and audits them itself.
+    # With --parent, a dispatcher started this host. It records the leases that it issues, so the host does not.
     reports = Reports(_move_high(arguments.progress_fd), lease_events=arguments.parent is None)
     try:
         return _execute(arguments, Streams(), reports)
@@ -50,7 +50,7 @@ def _take_settings() -> dict[str, str]:
 
 
 def _move_high(descriptor: int | None) -> int | None:
-    """Replace a descriptor with a copy that has a high number, and return the copy."""
+    """Move a descriptor to a high number, out of the way of the plugin, and return that."""
     if descriptor is None:
         return None
     copy = high_descriptor(descriptor)
@@ -64,7 +64,7 @@ def _execute(arguments: Arguments, streams: Streams, reports: Reports) -> int:
     mode, plugin_argument, *rest = arguments.positionals
     try:
         source = find(plugin_argument, arguments.sha256)
-        if os.path.isfile(plugin_argument):  # noqa: PTH113  # an installed module is trusted, its bytecode too
+        if os.path.isfile(plugin_argument):  # noqa: PTH113  # not for an installed module: its bytecode is trusted
             compile_all_below(source.root)
         sandbox, temporary = confine(arguments.confinement, source)
         streams.close_in_children()
@@ -136,7 +136,7 @@ def _serve(streams: Streams, handler: RequestHandler) -> int:
             answer = refusal(REQUEST_TOO_LONG)
         except PipeLost:
             raise
-        except BaseException as error:  # not of the host: a thread or a signal handler of the plugin raised it here
+        except BaseException as error:  # from the plugin: one of its threads or signal handlers raised it here
             trace(error)
             continue
         else:

@@ -35,7 +35,7 @@ def die_with(parent: int) -> None:
     from manglecp.toolhost.sandbox.privileges import die_with_parent  # slow, and unused by a host started by hand
 
     die_with_parent(_SIGKILL)
-    if os.getppid() != parent:  # it ended before the signal was set
+    if os.getppid() != parent:  # the parent ended before the signal was set
         os._exit(1)
 
 

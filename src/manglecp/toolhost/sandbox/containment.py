@@ -62,7 +62,7 @@ def contain() -> None:
     if child := os.fork():
         _run_and_exit(_supervise, child, temporary)
     die_with_parent(signal.SIGKILL)
-    if select.select([supervisor], [], [], 0)[0]:  # it ended before the death signal was set
+    if select.select([supervisor], [], [], 0)[0]:  # the supervisor ended before the death signal was set
         os._exit(1)
     os.close(supervisor)
     os.setpgid(0, 0)  # one group for SIGTERM; no descendant can signal the supervisor's group
@@ -93,7 +93,7 @@ def _supervise(child: int, temporary: str) -> int:
     signal.signal(signal.SIGTERM, lambda *_: os.killpg(child, signal.SIGTERM))
     for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, kill)
-    if death_signal():  # it must not kill the supervisor, but make the supervisor kill the host
+    if death_signal():  # the signal must not end the supervisor, which has to kill the host
         die_with_parent(signal.SIGHUP)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)  # does not reap: the group of the child stays valid

@@ -29,7 +29,7 @@ def become(user: int, group: int) -> None:
     prctl(_PR_SET_DUMPABLE, 1)
     if signal:  # a change of user also clears the death signal, and a host must not outlive its parent
         die_with_parent(signal)
-        if os.getppid() != parent:  # it ended before the signal was set again
+        if os.getppid() != parent:  # the parent ended before the signal was set again
             os._exit(1)
 
 

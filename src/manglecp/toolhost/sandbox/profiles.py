@@ -54,7 +54,7 @@ def apply(profile: Profile, policy: Policy | None = None, *, degrade: bool = Fal
     policy = policy or Policy()
     _check_policy(policy)
     shield = find_shield(policy)
-    if profile == "standard":  # it leaves the disk as it is mounted
+    if profile == "standard":  # this profile leaves the disk as it is mounted
         _refuse_shielded_paths(shield)
     active: list[Mechanism] = []
     missing: dict[Mechanism, str] = {}

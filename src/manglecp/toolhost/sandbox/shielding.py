@@ -84,7 +84,7 @@ def within(path: str, folder: str) -> bool:
 def _trusted_paths(policy: Policy) -> Iterator[tuple[str, str]]:
     """Yield description and path of all code that hosts run outside a sandbox, enclosing folders first."""
     for prefix in prefixes():
-        if prefix not in ("/", "/usr", "/usr/local"):  # these are more than the environment of an interpreter
+        if prefix not in ("/", "/usr", "/usr/local"):  # these folders hold more than the environment of an interpreter
             yield "the environment of the interpreter", prefix
     for prefix in prefixes():
         for folder in dict.fromkeys(("bin", "lib", sys.platlibdir)):
