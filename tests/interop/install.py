@@ -1,4 +1,4 @@
-"""Install MCP servers of the registries into build/interop: ``python -m tests.interop.install``."""
+"""Install MCP servers and SDKs of the registries into build/interop: ``python -m tests.interop.install``."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ from typing import Final
 
 __all__ = ["FOLDER", "main"]
 
-FOLDER: Final = Path(__file__).resolve().parents[2] / "build" / "interop"
+ROOT: Final = Path(__file__).resolve().parents[2]
+FOLDER: Final = ROOT / "build" / "interop"
 ENVIRONMENTS: Final = {
     "python": ("mcp-server-time", "mcp-server-git", "mcp-server-fetch"),
     "sqlite": ("mcp-server-sqlite", "mcp<2"),
+    "agents": ("anthropic", "openai", "pydantic-ai-slim[anthropic]", "-e", f"{ROOT}[server,client]"),
+    "langgraph": ("langchain", "langchain-anthropic", "langchain-mcp-adapters"),
+    "openai-agents": ("openai-agents",),
 }
 NODE: Final = ("@modelcontextprotocol/server-filesystem", "@modelcontextprotocol/server-memory")
 
@@ -24,7 +28,7 @@ def main() -> int:
         folder = FOLDER / name
         if not (folder / "bin" / "pip").exists():
             venv.create(folder, with_pip=True)
-        subprocess.run([folder / "bin" / "pip", "install", "--quiet", *packages], check=True)
+        subprocess.run([folder / "bin" / "pip", "install", "--quiet", "--upgrade", *packages], check=True)
     npm = shutil.which("npm")
     if npm is None:
         sys.stderr.write("npm is not installed: the servers in JavaScript are left out\n")
