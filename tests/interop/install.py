@@ -24,15 +24,15 @@ NODE: Final = ("@modelcontextprotocol/server-filesystem", "@modelcontextprotocol
 
 
 def main() -> int:
+    npm = shutil.which("npm")
+    if npm is None:
+        sys.stderr.write("error: npm is not installed; the filesystem and memory servers are npm packages\n")
+        return 1
     for name, packages in ENVIRONMENTS.items():
         folder = FOLDER / name
         if not (folder / "bin" / "pip").exists():
             venv.create(folder, with_pip=True)
         subprocess.run([folder / "bin" / "pip", "install", "--quiet", "--upgrade", *packages], check=True)
-    npm = shutil.which("npm")
-    if npm is None:
-        sys.stderr.write("npm is not installed: the servers in JavaScript are left out\n")
-        return 0
     node = FOLDER / "node"
     node.mkdir(parents=True, exist_ok=True)
     subprocess.run([npm, "install", "--silent", "--ignore-scripts", "--prefix", str(node), *NODE], check=True)

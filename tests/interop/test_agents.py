@@ -58,7 +58,7 @@ def run(environment: str, program: Path, folder: Path, model: Provider) -> str:
 
 def approve(request: str, store: Path) -> None:
     command = [sys.executable, "-m", "manglecp", "approvals", "approve", request, "--yes", "--store", str(store)]
-    subprocess.run(command, check=True, capture_output=True)
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
 
 
 def refunds(folder: Path) -> list[str]:
