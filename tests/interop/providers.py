@@ -65,6 +65,7 @@ def _text(content: Any) -> str:
 
 
 def _message(model: str, number: int, item: list[Call] | str) -> dict[str, Any]:
+    content: list[dict[str, Any]]
     if isinstance(item, str):
         content = [{"type": "text", "text": item}]
     else:
@@ -112,6 +113,7 @@ def _events(message: dict[str, Any]) -> bytes:
     start = {**message, "content": [], "stop_reason": None}
     events: list[dict[str, Any]] = [{"type": "message_start", "message": start}]
     for index, block in enumerate(message["content"]):
+        empty: dict[str, Any]
         if block["type"] == "text":
             empty, delta = {"text": ""}, {"type": "text_delta", "text": block["text"]}
         else:
