@@ -95,6 +95,10 @@ def test_an_agent_gets_its_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert follow("docs/how-to/give-an-agent-tools.md") == 1
     program = Path("examples/agents/anthropic_agent.py")
     assert program.read_text("utf-8") == (ROOT / program).read_text("utf-8")
+    page = (ROOT / "docs/how-to/give-an-agent-tools.md").read_text("utf-8")
+    for file in (ROOT / program.parent).glob("*.py"):
+        assert f"`{file.name}`" in page
+        assert len(file.read_text("utf-8").splitlines()) < 40
 
 
 STAND_IN = '''
