@@ -9,6 +9,8 @@ import venv
 from pathlib import Path
 from typing import Final
 
+from tools.setup_env import find_installer
+
 __all__ = ["FOLDER", "main"]
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -29,10 +31,11 @@ def main() -> int:
         sys.stderr.write("error: npm is not installed; the filesystem and memory servers are npm packages\n")
         return 1
     for name, packages in ENVIRONMENTS.items():
-        folder = FOLDER / name
-        if not (folder / "bin" / "pip").exists():
-            venv.create(folder, with_pip=True)
-        subprocess.run([folder / "bin" / "pip", "install", "--quiet", "--upgrade", *packages], check=True)
+        python = FOLDER / name / "bin" / "python"
+        if not python.exists():
+            venv.create(FOLDER / name)
+        _, install = find_installer(python)
+        subprocess.run([*install, "--upgrade", *packages], check=True)
     node = FOLDER / "node"
     node.mkdir(parents=True, exist_ok=True)
     subprocess.run([npm, "install", "--silent", "--ignore-scripts", "--prefix", str(node), *NODE], check=True)
