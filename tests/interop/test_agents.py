@@ -111,5 +111,10 @@ def test_a_framework_reaches_the_pack_through_mcp(name: str, tmp_path: Path) -> 
     refused, done, pending = model.results
     assert "at most 20 can be refunded for A-1" in refused
     assert "refunded 15 for A-1" in done
-    assert re.search(r"manglecp approvals approve ap-\w+", pending)
+    (request,) = re.findall(r"manglecp approvals approve (ap-\w+)", pending)
     assert refunds(tmp_path) == ["A-1 15"]
+
+    approve(request, tmp_path / "desk.db")
+    with provider([("refund", APPROVABLE)], "Done.") as model:
+        assert run(name, tmp_path / "agent.py", tmp_path, model) == "Done.\n"
+    assert refunds(tmp_path) == ["A-1 15", "A-2 250"]
