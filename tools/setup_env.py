@@ -107,17 +107,17 @@ def digest_of_inputs(wanted: str) -> str:
     return hashlib.sha256(b"\0".join(part.read_bytes() for part in parts)).hexdigest()
 
 
-def find_installer() -> tuple[str, list[str]]:
-    """Return the name and the command prefix of an installer for .venv, the fastest first."""
+def find_installer(target: Path = VENV_PYTHON) -> tuple[str, list[str]]:
+    """Return the name and the command prefix of an installer for the environment of a Python, the fastest first."""
     if uv := shutil.which("uv"):
-        return "uv", [uv, "pip", "install", "--quiet", "--python", str(VENV_PYTHON)]
+        return "uv", [uv, "pip", "install", "--quiet", "--python", str(target)]
     quiet = ["install", "-qq", "--no-input", "--disable-pip-version-check"]
     for python in dict.fromkeys((PYTHON, shutil.which("python3") or PYTHON)):
         if pip_version(python) >= OLDEST_PIP:
-            return "pip", [python, "-m", "pip", "--python", str(VENV_PYTHON), *quiet]
-    bundled = subprocess.run([VENV_PYTHON, "-m", "ensurepip"], capture_output=True, check=False)
+            return "pip", [python, "-m", "pip", "--python", str(target), *quiet]
+    bundled = subprocess.run([target, "-m", "ensurepip"], capture_output=True, check=False)
     if bundled.returncode == 0:
-        return "the pip that is bundled with Python", [str(VENV_PYTHON), "-m", "pip", *quiet]
+        return "the pip that is bundled with Python", [str(target), "-m", "pip", *quiet]
     sys.exit(NO_INSTALLER)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -111,13 +112,32 @@ async def test_the_decision_is_awaited(asks: bool) -> None:
 
 
 async def test_the_wait_for_a_decision_ends() -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        await asyncio.sleep(seconds)
+
     server = Scripted(RISKY, pending(), **OURS)
-    async with server.client() as client:
+    async with server.client(sleep=sleep) as client:
         await client.evaluate("go")
         with pytest.raises(ServerError, match="confirmation_required") as refused:
             await client.invoke("t", {"n": 1}, wait_for_approval=0.05)
+    assert slept
+    assert max(slept) <= 0.05, "a poll does not outlast the wait"
     assert refused.value.approval == "ap-1"
     assert set(tokens(server)[1:]) == {"ap-1"}
+
+
+def test_the_text_of_an_error_names_the_permission_of_the_approver() -> None:
+    details = {"challenge": {"approval": "ap-1", "roles": ["lead", "treasurer"], "four_eyes": False}}
+    error = ServerError("confirmation_required", "Approve it", details)
+    assert "the approver needs the permission lead; the approver needs the permission treasurer" in str(error)
+    for challenge in ("lead", {}, {"roles": "lead"}):
+        malformed = ServerError("confirmation_required", "Approve it", {"challenge": challenge})
+        assert str(malformed) == "confirmation_required: Approve it"
+        assert malformed.approval is None
+    assert RequestRefused("not_connected", "closed").approval is None
 
 
 async def test_a_callback_that_only_notifies_leaves_the_request_pending() -> None:

@@ -41,6 +41,15 @@ def test_the_pack_is_valid(tmp_path: Path) -> None:
     assert "desk, 6 rules, 1 action, 0 skills: ok" in shown
 
 
+def test_the_pack_of_the_agents_is_that_of_the_page() -> None:
+    (block,) = (block.body for block in blocks("README.md") if "cat > " in block.body)
+    files = re.findall(r"^cat > desk/(\S+) <<'EOF'\n(.*?)^EOF$", block, re.DOTALL | re.MULTILINE)
+    assert len(files) == 2
+    for name, text in files:
+        kept = (ROOT / "examples" / "agents" / "desk" / name).read_text("utf-8")
+        assert [line for line in kept.splitlines() if line] == [line for line in text.splitlines() if line], name
+
+
 def test_every_named_test_exists() -> None:
     section = PAGE.partition("## Guarantees")[2].partition("\n## ")[0]
     named = re.findall(r"`((?:tests/|test_)[^`]+)`", section)

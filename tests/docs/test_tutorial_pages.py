@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import runpy
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -88,8 +89,16 @@ def test_explaining_a_decision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_an_agent_gets_its_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    after_ten_minutes(tmp_path, monkeypatch)
-    assert follow("docs/how-to/give-an-agent-tools.md") == 2
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MANGLECP_STATE_DIR", str(tmp_path / "state"))
+    shutil.copytree(ROOT / "examples" / "agents" / "desk", "desk")
+    assert follow("docs/how-to/give-an-agent-tools.md") == 1
+    program = Path("examples/agents/anthropic_agent.py")
+    assert program.read_text("utf-8") == (ROOT / program).read_text("utf-8")
+    page = (ROOT / "docs/how-to/give-an-agent-tools.md").read_text("utf-8")
+    for file in (ROOT / program.parent).glob("*.py"):
+        assert f"`{file.name}`" in page
+        assert len(file.read_text("utf-8").splitlines()) < 40
 
 
 STAND_IN = '''

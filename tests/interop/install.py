@@ -1,4 +1,4 @@
-"""Install MCP servers of the registries into build/interop: ``python -m tests.interop.install``."""
+"""Install MCP servers and SDKs of the registries into build/interop: ``python -m tests.interop.install``."""
 
 from __future__ import annotations
 
@@ -9,26 +9,33 @@ import venv
 from pathlib import Path
 from typing import Final
 
+from tools.setup_env import find_installer
+
 __all__ = ["FOLDER", "main"]
 
-FOLDER: Final = Path(__file__).resolve().parents[2] / "build" / "interop"
+ROOT: Final = Path(__file__).resolve().parents[2]
+FOLDER: Final = ROOT / "build" / "interop"
 ENVIRONMENTS: Final = {
     "python": ("mcp-server-time", "mcp-server-git", "mcp-server-fetch"),
     "sqlite": ("mcp-server-sqlite", "mcp<2"),
+    "agents": ("anthropic", "openai", "pydantic-ai-slim[anthropic]", "-e", f"{ROOT}[server,client]"),
+    "langgraph": ("langchain", "langchain-anthropic", "langchain-mcp-adapters"),
+    "openai-agents": ("openai-agents",),
 }
 NODE: Final = ("@modelcontextprotocol/server-filesystem", "@modelcontextprotocol/server-memory")
 
 
 def main() -> int:
-    for name, packages in ENVIRONMENTS.items():
-        folder = FOLDER / name
-        if not (folder / "bin" / "pip").exists():
-            venv.create(folder, with_pip=True)
-        subprocess.run([folder / "bin" / "pip", "install", "--quiet", *packages], check=True)
     npm = shutil.which("npm")
     if npm is None:
-        sys.stderr.write("npm is not installed: the servers in JavaScript are left out\n")
-        return 0
+        sys.stderr.write("error: npm is not installed; the filesystem and memory servers are npm packages\n")
+        return 1
+    for name, packages in ENVIRONMENTS.items():
+        python = FOLDER / name / "bin" / "python"
+        if not python.exists():
+            venv.create(FOLDER / name)
+        _, install = find_installer(python)
+        subprocess.run([*install, "--upgrade", *packages], check=True)
     node = FOLDER / "node"
     node.mkdir(parents=True, exist_ok=True)
     subprocess.run([npm, "install", "--silent", "--ignore-scripts", "--prefix", str(node), *NODE], check=True)

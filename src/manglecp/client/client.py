@@ -252,9 +252,10 @@ class Client(Connection):
             except ServerError as error:
                 stored_approval = error.approval
                 if stored_approval is not None and stored_approval == token:  # not decided yet
-                    if asyncio.get_running_loop().time() >= deadline:
+                    remaining = deadline - asyncio.get_running_loop().time()
+                    if remaining <= 0:
                         raise
-                    await self._sleep(_POLL_SECONDS)
+                    await self._sleep(min(_POLL_SECONDS, remaining))
                 elif on_confirm is not None and token is not None and self._stores_new_request(error):
                     first_rejection, token = first_rejection or error, None  # the next call stores a new request
                 elif error.code in ("confirmation_required", "confirmation_invalid") and on_confirm is not None:

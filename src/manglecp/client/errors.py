@@ -30,6 +30,13 @@ class _CodedError(ClientError):
         self.message = message
         self.details: Mapping[str, Any] = details or {}
 
+    @property
+    def approval(self) -> str | None:
+        """The id of the approval request that the server stored for the invocation; else None."""
+        challenge = self.details.get("challenge") if self.code == "confirmation_required" else None
+        approval = challenge.get("approval") if isinstance(challenge, dict) else None
+        return approval if isinstance(approval, str) else None
+
     def __str__(self) -> str:
         return f"{truncate(self.code, 128)}: {truncate(self.message, _MAX_LENGTH)}{_first_violations(self.details)}"
 
@@ -49,13 +56,6 @@ class ServerError(_CodedError):
         super().__init__(code, message, details)
         self.recoverable = recoverable
         self.retry_after_ms = retry_after_ms
-
-    @property
-    def approval(self) -> str | None:
-        """The id of the approval request that the server stored for the invocation; else None."""
-        challenge = self.details.get("challenge") if self.code == "confirmation_required" else None
-        approval = challenge.get("approval") if isinstance(challenge, dict) else None
-        return approval if isinstance(approval, str) else None
 
     @classmethod
     def from_payload(cls, payload: ErrorPayload) -> ServerError:
@@ -106,6 +106,9 @@ def _violation_texts(details: Mapping[str, Any]) -> Iterator[str]:
     for error in _list(details, "schema_errors"):
         if isinstance(error, Mapping):
             yield f"{error.get('path') or '/'}: {error.get('message', '')}"
+    challenge = details.get("challenge")
+    if isinstance(challenge, Mapping):
+        yield from (f"the approver needs the permission {role}" for role in _list(challenge, "roles"))
     yield from (f"Predicate '{name}' is needed" for name in _list(details, "missing_facts"))
     if isinstance(remedy := details.get("suggestion"), str):
         yield remedy
