@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.process, pytest.mark.socket]
 @pytest.mark.parametrize("mode", [MODERN, LEGACY])
 async def test_an_agent_finds_and_uses_its_tools(tmp_path: Path, mode: str) -> None:
     async with opened(tmp_path) as core, host(await mcp(core), mode) as client:
-        assert "Intents: help, evening." in (client.instructions or "")
+        assert "Intents: help, evening, complain." in (client.instructions or "")
         listed = await client.list_tools()
         assert [tool.name for tool in listed.tools] == ["declare_intent", "invoke", "explain"]
         assert [tool.annotations and tool.annotations.read_only_hint for tool in listed.tools] == [True, False, True]
@@ -32,7 +32,12 @@ async def test_an_agent_finds_and_uses_its_tools(tmp_path: Path, mode: str) -> N
         nothing = await client.call_tool("declare_intent", {"intent": "help"})
         assert "pay_back" not in text(nothing)
         found = await client.call_tool("declare_intent", {"intent": "help", "facts": [COMPLAINT]})
-        for expected in ("order (string)", "follow the skill orders", "Orders begin with A.", "needs the approval"):
+        for expected in (
+            "look_up(order: string, depth?: integer = 1), handle m-",
+            "follow the skill orders",
+            "Orders begin with A.",
+            "needs the approval",
+        ):
             assert expected in text(found)
         few = await client.call_tool("declare_intent", {"intent": "help", "facts": [COMPLAINT], "budget": 0})
         assert len(few.structured_content["tools"]) < 3

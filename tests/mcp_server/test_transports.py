@@ -21,7 +21,7 @@ from mcp.client.streamable_http import streamable_http_client
 from manglecp.cli import cli
 from manglecp.intent import ANONYMOUS, Identity
 from manglecp.mcp_server import http_app
-from manglecp.server import AuthConfig
+from manglecp.server import AuthConfig, Guards
 from manglecp.server.auth_config import ResourceMetadata
 from tests.mcp_server.desk import write_pack
 from tests.mcp_server.hosts import LEGACY, MODERN, User, handles, host, invoke, mcp, opened, text
@@ -111,7 +111,9 @@ async def test_http_with_tokens_and_two_processes(tmp_path: Path) -> None:
             assert "Declare the intent again" in text(await invoke(client, found["look_up"], order="A"))
         async with _connected(url, "ann", LEGACY, User()) as client:  # without sessions there is no way to ask
             assert not (await invoke(client, found["look_up"], order="A")).is_error
-            assert "manglecp approvals approve" in text(await invoke(client, found["pay_back"], amount=1))
+            unapproved = text(await invoke(client, found["pay_back"], amount=1))
+            assert "manglecp approvals approve" in unapproved
+            assert str(tmp_path) not in unapproved  # where the store is concerns the operator
     assert (tmp_path / "paid").read_text() == "9\n"
 
 
@@ -126,7 +128,7 @@ async def test_a_resource_server_names_its_issuer(tmp_path: Path) -> None:
     url = "https://tools.example/.well-known/oauth-protected-resource/mcp"
     auth = AuthConfig(_Badges(), ResourceMetadata(url, b'{"resource":"https://tools.example/mcp"}'))
     async with opened(tmp_path) as core:
-        app = http_app(await mcp(core, identity=ANONYMOUS), auth, hosts=["tools.example"])
+        app = http_app(await mcp(core, identity=ANONYMOUS), auth, Guards(hosts=["tools.example"], auth_required=True))
         transport = httpx2.ASGITransport(app)
         async with httpx2.AsyncClient(transport=transport, base_url="https://tools.example") as http:
             refused = await http.post("/mcp", json={})

@@ -12,7 +12,7 @@ DECLARE: Final = "declare_intent"
 INVOKE: Final = "invoke"
 EXPLAIN: Final = "explain"
 _HIDDEN: Final = ("bulk_asserted", "bulk_retracted")  # predicates of other clients, not of a model
-_MAX_LISTED: Final = 40  # intents in the instructions
+_MAX_LISTED: Final = 10  # intents in the instructions
 _STRING: Final[dict[str, Any]] = {"type": "string"}
 _OBJECT: Final[dict[str, Any]] = {"type": "object"}
 
@@ -57,7 +57,7 @@ def fixed_tools(manifest: ManifestPayload) -> list[types.Tool]:
                 facts=facts,
                 budget={"type": "integer", "minimum": 0, "description": "of tokens"},
             ),
-            output_schema=_schema(["tools"], tools={"type": "array", "items": _OBJECT}, warnings={"type": "array"}),
+            output_schema=_schema(["tools"], tools={"type": "array", "items": _OBJECT}),
             annotations=types.ToolAnnotations(
                 read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
             ),
