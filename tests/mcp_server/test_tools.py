@@ -15,6 +15,7 @@ from manglecp.client import Client as OurClient
 from manglecp.intent import ANONYMOUS, Identity
 from manglecp.invoke import OPERATOR
 from manglecp.store import open_store
+from manglecp.wire import schema_errors
 from tests.mcp_server.hosts import COMPLAINT, LEGACY, MODERN, User, handles, host, invoke, mcp, opened, text
 
 pytestmark = [pytest.mark.process, pytest.mark.socket]
@@ -69,6 +70,8 @@ MISTAKES: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("declare_intent", {"intent": 7}, "/intent"),
     ("invoke", {"handle": "look_up"}, "look_up is not a handle"),
     ("invoke", {"handle": "m-00000000000000000000000000000000"}, "Declare the intent again"),
+    ("declare_intent", {"intent": "abc"}, "argument intent of declare_intent"),
+    ("explain", {"question": "why", "tool": "close_desk", "intent": "help"}, "ask why_not"),
     ("explain", {"question": "why"}, "pass a handle, or tool and intent"),
     ("explain", {"question": "why", "handle": "m-00000000000000000000000000000000"}, "no such offer"),
 )
@@ -76,11 +79,16 @@ MISTAKES: tuple[tuple[str, dict[str, Any], str], ...] = (
 
 async def test_a_mistake_of_the_model_has_a_remedy(tmp_path: Path) -> None:
     async with opened(tmp_path) as core, host(await mcp(core), MODERN) as client:
+        schemas = {tool.name: tool.output_schema for tool in (await client.list_tools()).tools}
         for tool, args, expected in MISTAKES:
             result = await client.call_tool(tool, args)
             assert result.is_error
             assert expected in text(result)
             assert result.structured_content["error"]["code"]
+            assert not schema_errors(result.structured_content, schemas[tool] or {})  # hosts check errors, too
+        failed = await invoke(client, (await handles(client, "evening", ()))["count_stock"], shelf="A")
+        assert "count_stock: The action reported an error" in text(failed)
+        assert "1234" not in failed.model_dump_json()
 
 
 async def test_an_invalid_argument_and_a_denied_call(tmp_path: Path) -> None:

@@ -315,7 +315,7 @@ class _Call:
             options = Options(include_proof_hints=True)
             found = await self.client.evaluate(intent, params, facts, options=options, level="full", from_state="none")
             if name not in found:
-                raise RequestRefused("macro_not_found", f"{name} is not offered now; ask why_not")
+                raise RequestRefused("not_offered", f"{name} is not offered now; ask why_not")
             explanation = msgspec.structs.replace(await self.client.why(found[name]), macro_id=name)
         else:
             explanation = await self.client.why_not(name, intent, params, facts)

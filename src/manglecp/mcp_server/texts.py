@@ -14,7 +14,7 @@ _MAX_INLINE_SKILL: Final = 4_000  # characters; longer skills are read as resour
 _REMEDIES: Final = {
     "macro_not_found": "Declare the intent again: this handle is not one of yours now.",
     "macro_expired": "Declare the intent again: the tool is not proven any more.",
-    "x-unknown_intent": "Use an intent of the list.",
+    "x-unknown_intent": "The argument intent of declare_intent describes all of them.",
 }
 
 
@@ -114,8 +114,9 @@ def error_text(code: str, message: str, details: Mapping[str, Any]) -> str:
     lines: list[str] = list(map(str, error_lines(code, message, details)))
     for error in _dicts(details.get("schema_errors")):
         lines.append(f"  {error.get('path') or '/'}: {error.get('message', '')}")
-    if isinstance(cause := details.get("cause"), dict):
-        lines.append(f"  {cause.get('code', 'error')}: {cause.get('message', '')}")
+    for event in _dicts(details.get("events")):
+        if event.get("status") == "failure" and event.get("detail") != message:
+            lines.append(f"  {event.get('action')}: {event.get('detail')}")
     if code in _REMEDIES:
         lines.append(f"  {_REMEDIES[code]}")
     return "\n".join(lines)
