@@ -59,6 +59,7 @@ mandatory("close_desk") :- intent("evening").
 mandatory("pay_back") :- intent("evening").
 mandatory("lock_up") :- intent("evening").
 mandatory("count_stock") :- intent("evening").
+mandatory("count_stock") :- intent("complain").
 mandatory("pay_back") :- intent("complain"), complaint(_).
 needs_skill("look_up", "orders") :- intent("help").
 """
@@ -70,6 +71,7 @@ permitted("pay_back"). permitted("lock_up").
 prohibited("pay_back", "more than 100 is for managers") :- call("pay_back"), call_arg("amount", Amount), Amount > 100.
 public_reason("pay_back", Reason) :- prohibited("pay_back", Reason).
 needs_approval("close_desk", "manager").
+prohibited("count_stock", "the stock is a secret") :- intent("complain").
 """
 PACK: Final = """
 [pack]

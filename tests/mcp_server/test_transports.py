@@ -44,6 +44,8 @@ async def test_standard_streams(tmp_path: Path, mode: str) -> None:
         assert client.protocol_version == ("2025-11-25" if mode == LEGACY else "2026-07-28")
         paid = await invoke(client, (await handles(client))["pay_back"], amount=3)
         assert paid.structured_content["result"] == {"paid": 3}
+        question = {"question": "why_not", "tool": "count_stock", "intent": "complain"}
+        assert "secret" not in text(await client.call_tool("explain", question))  # the reason is not public
     assert "Requested by: local" in user.forms[0]
 
 
