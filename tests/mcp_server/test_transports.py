@@ -154,7 +154,10 @@ async def test_a_server_elsewhere(tmp_path: Path) -> None:
             why = await client.call_tool("explain", {"question": "why", "handle": tools["look_up"]})
             assert isinstance(why, types.CallToolResult)
             assert not why.is_error
-        process.terminate()
+            process.kill()
+            process.wait()
+            lost = await invoke(client, tools["look_up"], order="A")
+            assert "check that before you repeat it" in text(lost)
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,8 @@ class _Handlers:
             details = error.details if isinstance(error.details, Mapping) else {}
             return _failure(texts.error_text(error.code, error.message, details), error.code, error.message, details)
         except ClientError as error:
-            return _failure(f"The server did not respond: {error}", "x-no_answer", str(error), {})
+            advice = "A call of invoke may have been executed: check that before you repeat it."
+            return _failure(f"The server did not respond: {error}. {advice}", "x-no_answer", str(error), {})
         except MCPError:
             raise
         except Exception:  # the SDK would send its text to clients of the old era
