@@ -66,6 +66,7 @@ def test_a_file_that_cannot_be_changed_stays(home: Path) -> None:
         code, output = _install("claude-code", pack, "--yes")
         assert code == 1
         assert expected in output
+        assert json.dumps(pack) in output  # the entry, to be added by hand
         assert (home / ".claude.json").read_text() == content
 
 

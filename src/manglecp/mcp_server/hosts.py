@@ -85,21 +85,22 @@ def plan_installation(
     if folder is not None and config.project is None:
         raise ValueError(f"{host} has no configuration for a project; leave --project out")
     path = config.user() if folder is None else folder / str(config.project)
-    before = _read(path)
+    before, arguments = _read(path), list(command[1:])
+    entry = {**config.entry, "command": command[0], "args": [*arguments, *options]}
+    remedy = f"add the entry to {config.key} by hand: {json.dumps({name: entry})}"
     try:
         document: Any = decode(before.strip().encode() or b"{}")
     except Fault as fault:
-        raise ValueError(f"{path}: {fault}; add the entry by hand") from None
+        raise ValueError(f"{path}: {fault}; {remedy}") from None
     servers = document.setdefault(config.key, {}) if isinstance(document, dict) else None
     if not isinstance(servers, dict):
-        raise ValueError(f"{path} has no object {config.key}; add the entry by hand")
-    previous, arguments = servers.get(name) or {}, list(command[1:])
+        raise ValueError(f"{path} has no object {config.key}; {remedy}")
+    previous = servers.get(name)
     if previous:
         former = previous.get("args") if isinstance(previous, dict) else None
         if not isinstance(former, list) or former[: len(arguments)] != arguments:
             raise ValueError(f"{path} has another server {name}; remove it, or pass --name")
-        options = options or former[len(arguments) :]
-    entry = {**config.entry, **previous, "command": command[0], "args": [*arguments, *options]}
+        entry = {**previous, **entry, "args": [*arguments, *(options or former[len(arguments) :])]}
     if previous == entry:
         return Installation(path, before, before)
     servers[name] = entry
