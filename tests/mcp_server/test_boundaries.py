@@ -20,7 +20,7 @@ from mcp.shared.exceptions import MCPError
 
 from manglecp.cli.options import RuntimeOptions
 from manglecp.client import Client as OurClient, ClientError, Tool
-from manglecp.intent import ANONYMOUS
+from manglecp.intent import ANONYMOUS, Identity
 from manglecp.mcp_server import McpOptions, PackSource, http_app, make_server
 from manglecp.mcp_server.texts import tool_lines
 from manglecp.server import AuthConfig, Guards
@@ -96,6 +96,44 @@ async def test_the_user_approves_a_direct_call_with_a_null(tmp_path: Path, mode:
         assert (hints["lock_up"].destructive_hint, hints["lock_up"].open_world_hint) == (True, True)
         locked = await client.call_tool("lock_up", {"door": None})
         assert locked.structured_content == {"locked": "front"}
+
+
+async def test_a_form_that_was_shown_before_a_change_of_policy_approves_nothing(tmp_path: Path) -> None:
+    yes: Any = {"approval": types.ElicitResult(action="accept", content={"approve": True})}
+
+    async def send(client: Client, state: str | None = None) -> Any:
+        handle = (await handles(client))["pay_back"]
+        return await client.session.call_tool(
+            "invoke",
+            {"handle": handle, "args": {"amount": 20}},
+            input_responses=None if state is None else yes,
+            request_state=state,
+            allow_input_required=True,
+        )
+
+    async with opened(tmp_path) as core, host(await mcp(core), MODERN, User()) as client:
+        asked = await send(client)
+    rules = tmp_path / "desk" / "rules" / "policy" / "desk.mg"
+    rules.write_text(rules.read_text() + 'needs_approval("pay_back", "manager").\n')
+    async with opened(tmp_path) as core:
+        for attested in (True, False):
+            async with host(await mcp(core, attested=attested), MODERN, User()) as client:
+                refused = await send(client, asked.request_state)
+                assert refused.is_error
+    assert not (tmp_path / "paid").exists()
+
+
+async def test_direct_mode_lists_what_the_principal_may_use(tmp_path: Path) -> None:
+    rules = write_pack(tmp_path) / "rules" / "policy" / "desk.mg"
+    rules.write_text(rules.read_text().replace('free("look_up").', 'free("look_up") :- client_permission("manager").'))
+    async with opened(tmp_path) as core:
+        for permissions, names in ((set(), ["wait_for"]), ({"manager"}, ["look_up", "wait_for"])):
+            server = await mcp(core, direct="help", identity=Identity("ann", frozenset(permissions), "user"))
+            async with host(server, MODERN) as client:
+                listed = await client.list_tools()
+                assert [tool.name for tool in listed.tools] == names
+                assert (listed.cache_scope, 0 < listed.ttl_ms <= 60_000) == ("private", True)
+                assert (await client.call_tool("look_up", {"order": "A"})).is_error is ("look_up" not in names)
 
 
 async def test_the_model_reads_what_an_intent_reads_and_which_skills_there_are_not(tmp_path: Path) -> None:

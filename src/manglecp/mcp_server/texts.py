@@ -55,7 +55,7 @@ def tool_lines(tool: Tool) -> Iterator[str]:
 
 
 def _type_text(schema: Any) -> str:
-    """Return a schema as a type; JSON if it says more than types, values and a default."""
+    """Return a schema as a type; JSON if it has more than types, values and a default."""
     if not isinstance(schema, dict):
         return "any"
     rest = {key: value for key, value in schema.items() if key not in ("description", "title", "default")}
