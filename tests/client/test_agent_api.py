@@ -28,7 +28,7 @@ async def desk(folder: Path) -> AsyncIterator[Server]:
 async def test_approvals_handles_explanations_and_facts_as_text(tmp_path: Path) -> None:
     async with desk(tmp_path) as server, Client(server) as client:
         assert repr(client) == "<Client: desk, ready>"
-        assert [one.name for one in await client.intents()] == ["help", "evening"]
+        assert [one.name for one in await client.intents()] == ["help", "evening", "complain"]
         found = await client.evaluate("help", facts=COMPLAINT, level="full")
         assert repr(found) == "<EvaluationResult help: look_up, pay_back, wait_for>"
         handle = found["pay_back"].macro_id

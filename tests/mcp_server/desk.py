@@ -30,6 +30,18 @@ def close_desk() -> dict:
     return {"closed": True}
 
 
+@action(effects=["authentication"])
+def lock_up(door: str = "front") -> dict:
+    """Lock a door."""
+    return {"locked": door}
+
+
+@action(effects=[])
+def count_stock(shelf: str) -> dict:
+    """Count the stock."""
+    raise RuntimeError("the password of the stock is 1234")
+
+
 @action(effects=[], timeout=60)
 def wait_for(gate: str, context: Context) -> dict:
     """Wait for a file."""
@@ -45,16 +57,21 @@ mandatory("wait_for") :- intent("help").
 mandatory("pay_back") :- intent("help"), complaint(_).
 mandatory("close_desk") :- intent("evening").
 mandatory("pay_back") :- intent("evening").
+mandatory("lock_up") :- intent("evening").
+mandatory("count_stock") :- intent("evening").
+mandatory("count_stock") :- intent("complain").
+mandatory("pay_back") :- intent("complain"), complaint(_).
 needs_skill("look_up", "orders") :- intent("help").
 """
 POLICY: Final = """
 permitted(Tool) :- free(Tool).
 Decl free(Tool) bound [/string].
-free("look_up"). free("wait_for"). free("close_desk").
-permitted("pay_back").
+free("look_up"). free("wait_for"). free("count_stock"). free("close_desk").
+permitted("pay_back"). permitted("lock_up").
 prohibited("pay_back", "more than 100 is for managers") :- call("pay_back"), call_arg("amount", Amount), Amount > 100.
 public_reason("pay_back", Reason) :- prohibited("pay_back", Reason).
 needs_approval("close_desk", "manager").
+prohibited("count_stock", "the stock is a secret") :- intent("complain").
 """
 PACK: Final = """
 [pack]
@@ -68,6 +85,10 @@ optional_facts = ["complaint"]
 [[intents]]
 name = "evening"
 description = "The desk closes."
+[[intents]]
+name = "complain"
+description = "A customer complains."
+optional_facts = ["complaint"]
 """
 SKILL: Final = """---
 name: orders

@@ -58,7 +58,7 @@ def test_a_project_a_name_and_an_intent(home: Path) -> None:
 def test_a_file_that_cannot_be_changed_stays(home: Path) -> None:
     pack = str(write_pack(home))
     for content, expected in (
-        ("// a comment", "is not JSON"),
+        ("// a comment", "not JSON"),
         ("[]", "has no object"),
         ('{"mcpServers": 1}', "no obj"),
     ):
@@ -66,6 +66,7 @@ def test_a_file_that_cannot_be_changed_stays(home: Path) -> None:
         code, output = _install("claude-code", pack, "--yes")
         assert code == 1
         assert expected in output
+        assert json.dumps(pack) in output  # the entry, to be added by hand
         assert (home / ".claude.json").read_text() == content
 
 
@@ -89,3 +90,37 @@ def test_a_check_names_the_tools_that_direct_mode_cannot_list(home: Path) -> Non
     assert "not listed" not in CliRunner().invoke(cli, ["check", "--direct", "evening", pack]).output
     assert "Did you mean 'help'?" in CliRunner().invoke(cli, ["check", "--direct", "hlep", pack]).output
     assert CliRunner().invoke(cli, ["check", "--direct", "help", str(home / "desk/rules/desk.mg")]).exit_code == 2
+
+
+def test_an_entry_of_another_server_stays_and_own_options_are_kept(home: Path) -> None:
+    pack, path = str(write_pack(home)), home / ".cursor" / "mcp.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps({"mcpServers": {"desk": {"command": "other", "args": ["-m"]}}}))
+    code, output = _install("cursor", pack, "--yes")
+    assert code == 1
+    assert "has another server desk; remove it, or pass --name" in output
+    assert json.loads(path.read_text())["mcpServers"]["desk"]["command"] == "other"
+    assert _install("cursor", pack, "--name", "mine", "--yes")[0] == 0
+    document = json.loads(path.read_text())
+    document["mcpServers"]["mine"]["args"] += ["--workspace", "/w"]
+    document["mcpServers"]["mine"] |= {"command": "python-of-old", "env": {"KEY": "1"}}
+    path.write_text(json.dumps(document))
+    assert _install("cursor", pack, "--name", "mine", "--yes")[0] == 0
+    entry = json.loads(path.read_text())["mcpServers"]["mine"]
+    assert entry["args"][-2:] == ["--workspace", "/w"]
+    assert entry["env"] == {"KEY": "1"}
+    assert entry["command"] != "python-of-old"
+
+
+def test_a_file_with_a_duplicate_key_and_one_that_cannot_be_written_stay(home: Path) -> None:
+    pack, path = str(write_pack(home)), home / ".cursor" / "mcp.json"
+    path.parent.mkdir()
+    content = '{"mcpServers": {"a": {}}, "mcpServers": {"b": {}}}'
+    path.write_text(content)
+    code, output = _install("cursor", pack, "--yes")
+    assert (code, "twice" in output, path.read_text()) == (1, True, content)
+    path.unlink()
+    path.symlink_to(path)
+    code, output = _install("cursor", pack, "--yes")
+    assert code == 1
+    assert "Error:" in output

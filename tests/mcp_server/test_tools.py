@@ -15,6 +15,7 @@ from manglecp.client import Client as OurClient
 from manglecp.intent import ANONYMOUS, Identity
 from manglecp.invoke import OPERATOR
 from manglecp.store import open_store
+from manglecp.wire import schema_errors
 from tests.mcp_server.hosts import COMPLAINT, LEGACY, MODERN, User, handles, host, invoke, mcp, opened, text
 
 pytestmark = [pytest.mark.process, pytest.mark.socket]
@@ -23,7 +24,7 @@ pytestmark = [pytest.mark.process, pytest.mark.socket]
 @pytest.mark.parametrize("mode", [MODERN, LEGACY])
 async def test_an_agent_finds_and_uses_its_tools(tmp_path: Path, mode: str) -> None:
     async with opened(tmp_path) as core, host(await mcp(core), mode) as client:
-        assert "Intents: help, evening." in (client.instructions or "")
+        assert "Intents: help, evening, complain." in (client.instructions or "")
         listed = await client.list_tools()
         assert [tool.name for tool in listed.tools] == ["declare_intent", "invoke", "explain"]
         assert [tool.annotations and tool.annotations.read_only_hint for tool in listed.tools] == [True, False, True]
@@ -32,7 +33,12 @@ async def test_an_agent_finds_and_uses_its_tools(tmp_path: Path, mode: str) -> N
         nothing = await client.call_tool("declare_intent", {"intent": "help"})
         assert "pay_back" not in text(nothing)
         found = await client.call_tool("declare_intent", {"intent": "help", "facts": [COMPLAINT]})
-        for expected in ("order (string)", "follow the skill orders", "Orders begin with A.", "needs the approval"):
+        for expected in (
+            "look_up(order: string, depth?: integer = 1), handle m-",
+            "follow the skill orders",
+            "Orders begin with A.",
+            "needs the approval",
+        ):
             assert expected in text(found)
         few = await client.call_tool("declare_intent", {"intent": "help", "facts": [COMPLAINT], "budget": 0})
         assert len(few.structured_content["tools"]) < 3
@@ -64,6 +70,8 @@ MISTAKES: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("declare_intent", {"intent": 7}, "/intent"),
     ("invoke", {"handle": "look_up"}, "look_up is not a handle"),
     ("invoke", {"handle": "m-00000000000000000000000000000000"}, "Declare the intent again"),
+    ("declare_intent", {"intent": "abc"}, "argument intent of declare_intent"),
+    ("explain", {"question": "why", "tool": "close_desk", "intent": "help"}, "ask why_not"),
     ("explain", {"question": "why"}, "pass a handle, or tool and intent"),
     ("explain", {"question": "why", "handle": "m-00000000000000000000000000000000"}, "no such offer"),
 )
@@ -71,11 +79,16 @@ MISTAKES: tuple[tuple[str, dict[str, Any], str], ...] = (
 
 async def test_a_mistake_of_the_model_has_a_remedy(tmp_path: Path) -> None:
     async with opened(tmp_path) as core, host(await mcp(core), MODERN) as client:
+        schemas = {tool.name: tool.output_schema for tool in (await client.list_tools()).tools}
         for tool, args, expected in MISTAKES:
             result = await client.call_tool(tool, args)
             assert result.is_error
             assert expected in text(result)
             assert result.structured_content["error"]["code"]
+            assert not schema_errors(result.structured_content, schemas[tool] or {})  # hosts check errors, too
+        failed = await invoke(client, (await handles(client, "evening", ()))["count_stock"], shelf="A")
+        assert "count_stock: The action reported an error" in text(failed)
+        assert "1234" not in failed.model_dump_json()
 
 
 async def test_an_invalid_argument_and_a_denied_call(tmp_path: Path) -> None:

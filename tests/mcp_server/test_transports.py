@@ -21,7 +21,7 @@ from mcp.client.streamable_http import streamable_http_client
 from manglecp.cli import cli
 from manglecp.intent import ANONYMOUS, Identity
 from manglecp.mcp_server import http_app
-from manglecp.server import AuthConfig
+from manglecp.server import AuthConfig, Guards
 from manglecp.server.auth_config import ResourceMetadata
 from tests.mcp_server.desk import write_pack
 from tests.mcp_server.hosts import LEGACY, MODERN, User, handles, host, invoke, mcp, opened, text
@@ -44,6 +44,8 @@ async def test_standard_streams(tmp_path: Path, mode: str) -> None:
         assert client.protocol_version == ("2025-11-25" if mode == LEGACY else "2026-07-28")
         paid = await invoke(client, (await handles(client))["pay_back"], amount=3)
         assert paid.structured_content["result"] == {"paid": 3}
+        question = {"question": "why_not", "tool": "count_stock", "intent": "complain"}
+        assert "secret" not in text(await client.call_tool("explain", question))  # the reason is not public
     assert "Requested by: local" in user.forms[0]
 
 
@@ -111,7 +113,9 @@ async def test_http_with_tokens_and_two_processes(tmp_path: Path) -> None:
             assert "Declare the intent again" in text(await invoke(client, found["look_up"], order="A"))
         async with _connected(url, "ann", LEGACY, User()) as client:  # without sessions there is no way to ask
             assert not (await invoke(client, found["look_up"], order="A")).is_error
-            assert "manglecp approvals approve" in text(await invoke(client, found["pay_back"], amount=1))
+            unapproved = text(await invoke(client, found["pay_back"], amount=1))
+            assert "manglecp approvals approve" in unapproved
+            assert str(tmp_path) not in unapproved  # where the store is concerns the operator
     assert (tmp_path / "paid").read_text() == "9\n"
 
 
@@ -126,7 +130,7 @@ async def test_a_resource_server_names_its_issuer(tmp_path: Path) -> None:
     url = "https://tools.example/.well-known/oauth-protected-resource/mcp"
     auth = AuthConfig(_Badges(), ResourceMetadata(url, b'{"resource":"https://tools.example/mcp"}'))
     async with opened(tmp_path) as core:
-        app = http_app(await mcp(core, identity=ANONYMOUS), auth, hosts=["tools.example"])
+        app = http_app(await mcp(core, identity=ANONYMOUS), auth, Guards(hosts=["tools.example"], auth_required=True))
         transport = httpx2.ASGITransport(app)
         async with httpx2.AsyncClient(transport=transport, base_url="https://tools.example") as http:
             refused = await http.post("/mcp", json={})
@@ -150,7 +154,10 @@ async def test_a_server_elsewhere(tmp_path: Path) -> None:
             why = await client.call_tool("explain", {"question": "why", "handle": tools["look_up"]})
             assert isinstance(why, types.CallToolResult)
             assert not why.is_error
-        process.terminate()
+            process.kill()
+            process.wait()
+            lost = await invoke(client, tools["look_up"], order="A")
+            assert "check that before you repeat it" in text(lost)
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def local_approval_options(runtime: RuntimeOptions, clock: Callable[[], int]) ->
     """Return the options of ``manglecp approvals``; None if that process has another store or another clock."""
     if runtime.location == ":memory:" or abs(clock() - time.time_ns()) > _MAX_SKEW_NS:
         return None
-    return "" if runtime.location is None else f" --store {shlex.quote(runtime.location)}"
+    return runtime.store_words
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from manglecp.cli.completion import complete_intents
-from manglecp.cli.options import PACK, RUNTIME_OPTIONS, RuntimeOptions
+from manglecp.cli.options import PACK, RUNTIME_OPTIONS
 from manglecp.cli.serve import AuthOptions, address_options, announce, auth_options, bind_socket
 from manglecp.cli.target import TargetOptions, as_wire_error, is_at_terminal, target_argument, target_options
 from manglecp.server import ListenOptions, check_exposure
@@ -56,7 +56,8 @@ def serve(
     It is served on the standard streams, or with --http on an address. The host sees the tools declare_intent, invoke
     and explain. With --direct it sees the tools that are proven for one intent without facts of the client.
 
-    On the standard streams the caller is --as NAME, by default the local user. With --http each request needs an
+    On the standard streams the caller is --as NAME, by default the local user, here without explain_policy: the model
+    reads public reasons only, unless --permission explain_policy is given. With --http each request needs an
     access token if --tokens or --jwt-issuer is given. A server at a URL is used with --token, and only on the standard
     streams.
     """
@@ -94,22 +95,26 @@ async def _serve_pack(
 ) -> None:
     from manglecp.intent import ANONYMOUS
     from manglecp.mcp_server import McpOptions, PackSource, http_app, make_server, serve_http
-    from manglecp.server import open_core
+    from manglecp.server import Guards, open_core
 
     runtime, auth_config = options.runtime, auth.load()
     async with open_core(runtime.for_pack(folder), runtime.open_store, auth_config) as core:
         try:
             await core.revisions.wait_until_loaded()
-            source = PackSource(core, _store_options(runtime), attested)
             if address is None:
-                await _serve_stdio(source, McpOptions(options.caller.identity, direct))
+                source = PackSource(core, runtime.store_words, attested)
+                # A model reads the explanations: it gets the public reasons, unless explain_policy is passed.
+                permissions = frozenset(options.caller.permissions)
+                identity = options.caller.identity._replace(permissions=permissions)
+                await _serve_stdio(source, McpOptions(identity, direct))
                 return
+            source = PackSource(core, "", attested)  # clients elsewhere do not learn where the store is
             mcp_options = McpOptions(ANONYMOUS, direct)
             async with source.client(options.caller.identity) as client:
                 server = make_server(source, client.manifest, mcp_options)
             with bind_socket(*address) as listen_socket:
-                names = hosts if address[0] in ("0.0.0.0", "::") else (*hosts, address[0])
-                await serve_http(http_app(server, auth_config, hosts=names, origins=origins), listen_socket, announce)
+                guards = Guards(address[0], hosts=hosts, origins=origins, auth_required=auth_config.auth is not None)
+                await serve_http(http_app(server, auth_config, guards), listen_socket, announce)
         finally:
             await core.drain()
 
@@ -136,10 +141,6 @@ async def _serve_stdio(source: Source, mcp_options: McpOptions) -> None:
     await serve_stdio(server)
 
 
-def _store_options(runtime: RuntimeOptions) -> str:
-    return "" if runtime.location is None else f" --store {shlex.quote(runtime.location)}"
-
-
 @command.command("install")
 @click.argument("host", metavar="HOST", type=click.Choice(_HOST_NAMES))
 @click.argument("folder", metavar="PACK", type=PACK)
@@ -155,10 +156,11 @@ def install(host: str, folder: Path, name: str | None, project: bool, direct: st
     """
     from manglecp.mcp_server import plan_installation
 
-    arguments = ["mcp", "serve", str(folder.absolute()), *(() if direct is None else ("--direct", direct))]
-    launcher = [sys.executable, "-m", "manglecp", *arguments]
+    launcher = [sys.executable, "-m", "manglecp", "mcp", "serve", str(folder.absolute())]
+    options = () if direct is None else ("--direct", direct)
     try:
-        plan = plan_installation(host, name or folder.absolute().name, launcher, folder=Path.cwd() if project else None)
+        project_folder = Path.cwd() if project else None
+        plan = plan_installation(host, name or folder.resolve().name, launcher, options, folder=project_folder)
     except ValueError as error:
         raise click.ClickException(str(error)) from None
     if plan.is_unchanged:
@@ -169,5 +171,8 @@ def install(host: str, folder: Path, name: str | None, project: bool, direct: st
         raise click.UsageError("nothing is written; --yes writes without a prompt")
     if not yes and not click.confirm(f"Write {plan.path}?", default=False):
         raise click.ClickException("nothing is written")
-    plan.write()
+    try:
+        plan.write()
+    except (OSError, ValueError) as error:
+        raise click.ClickException(f"nothing is written: {error}") from None
     click.echo(f"{plan.path} is written; restart the host, or reload its MCP servers")

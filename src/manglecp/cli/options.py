@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing, suppress
@@ -285,6 +286,12 @@ class RuntimeOptions:
 
     def open_store(self) -> store.Store:
         return store.open_store(self.location, key=self.store_key)
+
+    @property
+    def store_words(self) -> str:
+        """The option ``--store`` for a printed command, after a space; without the password of a URL."""
+        place = store.parse_location(self.location) or self.location
+        return "" if self.location is None else f" --store {shlex.quote(str(place))}"
 
 
 PACK_OPTIONS: Final = (

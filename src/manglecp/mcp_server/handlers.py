@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -37,6 +38,10 @@ _FORM: Final[dict[str, Any]] = {
     "properties": {"approve": {"type": "boolean", "title": "Approve this call", "default": False}},
     "required": ["approve"],
 }
+_CLOSED_WORLD: Final = frozenset({"none", "filesystem", "process"})
+"""The effects on this machine only."""
+_INTERNAL: Final = "The server failed; its log has the reason"
+_log = logging.getLogger(__name__)
 _Context: TypeAlias = ServerRequestContext[Any, Any]
 _Result: TypeAlias = types.CallToolResult | types.InputRequiredResult
 
@@ -63,6 +68,7 @@ def make_server(source: Source, manifest: ManifestPayload, options: McpOptions) 
         manifest.domain.id,
         version=__version__,
         instructions=description,
+        get_tool_input_schema=lambda _: None,  # no argument is sent as a header; otherwise each call lists the tools
         on_list_tools=handlers.list_tools,
         on_call_tool=handlers.call_tool,
         on_list_resources=handlers.list_resources,
@@ -114,11 +120,11 @@ class _Handlers:
 
     async def read_resource(self, _ctx: _Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         uri = str(params.uri)
-        try:
-            async with self._client() as client:
+        async with self._client() as client:
+            try:
                 skill = await client.skill(uri.removeprefix(_SKILL))
-        except ServerError as error:
-            raise MCPError(types.INVALID_PARAMS, error.message, {"uri": uri}) from None
+            except ServerError as error:
+                raise MCPError(types.INVALID_PARAMS, error.message, {"uri": uri}) from None
         text = types.TextResourceContents(uri=uri, mime_type=skill.content_type or "text/markdown", text=skill.content)
         return types.ReadResourceResult(contents=[text])
 
@@ -130,7 +136,13 @@ class _Handlers:
             details = error.details if isinstance(error.details, Mapping) else {}
             return _failure(texts.error_text(error.code, error.message, details), error.code, error.message, details)
         except ClientError as error:
-            return _failure(f"The server did not respond: {error}", "x-no_answer", str(error), {})
+            advice = "A call of invoke may have been executed: check that before you repeat it."
+            return _failure(f"The server did not respond: {error}. {advice}", "x-no_answer", str(error), {})
+        except MCPError:
+            raise
+        except Exception:  # the SDK would send its text to clients of the old era
+            _log.exception("a call failed", extra={"tool": params.name})
+            return _failure(_INTERNAL, "internal_error", _INTERNAL, {})
 
     @asynccontextmanager
     async def _client(self) -> AsyncIterator[Client]:
@@ -182,10 +194,8 @@ class _Call:
             level="full",
             from_state="none",
         )
-        content: dict[str, Any] = {"tools": [texts.tool_document(tool) for tool in found]}
-        if found.warnings:
-            content["warnings"] = [warning.message for warning in found.warnings]
-        return _success(texts.evaluation_text(found), content)
+        content = {"tools": [texts.tool_document(tool) for tool in found]}
+        return _success(texts.evaluation_text(found, self.client.manifest.intents), content)
 
     async def _invoke_handle(self, args: dict[str, Any]) -> _Result:
         handle = args["handle"]
@@ -198,6 +208,8 @@ class _Call:
         if name not in found:
             text = f"{name} is not offered now.\n{await self.client.why_not(name, intent)}"
             return _failure(text, "macro_not_found", f"{name} is not offered now", {})
+        if schema_errors(args, found[name].input_schema or {}):  # models write null for an optional argument
+            args = {argument: value for argument, value in args.items() if value is not None}
         return await self._invoke(found[name], found[name].macro_id, args, None)
 
     async def _invoke(self, tool: Tool | str, handle: str, args: dict[str, Any], key: str | None) -> _Result:
@@ -241,7 +253,10 @@ class _Call:
             requests: dict[str, Any] = {_QUESTION: types.ElicitRequest(params=form)}
             # The id is no secret, and its approval request in the store is bound to principal, tool and arguments.
             return types.InputRequiredResult(input_requests=requests, request_state=approval)
-        answer = await self.ctx.session.elicit_form(message, _FORM, related_request_id=self.ctx.request_id)
+        try:
+            answer = await self.ctx.session.elicit_form(message, _FORM, related_request_id=self.ctx.request_id)
+        except MCPError:  # the host cannot show the form after all
+            answer = types.ElicitResult(action="cancel")
         refusal_result = await self._attest(handle, args, approval, answer)
         return refusal_result or await self._run(tool, args, key, approval)
 
@@ -301,7 +316,7 @@ class _Call:
             options = Options(include_proof_hints=True)
             found = await self.client.evaluate(intent, params, facts, options=options, level="full", from_state="none")
             if name not in found:
-                raise RequestRefused("macro_not_found", f"{name} is not offered now; ask why_not")
+                raise RequestRefused("not_offered", f"{name} is not offered now; ask why_not")
             explanation = msgspec.structs.replace(await self.client.why(found[name]), macro_id=name)
         else:
             explanation = await self.client.why_not(name, intent, params, facts)
@@ -335,9 +350,9 @@ def _direct_tool(tool: Tool) -> types.Tool:
         input_schema={"type": "object", **(tool.input_schema or {})},
         annotations=types.ToolAnnotations(
             read_only_hint=is_read_only,
-            destructive_hint="destructive" in (tool.effects or ()) if not is_read_only else False,
+            destructive_hint=not is_read_only and tool.reversible is not True,
             idempotent_hint=tool.is_repeatable,
-            open_world_hint="network" in (tool.effects or ()),
+            open_world_hint=not _CLOSED_WORLD.issuperset(tool.effects or ()),
         ),
     )
 

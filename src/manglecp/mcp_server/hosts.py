@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from manglecp.base.files import replace_file
+from manglecp.wire import Fault, decode
 
 
 class HostConfig(NamedTuple):
@@ -71,25 +72,36 @@ class Installation:
         replace_file(path, [self.after.encode()], mode)
 
 
-def plan_installation(host: str, name: str, command: Sequence[str], *, folder: Path | None = None) -> Installation:
+def plan_installation(
+    host: str, name: str, command: Sequence[str], options: Sequence[str] = (), *, folder: Path | None = None
+) -> Installation:
     """Return the change that adds an entry which starts ``command``, for the user or for a project's folder.
 
-    Raises ValueError if the file is no JSON object, or the host has no configuration for projects.
+    An entry of the same command keeps its other members and, unless there are ``options``, its further arguments.
+    Raises ValueError if the file is no JSON object, has another entry of this name, or the host has no configuration
+    for projects.
     """
     config = HOSTS[host]
     if folder is not None and config.project is None:
         raise ValueError(f"{host} has no configuration for a project; leave --project out")
     path = config.user() if folder is None else folder / str(config.project)
-    before = _read(path)
+    before, arguments = _read(path), list(command[1:])
+    entry = {**config.entry, "command": command[0], "args": [*arguments, *options]}
+    remedy = f"add the entry to {config.key} by hand: {json.dumps({name: entry})}"
     try:
-        document = json.loads(before or "{}")
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON: {error}; add the entry by hand") from None
+        document: Any = decode(before.strip().encode() or b"{}")
+    except Fault as fault:
+        raise ValueError(f"{path}: {fault}; {remedy}") from None
     servers = document.setdefault(config.key, {}) if isinstance(document, dict) else None
     if not isinstance(servers, dict):
-        raise ValueError(f"{path} has no object {config.key}; add the entry by hand")
-    entry = {**config.entry, "command": command[0], "args": list(command[1:])}
-    if servers.get(name) == entry:
+        raise ValueError(f"{path} has no object {config.key}; {remedy}")
+    previous = servers.get(name)
+    if previous:
+        former = previous.get("args") if isinstance(previous, dict) else None
+        if not isinstance(former, list) or former[: len(arguments)] != arguments:
+            raise ValueError(f"{path} has another server {name}; remove it, or pass --name")
+        entry = {**previous, **entry, "args": [*arguments, *(options or former[len(arguments) :])]}
+    if previous == entry:
         return Installation(path, before, before)
     servers[name] = entry
     return Installation(path, before, json.dumps(document, indent=2, ensure_ascii=False) + "\n")

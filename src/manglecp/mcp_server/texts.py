@@ -8,24 +8,26 @@ from typing import Any, Final
 
 from manglecp.client import EvaluationResult, InvocationResult, Tool
 from manglecp.wire import error_lines, fact_text
-from manglecp.wire.messages import UNSET
+from manglecp.wire.messages import UNSET, IntentDescription
 
 _MAX_INLINE_SKILL: Final = 4_000  # characters; longer skills are read as resources
 _REMEDIES: Final = {
     "macro_not_found": "Declare the intent again: this handle is not one of yours now.",
     "macro_expired": "Declare the intent again: the tool is not proven any more.",
-    "x-unknown_intent": "Use an intent of the list.",
+    "x-unknown_intent": "The argument intent of declare_intent describes all of them.",
 }
 
 
-def evaluation_text(found: EvaluationResult) -> str:
-    """Return the proven tools with handles and arguments."""
+def evaluation_text(found: EvaluationResult, intents: Iterable[IntentDescription]) -> str:
+    """Return the proven tools with handles and arguments, or the facts that the intent reads."""
     intent = found.request.intent.name
     if not found:
-        return f"No tool is proven for {intent} with these facts. explain says what a tool needs, if you know its name."
-    lines = [f"{len(found)} tools are proven for {intent}. Call invoke with a handle and args."]
+        reads = [fact for one in intents if one.name == intent for fact in one.optional_facts or ()]
+        which = f" It reads the facts {', '.join(reads)}: state those that you know." if reads else ""
+        return f"No tool is proven for {intent} with these facts.{which} explain says what a tool needs, by its name."
+    lines = [f"Proven for {intent}: call invoke with a handle and args; ? marks an optional argument."]
     for tool in found:
-        lines += ["", *tool_lines(tool)]
+        lines += tool_lines(tool)
     for skill_id, content in _skills(found).items():
         text = f"read skill://{skill_id}" if len(content) > _MAX_INLINE_SKILL else content
         lines += ["", f"Skill {skill_id}: {text}"]
@@ -34,12 +36,14 @@ def evaluation_text(found: EvaluationResult) -> str:
 
 def tool_lines(tool: Tool) -> Iterator[str]:
     """Yield a tool with its handle and arguments."""
-    yield f"{tool.name}, handle {tool.macro_id}: {tool.description}"
     schema = tool.input_schema or {}
-    for name, argument in schema.get("properties", {}).items():
-        optional = "" if name in schema.get("required", ()) else ", optional"
-        meaning = f": {argument['description']}" if "description" in argument else ""
-        yield f"  {name} ({argument.get('type') or json.dumps(argument)}{optional}){meaning}"
+    arguments, required = schema.get("properties", {}), schema.get("required", ())
+    names = sorted(arguments, key=lambda name: name not in required)
+    signature = ", ".join(f"{name}{'' if name in required else '?'}: {_type_text(arguments[name])}" for name in names)
+    yield f"{tool.name}({signature}), handle {tool.macro_id}: {tool.description}"
+    for name in names:
+        if isinstance(argument := arguments[name], dict) and "description" in argument:
+            yield f"  {name}: {argument['description']}"
     context = tool.definition.context_injection
     if context is not UNSET:
         if context.instructions is not UNSET:
@@ -48,6 +52,22 @@ def tool_lines(tool: Tool) -> Iterator[str]:
         yield from (f"  read {resource.uri}" for resource in context.context_resources or ())
     if tool.needs_approval:
         yield "  needs the approval of a person"
+
+
+def _type_text(schema: Any) -> str:
+    """Return a schema as a type; JSON if it has more than types, values and a default."""
+    if not isinstance(schema, dict):
+        return "any"
+    rest = {key: value for key, value in schema.items() if key not in ("description", "title", "default")}
+    if "enum" in rest:
+        text = " | ".join(map(json.dumps, rest["enum"]))
+    elif rest.keys() == {"type"} and isinstance(rest["type"], str):
+        text = rest["type"]
+    elif rest.keys() == {"type", "items"} and rest["type"] == "array":
+        text = f"array of {_type_text(rest['items'])}"
+    else:
+        text = json.dumps(rest, ensure_ascii=False, separators=(",", ":")) if rest else "any"
+    return f"{text} = {json.dumps(schema['default'])}" if "default" in schema else text
 
 
 def _skills(found: EvaluationResult) -> dict[str, str]:
@@ -94,8 +114,9 @@ def error_text(code: str, message: str, details: Mapping[str, Any]) -> str:
     lines: list[str] = list(map(str, error_lines(code, message, details)))
     for error in _dicts(details.get("schema_errors")):
         lines.append(f"  {error.get('path') or '/'}: {error.get('message', '')}")
-    if isinstance(cause := details.get("cause"), dict):
-        lines.append(f"  {cause.get('code', 'error')}: {cause.get('message', '')}")
+    for event in _dicts(details.get("events")):
+        if event.get("status") == "failure" and event.get("detail") != message:
+            lines.append(f"  {event.get('action')}: {event.get('detail')}")
     if code in _REMEDIES:
         lines.append(f"  {_REMEDIES[code]}")
     return "\n".join(lines)

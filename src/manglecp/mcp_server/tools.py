@@ -12,7 +12,7 @@ DECLARE: Final = "declare_intent"
 INVOKE: Final = "invoke"
 EXPLAIN: Final = "explain"
 _HIDDEN: Final = ("bulk_asserted", "bulk_retracted")  # predicates of other clients, not of a model
-_MAX_LISTED: Final = 40  # intents in the instructions
+_MAX_LISTED: Final = 10  # intents in the instructions
 _STRING: Final[dict[str, Any]] = {"type": "string"}
 _OBJECT: Final[dict[str, Any]] = {"type": "object"}
 
@@ -57,7 +57,7 @@ def fixed_tools(manifest: ManifestPayload) -> list[types.Tool]:
                 facts=facts,
                 budget={"type": "integer", "minimum": 0, "description": "of tokens"},
             ),
-            output_schema=_schema(["tools"], tools={"type": "array", "items": _OBJECT}, warnings={"type": "array"}),
+            output_schema=_result_schema(tools={"type": "array", "items": _OBJECT}),
             annotations=types.ToolAnnotations(
                 read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
             ),
@@ -72,9 +72,7 @@ def fixed_tools(manifest: ManifestPayload) -> list[types.Tool]:
                 args=_OBJECT,
                 request_key={"type": "string", "description": "the same key repeats no effect"},
             ),
-            output_schema=_schema(
-                ["result"], result=_OBJECT, summary=_STRING, next={"type": "array", "items": _OBJECT}
-            ),
+            output_schema=_result_schema(result=_OBJECT, summary=_STRING, next={"type": "array", "items": _OBJECT}),
             annotations=types.ToolAnnotations(
                 read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True
             ),
@@ -92,7 +90,7 @@ def fixed_tools(manifest: ManifestPayload) -> list[types.Tool]:
                 params=_OBJECT,
                 facts={"type": "array", "items": {"type": ["string", "object"]}},
             ),
-            output_schema=_schema(["tool", "text"], tool=_STRING, text=_STRING, would_unlock={"type": "array"}),
+            output_schema=_result_schema(tool=_STRING, text=_STRING, would_unlock={"type": "array"}),
             annotations=types.ToolAnnotations(
                 read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
             ),
@@ -102,3 +100,8 @@ def fixed_tools(manifest: ManifestPayload) -> list[types.Tool]:
 
 def _schema(required: list[str], **properties: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def _result_schema(**properties: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema of results and errors: some hosts check errors, too, and hide one that does not fit."""
+    return _schema([], error=_OBJECT, **properties)

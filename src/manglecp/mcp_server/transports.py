@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -15,16 +15,21 @@ from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from mcp.server.transport_security import TransportSecuritySettings
 from pydantic import AnyHttpUrl
+from starlette.datastructures import Headers
 from starlette.middleware.authentication import AuthenticationMiddleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from manglecp.mcp_server.handlers import VerifiedToken
-from manglecp.server import AuthConfig
+from manglecp.server import AuthConfig, Guards, json_rpc_refusal, send_error
 from manglecp.server.auth import Auth
+from manglecp.wire import WireError
 
 PATH: Final = "/mcp"
-_LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
+_DIRECTIONS: Final = json_rpc_refusal(
+    None, f"MCP hosts connect to {PATH} of this server, with POST; `manglecp serve` serves MangleCP clients"
+)
 
 
 async def serve_stdio(server: Server[Any]) -> None:
@@ -50,44 +55,57 @@ class _Verifier:
         return None
 
 
-def http_app(
-    server: Server[Any], auth: AuthConfig, *, hosts: Sequence[str] = (), origins: Sequence[str] = ()
-) -> ASGIApp:
+def http_app(server: Server[Any], auth: AuthConfig, guards: Guards) -> ASGIApp:
     """Return the ASGI application of MCP, at ``/mcp``, without sessions: any replica serves any request.
 
-    ``hosts`` are the names of the server in the Host header besides the loopback address. With authentication each
-    request needs an access token; the metadata of the resource (RFC 9728) names its issuer, if there is one.
+    ``guards`` check the hosts and origins of requests. With authentication each request needs an access token; the
+    metadata of the resource (RFC 9728) names its issuer, if there is one.
     """
-    names = [*_LOOPBACK, *hosts]
-    security = TransportSecuritySettings(
-        enable_dns_rebinding_protection=True,
-        allowed_hosts=[*names, *(f"{name}:*" for name in names)],
-        allowed_origins=[*(f"http://{name}:*" for name in _LOOPBACK), *origins],
-    )
+    security = TransportSecuritySettings(enable_dns_rebinding_protection=False)  # the guards protect
     app = server.streamable_http_app(streamable_http_path=PATH, stateless_http=True, transport_security=security)
-    if auth.auth is None:
-        return app
     metadata = auth.metadata
     metadata_url = None if metadata is None else AnyHttpUrl(metadata.url)
-    guarded = AuthenticationMiddleware(
-        AuthContextMiddleware(RequireAuthMiddleware(app, [], metadata_url)),
-        backend=BearerAuthBackend(_Verifier(auth.auth)),
-    )
+    endpoint: ASGIApp = app
+    if auth.auth is not None:
+        endpoint = AuthenticationMiddleware(
+            AuthContextMiddleware(RequireAuthMiddleware(app, [], metadata_url)),
+            backend=BearerAuthBackend(_Verifier(auth.auth)),
+        )
 
-    async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await app(scope, receive, send)
-        elif metadata is not None and scope.get("path") == urlsplit(metadata.url).path:
+    async def route(scope: Scope, receive: Receive, send: Send) -> None:
+        is_endpoint = scope["path"] == PATH
+        if is_endpoint and (scope["method"] != "GET" or "text/event-stream" in Headers(scope=scope).get("accept", "")):
+            await endpoint(scope, receive, send)
+        elif metadata is not None and scope["path"] == urlsplit(metadata.url).path:
             await Response(metadata.document, media_type="application/json")(scope, receive, send)
         else:
-            await guarded(scope, receive, send)
+            status = 406 if is_endpoint else 404
+            await Response(_DIRECTIONS, status, media_type="application/json")(scope, receive, send)
 
-    return dispatch
+    routes: ASGIApp = route
+    if guards.origins:
+        methods = ("GET", "POST", "DELETE")
+        exposed = ("WWW-Authenticate",)
+        routes = CORSMiddleware(route, guards.origins, methods, allow_headers=("*",), expose_headers=exposed)
+
+    async def check(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await app(scope, receive, send)
+            return
+        headers = dict(scope["headers"])
+        try:
+            guards.check(headers.get(b"host"), headers.get(b"origin"), scope["scheme"])
+        except WireError as error:
+            await send_error(scope, send, error)
+        else:
+            await routes(scope, receive, send)
+
+    return check
 
 
 async def serve_http(app: ASGIApp, listen_socket: socket.socket, on_start: Callable[[str], None]) -> None:
     """Serve on the socket until a signal; ``on_start`` is called with the URL."""
     host, port = listen_socket.getsockname()[:2]
     on_start(f"http://{f'[{host}]' if ':' in host else host}:{port}{PATH}")
-    config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=30)
+    config = uvicorn.Config(app, ws="none", log_config=None, access_log=False, timeout_graceful_shutdown=30)
     await uvicorn.Server(config).serve([listen_socket])

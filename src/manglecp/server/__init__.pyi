@@ -17,6 +17,8 @@ from .config import (
 from .core import Core as Core, IdentifiedSessions as IdentifiedSessions
 from .embedded import Server as Server
 from .logs import configure_logging as configure_logging
+from .middleware import Guards as Guards, send_error as send_error
+from .pending import json_rpc_refusal as json_rpc_refusal
 from .runtime import (
     open_core as open_core,
     reload_on_change as reload_on_change,

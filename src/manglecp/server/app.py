@@ -37,7 +37,7 @@ from manglecp.server.middleware import (
     send_error,
     send_response,
 )
-from manglecp.server.pending import Reply, error_reply, internal_error
+from manglecp.server.pending import Reply, error_reply, internal_error, json_rpc_refusal
 from manglecp.server.sessions import Session
 from manglecp.server.tracing import use_trace_context
 from manglecp.server.websocket import WebSocketEndpoint
@@ -287,8 +287,11 @@ async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
     if scope["type"] == "websocket":
         error = WireError("x-not_found", "There is no WebSocket at this path", row=_NOT_FOUND)
         await refuse_websocket(receive, send, error)
+    elif b"text/event-stream" in scope[HEADERS].get(b"accept", b""):  # a client of MCP
+        await send_response(scope, send, 404, json_rpc_refusal(None), (JSON, NOT_CACHED))
     else:
-        await send_error(scope, send, WireError("x-not_found", "There is nothing at this path", row=_NOT_FOUND))
+        text = f"There is nothing at this path; the manifest is at {MANIFEST_PATH}"
+        await send_error(scope, send, WireError("x-not_found", text, row=_NOT_FOUND))
 
 
 def _watch(receive: Receive, session: Session, watchers: list[asyncio.Task[None]]) -> None:

@@ -113,6 +113,7 @@ async def send_response(scope: Scope, send: Send, status: int, body: bytes, head
 
 
 async def send_error(scope: Scope, send: Send, error: WireError, *headers: Header) -> None:
+    """Send the error as an HTTP response."""
     reply = error_reply(error)
     await send_response(scope, send, reply.status, reply.data, (JSON, NOT_CACHED, *headers))
 

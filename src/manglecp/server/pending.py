@@ -6,8 +6,9 @@ Every failure becomes an error message. Details of internal failures are logged,
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from manglecp.server.core import Core
 
 _log = logging.getLogger(__name__)
+_MAX_FOREIGN_BYTES: Final = 65_536
+_NOT_MCP: Final = "This server speaks MangleCP; `manglecp mcp serve` serves MCP clients"
 PendingMessage: TypeAlias = IntentRequest | InvokeRequest | DecideRequest
 """The messages that become pending requests. Replies to all others need no evaluation and no run."""
 
@@ -51,6 +54,22 @@ def error_reply(error: WireError, request_id: str | None = None) -> Reply:
     row = error.row  # the row of the error code in the table of all codes
     retry_after_ms = error.retry_after_ms if row.recoverable else None
     return Reply(encode(error.to_message(request_id)), row.status, error.code, retry_after_ms)
+
+
+def json_rpc_refusal(request_id: object, text: str = _NOT_MCP) -> bytes:
+    """Return an encoded error of JSON-RPC, which clients of MCP can read."""
+    return msgspec.json.encode({"jsonrpc": "2.0", "id": request_id, "error": {"code": -32_600, "message": text}})
+
+
+def foreign_reply(data: bytes) -> Reply | None:
+    """Return the reply to a request of JSON-RPC, as clients of MCP send it; None for every other message."""
+    if len(data) > _MAX_FOREIGN_BYTES or b'"jsonrpc"' not in data:
+        return None
+    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+        request = msgspec.json.decode(data)
+        if isinstance(request, dict) and {"jsonrpc", "id"} <= request.keys():
+            return Reply(json_rpc_refusal(request["id"]), 400, "malformed_message")
+    return None
 
 
 class PendingRequest:

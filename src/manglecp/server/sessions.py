@@ -26,6 +26,7 @@ from manglecp.server.pending import (
     PendingRequest,
     Reply,
     error_reply,
+    foreign_reply,
     handle_approval,
     internal_error,
 )
@@ -228,7 +229,8 @@ class Session:
             # A decoding error has the id that the decoder found, if any. A cancel message has no id.
             request_id = error.id if message is None or isinstance(message, messages.Cancel) else message.id
             # With the id of a pending request, the client would mistake this error for the reply to that request.
-            reply = error_reply(error, None if request_id in self._pending else request_id)
+            foreign = foreign_reply(data) if message is None else None
+            reply = foreign or error_reply(error, None if request_id in self._pending else request_id)
         except Exception:
             _log.exception("a message could not be handled", extra={"session": self.name})
             reply = error_reply(internal_error(), None if message is None else message.id)

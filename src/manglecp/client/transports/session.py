@@ -181,7 +181,8 @@ class SessionTransport(ABC):
                 return await asyncio.shield(first_manifest)
         except TimeoutError:
             await self.close()
-            raise ConnectionLost(f"no manifest within {self._connect_seconds:g} seconds") from None
+            seconds = f"{self._connect_seconds:g} seconds"
+            raise ConnectionLost(f"no manifest within {seconds}: a slow server, or none of MangleCP") from None
         except BaseException:
             await self.close()
             raise
