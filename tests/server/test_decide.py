@@ -20,6 +20,7 @@ POLICY = """
 prohibited("t", "limit of clerks") :- call("t"), call_arg("n", N), N > 100, !client_permission("large").
 public_reason("t", "more than 100 needs the permission large") :- prohibited("t", "limit of clerks").
 four_eyes("t") :- call("t"), call_arg("n", N), N > 500.
+public_reason("t", "more than 500 needs a second person") :- four_eyes("t").
 """
 
 
@@ -44,7 +45,11 @@ async def test_the_verdict_is_that_of_the_admission(way: str) -> None:
         async with Client(target(way, h), token="boss") as boss:
             tool = (await boss.evaluate("go"))["t"]
             assert told(await boss.decide(tool, {"n": 101})) == ("allow", ())
-            assert told(await boss.decide(tool, {"n": 501})) == ("ask", ())
+            second = ("more than 500 needs a second person",)
+            assert told(await boss.decide(tool, {"n": 501})) == ("ask", second)
+            with pytest.raises(ServerError, match=second[0]) as asked:
+                await boss.invoke(tool, {"n": 501})
+            assert (asked.value.code, asked.value.details["reasons"]) == ("confirmation_required", list(second))
             assert told(await boss.decide("t", {"n": 1}, intent="go")) == ("allow", ())
             assert told(await boss.decide("unknown")) == ("deny", ())
             with pytest.raises(ServerError) as refused:

@@ -24,7 +24,7 @@ from manglecp.base.json import Uncanonical
 from manglecp.intent import Decision, Definition, Identity, OfferService, ProofInputs, approval_waiver, macro_not_found
 from manglecp.invoke.approval import ApprovalService, Approvers, invalid_approval
 from manglecp.invoke.calls import ActionCall, StepOutcome
-from manglecp.invoke.decision_log import DecisionLog, add_decision_id
+from manglecp.invoke.decision_log import DecisionLog, add_decision_id, explain_approval
 from manglecp.invoke.gate import Resumption
 from manglecp.invoke.journal import Admission, Journal, ReadJournal
 from manglecp.invoke.ownership import OwnershipRegistry
@@ -213,7 +213,7 @@ class AdmissionService:
         )
         if token is None:
             record = self.log.build(checked.decision, "admission")
-            error = await self._request_approval(call, [record])
+            error = explain_approval(await self._request_approval(call, [record]), checked.decision)
             raise add_decision_id(error, record.id) if error.code == "confirmation_required" else error
         approval = await self.approvals.check(token, self._binding(call, ApprovalSubject()), definition.safety)
         # Last, because it calls actions: not for an approval that does not exist, is pending, or was used.

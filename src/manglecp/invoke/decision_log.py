@@ -258,6 +258,14 @@ def add_decision_id(error: WireError, decision_id: str) -> WireError:
     return error
 
 
+def explain_approval(error: WireError, decision: Decision) -> WireError:
+    """Add the public reasons of the decision to an error that demands an approval, and return the error."""
+    if error.code == "confirmation_required" and decision.public_reasons:
+        error.message = f"{error.message}. It is needed because {'; '.join(decision.public_reasons)}"
+        error.details = {**(error.details or {}), "reasons": list(decision.public_reasons)}
+    return error
+
+
 def describe_publicly(record: DecisionRecord, details: DecisionDetails) -> dict[str, Any]:
     """Return the members of a record that have no values of arguments and facts; reasons may quote them."""
     described = {name: getattr(record, name) for name in record.__struct_fields__ if name not in ("at_ms", "content")}

@@ -17,7 +17,7 @@ from manglecp.intent import Decision, Identity
 from manglecp.invoke.admission import args_digest, credential_not_valid
 from manglecp.invoke.approval import ApprovalService, ledger_entry
 from manglecp.invoke.approval_text import render_permit_request
-from manglecp.invoke.decision_log import DecisionLog, add_decision_id
+from manglecp.invoke.decision_log import DecisionLog, add_decision_id, explain_approval
 from manglecp.mangle import instant_text
 from manglecp.store import Approval, ApprovalBinding, DecisionRecord, Store, StoredDecision, StoreError, Transaction
 from manglecp.wire import WireError
@@ -87,7 +87,8 @@ class PermitService:
         description = " ".join(str(text) for _, text in judgement.rows.get("macro", ()))
         text = render_permit_request(tool, description, decision.call.args, identity, self._log.secret_args(decision))
         record = self._log.build(decision, self._operation)
-        raise add_decision_id(await self._approvals.request(binding, judgement, text, [record]), record.id)
+        error = await self._approvals.request(binding, judgement, text, [record])
+        raise add_decision_id(explain_approval(error, decision), record.id)
 
     async def report(self, payload: DecidePayload, report: PermitReport, identity: Identity) -> DecideResult:
         """Record the outcome of a permitted call, once; an equal report is answered again. Raises WireError."""

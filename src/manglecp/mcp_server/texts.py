@@ -132,7 +132,7 @@ def approval_refusal(approval: str, details: Mapping[str, Any], approve_with: st
         lines.append(f"The approver needs the permission {' and '.join(map(str, roles))}.")
     if challenge.get("four_eyes"):
         lines.append("The approver must be another person than the requester.")
-    lines.append("Then call invoke again with the same handle and args; other arguments need another approval.")
+    lines.append("Then repeat this call with the same arguments; other arguments need another approval.")
     return "\n".join(lines)
 
 
