@@ -78,7 +78,11 @@ def install(file: Path, yes: bool, rules: Path | None, enforce: bool, shadow: bo
     text, config_changes = config.render(relays)
     _print_tools({name: servers[name] for name in config.entries if name in servers})
     write_lines(problems)
-    write_lines(f"{name}: a remote server, not guarded yet" for name in config.remote)
+    write_lines(f"{escape_invisible(name)}: a remote server, not guarded yet" for name in config.remote)
+    write_lines(
+        f"{escape_invisible(folder)}: servers of this project, not guarded: move them to its .mcp.json (scope project)"
+        for folder in config.projects
+    )
     write_lines(map(escape_invisible, config_changes))
     _confirm("Pin these tools and write this configuration?", yes=yes)
     lock.write(servers)

@@ -73,7 +73,7 @@ class _Conversation:
                 result = {}
             page = result.get("tools")
             if not isinstance(page, list) or not all(isinstance(tool, dict) for tool in page):
-                raise GuardError(f"{self._name}: the server does not list tools: {encode(response)[:300].decode()}")
+                raise GuardError(f"{self._name}: the server does not list tools: {encode(response)[:300].decode(errors='replace')}")
             tools += page
             if not (next_cursor := result.get("nextCursor")):
                 return tools

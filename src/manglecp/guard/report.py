@@ -108,7 +108,7 @@ def read_report(store: Store, principal: str, servers: Servers) -> Report:
             example = _example(details.inputs.args)
             if len(row.examples) < _MAX_EXAMPLES and example not in row.examples:
                 row.examples.append(example)
-            if stored.verdict == "ask":
+            if stored.verdict == "ask" and stored.tool in names:  # a rule about another tool does not load
                 arguments[stored.tool].append(details.inputs.args)
     ordered = sorted(rows.values(), key=lambda row: (_ORDER.index(row.verdict), row.name, row.mode, -row.calls))
     return Report(ordered, list(_proposals(arguments)))
