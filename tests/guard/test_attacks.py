@@ -247,7 +247,8 @@ def test_no_list_of_tools_gets_past_the_guard(enforced: Setup, raw: str) -> None
 
 
 @pytest.mark.parametrize(
-    "head", ['"id":2', '"id":"2"', '"id":2.0', '"id":null', '"id":7,"id":2', '"id":2,"method":"x"', '"ID":2,"method":"x"']
+    "head",
+    ['"id":2', '"id":"2"', '"id":2.0', '"id":null', '"id":7,"id":2', '"id":2,"method":"x"', '"ID":2,"method":"x"'],
 )
 def test_a_response_before_its_request_is_dropped(enforced: Setup, head: str) -> None:
     """The host may have sent a request for tools that the relay has not read."""

@@ -70,9 +70,9 @@ _WITH_COMMENTS = """\
 
 
 def test_comments_and_layout_stay_and_remove_restores_every_byte(setup: Setup) -> None:
-    command, *args = [setup.entry()["command"], *setup.entry()["args"]]
-    text = _WITH_COMMENTS.replace("COMMAND", json.dumps(command))
-    for name, value in zip(('"ARGS"', '"STATE"', '"RECEIVED"'), args, strict=True):
+    entry = setup.entry()
+    text = _WITH_COMMENTS.replace("COMMAND", json.dumps(entry["command"]))
+    for name, value in zip(('"ARGS"', '"STATE"', '"RECEIVED"'), entry["args"], strict=True):
         text = text.replace(name, json.dumps(value))
     setup.config.write_bytes(text.encode())
     setup.install()
@@ -98,7 +98,7 @@ def test_comments_and_layout_stay_and_remove_restores_every_byte(setup: Setup) -
 def test_an_entry_without_args_is_guarded_and_restored(setup: Setup) -> None:
     program = setup.folder / "program"
     entry = setup.entry()
-    program.write_text(f'#!/bin/sh\nexec {entry["command"]} {" ".join(entry["args"])}\n')
+    program.write_text(f"#!/bin/sh\nexec {entry['command']} {' '.join(entry['args'])}\n")
     program.chmod(0o700)
     setup.config.write_text(f'{{"mcpServers":{{"files":{{"command":"{program}","type":"stdio"}}}}}}')
     before = setup.config.read_bytes()
@@ -130,7 +130,7 @@ def test_servers_of_projects_in_the_same_file_are_named(setup: Setup) -> None:
 
 @pytest.mark.parametrize(
     "code",
-    ["print('x' * 70_000_000)", "print('{\"id\":1,\"result\":{}}\\n{\"id\":2,\"x\":\"' + 'é' * 400 + '\"}')"],
+    ["print('x' * 70_000_000)", 'print(\'{"id":1,"result":{}}\\n{"id":2,"x":"\' + \'é\' * 400 + \'"}\')'],
 )
 def test_a_server_that_answers_with_something_else_is_named(setup: Setup, code: str) -> None:
     setup.write_config({"files": setup.entry(), "odd": {"command": sys.executable, "args": ["-c", code]}})

@@ -197,7 +197,9 @@ class Gate:
             if reason is None:
                 return decide(domain, call, self._identity, time.time_ns(), facts)
         except WireError as error:  # recorded as a denial, because it was tried
-            facts, reason = [Fact("call", (name,)), *tools], f"the rules cannot decide: {error.message}"
+            problems = [found["message"] for found in (error.details or {}).get("schema_errors", ())]
+            reason = f"the rules cannot decide: {'; '.join(problems) or error.message}"
+            facts = [Fact("call", (name,)), *tools]
         facts.append(Fact("quarantined", (name, reason)))
         return decide(domain, call, self._identity, time.time_ns(), facts)
 

@@ -31,7 +31,8 @@ _CHUNK_BYTES: Final = 262_144
 _PR_SET_PDEATHSIG: Final = 1
 _GRACE_SECONDS: Final = 5.0
 """The time that a server has to end after the host has closed its input, before it is terminated."""
-_KILL_SECONDS: Final = 2.0
+_KILL_SECONDS: Final = 1.0
+"""Below the two seconds after which hosts kill a relay that they have terminated."""
 _INVALID_REQUEST: Final = -32600
 _INTERNAL_ERROR: Final = -32603
 _INVALID_PARAMS: Final = -32602
@@ -162,8 +163,9 @@ class Relay:
 
 def _request_key(message: Mapping[str, Any]) -> _RequestKey | None:
     """Return the id with its type, because 1, 1.0 and true are equal in Python; None if it is no id of MCP."""
-    request_id = message.get("id")
-    return (type(request_id), request_id) if type(request_id) in (int, str) else None
+    request_id: Any = message.get("id")
+    is_id = isinstance(request_id, int | str) and not isinstance(request_id, bool)
+    return (type(request_id), request_id) if is_id else None
 
 
 def _has_failed(read: Frame) -> bool:
