@@ -306,3 +306,22 @@ def test_a_member_of_a_definition_that_differs_only_in_case_is_a_flaw(enforced: 
         assert "read" not in host.tools()
     assert "differs only in case" in enforced.pin("--yes")
     assert "read" not in enforced.lock()["files"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/p/manglecp.lock", "MANGLECP.lock/.", "/p/.manglecp/guard.db", ".manglecp", "/p/mcp.json", "/p/policy/own.mg"],
+)
+def test_no_exemption_covers_the_files_of_the_guard(enforced: Setup, path: str) -> None:
+    rules = enforced.folder / "rules"
+    rules.mkdir()
+    (rules / "own.mg").write_text('exempt("files__write").\n')
+    enforced.install("--rules", str(rules))
+    with enforced.host() as host:
+        assert host.call("write", path="/p/other.md")[0] is False
+        for args in ({"path": path}, {"path": "/p/a", "paths": [{"to": path}]}):
+            failed, text = host.call("write", **args)
+            assert failed
+            assert "it names a file of the guard" in text
+        enforced.approve(text)
+        assert host.call("write", **args)[0] is False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -96,7 +97,7 @@ def _installed_lines(config: HostConfig, relays: dict[str, Any], backup: Path | 
     yield f"{count(len(relays), 'server')} guarded: the relays {mode}. Restart the host."
     if backup is not None:
         yield f"backup: {backup}"
-    yield f"`manglecp guard report {config.path}` shows what was tried"
+    yield f"`manglecp guard report {shlex.quote(str(config.path))}` shows what was tried"
 
 
 @command.command("remove")
@@ -142,7 +143,7 @@ def pin(file: Path, diff: bool, classes: tuple[str, ...], yes: bool) -> None:
     if not differences:
         write_lines(["the pins are up to date"])
     elif diff:
-        write_lines([f"`manglecp guard pin {file}` accepts these definitions"])
+        write_lines([f"`manglecp guard pin {shlex.quote(str(file))}` accepts these definitions"])
     else:
         _confirm("Accept these definitions?", yes=yes)
         lock.write(servers)

@@ -8,6 +8,7 @@ the rules, the pins, the tool and the arguments, and is used once.
 from __future__ import annotations
 
 import asyncio
+import re
 import shlex
 import sys
 import time
@@ -22,7 +23,7 @@ import msgspec
 from manglecp.base.diagnostic import DiagnosticError
 from manglecp.base.text import escape_invisible
 from manglecp.guard.domain import load_guard_domain
-from manglecp.guard.frames import find_variant
+from manglecp.guard.frames import encode, find_variant
 from manglecp.guard.host_config import GuardError
 from manglecp.guard.lock import FILE, Lock, PinnedTool, definition_digest, definition_of, find_flaw, qualified_name
 from manglecp.intent import Call, Decision, Domain, Identity, decide
@@ -88,6 +89,8 @@ class Gate:
         self._config = config
         self._server = server
         self._rules = rules
+        files = rf"{re.escape(FILE)}|{re.escape(_STORE.parent.name)}|{re.escape(config.name)}|\.mg\b"
+        self._own_files = re.compile(files.encode(), re.IGNORECASE)
         self._identity = Identity(principal_name(config), frozenset(), "local")
         self._domain: Domain | None = None
         self._pins: Mapping[str, PinnedTool] = {}
@@ -194,6 +197,8 @@ class Gate:
             reason = variant and f"{variant}, and servers may read either"
         try:
             facts = [*call.facts(domain), *tools]
+            if self._own_files.search(encode(args)):  # a tool that writes files could change the pins
+                facts.append(Fact("guard_file", (name,)))
             if reason is None:
                 return decide(domain, call, self._identity, time.time_ns(), facts)
         except WireError as error:  # recorded as a denial, because it was tried
