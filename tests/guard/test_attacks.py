@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import pytest
 
-from tests.guard.hosts import READ, TOOLS, Setup, tool
+from tests.guard.hosts import READ, TOOLS, Host, Setup, tool
 
 _WRITE = '{"name":"write","arguments":{"path":"/evil"}}'
 _READ = '{"name":"read","arguments":{"path":"/a"}}'
@@ -161,6 +162,21 @@ def test_in_shadow_mode_the_server_reads_what_was_decided_about(shadow: Setup, n
         assert received.strip() == json.dumps(calls[0], separators=(",", ":"))
 
 
+def test_no_frame_breaks_the_relay_in_shadow_mode(shadow: Setup) -> None:
+    frames = [*(text.encode() for text in _SMUGGLED.values()), *_INVALID_BYTES.values(), b"null", b"{}", b"[[]]"]
+    mirror = "import sys\nfor line in sys.stdin.buffer: sys.stdout.buffer.write(line); sys.stdout.buffer.flush()"
+    command = shadow.command()
+    with Host([*command[: command.index("--") + 2], sys.executable, "-c", mirror]) as host:
+        for frame in (*frames, b'"last"'):
+            host.send_raw(frame + b"\n")
+        returned = 0
+        while host.receive_raw() != b'"last"\n':
+            returned += 1
+        assert returned == len(frames)
+        assert host.close() == 0
+        assert "Traceback" not in host.stderr
+
+
 def test_an_argument_that_differs_only_in_case_from_a_parameter_is_denied(enforced: Setup) -> None:
     with enforced.host() as host:
         failed, text = host.call("read", path="/a", Path="/evil")
@@ -199,6 +215,18 @@ _POISON = '{"name":"read","description":"poison","inputSchema":{"type":"object"}
         f'{{"jsonrpc":"2.0","id":1.0,"result":{{"tools":[{_POISON}]}}}}',
         f'{{"jsonrpc":"2.0","method":"x","params":\r{{"jsonrpc":"2.0","id":1,"result":{{"tools":[{_POISON}]}}}}\r}}',
         f'{{"jsonrpc":"2.0","id":1,"result":{{"tools":[{_POISON}],"x":NaN}}}}',
+        # Clients in Python read "1" as 1, and a client skips a response that is not valid and waits for the next.
+        f'{{"jsonrpc":"2.0","id":"1","result":{{"tools":[{_POISON}]}}}}',
+        *(
+            f'{first}\n{{"jsonrpc":"2.0","id":1,"result":{{"tools":[{_POISON}]}}}}'
+            for first in (
+                '{"jsonrpc":"2.0","id":true,"result":{"tools":[]}}',
+                '{"jsonrpc":"2.0","id":1.0,"result":{"tools":[]}}',
+                '{"jsonrpc":"1.0","id":1,"result":{"tools":[]}}',
+                '{"jsonrpc":"2.0","id":1,"error":{}}',
+                '{"jsonrpc":"2.0","id":1,"method":null,"result":{}}',
+            )
+        ),
     ],
 )
 def test_no_list_of_tools_gets_past_the_guard(enforced: Setup, raw: str) -> None:
@@ -211,10 +239,51 @@ def test_no_list_of_tools_gets_past_the_guard(enforced: Setup, raw: str) -> None
             frames.append(frame)
     for frame in frames:
         assert b"\r" not in frame
+        assert b"poison" not in frame
         message = json.loads(frame, object_pairs_hook=_without_duplicates)
-        assert set(message) <= {"jsonrpc", "id", "result", "method", "params"}
+        assert set(message) <= {"jsonrpc", "id", "result", "error", "method", "params"}
         if message.get("id") == 1:
-            assert message["result"] == {"tools": []}
+            assert message.get("result") in (None, {"tools": []})
+
+
+@pytest.mark.parametrize(
+    "head",
+    ['"id":2', '"id":"2"', '"id":2.0', '"id":null', '"id":7,"id":2', '"id":2,"method":"x"', '"ID":2,"method":"x"'],
+)
+def test_a_response_before_its_request_is_dropped(enforced: Setup, head: str) -> None:
+    """The host may have sent a request for tools that the relay has not read."""
+    done = '{"jsonrpc":"2.0","method":"notifications/done"}'
+    enforced.set_state(tools=TOOLS, raw=f'{{"jsonrpc":"2.0",{head},"result":{{"tools":[{_POISON}]}}}}\n{done}\n')
+    with enforced.host() as host:
+        host.send("ping", {}, 1)
+        assert b"notifications/done" in host.receive_raw()
+
+
+def test_an_error_without_an_id_passes(enforced: Setup) -> None:
+    frame = '{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"not JSON"}}'
+    enforced.set_state(tools=TOOLS, raw=f"{frame}\n")
+    with enforced.host() as host:
+        host.send("ping")
+        assert host.receive_raw() == f"{frame}\n".encode()
+
+
+@pytest.mark.parametrize("request_id", [None, True, 1.5, [], {}])
+def test_a_request_with_another_id_than_mcp_has_is_refused(enforced: Setup, request_id: Any) -> None:
+    with enforced.host() as host:
+        host.send_raw(json.dumps({"jsonrpc": "2.0", "id": request_id, "method": "ping"}).encode() + b"\n")
+        assert host.receive()["error"]["code"] == -32600
+    assert enforced.received.read_text() == ""
+
+
+def test_a_page_that_arrives_twice_is_no_second_tool(enforced: Setup) -> None:
+    enforced.set_state(pages=[TOOLS[:3], TOOLS[3:]])
+    with enforced.host() as host:
+        host.initialize()
+        host.request("tools/list")
+        for _ in range(2):
+            assert len(host.request("tools/list", {"cursor": "1"})["result"]["tools"]) == len(TOOLS) - 3
+        enforced.approve(host.call("delete", path="/a")[1])
+        assert host.call("delete", path="/a")[0] is False
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -237,3 +306,22 @@ def test_a_member_of_a_definition_that_differs_only_in_case_is_a_flaw(enforced: 
         assert "read" not in host.tools()
     assert "differs only in case" in enforced.pin("--yes")
     assert "read" not in enforced.lock()["files"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/p/manglecp.lock", "MANGLECP.lock/.", "/p/.manglecp/guard.db", ".manglecp", "/p/mcp.json", "/p/policy/own.mg"],
+)
+def test_no_exemption_covers_the_files_of_the_guard(enforced: Setup, path: str) -> None:
+    rules = enforced.folder / "rules"
+    rules.mkdir()
+    (rules / "own.mg").write_text('exempt("files__write").\n')
+    enforced.install("--rules", str(rules))
+    with enforced.host() as host:
+        assert host.call("write", path="/p/other.md")[0] is False
+        for args in ({"path": path}, {"path": "/p/a", "paths": [{"to": path}]}):
+            failed, text = host.call("write", **args)
+            assert failed
+            assert "it names a file of the guard" in text
+        enforced.approve(text)
+        assert host.call("write", **args)[0] is False

@@ -7,6 +7,7 @@ import os
 import pty
 import stat
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,90 @@ def test_the_entry_starts_a_relay_and_remove_restores_it(setup: Setup, section: 
     assert stat.S_IMODE(backup.stat().st_mode) == 0o600
     setup.cli("guard", "remove", str(setup.config), "--yes")
     assert setup.config.read_text() == before
+
+
+_WITH_COMMENTS = """\
+{\r
+    // servers of the team, see https://example.org
+    "inputs": [{"id": "key", "type": "promptString"}], /* asked
+    once */
+    "servers": {
+        "files": {"type": "stdio", "command": COMMAND, "args": ["ARGS", /* state */ "STATE",
+                  "RECEIVED",], "env": {"URL": "http://x/*,]*/"}},  // the last
+        "plain": {"command": "/does/not/exist"},
+    },
+    "rate": 1.50e3,
+}
+"""
+
+
+def test_comments_and_layout_stay_and_remove_restores_every_byte(setup: Setup) -> None:
+    entry = setup.entry()
+    text = _WITH_COMMENTS.replace("COMMAND", json.dumps(entry["command"]))
+    for name, value in zip(('"ARGS"', '"STATE"', '"RECEIVED"'), entry["args"], strict=True):
+        text = text.replace(name, json.dumps(value))
+    setup.config.write_bytes(text.encode())
+    setup.install()
+    guarded = setup.config.read_bytes().decode()
+    start, end = text.index('"command"'), text.index(', "env"')
+    assert guarded.startswith(text[:start])
+    assert guarded.endswith(text[end:])
+    assert '"guard", "relay"' in guarded[start:]
+    setup.install("--enforce")
+    assert '"--enforce"' in setup.config.read_text()
+    setup.cli("guard", "remove", str(setup.config), "--yes")
+    assert setup.config.read_bytes().decode() == text
+    setup.install()
+    edited = setup.config.read_bytes().decode().replace("1.50e3", "2")
+    setup.config.write_bytes(edited.encode())
+    setup.cli("guard", "remove", str(setup.config), "--yes")
+    restored = setup.config.read_bytes().decode()
+    assert "// the last" in restored
+    assert '"rate": 2' in restored
+    assert "relay" not in restored
+
+
+def test_an_entry_without_args_is_guarded_and_restored(setup: Setup) -> None:
+    program = setup.folder / "program"
+    entry = setup.entry()
+    program.write_text(f"#!/bin/sh\nexec {entry['command']} {' '.join(entry['args'])}\n")
+    program.chmod(0o700)
+    setup.config.write_text(f'{{"mcpServers":{{"files":{{"command":"{program}","type":"stdio"}}}}}}')
+    before = setup.config.read_bytes()
+    setup.install()
+    with setup.host() as host:
+        assert host.call("read", path="/a")[0] is False
+    setup.cli("guard", "remove", str(setup.config), "--yes")
+    assert setup.config.read_bytes() == before
+
+
+def test_a_text_that_the_host_replaces_is_not_printed(setup: Setup) -> None:
+    keys = {"A": "s3cret${input:key}", "B": "s3cret${", "C": "s3cret${workspaceFolder}"}
+    entries = {name: setup.entry() | {"env": {name: value}} for name, value in keys.items()}
+    setup.write_config({"files": setup.entry(), **entries})
+    shown = setup.install()
+    assert "not guarded: A: only the host can replace the variable ${input:key}" in shown
+    assert "not guarded: C: only the host can replace the variable ${workspaceFolder}" in shown
+    assert "s3cret" not in shown
+    assert list(setup.lock()) == ["files"]
+
+
+def test_servers_of_projects_in_the_same_file_are_named(setup: Setup) -> None:
+    document = {"mcpServers": {"files": setup.entry()}, "projects": {"/home/me/p": {"mcpServers": {"a": {}}}, "/q": {}}}
+    setup.config.write_text(json.dumps(document))
+    shown = setup.install()
+    assert "/home/me/p: servers of this project, not guarded" in shown
+    assert "/q" not in shown
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["print('x' * 70_000_000)", 'print(\'{"id":1,"result":{}}\\n{"id":2,"x":"\' + \'é\' * 400 + \'"}\')'],
+)
+def test_a_server_that_answers_with_something_else_is_named(setup: Setup, code: str) -> None:
+    setup.write_config({"files": setup.entry(), "odd": {"command": sys.executable, "args": ["-c", code]}})
+    assert "not guarded: odd: " in setup.install()
+    assert list(setup.lock()) == ["files"]
 
 
 def test_without_a_terminal_nothing_is_accepted_silently(setup: Setup) -> None:
@@ -105,7 +190,8 @@ def test_a_server_without_sessions_is_pinned_and_relayed(setup: Setup) -> None:
         ('{"mcpServers": {"a": {}}}', "neither a command nor a url"),
         ('{"mcpServers": {"a": {"command": "x", "args": "y"}}}', "args is not a list"),
         ('{"mcpServers": {}, "mcpServers": {}}', "twice"),
-        ("// comment\n{}", "comments are not supported"),
+        ("// comment\n{}", "no servers"),
+        ('{"projects": {"/p": {"mcpServers": {"a": {"command": "x"}}}}}', "in its .mcp.json"),
     ],
 )
 def test_another_file_is_refused_with_the_reason(setup: Setup, text: str, problem: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 
@@ -145,6 +146,59 @@ def test_the_report_proposes_rules_that_load(shadow: Setup) -> None:
         assert host.call("write", path="/home/me/d")[0] is False
         assert host.call("write", path="/home/me/../you")[0] is True
         assert host.call("write", path="/etc/passwd")[0] is True
+
+
+def test_no_rule_is_proposed_for_a_tool_that_is_not_pinned_any_more(shadow: Setup) -> None:
+    with shadow.host() as host:
+        host.call("write", path="/a")
+        host.call("fetch", path="/a")
+    shadow.set_state(tools=[tool for tool in TOOLS if tool["name"] != "write"])
+    shadow.pin("--yes")
+    document = json.loads(shadow.cli("guard", "report", str(shadow.config), "--json"))
+    assert "files__fetch" in "".join(document["proposals"])
+    assert "files__write" not in "".join(document["proposals"])
+
+
+def test_an_agent_cannot_choose_a_rule_that_is_proposed(shadow: Setup) -> None:
+    with shadow.host() as host:
+        for number in range(2):
+            host.call("write", path=f"https://{number}.example.org/", note=f"ok/{number}")
+            host.call("fetch", path=f"/a\u202e/{number}")
+            host.call("delete", path=f"/a\n/{number}")
+    document = json.loads(shadow.cli("guard", "report", str(shadow.config), "--json"))
+    rules = [line for line in document["proposals"] if "exempt" in line]
+    assert rules == [
+        '# exempt("files__delete") :- call("files__delete"), call_arg("path", P), :string:starts_with(P, "/a\\n/"), '
+        '!:string:contains(P, "..").',
+        '# exempt("files__fetch").',
+        '# exempt("files__write").',
+    ]
+
+
+def test_a_call_that_rules_cannot_decide_about_is_recorded_and_refused(enforced: Setup) -> None:
+    rules = enforced.folder / "rules"
+    rules.mkdir()
+    (rules / "own.mg").write_text('prohibited(T, "big") :- call(T), call_arg("size", N), N > 100.\n')
+    enforced.install("--rules", str(rules))
+    with enforced.host() as host:
+        for size in ("101", 2**64):
+            failed, text = host.call("big", size=size)
+            assert failed
+            assert "the rules cannot decide" in text
+        assert "does not fit into 64 bits" in text
+        assert host.call("read", path="/a")[0] is False
+    assert enforced.verdicts() == {"files__big": "deny", "files__read": "allow"}
+    assert len(enforced.calls_received()) == 1
+
+
+def test_the_command_for_the_approver_is_one_for_a_shell(tmp_path: Path) -> None:
+    (tmp_path / "Application Support").mkdir()
+    setup = Setup(tmp_path / "Application Support")
+    setup.install("--enforce")
+    with setup.host() as host:
+        text = host.call("write", path="/a")[1]
+    command = next(line for line in text.splitlines() if "manglecp approvals" in line).partition("run: ")[2]
+    assert shlex.split(command)[-1] == setup.store
 
 
 def test_a_report_before_the_first_call_says_so(setup: Setup) -> None:

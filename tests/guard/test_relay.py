@@ -7,6 +7,7 @@ import json
 import os
 import random
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -68,9 +69,13 @@ def test_every_other_frame_passes_unchanged_in_both_directions(
     command = setup.command()
     rng = random.Random(seed)
     frames = [_frame(rng, number) for number in range(300)]
+    # The mirror sends responses that nothing requested.
+    returned = [frame for frame in frames if not flags or "method" in json.loads(frame)]
     with Host([*command[: command.index("--") + 2], sys.executable, str(mirror)]) as host:
         host.send_raw(b"".join(frames))
-        assert [host.receive_raw() for _ in frames] == frames
+        assert [host.receive_raw() for _ in returned] == returned
+        host.close()
+        assert host.is_silent()
 
 
 def test_calls_that_pass_are_forwarded_as_received(enforced: Setup) -> None:
@@ -148,6 +153,29 @@ def test_no_server_outlives_its_relay(shadow: Setup, number: int) -> None:
         while _is_running(server) and time.monotonic() < end:
             time.sleep(0.02)
         assert not _is_running(server)
+
+
+def test_the_death_of_the_host_ends_a_server_that_reads_nothing(shadow: Setup) -> None:
+    command = shadow.command()
+    deaf = [*command[: command.index("--") + 2], sys.executable, "-c", "import time; time.sleep(600)"]
+    process = subprocess.Popen(deaf, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        os.set_blocking(process.stdin.fileno(), False)
+        frame, end = b'{"jsonrpc":"2.0","method":"notifications/x"}\n' * 1000, time.monotonic() + 2
+        while time.monotonic() < end:
+            with contextlib.suppress(BlockingIOError):
+                os.write(process.stdin.fileno(), frame)
+            time.sleep(0.01)
+        [server] = _children(process.pid)
+        process.stdout.close()
+        process.stdin.close()
+        assert process.wait(patience(20)) == 0
+        assert not _is_running(server)
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_a_server_that_does_not_exist_is_an_error(shadow: Setup) -> None:

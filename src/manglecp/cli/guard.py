@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -78,7 +79,11 @@ def install(file: Path, yes: bool, rules: Path | None, enforce: bool, shadow: bo
     text, config_changes = config.render(relays)
     _print_tools({name: servers[name] for name in config.entries if name in servers})
     write_lines(problems)
-    write_lines(f"{name}: a remote server, not guarded yet" for name in config.remote)
+    write_lines(f"{escape_invisible(name)}: a remote server, not guarded yet" for name in config.remote)
+    write_lines(
+        f"{escape_invisible(folder)}: servers of this project, not guarded: move them to its .mcp.json (scope project)"
+        for folder in config.projects
+    )
     write_lines(map(escape_invisible, config_changes))
     _confirm("Pin these tools and write this configuration?", yes=yes)
     lock.write(servers)
@@ -92,7 +97,7 @@ def _installed_lines(config: HostConfig, relays: dict[str, Any], backup: Path | 
     yield f"{count(len(relays), 'server')} guarded: the relays {mode}. Restart the host."
     if backup is not None:
         yield f"backup: {backup}"
-    yield f"`manglecp guard report {config.path}` shows what was tried"
+    yield f"`manglecp guard report {shlex.quote(str(config.path))}` shows what was tried"
 
 
 @command.command("remove")
@@ -138,7 +143,7 @@ def pin(file: Path, diff: bool, classes: tuple[str, ...], yes: bool) -> None:
     if not differences:
         write_lines(["the pins are up to date"])
     elif diff:
-        write_lines([f"`manglecp guard pin {file}` accepts these definitions"])
+        write_lines([f"`manglecp guard pin {shlex.quote(str(file))}` accepts these definitions"])
     else:
         _confirm("Accept these definitions?", yes=yes)
         lock.write(servers)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from manglecp.base.digest import digest
 from manglecp.base.source import Source, Trust
 from manglecp.guard.host_config import GuardError
-from manglecp.guard.lock import PinnedTool, Servers, ToolClass, qualified_names
+from manglecp.guard.lock import PinnedTool, Servers, ToolClass, parameters, qualified_names
 from manglecp.intent import Domain
 from manglecp.mangle import Fact
 from manglecp.pack import ActionDescription, DomainSettings, Pack, Settings
@@ -60,15 +60,12 @@ def _read_rules(folder: Path | None) -> list[Source]:
 
 
 def _describe(name: str, tool: PinnedTool) -> ActionDescription:
-    schema: Any = tool.definition.get("inputSchema")
-    properties = schema.get("properties") if isinstance(schema, dict) else None
-    names = properties if isinstance(properties, dict) else {}
     description = tool.definition.get("description")
     return ActionDescription(
         name=name,
         aid=name,
         description=description if isinstance(description, str) else "",
-        input_schema={"type": "object", "properties": {param: {} for param in names}},
+        input_schema={"type": "object", "properties": {param: {} for param in parameters(tool.definition)}},
         output_schema={},
         effects=(_EFFECTS[tool.tool_class],),
         mutates=tool.tool_class not in ("read", "open_read"),

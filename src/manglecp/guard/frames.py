@@ -91,22 +91,19 @@ def find_variant(members: Mapping[str, Any], known: Collection[str]) -> str | No
     return None if variant is None else f"the member {variant!r} differs only in case from another"
 
 
-class Head(msgspec.Struct, frozen=True):
-    """The members of a response that the relay reads; the others are skipped."""
-
-    id: str | int | float | None = None
-    method: str | None = None
+_envelope: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-_head: Final = msgspec.json.Decoder(Head)
-
-
-def read_head(frame: bytes) -> Head | None:
-    """Return the head of a frame from a server; None if it has none."""
+def read_envelope(frame: bytes) -> Frame:
+    """Return the members of a frame from a server; of a usual one only the id is decoded."""
     try:
-        return _head.decode(frame)
+        members: dict[str, Any] = dict(_envelope.decode(frame))
+        if "id" in members:
+            members["id"] = msgspec.json.decode(members["id"])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
+        return read_frame(frame)
+    is_usual = members.keys() <= _MEMBERS and not ("method" in members and members.keys() & {"result", "error"})
+    return Frame(members, None) if is_usual else read_frame(frame)
 
 
 def error_frame(request_id: Any, code: int, message: str) -> bytes:

@@ -8,6 +8,8 @@ the rules, the pins, the tool and the arguments, and is used once.
 from __future__ import annotations
 
 import asyncio
+import re
+import shlex
 import sys
 import time
 from collections import Counter
@@ -21,7 +23,7 @@ import msgspec
 from manglecp.base.diagnostic import DiagnosticError
 from manglecp.base.text import escape_invisible
 from manglecp.guard.domain import load_guard_domain
-from manglecp.guard.frames import find_variant
+from manglecp.guard.frames import encode, find_variant
 from manglecp.guard.host_config import GuardError
 from manglecp.guard.lock import FILE, Lock, PinnedTool, definition_digest, definition_of, find_flaw, qualified_name
 from manglecp.intent import Call, Decision, Domain, Identity, decide
@@ -87,6 +89,8 @@ class Gate:
         self._config = config
         self._server = server
         self._rules = rules
+        files = rf"{re.escape(FILE)}|{re.escape(_STORE.parent.name)}|{re.escape(config.name)}|\.mg\b"
+        self._own_files = re.compile(files.encode(), re.IGNORECASE)
         self._identity = Identity(principal_name(config), frozenset(), "local")
         self._domain: Domain | None = None
         self._pins: Mapping[str, PinnedTool] = {}
@@ -135,13 +139,15 @@ class Gate:
         self._refresh()
         if is_first_page:
             self._listed = {}
-        before = set(self._listed)
+        before = dict(self._listed)
         named = [tool for tool in tools if isinstance(tool, dict) and isinstance(tool.get("name"), str)]
         counts = Counter(tool["name"] for tool in named)
         for tool in named:
             name, definition = tool["name"], definition_of(tool)
-            flaw = _DUPLICATE if counts[name] > 1 or name in before else find_flaw(tool)
-            self._listed[name] = _Listed(definition_digest(definition), flaw)
+            listed = _Listed(definition_digest(definition), find_flaw(tool))
+            # A page may arrive twice, and two lists of a host may arrive page by page in turn.
+            is_other = counts[name] > 1 or before.get(name, listed) != listed
+            self._listed[name] = listed._replace(flaw=_DUPLICATE) if is_other else listed
             if (reason := self._quarantine(name)) is not None:
                 warn(f"{self._server}.{name} is {'not listed' if self.enforce else 'suspicious'}: {reason}")
         return [tool for tool in named if self._quarantine(tool["name"]) is None]
@@ -185,14 +191,21 @@ class Gate:
         if domain is None or self._store is None:
             raise WireError("internal_error", "the guard has no valid rules, lock or store; its log names the reason")
         name, pinned, reason = qualified_name(self._server, tool), self._pins.get(tool), self._quarantine(tool)
-        call = Call(name, args)
-        facts = call.facts(domain)
-        if pinned is None:
-            facts.append(Fact("macro", (name, "")))
-        elif reason is None and (variant := find_variant(args, domain.pack.actions[name].input_schema["properties"])):
-            reason = f"{variant}, and servers may read either"
-        if reason is not None:
-            facts.append(Fact("quarantined", (name, reason)))
+        call, tools = Call(name, args), [] if pinned is not None else [Fact("macro", (name, ""))]
+        if pinned is not None and reason is None:
+            variant = find_variant(args, domain.pack.actions[name].input_schema["properties"])
+            reason = variant and f"{variant}, and servers may read either"
+        try:
+            facts = [*call.facts(domain), *tools]
+            if self._own_files.search(encode(args)):  # a tool that writes files could change the pins
+                facts.append(Fact("guard_file", (name,)))
+            if reason is None:
+                return decide(domain, call, self._identity, time.time_ns(), facts)
+        except WireError as error:  # recorded as a denial, because it was tried
+            problems = [found["message"] for found in (error.details or {}).get("schema_errors", ())]
+            reason = f"the rules cannot decide: {'; '.join(problems) or error.message}"
+            facts = [Fact("call", (name,)), *tools]
+        facts.append(Fact("quarantined", (name, reason)))
         return decide(domain, call, self._identity, time.time_ns(), facts)
 
     def _denial(self, tool: str, decision: Decision) -> str:
@@ -225,9 +238,10 @@ class Gate:
 
     def _request_text(self, tool: str, decision: Decision, approval_id: str) -> str:
         reasons = "; ".join(decision.public_reasons) or "rules demand it"
+        path = shlex.quote(str(store_path(self._config)))
         return (
             f"{_not_executed(tool, f'it needs an approval, because {reasons}')} "
-            f"Ask the user to run: manglecp approvals approve {approval_id} --store {store_path(self._config)}\n"
+            f"Ask the user to run: manglecp approvals approve {approval_id} --store {path}\n"
             "Then repeat this call with exactly the same arguments. The approval holds for that call, once."
         )
 

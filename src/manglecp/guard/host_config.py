@@ -9,6 +9,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -20,7 +21,11 @@ _SECTIONS: Final = (("mcpServers",), ("servers",), ("mcp", "servers"))
 """Where hosts list servers: Claude and Cursor, mcp.json of VS Code, its settings.json."""
 _RELAY: Final = ("guard", "relay", "--config")
 _VARIABLE: Final = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
-_INDENT: Final = re.compile(r"\n([ \t]+)\"")
+_TEXT: Final = r'("(?:\\.|[^"\\])*")'
+_COMMENT: Final = re.compile(_TEXT + r"|//[^\n]*|/\*.*?\*/", re.DOTALL)
+_LAST_COMMA: Final = re.compile(_TEXT + r"|,(?=\s*[}\]])")
+_GAP: Final = re.compile(r"[\s,:]*")
+_decoder: Final = json.JSONDecoder()
 _MAX_BYTES: Final = 16_777_216
 
 
@@ -54,9 +59,10 @@ class ServerEntry:
         return replace(self, command=command, env=env, cwd=self.cwd and self._expand(self.cwd))
 
     def _expand(self, text: str) -> str:
-        expanded = _VARIABLE.sub(lambda found: os.environ.get(found[1], found[2] or ""), text)
-        if "${" in expanded:
-            raise GuardError(f"{self.name}: only the host can replace the variable in {text!r}")
+        expanded = _VARIABLE.sub(lambda found: os.environ.get(found[1], found[2] or found[0]), text)
+        if (start := expanded.find("${")) >= 0:
+            variable = expanded[start : expanded.find("}", start) + 1] or "${"  # the rest of the text may be a secret
+            raise GuardError(f"{self.name}: only the host can replace the variable {variable}")
         return expanded
 
 
@@ -69,21 +75,33 @@ class HostConfig:
         try:
             if self.path.stat().st_size > _MAX_BYTES:
                 raise GuardError(f"{path}: the file has more than {_MAX_BYTES:,} bytes")
-            self.text = self.path.read_text("utf-8")
-            document = decode(self.text.encode())
+            self.text = self.path.read_bytes().decode()
+            self._json = _blank_comments(self.text)
+            document = decode(self._json.encode())
         except (OSError, UnicodeDecodeError) as error:
             raise GuardError(f"{path}: {getattr(error, 'strerror', None) or 'not UTF-8'}") from None
         except Fault as fault:
-            raise GuardError(f"{path}: {fault.message}; comments are not supported") from None
+            raise GuardError(f"{path}: {fault.message}") from None
         self._document: Any = document
-        section = next((found for keys in _SECTIONS if isinstance(found := _member(document, keys), dict)), None)
-        if section is None:
-            raise GuardError(f'{path}: no servers; expected an object "mcpServers" (Claude, Cursor) or "servers"')
-        self._section: dict[str, Any] = section
+        """Without relays."""
+        projects = _member(document, ("projects",))
+        self.projects = [
+            folder
+            for folder, project in (projects.items() if isinstance(projects, dict) else ())
+            if _member(project, ("mcpServers",))
+        ]
+        """The folders for which Claude Code has servers of the scope local, which are not guarded."""
+        found = next((keys for keys in _SECTIONS if isinstance(_member(document, keys), dict)), None)
+        if found is None:
+            hint = "; those of a project have to be in its .mcp.json (scope project)" if self.projects else ""
+            raise GuardError(f'{path}: no servers; expected an object "mcpServers" (Claude, Cursor) or "servers"{hint}')
+        self._keys = found
+        self._commands: dict[str, list[str]] = {}
+        """As they are in the file."""
         self.entries: dict[str, ServerEntry] = {}
         self.remote: list[str] = []
         """The names of servers that the host reaches by a URL, which are not guarded."""
-        for name, entry in section.items():
+        for name, entry in _member(document, found).items():
             if isinstance(entry, dict) and isinstance(entry.get("command"), str):
                 self.entries[name] = self._read_entry(name, entry)
             elif isinstance(entry, dict) and "url" in entry:
@@ -97,9 +115,11 @@ class HostConfig:
             raise GuardError(f"{self.path}: {name}: args is not a list of texts")
         if not isinstance(env, dict):
             raise GuardError(f"{self.path}: {name}: env is not an object")
-        command, relay = unwrap([entry["command"], *args])
+        self._commands[name] = [entry["command"], *args]
+        command, relay = unwrap(self._commands[name])
         if not command:
             raise GuardError(f"{self.path}: {name}: the relay has no server; `manglecp guard remove` restores nothing")
+        entry |= {"command": command[0], "args": command[1:]}
         texts = {key: str(value) for key, value in env.items() if value is not None}
         return ServerEntry(name, tuple(command), texts, entry.get("cwd"), relay)
 
@@ -108,27 +128,44 @@ class HostConfig:
 
         The changes are those of commands, because environment variables may be secrets.
         """
-        changes = []
+        changes: list[str] = []
+        edits: list[tuple[int, int, str]] = []
+        section = _find_members(self._json, self._keys)
         for name, options in relays.items():
-            entry, before = self.entries[name], [self._section[name]["command"], *self._section[name].get("args", ())]
+            entry, before = self.entries[name], self._commands[name]
             command = list(entry.command) if options is None else self._relay_command(entry, options)
             if command == before:
                 continue
             changes += [f"{name}:", f"- {shlex.join(before)}", f"+ {shlex.join(command)}"]
-            had_args = "args" in self._section[name] or len(command) > 1
-            self._section[name] |= {"command": command[0]} | ({"args": command[1:]} if had_args else {})
-        indent = _INDENT.search(self.text)
-        text = json.dumps(self._document, indent=indent[1] if indent else 2, ensure_ascii=False)
-        return text + ("\n" if self.text.endswith("\n") else ""), changes
+            members = _members(self._json, section[name][0])
+            (start, end), program, args = members["command"], *(_json_text(part) for part in (command[0], command[1:]))
+            if "args" in members:
+                edits.append((*members["args"], args))
+            else:
+                program += f', "args": {args}'
+            edits.append((start, end, program))
+        text = self.text
+        for start, end, new in sorted(edits, reverse=True):
+            text = text[:start] + new + text[end:]
+        if not any(relays.get(name, entry.relay) for name, entry in self.entries.items()):
+            with suppress(GuardError):  # there is no backup
+                backup = HostConfig(self._backup)
+                if backup._document == self._document:
+                    text = backup.text
+        return text, changes
 
     def write(self, text: str) -> Path | None:
         """Replace the file; return the backup that was made if no server had a relay before. Raises OSError."""
         backup = None
         if not any(entry.relay for entry in self.entries.values()):
-            backup = self.path.with_name(f"{self.path.name}.before-guard")
+            backup = self._backup
             shutil.copy2(self.path, backup)
         replace_file(self.path, [text.encode()], self.path.stat().st_mode & 0o777)
         return backup
+
+    @property
+    def _backup(self) -> Path:
+        return self.path.with_name(f"{self.path.name}.before-guard")
 
     def _relay_command(self, entry: ServerEntry, options: RelayOptions) -> list[str]:
         script = Path(sys.executable).with_name("manglecp")
@@ -150,6 +187,42 @@ def unwrap(command: Sequence[str]) -> tuple[list[str], RelayOptions | None]:
     options = own[starts[0] :]
     rules = Path(options[options.index("--rules") + 1]) if "--rules" in options else None
     return list(command[end + 2 :]), RelayOptions(rules, "--enforce" in options)
+
+
+def _blank_comments(text: str) -> str:
+    """Return the text with blanks for comments and last commas, which VS Code permits; positions stay the same."""
+    for pattern in (_COMMENT, _LAST_COMMA):
+        text = pattern.sub(lambda found: found[1] or " " * len(found[0]), text)
+    return text
+
+
+def _members(text: str, start: int) -> dict[str, tuple[int, int]]:
+    """Return the start and end of the value of each member of the object at ``start`` in a valid JSON text."""
+    members: dict[str, tuple[int, int]] = {}
+    position = start + 1
+    while text[position := _skip_gap(text, position)] != "}":
+        name, end = _decoder.raw_decode(text, position)
+        position = _skip_gap(text, end)
+        _, end = _decoder.raw_decode(text, position)
+        members[name] = position, end
+        position = end
+    return members
+
+
+def _find_members(text: str, keys: Sequence[str]) -> dict[str, tuple[int, int]]:
+    members = _members(text, _skip_gap(text, 0))
+    for key in keys:
+        members = _members(text, members[key][0])
+    return members
+
+
+def _skip_gap(text: str, position: int) -> int:
+    found = _GAP.match(text, position)
+    return position if found is None else found.end()
+
+
+def _json_text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _member(document: Any, keys: Sequence[str]) -> Any:

@@ -6,7 +6,7 @@ import difflib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
 
@@ -99,6 +99,13 @@ def qualified_name(server: str, tool: str) -> str:
 def definition_of(tool: Mapping[str, Any]) -> dict[str, Any]:
     """Return the members of a listed tool that are pinned."""
     return {name: tool[name] for name in _PINNED if name in tool}
+
+
+def parameters(definition: Mapping[str, Any]) -> Collection[str]:
+    """Return the names of the parameters that a definition declares."""
+    schema = definition.get("inputSchema")
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    return properties if isinstance(properties, dict) else ()
 
 
 def definition_digest(definition: Mapping[str, Any]) -> str:

@@ -43,6 +43,8 @@ async def list_tools(entry: ServerEntry) -> list[dict[str, Any]]:
         return await asyncio.wait_for(_Conversation(entry.name, server).list_tools(), _SECONDS)
     except TimeoutError:
         raise GuardError(f"{entry.name}: the server did not list its tools within {_SECONDS:.0f} seconds") from None
+    except ValueError:  # of readline
+        raise GuardError(f"{entry.name}: a frame of the server has more than {MAX_FRAME_BYTES:,} bytes") from None
     finally:
         for number in (signal.SIGTERM, signal.SIGKILL):
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -73,7 +75,9 @@ class _Conversation:
                 result = {}
             page = result.get("tools")
             if not isinstance(page, list) or not all(isinstance(tool, dict) for tool in page):
-                raise GuardError(f"{self._name}: the server does not list tools: {encode(response)[:300].decode()}")
+                raise GuardError(
+                    f"{self._name}: the server does not list tools: {encode(response)[:300].decode(errors='replace')}"
+                )
             tools += page
             if not (next_cursor := result.get("nextCursor")):
                 return tools

@@ -13,16 +13,16 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 from manglecp.guard.frames import (
     Frame,
     FrameSplitter,
     encode,
     error_frame,
+    read_envelope,
     read_frame,
-    read_head,
     tool_error_frame,
 )
 from manglecp.guard.gate import Admission, Gate, warn
@@ -31,11 +31,13 @@ _CHUNK_BYTES: Final = 262_144
 _PR_SET_PDEATHSIG: Final = 1
 _GRACE_SECONDS: Final = 5.0
 """The time that a server has to end after the host has closed its input, before it is terminated."""
-_KILL_SECONDS: Final = 2.0
+_KILL_SECONDS: Final = 1.0
+"""Below the two seconds after which hosts kill a relay that they have terminated."""
 _INVALID_REQUEST: Final = -32600
 _INTERNAL_ERROR: Final = -32603
 _INVALID_PARAMS: Final = -32602
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_RequestKey: TypeAlias = tuple[type, str | int]
 
 
 class Relay:
@@ -45,10 +47,10 @@ class Relay:
         self._gate = gate
         self._to_host = to_host
         self._to_server = to_server
-        self._calls: dict[Any, Admission] = {}
-        """The forwarded calls without a response, by id."""
-        self._lists: dict[Any, bool] = {}
-        """The requests for tools without a response, by id, each with whether it is for the first page."""
+        self._open: dict[_RequestKey, Admission | None] = {}
+        """The forwarded requests without a response; of a call, its admission."""
+        self._lists: dict[_RequestKey, bool] = {}
+        """The requests for tools without a response, each with whether it is for the first page."""
 
     async def from_host(self, frame: bytes) -> None:
         """Forward, rewrite or refuse a frame of the host."""
@@ -73,21 +75,22 @@ class Relay:
             for item in message if isinstance(message, list) else ():
                 if isinstance(item, dict) and item.get("method") == "tools/call":
                     await self._admit(item)
-        elif (method := message.get("method")) in ("tools/call", "tools/list"):
-            request_id = message.get("id")
-            is_request = isinstance(request_id, str | int | float) and not isinstance(request_id, bool)
-            if enforce and (not is_request or request_id in self._calls or request_id in self._lists):
+        elif "method" in message:
+            method, key = message["method"], _request_key(message)
+            needs_id = "id" in message or method in ("tools/call", "tools/list")
+            if enforce and needs_id and (key is None or key in self._open or key in self._lists):
                 self._refuse(message, f"{method} needs an id that no open request has")
                 return
+            admission = None
             if method == "tools/call":
                 admission = await self._admit(message)
                 if admission is None:
                     return
-                if is_request:
-                    self._calls[request_id] = admission
-            elif is_request:
+            if key is not None and method == "tools/list":
                 params = message.get("params")
-                self._lists[request_id] = not (isinstance(params, dict) and params.get("cursor"))
+                self._lists[key] = not (isinstance(params, dict) and params.get("cursor"))
+            elif key is not None:
+                self._open[key] = admission
         self._to_server(frame)
 
     async def _admit(self, message: dict[str, Any]) -> Admission | None:
@@ -117,35 +120,32 @@ class Relay:
 
     def from_server(self, frame: bytes) -> None:
         """Forward, rewrite or drop a frame of the server."""
-        if not self._lists:
-            head = read_head(frame) if self._calls else None
-            if head is not None and head.method is None:
-                self._finish(head.id, frame)
-            self._to_host(frame)
-            return
         # A host that waits for tools could read them out of a frame that was forwarded unread.
-        read = read_frame(frame)
-        message, problem = read
+        message, problem = read_frame(frame) if self._lists else read_envelope(frame)
         if not isinstance(message, dict):
             problem = problem or "it is not one JSON-RPC message"
-        elif "method" not in message and isinstance(request_id := message.get("id"), str | int | float):
-            if request_id in self._lists:
-                self._list_tools(frame, message, self._lists.pop(request_id))
+        elif "method" not in message:
+            key = _request_key(message)
+            if key in self._lists:
+                self._list_tools(frame, message, self._lists.pop(key))
                 return
-            if self._finish(request_id, frame) and problem is not None and self._gate.enforce:
-                frame = error_frame(request_id, _INTERNAL_ERROR, f"the response was not forwarded: {problem}")
-                problem = None
+            if key in self._open:
+                self._finish(self._open.pop(key), frame)
+                if problem is not None and self._gate.enforce:
+                    frame = error_frame(message["id"], _INTERNAL_ERROR, f"the response was not forwarded: {problem}")
+                    problem = None
+            elif "result" in message or message.get("id") is not None:
+                # A host may read "1" or true as 1, or have sent a request that has not arrived here.
+                problem = problem or "no open request has its id"
         if problem is None or not self._gate.enforce:
             self._to_host(frame)
         else:
             warn(f"a frame of the server is dropped: {problem}")
 
-    def _finish(self, request_id: Any, frame: bytes) -> bool:
-        """Report the outcome of a call with a permit; return whether a call has this id."""
-        admission = self._calls.pop(request_id, None)
+    def _finish(self, admission: Admission | None, frame: bytes) -> None:
+        """Report the outcome of a call with a permit."""
         if admission is not None and admission.payload is not None:
             self._gate.report(admission, failed=_has_failed(read_frame(frame)))
-        return admission is not None
 
     def _list_tools(self, frame: bytes, message: dict[str, Any], is_first_page: bool) -> None:
         result = message.get("result")
@@ -161,6 +161,13 @@ class Relay:
         self._to_host(encode(known | ({"result": result} if "result" in message else {})) + b"\n")
 
 
+def _request_key(message: Mapping[str, Any]) -> _RequestKey | None:
+    """Return the id with its type, because 1, 1.0 and true are equal in Python; None if it is no id of MCP."""
+    request_id: Any = message.get("id")
+    is_id = isinstance(request_id, int | str) and not isinstance(request_id, bool)
+    return (type(request_id), request_id) if is_id else None
+
+
 def _has_failed(read: Frame) -> bool:
     message = read.value if isinstance(read.value, dict) else {}
     result = message.get("result")
@@ -174,7 +181,7 @@ async def run_relay(gate: Gate, command: Sequence[str]) -> int:
     for number in _SIGNALS:
         loop.add_signal_handler(number, stop.set)
     parent = os.getpid()
-    host_input, host_output = await _host_streams(loop)
+    host_input, host_output = await _host_streams(loop, stop)
     server = await asyncio.create_subprocess_exec(
         *command,
         stdin=asyncio.subprocess.PIPE,
@@ -234,10 +241,24 @@ async def _pump_server(relay: Relay, source: asyncio.StreamReader, target: async
     await target.drain()
 
 
-async def _host_streams(loop: asyncio.AbstractEventLoop) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+class _HostOutput(asyncio.streams.FlowControlMixin):
+    """Notes that the host has closed its end, also while the server takes no input and nothing is read."""
+
+    def __init__(self, stop: asyncio.Event) -> None:
+        super().__init__()
+        self._stop = stop
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._stop.set()
+
+
+async def _host_streams(
+    loop: asyncio.AbstractEventLoop, stop: asyncio.Event
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     reader = asyncio.StreamReader(loop=loop)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader, loop=loop), sys.stdin)
-    transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, sys.stdout)
+    transport, protocol = await loop.connect_write_pipe(lambda: _HostOutput(stop), sys.stdout)
     transport.set_write_buffer_limits(0)  # drain() returns when everything is written
     return reader, asyncio.StreamWriter(transport, protocol, None, loop)
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
 from manglecp.base.proof_page import PageSection, render_page
-from manglecp.base.text import escape_invisible
+from manglecp.base.text import escape_invisible, has_invisible
 from manglecp.guard.gate import OPERATION, SHADOW_OPERATION
-from manglecp.guard.lock import Servers, qualified_names
+from manglecp.guard.lock import Servers, parameters, qualified_names
 from manglecp.invoke import DecisionDetails
 from manglecp.mangle import value_text
 from manglecp.store import Store
@@ -108,10 +108,11 @@ def read_report(store: Store, principal: str, servers: Servers) -> Report:
             example = _example(details.inputs.args)
             if len(row.examples) < _MAX_EXAMPLES and example not in row.examples:
                 row.examples.append(example)
-            if stored.verdict == "ask":
+            if stored.verdict == "ask" and stored.tool in names:  # a rule about another tool does not load
                 arguments[stored.tool].append(details.inputs.args)
     ordered = sorted(rows.values(), key=lambda row: (_ORDER.index(row.verdict), row.name, row.mode, -row.calls))
-    return Report(ordered, list(_proposals(arguments)))
+    declared = {name: parameters(servers[server][tool].definition) for name, (server, tool) in names.items()}
+    return Report(ordered, list(_proposals(arguments, declared)))
 
 
 def _example(args: Mapping[str, Any]) -> str:
@@ -119,12 +120,14 @@ def _example(args: Mapping[str, Any]) -> str:
     return text if len(text) <= _MAX_EXAMPLE else f"{text[:_MAX_EXAMPLE]}…"
 
 
-def _proposals(arguments: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
+def _proposals(
+    arguments: Mapping[str, Sequence[Mapping[str, Any]]], declared: Mapping[str, Collection[str]]
+) -> Iterator[str]:
     """Yield rules under which the calls that were asked about need no approval, as comments to choose from."""
     for tool, calls in sorted(arguments.items()):
         name = value_text(tool)
         yield f"# {tool} needs an approval, for {len(calls):,} recorded. Without one:"
-        prefixes = list(_prefixes(calls)) if len(calls) >= _MIN_CALLS else []
+        prefixes = list(_prefixes(calls, declared[tool])) if len(calls) >= _MIN_CALLS else []
         for param, prefix in prefixes:
             folder = f':string:starts_with(P, {value_text(prefix)}), !:string:contains(P, "..")'
             yield f"# exempt({name}) :- call({name}), call_arg({value_text(param)}, P), {folder}."
@@ -132,13 +135,16 @@ def _proposals(arguments: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator
             yield f"# exempt({name})."
 
 
-def _prefixes(calls: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-    """Yield the text arguments of all calls whose values begin with the same folder or host."""
-    for param in sorted(set(calls[0]).intersection(*calls[1:])):
+def _prefixes(calls: Sequence[Mapping[str, Any]], declared: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yield the text arguments of all calls whose values begin with the same folder or host.
+
+    An argument that the tool does not declare restricts nothing: the agent may add it to any call.
+    """
+    for param in sorted(set(declared).intersection(*calls)):
         values = [call[param] for call in calls]
         if all(isinstance(value, str) for value in values):
             prefix = _common_prefix(values)
-            if len(prefix) > 1:
+            if len(prefix) > 1 and not prefix.endswith("://") and not has_invisible(prefix):
                 yield param, prefix
 
 

@@ -12,9 +12,16 @@ Decl exempt(Tool)
 Decl quarantined(Tool, Why)
   descr [doc("The guard found that the tool is not the pinned one."), direction("input")]
   bound [/string, /string].
+Decl guard_file(Tool)
+  descr [doc("The arguments name the lock, the store, a file of rules or the configuration of the guard."),
+    direction("input")]
+  bound [/string].
 
 prohibited(T, Why) :- call(T), quarantined(T, Why).
 public_reason(T, Why) :- call(T), quarantined(T, Why).
+
+needs_confirmation(T) :- call(T), guard_file(T).
+public_reason(T, "it names a file of the guard") :- call(T), guard_file(T).
 
 needs_confirmation(T) :- call(T), tool_class(T, C), C != "read", !exempt(T).
 public_reason(T, "it reads from outside of this machine") :- call(T), tool_class(T, "open_read"), !exempt(T).
