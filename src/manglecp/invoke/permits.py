@@ -87,8 +87,8 @@ class PermitService:
         description = " ".join(str(text) for _, text in judgement.rows.get("macro", ()))
         text = render_permit_request(tool, description, decision.call.args, identity, self._log.secret_args(decision))
         record = self._log.build(decision, self._operation)
-        error = await self._approvals.request(binding, judgement, text, [record])
-        raise add_decision_id(explain_approval(error, decision), record.id)
+        demand = await self._approvals.request(binding, judgement, text, [record])
+        raise add_decision_id(explain_approval(demand, decision), record.id)
 
     async def report(self, payload: DecidePayload, report: PermitReport, identity: Identity) -> DecideResult:
         """Record the outcome of a permitted call, once; an equal report is answered again. Raises WireError."""
