@@ -1,4 +1,4 @@
-"""The bounds checker: rejects rules that pass a predicate values that its declaration forbids.
+"""The bounds checker: rejects rules that violate the declared types of a predicate.
 
 A *state* maps the variables of a rule to their possible types. The *alternatives* of a predicate are rows of types: the
 declared rows, or else those of facts and rules. In running order, each premise splits every state by alternative and
@@ -190,7 +190,7 @@ def _is_exactly(actual: Type, expected: Type) -> bool:
     return widen(actual) == expected or (expected == NUMBER and actual == ANY_ORDERABLE)
 
 
-MAX_STATES: Final = 200  # of a rule after one premise; a rule with more states is not checked
+MAX_STATES: Final = 200  # states of a rule after one premise; a rule with more is not checked
 
 
 def check_types(
@@ -229,7 +229,7 @@ class _Checker:
         self.vocabulary = self.acceptance.vocabulary
         self.expressions = Expressions(self.vocabulary)
         self.observed: dict[syntax.Key, dict[Types, None]] = {}  # types of the facts of undeclared predicates
-        self.alternatives: dict[syntax.Key, tuple[Types, ...]] = {}  # of predicates whose rules were checked
+        self.alternatives: dict[syntax.Key, tuple[Types, ...]] = {}  # only of predicates whose rules were checked
         self.unproven: set[syntax.Key] = set()  # predicates with unknown alternatives
 
     def complain(self, clause: syntax.Clause, message: str, span: Span | None, fix: str | None = None) -> None:
@@ -241,7 +241,7 @@ class _Checker:
         try:
             args = fact.values(0)
         except ValueFault:
-            return  # may depend on the evaluation time; an evaluation reports it
+            return  # the fault may depend on the evaluation time; an evaluation reports it
         if predicate.decl is None:
             types = tuple(self.vocabulary.value(arg, exact=False) for arg in args)
             self.observed.setdefault(fact.key, {})[types] = None
@@ -332,7 +332,7 @@ def _most_general(rows: Iterable[Types]) -> tuple[Types, ...]:
     Other narrower types are kept, because they allow what a wider type does not: arithmetic needs a number, not a union
     or ``/any``; a field needs the struct that has it.
     """
-    general: dict[Types, list[Types]] = {}  # by row with all names alike: the rows that differ in names only
+    general: dict[Types, list[Types]] = {}  # by row without its names: rows that differ only in names
     for row in rows:
         similar = general.setdefault(tuple(NAME if isinstance(t, NameType) else t for t in row), [])
         if not any(all(map(conforms, row, other)) for other in similar):
@@ -537,7 +537,7 @@ class _RuleCheck:
         return new_state
 
     def _match_entry(self, premise: syntax.Literal, state: State) -> State:
-        """Check ``:match_field`` or ``:match_entry``: the result has the type of the field or of the map's values."""
+        """Check ``:match_field`` or ``:match_entry``: the third argument has the type of the entry."""
         container, key, value = premise.atom.args
         container_type = self.expressions.type_of(container, state)
         type_ = self._entry_type(premise, container_type, key, state)

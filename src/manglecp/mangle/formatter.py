@@ -51,7 +51,7 @@ class _Leaf:
 class _Block:
     """Leaves that share a line if they fit and no comment is between them."""
 
-    text: str  # on one line
+    text: str  # the whole block on one line
     leaves: list[_Leaf]
 
     def add_full_stop(self) -> None:
@@ -69,7 +69,7 @@ class _Block:
 
 @dataclass(slots=True)
 class _Statement:
-    text: str  # on one line
+    text: str  # the whole statement on one line
     blocks: list[_Block]
     end: int  # offset after its full stop
     is_fact: bool = False
@@ -203,7 +203,7 @@ def _block(leaf: _Leaf) -> _Block:
 def _attach(comments: list[Span], statements: list[_Statement]) -> list[Span]:
     """Assign every comment to a leaf; return those after the last leaf."""
     leaves: list[_Leaf] = []
-    trailing_from: list[int] = []  # by leaf: the offset after which a comment on the same line belongs to it
+    trailing_from: list[int] = []  # by leaf: the offset after which a comment on its line trails the leaf
     for statement in statements:
         leaves += statement.leaves
         trailing_from += [leaf.end for leaf in statement.leaves[:-1]] + [statement.end]
@@ -213,7 +213,7 @@ def _attach(comments: list[Span], statements: list[_Statement]) -> list[Span]:
         index = bisect_right(starts, comment.start) - 1
         next_comments = leaves[index + 1].leading if index + 1 < len(leaves) else final_comments
         leaf = leaves[index] if index >= 0 else None
-        if leaf is None or next_comments:  # a comment after one of the next leaf belongs there, too
+        if leaf is None or next_comments:  # after a comment of the next leaf, all belong to it
             next_comments.append(comment)
         elif comment.start < leaf.end:
             leaf.leading.append(comment)

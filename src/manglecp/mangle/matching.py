@@ -159,7 +159,7 @@ def in_window(operator: Operator, row: Row, interval: Interval, now: int) -> boo
 
 
 def match_annotation(annotation: Annotation, row: Row, interval: Interval, now: int) -> Row | None:
-    """Return ``row`` with the free variables of an annotation bound to the ends of the interval; None if it differs."""
+    """Return ``row`` with the free variables of an annotation bound to ends of the interval; None without a match."""
     start, end = interval
     free_variables: dict[str, int] = {}
     for bound, fact_end in ((annotation.start, start), (annotation.end, end)):

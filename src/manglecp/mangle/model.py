@@ -63,7 +63,7 @@ class Relation:
     __slots__ = ("coalesced", "facts")
 
     def __init__(self) -> None:
-        self.facts: dict[Args, set[Interval | None]] = {}  # with the intervals as added
+        self.facts: dict[Args, set[Interval | None]] = {}  # the intervals as added, by arguments
         self.coalesced: dict[Args, tuple[Interval | None, ...]] | None = None  # set by finish()
 
     def add(self, args: Args, interval: Interval | None) -> bool:

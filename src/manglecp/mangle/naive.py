@@ -37,7 +37,7 @@ from manglecp.mangle.values import order_key
 Call: TypeAlias = tuple[Key, Args]  # a deferred predicate and its inputs
 RowGenerator: TypeAlias = Generator[Call, list[Args], list[Row]]  # yields calls, receives their facts, returns rows
 _Result = TypeVar("_Result")
-_BATCH_SIZE: Final = 1_000  # rows that are joined with the next premise at once
+_BATCH_SIZE: Final = 1_000  # rows that are joined with a premise in one batch
 
 
 class NaiveEvaluation:

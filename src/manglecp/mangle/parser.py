@@ -136,7 +136,7 @@ class Parser:
             raise ParseError([Diagnostic("parse", "lone surrogates are not text", span)]) from None
 
     def _recover(self, read: Callable[[], _Node]) -> _Node | None:
-        """Return what ``read`` parses; record a syntax error, skip the clause and return None."""
+        """Return what ``read`` parses; after a syntax error, record the error, skip the clause and return None."""
         try:
             return read()
         except UnterminatedString:
@@ -559,7 +559,7 @@ class Parser:
 
     def timestamp(self, text: str) -> Time:
         """Parse a timestamp in UTC; raises a syntax error beyond 64 bits of nanoseconds."""
-        from manglecp.mangle.builtins.calendar import parse_rfc3339  # late: loads all built-ins; few sources do so
+        from manglecp.mangle.builtins.calendar import parse_rfc3339  # late: loads all built-ins, rarely needed
 
         date, _, clock = text.rstrip("Z").partition("T")
         ns = parse_rfc3339(f"{date}T{clock or '00:00:00'}Z")
@@ -615,7 +615,7 @@ class Parser:
         self.lex.advance()
 
     def current_token(self) -> str:
-        """Return the current token as messages show the token."""
+        """Return the text of the current token for messages, in quotes and at most 40 characters long."""
         if self.lex.kind == "end":
             return "the end of the text"
         text = self.lex.text

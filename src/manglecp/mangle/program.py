@@ -120,7 +120,7 @@ class Program:
         return cls(predicates, rules=(), facts=(), components=(), warnings=())
 
     def affected_by(self, keys: Iterable[syntax.Key]) -> set[syntax.Key]:
-        """Return these predicates and all that are derived from them."""
+        """Return the predicates ``keys``, and all predicates that are derived from them."""
         return DependencyClosure(self).affects(keys)
 
     def base(
@@ -295,11 +295,11 @@ class DependencyClosure:
                 self._retracting.setdefault(dependency.head, set()).add(dependency.head)
 
     def needs(self, keys: Iterable[syntax.Key]) -> set[syntax.Key]:
-        """Return these predicates and all that they are derived from."""
+        """Return the predicates ``keys``, and all predicates from which they are derived."""
         return closure(keys, self._reads)
 
     def affects(self, keys: Iterable[syntax.Key]) -> set[syntax.Key]:
-        """Return these predicates and all that are derived from them."""
+        """Return the predicates ``keys``, and all predicates that are derived from them."""
         return closure(keys, self._readers)
 
     def retracting(self, key: syntax.Key) -> set[syntax.Key]:
@@ -319,9 +319,9 @@ def closure(start: Iterable[_Node], edges: Mapping[_Node, Iterable[_Node]]) -> s
 
 
 # The limit on derived facts does not bound their size: a list that grows by one element per fact takes quadratic
-# memory. So the parts of values are counted in *built* columns: those where a rule puts the result of a function that
-# may have any size. Values that a rule copies are shared and not counted. The count depends on the facts
-# only, not on their derivation. The two constants are prefixes of result types:
+# memory. So the parts of values are counted in *built* columns: columns where a rule puts a function result that may
+# have any size. Values that a rule copies are shared and not counted. The count depends on the facts only, not on their
+# derivation. The two constants are prefixes of result types:
 _ANY_SIZE_RESULTS: Final = ("/string", "fn:List", "fn:Map", "fn:Struct", "fn:Pair", "/any")
 _PART_RESULTS: Final = ("V", "X", "Y")  # type variables: such a function returns an argument or a part of one
 

@@ -48,7 +48,7 @@ class Result:
         return self.model.relations
 
     def facts(self, predicate: str | None = None) -> list[str]:
-        """Return every fact, given and derived, in canonical text, sorted; or those of one ``predicate``."""
+        """Return all facts, given and derived, or only those of one ``predicate``, in canonical text, sorted."""
         return sorted(
             fact_text(name, args, interval)
             for (name, _), relation in self.relations.items()
@@ -83,7 +83,7 @@ class Result:
         return [] if number is None else _in_order(evaluation.views[number].matching((column,), value))
 
     def select(self, first: Value, about: Iterable[Key], whole: Iterable[Key] = ()) -> dict[str, list[FactTuple]]:
-        """Return facts by the name of their predicate, in the form of :meth:`rows`; without empty predicates.
+        """Return facts by predicate name, in the form of :meth:`rows`; predicates without facts are left out.
 
         For predicates in ``about``, only facts with this first argument; for predicates in ``whole``, all facts. The
         program must have all these predicates.
@@ -125,7 +125,7 @@ class Result:
         return self._expiry.of(fact)
 
     def expiring(self, key: Key) -> frozenset[Value] | None:
-        """Return the first arguments of the facts of a predicate that time can falsify; None if any may be.
+        """Return the first arguments of facts of a predicate that time can falsify; None if these can be any values.
 
         The answer follows from the rules alone.
         """

@@ -123,7 +123,7 @@ class TypeVariable:
 Type: TypeAlias = Base | NameType | Singleton | Union | PairType | ListType | MapType | StructType | Tag | TypeVariable
 
 ALL_KINDS: Final = frozenset(KIND_NAMES.values())
-MAX_DEPTH: Final = 100  # levels of nested types, because the relations below recurse
+MAX_DEPTH: Final = 100  # levels of nested types; limited, because the relations below recurse
 
 ANY: Final = Base("/any")
 BOT: Final = Base("/bot")  # conforms to every type; the element type of an empty list

@@ -40,7 +40,7 @@ FORMAT_LENGTHS: Final = {
     "/microsecond": 26,
     "/nanosecond": 29,
 }
-CIVIL_UNITS: Final = ("/year", "/month", "/week", "/day")  # of `fn:time:trunc_civil`: units of a local calendar
+CIVIL_UNITS: Final = ("/year", "/month", "/week", "/day")  # units of `fn:time:trunc_civil`, in a local calendar
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ONE_SECOND: Final = timedelta(seconds=1)

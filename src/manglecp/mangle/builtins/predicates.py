@@ -1,6 +1,6 @@
 """Built-in predicates: comparisons, tests of texts and intervals, and matches that destructure values.
 
-A match fails if its value has another kind; a comparison of the wrong kind, or with a wrong pattern, raises ValueFault.
+A match fails for a value of another kind; a comparison or a pattern with a value of a wrong kind raises ValueFault.
 """
 
 from __future__ import annotations

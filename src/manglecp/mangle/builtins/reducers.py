@@ -39,7 +39,7 @@ _Kind = TypeVar("_Kind")
 
 
 def _require(kind: type[_Kind], op: str, values: Sequence[Value]) -> list[_Kind]:
-    """Return the values if all have this kind. Raises ValueFault, which names the least of the others."""
+    """Return the values if all have this kind. Raises ValueFault, which names the least value of another kind."""
     fitting: list[_Kind] = []
     faulty: list[Value] = []
     for value in values:

@@ -37,7 +37,7 @@ class Function:
     name: str
     params: tuple[str, ...]  # types
     result: str  # type
-    call: Callable[[tuple[Value, ...], int], Value]  # from the arguments and the evaluation time in ns
+    call: Callable[[tuple[Value, ...], int], Value]  # maps arguments and evaluation time (ns) to the result
     doc: str
     rest: str | None = None  # type of any further arguments
     even: bool = False  # whether the number of arguments is even: keys and values in turn

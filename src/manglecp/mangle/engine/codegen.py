@@ -70,7 +70,7 @@ def live(facts: Iterable[Any], removed: set[Any]) -> list[Any]:
 _RUNTIME: Final[Mapping[str, Any]] = {  # names in generated source
     "live": live,
     "chain": chain,
-    "E": (),
+    "E": (),  # no facts
     "Time": Time,
     "wrap": wrap_int64,
     "clamp": clamp,
@@ -99,8 +99,8 @@ class Code:
     """The source of a function: lines, loops, names, and Python expressions that read relations."""
 
     ids: Mapping[syntax.Key, int]  # the number of each predicate
-    temporal: Sequence[bool]  # by predicate number
-    views: Sequence[View]  # by predicate number
+    temporal: Sequence[bool]  # whether each predicate is temporal, by number
+    views: Sequence[View]  # the view of each predicate, by number
     growing: Collection[syntax.Key] = field(default=(), kw_only=True)  # predicates that gain facts during the call
     either_state: bool = field(default=False, kw_only=True)  # read facts of the old and the new state; skip negations
     lines: list[str] = field(default_factory=list, init=False)
@@ -215,7 +215,7 @@ class Generator(Code):
     built: tuple[int, ...] = ()  # columns of the head whose size is counted
     name: str = "rule"
     bound: dict[str, str] = field(default_factory=dict, init=False)  # expressions of bound variables
-    set_variable: str | None = field(default=None, init=False)  # it stands for a set of values, see _find_set_variable
+    set_variable: str | None = field(default=None, init=False)  # stands for a set of values, see _find_set_variable
     inference: KindInference = field(init=False)
 
     def size(self, key: syntax.Key) -> int:
@@ -443,7 +443,7 @@ class Generator(Code):
     def _bind_role(self, role: str, bound: syntax.TimeBound, position: int) -> None:
         """Bind or compare a variable that takes an end of the interval of the scan of premise ``position``."""
         if role == "within":
-            return  # a BoundTest compares it
+            return  # a BoundTest tests this bound
         assert isinstance(bound.value, syntax.Variable)
         start, end = f"s{position}", f"e{position}"
         if role == "point":

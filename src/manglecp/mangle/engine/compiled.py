@@ -38,7 +38,7 @@ class Intake:
         self.acceptance = FactAcceptor(predicates)
 
     def by_predicate(self, facts: Iterable[Fact], check: bool) -> dict[int, set[FactTuple]]:
-        """Return the facts by predicate number; with the interval of a temporal fact as two more columns.
+        """Return the facts by predicate number; a temporal fact has its interval as two more columns.
 
         Raises AnalysisError or EvalError with all problems, up to MAX_ERRORS.
         """
@@ -143,7 +143,7 @@ class RuleFunction:
     """A compiled rule: over all facts, or over the delta of one predicate."""
 
     rule: CompiledRule
-    source: int | None  # the predicate whose delta it reads; None for all facts
+    source: int | None  # the predicate whose delta the function reads; None for all facts
     compiled: CompiledFunction
 
 
@@ -174,10 +174,10 @@ class CompiledComponent:
     strict_inputs: tuple[int, ...]  # predicates whose finished relation is needed: negated or aggregated
     volatile: bool  # depends on the evaluation time or an external predicate, directly or through its inputs
     rules: tuple[CompiledRule, ...]
-    interpreter_reason: str | None  # why it is interpreted; None if it is compiled
+    interpreter_reason: str | None  # why the component is interpreted; None if it is compiled
     groupable: frozenset[Key]  # predicates that may be stored as a GroupedView
-    inputs: tuple[int, ...]  # predicates that it reads or defines
-    outer_inputs: tuple[int, ...]  # predicates that it reads and does not define
+    inputs: tuple[int, ...]  # predicates that the component reads or defines
+    outer_inputs: tuple[int, ...]  # predicates that the component reads, but does not define
     temporal_heads: tuple[int, ...]  # temporal heads
     merged_heads: tuple[int, ...]  # heads with a merge
     layers_of: Callable[[Sequence[str]], Any]  # picks the layers of its inputs from those of all predicates
@@ -191,13 +191,13 @@ class CompiledComponent:
             yield from functions
 
     def is_empty_in(self, layers: Sequence[str]) -> bool:
-        """Return whether a base with these layers has no facts of the component, and every rule an empty premise."""
+        """Return whether a base with these layers has no facts of the component, and each rule has an empty premise."""
         return not any(layers[i] for i in self.heads) and all(
             not all(layers[i] for i in rule.scans) for rule in self.rules
         )
 
     def recurs(self, layers: Sequence[str]) -> bool:
-        """Return whether facts of the component may lead to further ones, with facts in these layers."""
+        """Return whether facts of the component may lead to further facts of it, with facts in these layers."""
         return self.recursive and any(
             rule.steps.barriers or all(layers[i] or i in self.heads for i in rule.scans)
             for rule in self.rules
@@ -228,7 +228,7 @@ class CompiledProgram:
         self.volatile: set[int] = {self.ids[f.key] for f in self.volatile_facts}
         # External predicates may return other facts for the next request.
         self.volatile |= {i for key, i in self.ids.items() if program.predicates[key].external}
-        # The inputs of each deferred predicate: its facts are not stored, so a change of them shows only in its inputs.
+        # The inputs of each deferred predicate, which stores no facts: a change of the facts shows only in the inputs.
         self.deferred_inputs: dict[int, frozenset[int]] = {}
         self.components = [
             self._component(number, component, [r for key in component.predicates for r in by_head.get(key, [])])

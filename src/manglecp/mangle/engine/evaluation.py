@@ -3,7 +3,7 @@
 The result equals a fresh evaluation of all facts; the cost depends on the change. Per component, in dependency order:
 
 * no input changed: skip;
-* the base has no facts of it (so with most rules of a request or about the time): apply its rules to all facts;
+* the base has no facts of the component (most in requests, all that depend on time): apply the rules to all facts;
 * its inputs only gained facts, and no changed input is negated or aggregated: apply its rules to the delta;
 * otherwise: maintain the affected facts (:mod:`maintenance`) or, if the rules do not permit that, evaluate it again and
 keep the difference to the base.
@@ -95,7 +95,7 @@ class Evaluation:
         self.max_facts = self.max_rows = -1
 
     def _set_bound(self, component: CompiledComponent) -> None:
-        """Set the number of facts that may still be derived, and only then check for a stop, so that none is missed."""
+        """Set the number of facts that may still be derived, then check for a stop: in this order no stop is lost."""
         self.pending = 0
         derived_so_far = sum(self.views[i].overlay_size() - len(self.given.get(i, ())) for i in component.heads)
         self.max_facts = self.limits.derived_facts - self.derived_count - derived_so_far
@@ -261,7 +261,7 @@ class Evaluation:
         self.checkpoint()
         limit = self.limits.derived_facts
         rules = () if self.current_component is None else self.current_component.rules
-        span = rules[-1].steps.rule.clause.span if rules else None  # of any rule: which one exceeds it is arbitrary
+        span = rules[-1].steps.rule.clause.span if rules else None  # any rule may have exceeded the limit
         raise LimitError(limit, limit + 1, "derived facts", span)
 
     def _raise_located(self, component: CompiledComponent, fault: ValueFault) -> None:
@@ -305,7 +305,7 @@ class Evaluation:
         return set(rule.aggregation.facts(rows, self.now))
 
     def _fixpoint(self, component: CompiledComponent, first: Functions) -> None:
-        """Evaluate in semi-naive rounds: apply ``first``, then the rules to the delta until this is empty."""
+        """Evaluate in semi-naive rounds: apply ``first``, then the rules to each delta until one is empty."""
         views, now = self.views, self.now
         heads = [views[i] for i in component.heads]
         intervals: dict[int, dict[FactTuple, list[Interval]]] = {i: {} for i in component.temporal_heads}
@@ -347,13 +347,13 @@ class Evaluation:
         for fact in raw.delta:
             new.setdefault(fact[:-2], []).append(fact[-2:])
         columns = tuple(range(self.compiled.keys[i][1]))
-        for args, spans in new.items():
+        for args, uncoalesced in new.items():
             if args in intervals:
-                spans += intervals[args]
+                uncoalesced += intervals[args]
             else:  # the intervals of given facts count, too
                 facts = raw.matching(columns, args[0] if len(args) == 1 else args) if columns else raw
-                spans += [fact[-2:] for fact in facts]
-            intervals[args] = spans if len(spans) <= self.limits.intervals else list(coalesce(spans))
+                uncoalesced += [fact[-2:] for fact in facts]
+            intervals[args] = uncoalesced if len(uncoalesced) <= self.limits.intervals else list(coalesce(uncoalesced))
         check_intervals(self.compiled.keys[i][0], new, self.limits.intervals)
 
     def _aggregate_into(self, function: RuleFunction, view: View) -> None:
@@ -388,9 +388,9 @@ class Evaluation:
             self.given = given
         for i in component.heads:
             evaluated = views[i]
-            base_facts = self.base.raw.get(i, NOTHING) if self.compiled.temporal[i] else self.base.facts[i]
-            views[i] = View(base_facts, evaluated.facts - base_facts.facts)
-            views[i].removed = base_facts.facts - evaluated.facts
+            base = self.base.raw.get(i, NOTHING) if self.compiled.temporal[i] else self.base.facts[i]
+            views[i] = View(base, evaluated.facts - base.facts)
+            views[i].removed = base.facts - evaluated.facts
 
     def _coalesce(self, i: int) -> None:
         """Coalesce the intervals of changed facts of a temporal predicate, and check their number."""
@@ -444,8 +444,8 @@ _IDLE_POLLS: Final = 100  # polls without deadlines, after which the thread wait
 class Watchdog:
     """Stops evaluations at their deadlines, from one thread of the process.
 
-    Loops of an evaluation do not read the clock; they compare a count with a bound, which the thread sets to a value
-    that every count exceeds. The thread polls, so that setting and dropping a deadline takes no lock.
+    Loops of an evaluation do not read the clock; they compare a count with a bound. The thread sets the bound to a
+    value that every count exceeds. The thread polls, so that setting and dropping a deadline takes no lock.
     """
 
     def __init__(self) -> None:

@@ -45,7 +45,7 @@ def relation_premises(rule: Rule) -> Iterator[Literal]:
     return (p for p in rule.premises if isinstance(p, Literal) and not p.atom.predicate.startswith(":"))
 
 
-# Premises move only where this neither adds nor removes a run-time error. Most premises cannot raise once the kinds of
+# Premises move only if a move neither adds nor removes a run-time error. Most premises cannot raise once the kinds of
 # their arguments are known. Kinds follow from declared bounds only: later facts are checked against nothing else.
 Kinds: TypeAlias = frozenset[str]  # names of kinds of values, as in KIND_NAMES
 Env: TypeAlias = Mapping[str, Kinds]  # the possible kinds of variables
@@ -180,7 +180,7 @@ Role: TypeAlias = OneOf["start", "end", "point", "within"]
 class Step:
     """One step of a plan."""
 
-    position: int  # of the premise in the defining order
+    position: int  # place of the premise in the defining order
     segment: int  # the steps of one segment may change places
     needs: frozenset[str]  # variables that must be bound before the step
     binds: frozenset[str] = frozenset()  # variables that are bound after the step
@@ -415,7 +415,7 @@ def _may_raise(inference: KindInference, step: AnyStep) -> bool:
 
 
 def _cost(step: AnyStep, bound: set[str], size: Callable[[Key], int]) -> float:
-    """Estimate the number of rows; a known column divides this by 16. Tests have negative costs, so they come first."""
+    """Estimate the rows; a known column divides the number by 16. Tests have negative costs, so they come first."""
     if not isinstance(step, Scan):
         return -2.0 if not isinstance(step, BuiltinCall) or not step.binds - bound else 2.0
     args: tuple[Term, ...] = step.literal.atom.args

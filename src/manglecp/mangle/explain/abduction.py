@@ -104,7 +104,7 @@ class Table:
 
     key: Key
     pattern: Pattern
-    answers: dict[TimedArgs, MinimalSets] = field(default_factory=dict)  # by fact
+    answers: dict[TimedArgs, MinimalSets] = field(default_factory=dict)  # the assumptions of each fact
     progress: MinimalSets = field(default_factory=MinimalSets)  # sets whose effect on the pattern is unpredictable
     readers: set[Table] = field(default_factory=set)  # tables to fill again when this table changes
 

@@ -160,7 +160,7 @@ def _parts(value: Value) -> Iterable[Value]:
 
 MAX_SESSION_FACTS: Final = 1_000  # facts of the caller whose values are preferred
 MAX_ROWS: Final = 20  # rows per premise, and sampled values per column
-MAX_SAMPLED_FACTS: Final = 5_000  # of larger relations, only the least facts are sampled
+MAX_SAMPLED_FACTS: Final = 5_000  # in larger relations, only the least facts are sampled
 ANYTHING: Final = "\ufdd0any value"  # wildcard for any string; begins with a noncharacter, which no program uses
 ANY_NAME: Final = Name("/any_value")
 _WILDCARDS: Final = (ANYTHING, ANY_NAME)
@@ -172,7 +172,7 @@ class CallerCandidates(Candidates):
 
     * Values are those of the caller's facts (``session``), of the goal and of constants in ``rules``. An argument that
       may have any value gets a wildcard.
-    * With ``readable``, values of the server's facts are used too: those that other premises join, and samples.
+    * With ``readable``, values of the server's facts are used too: samples of the columns that a rule joins.
     * A free argument is only sampled, so if the samples fail, the result is not proven complete.
     """
 

@@ -135,7 +135,7 @@ class RuleUsage:
             self._calls = {}
             for shape in self._shapes():
                 if not shape.predicate.deferred:
-                    list(self.solver.rows(shape.rule, {}))  # adds its calls to ``answers``
+                    list(self.solver.rows(shape.rule, {}))  # adds the calls of the rule to ``answers``
             for key, inputs in self.solver.answers:
                 self._calls.setdefault(key, {})[inputs] = None
         return self._calls

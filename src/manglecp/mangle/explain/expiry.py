@@ -101,7 +101,7 @@ class ExpiryRules:
         self.time_limited = closure(time_limited, readers)  # predicates whose facts time can falsify
         self._first_arguments = {key: self._first_args(key) for key in self.time_limited}
         number = itertools.count()
-        self.backward: dict[Key, BackwardRules | None] = {}  # of each time-limited predicate; None if not compiled
+        self.backward: dict[Key, BackwardRules | None] = {}  # by time-limited predicate; None if not compiled
         for key in self.time_limited:
             rules = self.rules.get(key, ())
             if self.predicates[key].merge is not None or not all(map(self._can_compile, rules)):
@@ -277,7 +277,7 @@ class Expiry:
         self.ids = compiled.ids
         self.ends: dict[Node, int] = {}  # the end of each node
         self._choices: dict[Node, Derivations] = {}
-        self._functions: dict[BackwardRule, CompiledFunction | None] = {}  # for the layers of this evaluation
+        self._functions: dict[BackwardRule, CompiledFunction | None] = {}  # generated for the layers of this evaluation
 
     def of(self, fact: str | Fact) -> int | None:
         """Return the end in nanoseconds, or None for no end. Raises ValueError if the fact does not hold."""

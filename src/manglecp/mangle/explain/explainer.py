@@ -157,8 +157,7 @@ class Explainer:
         """Return the failing premise of each rule, and the smallest sets of facts that would make the fact hold.
 
         Facts of the predicates ``over`` may be added, by default of all predicates without rules. At most ``tries``
-        sets are evaluated. Values are the constants that occur and, if these do not suffice, their neighbours and new
-        values.
+        sets are evaluated. Values are the constants that occur and, if needed, their neighbours and new values.
         """
         goal = self.read(fact)
         candidates = Candidates(self._prover, goal, over)
@@ -209,7 +208,7 @@ class Explainer:
         """Search the smallest sets of facts of the predicates ``over`` that make ``goal`` hold.
 
         Only values of ``session`` (the facts of the request) and ``rules`` are used; with ``readable``, if these do not
-        suffice, those of all facts too. ``ANYTHING`` and ``ANY_NAME`` in a result are wildcards.
+        suffice, values of all facts as well. ``ANYTHING`` and ``ANY_NAME`` in a result are wildcards.
         """
         arguments = self._prover, rules, session, goal, over
         assertable = CallerCandidates(*arguments)

@@ -78,7 +78,7 @@ def helpful_facts(demanded: Demand, key: Key, args: Args, intervals: Iterable[In
 
 
 def cheapest_cover(option: Option, cost: Callable[[Fact], tuple[Any, ...]]) -> tuple[Fact, ...]:
-    """Return the fewest facts that together cover the demanded interval, and the cheapest of those; () if none do."""
+    """Return the fewest facts that together cover the demanded interval, the cheapest of equals; () without a cover."""
     assert option.demand.whole is not None
     needed_from, last = option.demand.whole
     cover: list[Fact] = []

@@ -22,7 +22,7 @@ from manglecp.mangle.syntax import Key
 
 
 # A fact may have no instance in the finished model, because a merge discards values whose consequences stay. Then the
-# component is evaluated again, and every fact is logged when it first appears. Log entries depend on earlier entries,
+# component is evaluated again, and every fact is logged when it first appears. Entries depend on earlier entries only,
 # so proofs from the log are well-founded.
 @dataclass(frozen=True, slots=True)
 class MergedFact:
@@ -183,7 +183,7 @@ class Search:
         return expanded
 
     def _expand(self, goals: Iterable[Fact], work: int) -> tuple[list[Fact], bool]:
-        """Expand the goals and what they rest on, breadth first; return these facts and whether they are all."""
+        """Expand goals and what they rest on, breadth first; return the expanded facts and whether these are all."""
         expanded: dict[Fact, None] = {}
         next_layer = dict.fromkeys(goals)
         is_whole = True
@@ -210,7 +210,7 @@ class Search:
         """Expand depth first until the goals have proofs; return the expanded facts and whether these are all."""
         expanded: dict[Fact, None] = {}
         proved: set[Fact] = set()
-        waiting: dict[Fact, list[tuple[Fact, dict[int, Ground]]]] = {}  # by fact: readers and what these lack
+        waiting: dict[Fact, list[tuple[Fact, dict[int, Ground]]]] = {}  # by fact: readers, and the grounds they lack
         is_whole = True
 
         def is_met(ground: Ground) -> bool:

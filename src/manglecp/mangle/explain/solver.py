@@ -86,7 +86,7 @@ class DeadlineExceeded(LimitError):
 
 
 class _PremiseTraits(NamedTuple):
-    """How one premise is solved, kept with the premise so that its id is not reused."""
+    """How one premise is solved; holds the premise, so that its id is not reused."""
 
     premise: Premise
     is_stored: bool  # reads a relation, rather than a test or a call
