@@ -2,8 +2,8 @@
 
 The tables are in the schema ``manglecp``. Write transactions are *read committed* and lock the rows they depend on;
 read transactions see one snapshot. Threads take connections from a small pool. If a connection breaks, the server rolls
-back its transaction, which raises :class:`.Busy`, or :class:`.CommitUnknown` if it was being committed. Lock time-outs,
-deadlocks and serialisation failures raise ``Busy`` as well.
+back its transaction, and the caller gets :class:`.Busy`, or :class:`.CommitUnknown` if the connection broke during the
+commit. Lock time-outs, deadlocks and serialisation failures raise ``Busy`` as well.
 
 ``synchronous = "normal"`` does not wait for the server's disk (``synchronous_commit = off``): a server crash may lose
 the last commits. ``full`` waits. psycopg is imported when a database is opened.

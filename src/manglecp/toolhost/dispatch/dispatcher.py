@@ -55,7 +55,7 @@ class CallOptions(TypedDict, total=False):
     not_after: Callable[[], float] | None
     """Called when the lease is issued; returns the latest start of the action, on the monotonic clock, in seconds."""
     on_report: OnReport | None
-    """Called with each report (progress, log) of the action, until the call ends. The host may have forged it."""
+    """Called with each report (progress, log) of the action, until the call ends. A host can forge reports."""
 
 
 _OPTIONS: Final = CallOptions.__annotations__.keys()
@@ -64,7 +64,7 @@ _OPTIONS: Final = CallOptions.__annotations__.keys()
 class Dispatcher:
     """Pools for several plugins; an async context manager. Hosts are started when it is entered.
 
-    Raises ValueError for two plugins with the same action. ``options`` are those of each pool.
+    Raises ValueError for two plugins with the same action. ``options`` apply to each pool.
     """
 
     def __init__(self, plugins: Iterable[ServedPlugin], **options: Unpack[PoolOptions]) -> None:

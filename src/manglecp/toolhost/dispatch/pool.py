@@ -4,8 +4,8 @@ A call passes the authority check, the circuit breaker of its action, its idempo
 the exchange with a host. The request contains its whole state, so that any host can execute it.
 
 The breaker counts a call once, also after retries. It counts no failure if the call was never sent, if the host refused
-it, or if the caller waits for less time than the action may take. The timeout of a call is the shortest of those of the
-pool, the action and the caller.
+the call, or if the caller waits for less time than the action may take. The timeout of a call is the shortest of those
+of the pool, the action and the caller.
 """
 
 from __future__ import annotations
@@ -182,10 +182,10 @@ class Pool:
             return failure(call.aid, refused.kind, refused.detail, code=refused.code)
 
     async def _exchange(self, slot: HostSlot, running: _RunningCall, deadline: float) -> dict[str, Any]:
-        """Send the call and return the answer; if a foreign host answers that it requires a lease, send it again."""
+        """Send the call and return the answer; if a foreign host requires a lease, send the call again with one."""
         host, call = slot.host, running.call
         assert host is not None
-        required_tier: int | None = None  # of the lease that a foreign host requires
+        required_tier: int | None = None  # the tier of the lease that a foreign host requires
         while True:
             token = await self._leases.issue(host, call, running.right, deadline, required_tier)
             line = encode(call, token)
@@ -215,7 +215,7 @@ class _RunningCall:
     breaker: Breaker
     permit: Permit
     impatient: bool  # the caller waits for less time than the action may take
-    sent: bool = False  # to a host, so that an effect may have happened; never for tier 0
+    sent: bool = False  # whether a host may have received it, and has not answered
     suspected: bool = False  # a host was lost while it worked on this call, and none has answered since
 
     @property

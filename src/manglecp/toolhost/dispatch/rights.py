@@ -1,18 +1,18 @@
-"""The right to make a call, and its lease. An *authority* grants it: call id, action and perhaps input bytes.
+"""The right to make a call, and its lease. An *authority* grants the right: for a call id, an action, perhaps an input.
 
 Above tier 0 the only valid authority is a ``MutationReady`` of the harness whose mutation names the call. It is spent
 once, just before the request is sent, also under concurrency. A call that was sent is never sent again under the same
 authority, because its effect may have happened; a retry needs a new turn and a new call id. A call of tier 0 needs no
-authority; if it has one (a :class:`PlanPermit`, the ``ToolRequests`` of a turn, or a ``MutationReady``), that has to
-permit the call, and permits it once. An authority is checked before the call waits for a host, and checked again and
-spent when its lease is issued.
+authority; if it has one (a :class:`PlanPermit`, the ``ToolRequests`` of a turn, or a ``MutationReady``), the authority
+has to permit the call, and permits it once. An authority is checked before the call waits for a host, and checked again
+and spent when the lease of the call is issued.
 
-Our hosts receive a key when they start; their leases are minted here for every call, at
-every tier. A foreign host has no key: it issues leases itself, and they are requested on its pipe for calls above tier
-0. It may assign a higher tier to an action than we do (the C++ host assigns tier 2 to every effect with "process"): if
-it then refuses a call because a lease is required, the action has not run, and dispatch requests a lease and sends the
-call again. A lease expires at ``not_after`` of the call at the latest: the host refuses a call that was delayed between
-the lease and the pipe.
+Our hosts receive a key when they start; their leases are minted here for every call, at every tier. A foreign host has
+no key: it issues leases itself, and dispatch requests them on its pipe for calls above tier 0. A foreign host may
+assign a higher tier to an action than we do (the C++ host assigns tier 2 to every effect with "process"): if it refuses
+a call because a lease is required, the action has not run, and dispatch requests a lease and sends the call again. A
+lease expires at ``not_after`` of the call at the latest: the host refuses a call that was delayed between the lease and
+the pipe.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class PlanPermit(msgspec.Struct):
     """The right to the tier 0 calls of an admitted plan, each once. It permits no call above tier 0."""
 
     unspent: dict[str, str]
-    """The action ids by call id, which names run, step and attempt. The permit changes it."""
+    """The action id of each call that was not made yet, by call id (run, step and attempt)."""
 
     def permits(self, call_id: str, tool_name: str, _input_digest: str) -> bool:
         """Return whether the plan has this unspent call. A plan does not fix input bytes when it is admitted."""
@@ -118,7 +118,7 @@ class LeaseIssuer:
     ) -> str | None:
         """Spend the authority of the call and return its token; None if it needs no token.
 
-        ``required_tier`` is that of :meth:`required_tier`, after a foreign host has refused the call without a token.
+        ``required_tier``: the result of :meth:`required_tier`, after a foreign host has refused the call without token.
         Raises :class:`.CallRefused` without authority, :class:`.HostLost` after the deadline or the latest start.
         """
         ttl = min(deadline - self._loop.time(), MAX_TTL)  # seconds
