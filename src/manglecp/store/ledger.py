@@ -117,7 +117,7 @@ MAX_FINDINGS: Final = 100  # "and more" replaces further findings
 class Verification(NamedTuple):
     """The result of verifying a ledger."""
 
-    head: Head  # of the last entry
+    head: Head  # the number and hash of the last entry
     entries: int  # the number of entries
     findings: list[str]
 

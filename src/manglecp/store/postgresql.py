@@ -33,7 +33,7 @@ SCHEMA: Final = "manglecp"
 
 _MAX_CONNECTIONS: Final = 8
 
-_BEGIN_WRITE: Final = "BEGIN"  # with the isolation level of the session, because a short statement is faster
+_BEGIN_WRITE: Final = "BEGIN"  # the session sets the isolation level, because a short statement is faster
 _BEGIN_READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 _CREATION_LOCK: Final = 0x6D636973  # "mcis": an advisory lock, unlikely to be used by other programs

@@ -99,7 +99,7 @@ _OLD_ANSWERS: Final = """
     SELECT run_id FROM runs WHERE answer_until_ms IS NOT NULL AND answer_until_ms <= ? ORDER BY answer_until_ms LIMIT ?
 """
 _OLD_RUNS: Final = "SELECT run_id FROM runs WHERE ended_ms IS NOT NULL AND ended_ms <= ? ORDER BY ended_ms LIMIT ?"
-# Returns a run and its number of takeovers, including this one unless the owner has released the run.
+# Returns a run and its number of takeovers. This one is included unless the owner has released the run.
 _SELECT_LAPSED: Final = """
     SELECT run_id, takeovers + CASE WHEN owner IS NULL THEN 0 ELSE 1 END FROM runs
     WHERE state = 'running' AND claim_until_ms <= ? AND pack_digest IN ({digests}) {condition}

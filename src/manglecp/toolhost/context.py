@@ -107,13 +107,13 @@ class Reports:
     def __init__(self, descriptor: int | None, *, lease_events: bool = True) -> None:
         self._descriptor = descriptor
         self._lease_events = lease_events
-        self._dropped = 0  # reports since the last one that was sent
+        self._dropped = 0  # the number of reports since the last sent one
         if descriptor is not None:
             os.set_blocking(descriptor, False)
             os.set_inheritable(descriptor, False)
 
     def send(self, event: str, details: Mapping[str, object]) -> None:
-        """Send one report, unless the descriptor would block."""
+        """Send one report. If the pipe has no room, drop it, or write a lease event to standard error."""
         is_lease_event = event.startswith("lease_")
         if is_lease_event and not self._lease_events:
             return

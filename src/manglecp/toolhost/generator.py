@@ -23,7 +23,7 @@ from manglecp.toolhost.actions import COROUTINE_FLAGS, SAFE, Declaration, check_
 from manglecp.toolhost.conversion import encode_json
 
 CACHE: Final = "cache"  # the parameter of a generator that gets the cache folder
-MAX_BLOCK_BYTES: Final = 262_144  # of the encoded facts of a block; a piece has less than three times as many
+MAX_BLOCK_BYTES: Final = 262_144  # the most bytes of a block, encoded; a piece has less than three times as many
 PIECE_SECONDS: Final = 0.25  # a piece that is not empty is returned after this time
 _MAX_BLOCK_ROWS: Final = 256
 _MAX_SECONDS: Final = 3_600.0
@@ -53,9 +53,9 @@ def facts(
 ) -> Callable[[F], F]:
     """Declare a generator function whose facts are added to those of the pack.
 
-    ``predicates`` names those of its facts; ``every`` is the pause between passes in seconds; ``seconds`` is the time
-    limit of one pass; ``changes`` declares that only the first pass of a process yields all parts, and a later pass
-    those that changed; ``spawn`` names the only binaries that a pass may execute, if the operator allows them too.
+    ``predicates`` are the predicates of its facts; ``every`` is the pause between passes in seconds; ``seconds`` is the
+    time limit of one pass; ``changes`` declares that only the first pass of a process yields all parts, and a later
+    pass only the changed ones; ``spawn`` names the only binaries that a pass may execute, if the operator allows them.
     """
     if isinstance(spawn, str):
         raise TypeError("spawn is a list of strings, not a string")

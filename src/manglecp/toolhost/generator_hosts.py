@@ -29,7 +29,7 @@ _UNUSED_SECONDS: Final = 30 * 86_400  # a cache folder that is unused for longer
 
 
 def cache_folder(pack: Pack, root: Path | None = None) -> Path:
-    """Return the cache folder of a pack, created if missing; raises OSError. ``root`` is by default that of this user.
+    """Return the cache folder of a pack, created if missing; raises OSError. ``root`` defaults to the user's cache.
 
     The folder belongs to one pack with one set of settings and one content of ``facts.py``. Folders of the same pack
     that were unused for a month are removed.
@@ -72,7 +72,7 @@ def serve_facts(
 ) -> Iterator[FactGenerators | None]:
     """Yield the fact generators of a pack, or None if it has no generators. The first pass starts the host.
 
-    ``cache`` is the root of cache folders; True: that of this user; False: no cache. ``programs`` (names or absolute
+    ``cache`` is the root of cache folders; True: the user's cache; False: no cache. ``programs`` (names or absolute
     paths) may be started by generators whose ``spawn`` names them too. ``on_progress`` is called with the progress of
     passes. Raises :class:`PackError`.
     """

@@ -118,7 +118,7 @@ def shape(hint: Any, outer: tuple[Any, ...] = ()) -> Shape:
         return constrained(shape(arguments[0], outer), hint.__metadata__)
     if hint in _SCALARS:
         return _SCALARS[hint]
-    if getattr(origin, "_name", None) in _QUALIFIERS:  # by name: those of typing_extensions are other objects
+    if getattr(origin, "_name", None) in _QUALIFIERS:  # by name: typing_extensions has objects of its own
         return shape(arguments[0], outer)
     if origin is Literal:
         return enum_of(arguments, hint)

@@ -377,7 +377,7 @@ class FactGenerators:
             if process not in (None, piece.process):
                 raise PassError(spec.name, "its host was replaced in the middle of a pass")
             process = piece.process
-            if not piece.over:  # the host works on the next piece while this one is parsed
+            if not piece.over:  # the host works on the next piece while this process parses
                 request = self._request(spec, inputs, began)
             complete = complete or piece.first
             for name, begins, part_rows in piece.parts:

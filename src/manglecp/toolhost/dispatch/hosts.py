@@ -171,7 +171,7 @@ class HostSupervisor:
         self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._tasks: list[asyncio.Task[None]] = []
-        self._stops: set[asyncio.Task[None]] = set()  # stops of hosts that were replaced or failed
+        self._stops: set[asyncio.Task[None]] = set()  # they stop hosts that were replaced or failed
 
     def start(self) -> None:
         self._tasks = [self._loop.create_task(self._supervise(slot)) for slot in self._queue.slots]

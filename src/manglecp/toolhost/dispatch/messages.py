@@ -257,7 +257,7 @@ def _answered_error(aid: str, document: Mapping[str, Any], status: Any, output: 
     if isinstance(traceback := document.get("traceback"), str):
         result["traceback"] = traceback
     if code is None and "action_error" in document:
-        with suppress(ValueError, RecursionError):  # of a foreign host, or of a host that its plugin changed
+        with suppress(ValueError, RecursionError):  # invalid: by a foreign host, or by a host that its plugin changed
             cause = msgspec.convert(document["action_error"], _Cause)
             result["cause"] = {"message": cause.message} | ({"code": cause.code} if cause.code else {})
             if (data := _decoder.decode(cause.data_json)) is not None:

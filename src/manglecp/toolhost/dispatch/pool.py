@@ -69,7 +69,7 @@ class Pool:
         self._supervisor = HostSupervisor(command, self._queue, self._limits)
         self._leases = LeaseIssuer(options.get("audit"), on_pipe=command.issues_leases)
         self._single_use = command.single_use
-        self._tasks: dict[str, asyncio.Task[Any]] = {}  # of running calls, by call id
+        self._tasks: dict[str, asyncio.Task[Any]] = {}  # the tasks of running calls, by call id
         self._cancelled: set[str] = set()  # call ids
         self._entered = False
         self._loop = asyncio.get_running_loop()
@@ -215,7 +215,7 @@ class _RunningCall:
     breaker: Breaker
     permit: Permit
     impatient: bool  # the caller waits for less time than the action may take
-    sent: bool = False  # whether a host may have received it, and has not answered
+    sent: bool = False  # whether a host may have received the call, and has not answered
     suspected: bool = False  # a host was lost while it worked on this call, and none has answered since
 
     @property

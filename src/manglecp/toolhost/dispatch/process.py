@@ -228,7 +228,7 @@ class HostProcess:
                 self._forward_report(decode(line))
 
     def _forward_report(self, report: dict[str, Any]) -> None:
-        """Pass a report on to the open request if it names that call; drop other reports, and claims about leases."""
+        """Pass on a report that names the call of the open request; drop other reports, and claims about leases."""
         request = self._responses.request
         if request is None or request.on_report is None or request.call_id != report.get("call_id"):
             return
