@@ -5,7 +5,7 @@
 
 Each change of the state begins a new period. A call is admitted with a :class:`Permit` of the current period; the
 result of a call that was admitted in an earlier period is ignored. After a probe that was abandoned (cancelled, never
-sent), another one is admitted. The clock is passed in and must be monotonic, in seconds.
+sent), another probe is admitted. The clock is passed in and must be monotonic, in seconds.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Breaker:
         self._cooldown = cooldown
         self._state = BreakerState.CLOSED
         self._period = 0
-        self._failures = 0  # consecutive ones
+        self._failures = 0  # consecutive failures
         self._opened_at = 0.0
         self._probing = False  # whether a probe is running
         self._permit = Permit(0)  # shared by all calls of the period that are not probes

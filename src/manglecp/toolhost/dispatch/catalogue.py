@@ -1,7 +1,7 @@
 """The listing of a plugin, the profiles of its actions, and the command of a host that serves exactly these actions.
 
 Listing runs the plugin, so it happens in a host with a sandbox (``strict`` by default) and a deadline. The file is
-hashed before it runs, and each of its hosts is started with this hash. The listing is untrusted: it decides neither the
+hashed before it runs, and each host of the plugin gets this hash. The listing is untrusted: it decides neither the
 hash, nor the prefix of the action ids, nor the sandbox, and programs are started only if the caller allows them.
 
 The tier of an action is computed from its effects; the tier that a host lists can only raise it. Missing or unreadable
@@ -139,7 +139,7 @@ class Listing:
         )
 
     def _executables(self, allowed_programs: Sequence[str], finder: ProgramFinder) -> tuple[str, ...] | DispatchError:
-        """Return the paths of the allowed programs that actions name, or the error of one that is not installed."""
+        """Return the paths of the allowed programs that actions name, or the error of a missing program."""
         paths: dict[str, None] = {}  # an ordered set
         for action in self.catalogue.values():
             for name in action.spawn:
@@ -161,7 +161,7 @@ def list_plugin(
     policy: SandboxPolicy | None = None,
     timeout: float = DEFAULT_TIMEOUT,
 ) -> Listing | DispatchError:
-    """Run a host to list the actions of a plugin; blocks at most ``timeout`` seconds. Its errors have no action id."""
+    """Run a host to list the actions of a plugin; blocks at most ``timeout`` seconds. Errors have no action id."""
     try:
         source = find(plugin)
     except PluginError as error:

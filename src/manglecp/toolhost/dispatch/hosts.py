@@ -2,7 +2,7 @@
 
 A host works on one call at a time. The queue is bounded and first in, first out.
 
-The supervisor starts a host in every slot, checks its health before the first call and then regularly, and replaces it
+The supervisor starts a host in every slot, checks the host before its first call and then regularly, and replaces it
 after its death, when its memory has grown too much, or after a number of calls. A live host serves until its successor
 is up. A failed start is retried with exponential back-off; the start of a successor, at the next health check.
 """
@@ -23,8 +23,8 @@ from manglecp.toolhost.dispatch.responses import HostLost
 
 _MAX_FAILED_STARTS: Final = 2  # consecutive; if every slot has as many, calls are refused at once
 OnOutage: TypeAlias = Callable[[str | None], None]
-"""Called with the reason when no host of a pool can be started, and with None when one is up again."""
-_HEALTH_REQUEST: Final = b'{"aid":"_health"}\n'  # every host answers it without running an action
+"""Called with the reason when no host of a pool can be started, and with None when a host is up again."""
+_HEALTH_REQUEST: Final = b'{"aid":"_health"}\n'  # every host answers this request without running an action
 
 
 class HostSlot:
@@ -34,9 +34,9 @@ class HostSlot:
         self.host: HostProcess | None = None
         self.busy = False  # whether a call or a health check holds this slot
         self.successor_requested = False
-        self.retiring = False  # whether the successor is up: new calls then wait for it
+        self.retiring = False  # whether the successor is up: new calls wait for it
         self.calls = 0  # requests that the current host has served, health requests included
-        self.failed_starts = 0  # consecutive ones
+        self.failed_starts = 0  # consecutive failures
         self.last_start_error: tuple[ErrorType, str] = ("crash", "")  # type and detail
         self.initial_resident_bytes = 0
         self.wake = asyncio.Event()  # wakes the supervisor
@@ -55,7 +55,7 @@ class HostSlot:
         return self.host is not None and self.host.resident_bytes() - self.initial_resident_bytes > limits.growth
 
     def request_successor(self) -> None:
-        """Make the supervisor start another host; until it is up, the current one keeps serving."""
+        """Make the supervisor start a successor; until the successor is up, the current host keeps serving."""
         if not self.successor_requested:
             self.successor_requested = True
             self.wake.set()
@@ -138,7 +138,7 @@ class HostQueue:
         self._refuse_all("exception", "the pool is closed")
 
     def _report_outage(self, reason: str | None) -> None:
-        """Call ``on_outage`` if no host can be started, with the first reason; with None when one is up again."""
+        """Call ``on_outage`` if no host can be started, with the first reason; with None when a host is up again."""
         if self._in_outage != (reason is not None):
             self._in_outage = not self._in_outage
             if self._on_outage is not None:
@@ -163,7 +163,7 @@ class HostQueue:
 
 
 class HostSupervisor:
-    """Keeps a host in each slot of ``queue`` from :meth:`start` to :meth:`close`, by one task per slot."""
+    """Keeps a host in each slot of ``queue`` from :meth:`start` to :meth:`close`, with one task per slot."""
 
     def __init__(self, command: HostCommand, queue: HostQueue, limits: PoolLimits) -> None:
         self._command = command

@@ -37,7 +37,7 @@ class _Running(NamedTuple):
 
 
 class IdempotencyTable:
-    """The idempotency keys of one pool. ``clock`` is the event loop's, as for the deadlines."""
+    """The idempotency keys of one pool. ``clock`` is that of the event loop, as for deadlines."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._running: dict[_Key, _Running] = {}

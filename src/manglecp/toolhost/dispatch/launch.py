@@ -39,7 +39,7 @@ MAX_POOL_SIZE: Final = 64
 
 
 class SettingError(ValueError):
-    """An environment variable holds an invalid value; the text names it and the valid range."""
+    """An environment variable holds an invalid value; the text names the variable and the valid range."""
 
 
 _SIZES: Final = f"a whole number from 1 to {MAX_POOL_SIZE} is expected"
@@ -56,7 +56,7 @@ def _is_positive_timeout(timeout: object) -> bool:
 
 
 def check_settings(size: object, timeout: object) -> None:
-    """Raise ValueError for an invalid pool size or timeout; None is valid: the environment then decides."""
+    """Raise ValueError for an invalid pool size or timeout; None is valid: the environment decides instead."""
     if size is not None and not _is_size(size):
         raise ValueError(f"size is {size!r}: {_SIZES}")
     if timeout is not None and not _is_positive_timeout(timeout):
@@ -93,7 +93,7 @@ class PoolLimits(NamedTuple):
     calls_per_host: int = 10_000
     """Calls after which a host is replaced."""
     growth: int = 268_435_456
-    """Bytes by which the resident memory of a host may grow after its first answer; then the host is replaced."""
+    """Bytes by which the resident memory of a host may grow after its first answer before the host is replaced."""
     health_interval: float = 5.0
     """Seconds between two health checks of a host."""
     health_timeout: float = 5.0

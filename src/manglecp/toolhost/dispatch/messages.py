@@ -37,9 +37,9 @@ ErrorType = Literal[
     "tool_error",  # the host refused the call, or the action failed: ``status`` states which
 ]
 ErrorCode = Literal[
-    "outcome_unknown",  # the request was sent and not answered: the caller has to verify whether its effect happened
+    "outcome_unknown",  # the request was sent and not answered: the caller has to verify whether the effect happened
     "oversize",  # the answer, or the request, is too long
-    "empty_output",  # an empty line in place of an answer, or an exit without one
+    "empty_output",  # an empty line in place of an answer, or an exit without an answer
     "bad_output",  # the action succeeded, but its result is not JSON or holds an invalid state
     "cancelled",
     "breaker_open",
@@ -94,7 +94,7 @@ def is_failure(result: object) -> TypeGuard[DispatchError]:
 
 
 class CallRefused(Exception):
-    """A call that was not sent: no host, or no authority for it."""
+    """A call that was not sent, because it has no host or no authority."""
 
     def __init__(self, kind: ErrorType, detail: str, code: ErrorCode | None = None) -> None:
         super().__init__(detail)
@@ -132,7 +132,7 @@ class HostCall(msgspec.Struct, frozen=True, kw_only=True):
     authority: MutationReady | ToolRequests | PlanPermit | None = None
     """The permission; above tier 0 it has to be a ``MutationReady``."""
     not_after: Callable[[], float] | None = None
-    """Returns the latest start, on the monotonic clock; called when the lease is issued, since it may change."""
+    """Returns the latest start, on the monotonic clock; called when the lease is issued, since the time may change."""
     on_report: OnReport | None = None
 
     @property

@@ -45,15 +45,15 @@ class PoolOptions(TypedDict, total=False):
     """Options of a pool."""
 
     size: int | None
-    """The number of hosts; None: as the environment sets it."""
+    """The number of hosts; None: that of the environment."""
     timeout: float | None
-    """The seconds that a call may take; None: as the environment sets it."""
+    """The seconds that a call may take; None: those of the environment."""
     limits: PoolLimits | None
     breakers: Breakers | None
     audit: Audit | None
     """Called with each lease that is granted."""
     on_outage: OnOutage
-    """Called with the reason when no host can be started, and with None when one is up again."""
+    """Called with the reason when no host can be started, and with None when a host is up again."""
 
 
 class Pool:
@@ -87,7 +87,7 @@ class Pool:
         await self.close()
 
     async def close(self) -> None:
-        """Stop every host. Waiting calls are refused; running ones are lost with their hosts."""
+        """Stop every host. Waiting calls are refused; running calls are lost with their hosts."""
         self._queue.close()
         await self._supervisor.close()
 
@@ -216,7 +216,7 @@ class _RunningCall:
     permit: Permit
     impatient: bool  # the caller waits for less time than the action may take
     sent: bool = False  # whether a host may have received the call, and has not answered
-    suspected: bool = False  # a host was lost while it worked on this call, and none has answered since
+    suspected: bool = False  # a host was lost during this call, and no other host has answered since
 
     @property
     def code_if_unanswered(self) -> ErrorCode | None:

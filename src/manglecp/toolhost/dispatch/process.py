@@ -156,7 +156,7 @@ class HostProcess:
         await asyncio.shield(self._ended)
 
     async def _wait_despite_cancellation(self) -> None:
-        """Wait for the end, also if cancelled again: until then an effect may still happen."""
+        """Wait for the end, also if cancelled again: before the end, an effect may still happen."""
         while not self._ended.done():
             with contextlib.suppress(asyncio.CancelledError):
                 await self.wait()
@@ -274,7 +274,7 @@ class HostProcess:
             os.killpg(self.pid, number)
 
     def _exited(self) -> None:
-        """Handle the exit of the leader. It is a zombie until wait(), so that its group id is not reused yet."""
+        """Handle the exit of the leader. The leader is a zombie until wait(), so its group id is not reused yet."""
         self._loop.remove_reader(self._pidfd)
         self._signal(signal.SIGKILL)
         while self._read_stdout():  # answers that are still in the pipe

@@ -76,7 +76,7 @@ class Right:
     def spend(self, *, effect: bool) -> None:
         """Spend the authority, if there is one; raises :class:`.CallRefused`. ``effect``: the call is above tier 0.
 
-        If the call was then not sent, the spent authority still covers the next attempt.
+        If the call was not sent after that, the spent authority still covers the next attempt.
         """
         self._check_type(effect=effect)
         authority = self._call.authority
@@ -106,7 +106,7 @@ def _refused(why: str) -> CallRefused:
 
 
 class LeaseIssuer:
-    """The leases of one pool. ``audit`` is called with each grant; if it raises, the request is not sent."""
+    """The leases of one pool. ``audit`` is called with each grant; if ``audit`` raises, the request is not sent."""
 
     def __init__(self, audit: Audit | None, *, on_pipe: bool) -> None:
         self._audit = audit
@@ -116,7 +116,7 @@ class LeaseIssuer:
     async def issue(
         self, host: HostProcess, call: HostCall, right: Right, deadline: float, required_tier: int | None = None
     ) -> str | None:
-        """Spend the authority of the call and return its token; None if it needs no token.
+        """Spend the authority of the call and return its token; None if the call needs no token.
 
         ``required_tier``: the result of :meth:`required_tier`, after a foreign host has refused the call without token.
         Raises :class:`.CallRefused` without authority, :class:`.HostLost` after the deadline or the latest start.
@@ -145,7 +145,7 @@ class LeaseIssuer:
         )
 
     async def _request(self, host: HostProcess, call: HostCall, tier: int, ttl: float, deadline: float) -> str | None:
-        """Request a token from the host; None if it does not issue one."""
+        """Request a token from the host; None if the host does not issue one."""
         request = {
             "aid": "_lease.issue",
             "tool_aid": call.aid,
@@ -166,7 +166,7 @@ class LeaseIssuer:
         return token
 
     def required_tier(self, call: HostCall, document: Mapping[str, Any]) -> int | None:
-        """Return the tier of the lease that a foreign host requires in its answer; None if it requires none."""
+        """Return the tier of the lease that a foreign host requires in its answer; None if it requires no lease."""
         if not self._on_pipe or document.get("ok") is not False or document.get("error") != "lease_required":
             return None
         tier = document.get("tier")

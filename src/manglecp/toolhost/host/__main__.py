@@ -33,7 +33,7 @@ def main(argv: list[str]) -> int:
         return 2
     if arguments.parent is not None:
         die_with(arguments.parent)
-    # With --parent, a dispatcher started this host. It records the leases that it issues, so the host does not.
+    # With --parent, a dispatcher started this host. The dispatcher records the leases, so the host does not.
     reports = Reports(_move_high(arguments.progress_fd), lease_events=arguments.parent is None)
     try:
         return _execute(arguments, Streams(), reports)

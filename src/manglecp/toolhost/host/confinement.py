@@ -5,8 +5,8 @@ its own folder is shared, such as ``/tmp`` or a home, the plugin can read only i
 directory is the first workspace, which may be read-only, or ``/``.
 
 A host becomes the leader of its process group before it is sandboxed: the dispatcher kills the group, and no process
-can leave it afterwards. A host of a profile that permits processes then becomes a supervisor, and the plugin runs in a
-descendant, with a group of its own.
+can leave the group afterwards. A host of a profile that permits processes then becomes a supervisor, and the plugin
+runs in a descendant, with a group of its own.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ class ActionExecutor:
     def _remove_new_files(self, folder: str) -> None:
         for name in _names(folder):
             if name not in self._lasting_files:
-                from shutil import rmtree  # only an action that leaves files pays for it
+                from shutil import rmtree  # only an action that leaves files pays for this import
 
                 path = f"{folder}/{name}"
                 is_folder = os.path.isdir(path) and not os.path.islink(path)  # noqa: PTH112, PTH114
@@ -176,7 +176,7 @@ class ActionExecutor:
         return self._await(result, variables) if hasattr(type(result), "__await__") else result
 
     def _await(self, result: Awaitable[Any], variables: Variables) -> Any:
-        import asyncio  # only a plugin with async actions pays for it
+        import asyncio  # only a plugin with async actions pays for this import
 
         if self._runner is None or self._runner.get_loop().is_closed():
             self._runner = asyncio.Runner()
@@ -186,7 +186,7 @@ class ActionExecutor:
             self._cancel_tasks(self._runner)
 
     def _cancel_tasks(self, runner: asyncio.Runner) -> None:
-        """Cancel the tasks that an action left running. If one does not end, the next action gets another loop."""
+        """Cancel the tasks that an action left running. If a task does not end, the next action gets another loop."""
         import asyncio
 
         loop = runner.get_loop()

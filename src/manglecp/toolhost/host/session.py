@@ -37,7 +37,7 @@ def requires_leases(environ: Mapping[str, str]) -> bool:
 
 @cache
 def _leases() -> Any:
-    from manglecp.toolhost import leases  # only a host that checks or issues leases pays for it
+    from manglecp.toolhost import leases  # only a host that checks or issues leases pays for this import
 
     return leases
 
@@ -47,7 +47,7 @@ class LeaseCheck:
 
     A host that was started with a key requires a lease for every call. One that was started by hand follows the
     contract: with ``MACHINA_LEASE_ENFORCE``, in serve mode, above tier 0. ``pipe_leases`` allows ``_lease.issue`` and
-    ``_lease.gc`` for clients of the C++ toolhost: with them, every writer to the pipe can issue itself leases.
+    ``_lease.gc`` for clients of the C++ toolhost: with ``pipe_leases``, every writer to the pipe can get leases.
     """
 
     def __init__(
@@ -62,13 +62,13 @@ class LeaseCheck:
         self._unused: dict[object, Any] = {}  # expiries of granted leases, by lease id
 
     def check_lease(self, tool: PluginAction, input_json: str, request: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the refusal of a call; None if it may run, and then its lease token is spent."""
+        """Return the refusal of a call; None if the call may run; its lease token is then spent."""
         tier = tool.declaration.tier
         if self._key is None or (tier == 0 and not self._every_call):
             return None
         token = request.get("_lease_token")
         if not isinstance(token, str) or not token:
-            # The count of rejected leases is that of invalid tokens: a missing one is not counted.
+            # The count of rejected leases is that of invalid tokens: a missing token is not counted.
             self._audit("lease_refused", {"aid": tool.aid, "tier": tier, "reason": "lease_required"}, counted=False)
             return refusal("lease_required", tier=tier, aid=tool.aid)
         leases = _leases()
@@ -157,7 +157,7 @@ class RequestHandler:
         """Return the answer in run mode, to the only call of this process; the answer has the whole state."""
         incoming_state = request.get("ds_state")
         if isinstance(incoming_state, dict) and incoming_state.get("delta") is True:
-            # There is no base for a delta; the C++ host, too, treats it as a whole state.
+            # There is no base for a delta; the C++ host, too, treats the delta as a whole state.
             request = {**request, "ds_state": {"slots": incoming_state.get("slots")}}
         answer = self._answer_or_restore(self._call, tool, request)
         if answer["ds_state"]:
