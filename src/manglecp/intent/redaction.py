@@ -152,7 +152,7 @@ class Visibility:
         return _cut(_PATH.sub(REDACTED, scrub(text)), MAX_CHARACTERS)
 
     def fact(self, fact: Fact, own: bool = False) -> str:
-        """Return a fact as redacted text, or only its predicate. A fact of the caller's ``own`` may show paths."""
+        """Return a fact as redacted text, or only its predicate. A caller's ``own`` fact may show paths."""
         if not self.shows_arguments(fact.predicate):
             return self.text(fact.predicate)
         secret = self._secret_positions(fact.key)
@@ -198,8 +198,8 @@ def _scrub_value(value: Any) -> Any:
     return value
 
 
-# A setting that is a credential by its name may be the value of an action's argument. In texts that clients read it is
-# redacted, and the check of a pack warns about a rule that puts it there.
+# A setting that is a credential by its name may be the value of an action's argument. In texts that clients read, the
+# value is redacted, and the check of a pack warns about a rule that puts the setting into such a text.
 _CLIENT_TEXTS: Final = frozenset(
     {
         *("macro", "macro_summary", "macro_param", "macro_output", "instruction", "needs_resource"),
@@ -215,7 +215,7 @@ def unchanged(value: Any) -> Any:
 
 
 def make_redactor(secrets: Iterable[str]) -> Callable[[Any], Any]:
-    """Return a function that redacts these texts in texts and JSON; :func:`unchanged` if there are none."""
+    """Return a function that redacts ``secrets`` in texts and JSON; :func:`unchanged` if there are no secrets."""
     texts = _longest_first(secrets)
 
     def redact(value: Any) -> Any:
@@ -264,7 +264,7 @@ def find_disclosed_secrets(clauses: Iterable[Clause]) -> list[Diagnostic]:
 
 
 def _secret_columns(clause: Clause, settings: dict[tuple[Key, int], str]) -> list[tuple[int, str]]:
-    """Return the columns of the head that hold a secret setting, with its name; ``settings`` are known so far."""
+    """Return the columns of the head that hold a secret setting, with its name; ``settings`` has the known columns."""
     secrets: dict[str, str] = {}  # by variable, the secret setting that it holds
     for premise in clause.premises:
         if isinstance(premise, Literal):
@@ -275,13 +275,13 @@ def _secret_columns(clause: Clause, settings: dict[tuple[Key, int], str]) -> lis
                 if (setting := settings.get((atom.key, column))) is not None and isinstance(arg, Variable):
                     secrets.setdefault(arg.name, setting)
     equalities = [premise for premise in clause.premises if not isinstance(premise, Literal) and not premise.negated]
-    for _ in equalities:  # a round for each, because one may depend on a later one
+    for _ in equalities:  # one round for each, because an equality may depend on a later one
         for equality in equalities:
             for side, other in equality.directions:
                 if isinstance(side, Variable):
-                    _pass_on(secrets, other, side)
+                    _mark_secret(secrets, other, side)
     for let in clause.lets:
-        _pass_on(secrets, let.expression, let.variable)
+        _mark_secret(secrets, let.expression, let.variable)
     return [
         (column, secrets[variable.name])
         for column, arg in enumerate(clause.head.args)
@@ -290,7 +290,7 @@ def _secret_columns(clause: Clause, settings: dict[tuple[Key, int], str]) -> lis
     ]
 
 
-def _pass_on(secrets: dict[str, str], source: Term, target: Variable) -> None:
+def _mark_secret(secrets: dict[str, str], source: Term, target: Variable) -> None:
     """Mark the target as secret if the source has a secret variable."""
     for variable in term_variables(source):
         if variable.name in secrets:
