@@ -19,7 +19,7 @@ _ARRAY_INDEX: Final = re.compile("0|[1-9][0-9]{0,8}")  # nine digits suffice: no
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _MAX_DEPTH: Final = 200
 """Far below the limit of any JSON parser or encoder, so that a canonical value is canonical everywhere."""
-_CHARACTERS_PER_PART: Final = 32  # in value_size: a pattern reads every character of a text
+_CHARACTERS_PER_PART: Final = 32  # that value_size() counts as one: a pattern reads every character of a text
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 
 

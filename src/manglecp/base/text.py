@@ -38,7 +38,7 @@ _KEYCAP: Final = re.compile("[#*0-9]\ufe0f\u20e3")
 _NON_SYMBOL_EMOJI: Final = frozenset("‼⁉〰ℹ")  # emoji outside the symbol categories of Unicode
 _JOINABLE_CATEGORIES: Final = frozenset({"Lo", "Lm", "Mn", "Mc"})
 _NO_JOINER_NAMES: Final = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO", "HEBREW", "COMBINING", "VARIATION")
-"""How the Unicode names of characters start that take no joiner although their category is joinable."""
+"""Prefixes of the Unicode names of characters that take no joiner although their category is joinable."""
 
 
 def find_invisible(text: str, *, running: bool = False) -> tuple[int, str] | None:

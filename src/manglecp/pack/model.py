@@ -43,7 +43,7 @@ class ActionDescription:
     input_schema: Mapping[str, Any]
     output_schema: Mapping[str, Any]
     effects: tuple[str, ...] = ("none",)
-    tier: int = 0  # 0 without effects, to 3 for dangerous ones
+    tier: int = 0  # from 0 (no effects) to 3 (dangerous effects)
     mutates: bool = True
     reversible: bool = False
     idempotent: bool = False
@@ -92,8 +92,8 @@ class GeneratorDescription:
     changes: bool = False
     """Whether passes after the first one of a host process return only changes."""
     settings: tuple[Annotated[str, Meta(pattern=r"\A[^\W\d]\w*\Z")], ...] = ()
-    """The names of the pack's params that it takes."""
-    cache: bool = False  # whether it gets a folder that outlives its process
+    """The names of the pack's params that the generator takes."""
+    cache: bool = False  # whether the generator gets a folder that outlives its process
     spawn: tuple[str, ...] = ()  # programs that it may start
 
 

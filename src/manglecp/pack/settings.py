@@ -104,7 +104,7 @@ class Invocation:
 
     max_execution_ms: int = _bounded(600_000, 1, _DAY_MS)  # of a whole run, apart from evaluation (OPEN-71)
     max_events: int = _bounded(20, 1, 10_000)  # OBS-07
-    max_delta_facts: int = _bounded(50, 1, 10_000)  # more are rolled up (OPEN-45)
+    max_delta_facts: int = _bounded(50, 1, 10_000)  # a larger delta is rolled up (OPEN-45)
     retention_ms: int = _bounded(300_000, 1_000, _DAY_MS)
     """How long an offer without a validity window is valid, from the response that contains it (INVK-12)."""
 
@@ -136,7 +136,7 @@ class Param:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The content of ``pack.toml``, with a default for all of it."""
+    """The content of ``pack.toml``, with defaults for absent keys."""
 
     name: str
     version: str = "0.1.0"

@@ -105,7 +105,7 @@ class FactChecker:
         return None
 
     def _suggest(self, name: str) -> str | None:
-        """Return a suggestion, only of names that the manifest lists."""
+        """Return a suggestion, only of predicates that clients may assert."""
         if name not in self._suggestions and len(self._suggestions) < _MAX_SUGGESTIONS:
             assertable = (n for n, entries in self.vocabulary.items() if any(e.assertable for e in entries.values()))
             self._suggestions[name] = did_you_mean(name, assertable)
@@ -155,7 +155,7 @@ class FactChecker:
     def _report_type(
         self, entry: PublishedPredicate, position: int, item: Any, reason: Value | Fault, fact: dict[str, Any]
     ) -> None:
-        """Report that ``item`` is not a value (``reason`` is the fault), or a value that does not conform."""
+        """Report an ``item`` that is no value (``reason`` is the fault) or a wrong value (``reason`` is the value)."""
         expected = entry.arg_types[position]
         actual = _ARG_TYPES.get(type(item), "any")
         expected_text: str = expected
@@ -181,7 +181,7 @@ class FactChecker:
 
 
 def _path_of(entry: PublishedPredicate, position: int, fault: Fault, fact: dict[str, Any]) -> str:
-    """Return the path to the fault as the client wrote the fact; in a clause, only to the argument."""
+    """Return the path to the fault in the fact as the client wrote it; in a clause, it ends at the argument."""
     if isinstance(fact, ClauseFact):
         return Fault("").inside("head", "args", position).path
     return fault.inside(*argument_path(entry.schema, position, fact.get("named_args") is not None)).path

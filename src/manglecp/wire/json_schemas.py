@@ -74,7 +74,7 @@ def _components() -> dict[str, dict[str, Any]]:
 
 
 def _allow_nulls(component: dict[str, Any]) -> None:
-    """Allow null where a member is optional, and drop defaults: those of another server may differ."""
+    """Allow null where a member is optional, and drop defaults: another server may have other defaults."""
     required = component.get("required", [])
     for name, member in component.get("properties", {}).items():
         member.pop("default", None)
@@ -85,7 +85,7 @@ def _allow_nulls(component: dict[str, Any]) -> None:
 
 
 def _simplify(node: Any) -> None:
-    """Drop ``discriminator``, which is OpenAPI, and patterns beside ``enum`` or ``anyOf``, which are equivalent."""
+    """Drop ``discriminator``, which is OpenAPI, and a ``pattern`` beside an equivalent ``enum`` or ``anyOf``."""
     if isinstance(node, dict):
         node.pop("discriminator", None)
         if "enum" in node or "anyOf" in node:

@@ -59,7 +59,7 @@ _WHOLE: Final = re.compile(r"-?[0-9]+")
 _DECIMAL: Final = re.compile(r"-?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _SPECIAL_FLOATS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _MAX_QUOTED_NAME: Final = 128  # characters of a name that a fix repeats
-_MAX_DIGITS: Final = 40  # 64 bits need twenty with the sign; the others can only be leading zeros
+_MAX_DIGITS: Final = 40  # 64 bits need twenty with the sign; any more can only be leading zeros
 
 
 def read_name(text: str) -> Name:
@@ -195,7 +195,7 @@ def to_value(data: JSON, shape: Shape = ANYTHING, depth: int = 0) -> Value:
 
 
 def plain_value(data: JSON, depth: int = 0) -> Value:
-    """Return the value of JSON that is not written for rules: no object in it is a wrapped value.
+    """Return the value of JSON that was not written for rules, such as arguments: no object in it is a wrapped value.
 
     Null is the name ``/null``. A whole number is an integer, however it is written, as in canonical JSON. Raises
     :class:`Fault` if there is no such value.

@@ -94,7 +94,7 @@ def _open_hashed(path: Path, limits: FileLimits, name: str, sha256: str) -> Bina
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:  # noqa: PTH123  # pathlib cannot open a descriptor
         is_regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
-        data = file.read(limits.bytes + 1) if is_regular else b""  # b"" has another hash
+        data = file.read(limits.bytes + 1) if is_regular else b""  # refused below: b"" has another hash
     if len(data) > limits.bytes:
         refuse_file(name, f"more than {limits.bytes:,} bytes", SPLIT_FIX)
     if hashlib.sha256(data).hexdigest() != sha256:

@@ -84,7 +84,7 @@ AT: Final = "@at"
 START: Final = "@start"
 END: Final = "@end"
 _TIME_COLUMNS: Final = ((), (AT,), (START, END))  # valid combinations
-_OPEN: Final = ("", wire.UNBOUNDED)  # cells of an open end
+_OPEN_END: Final = ("", wire.UNBOUNDED)  # cells of an open end
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +202,7 @@ class _Table:
     def _cache(self, position: int) -> CellCache[Any]:
         schema = self.layout.schema
         read = cell_reader(schema.shapes[position])
-        # Only parse_literal returns values of several kinds; for other readers, a bound that admits a kind is met.
+        # Only parse_literal returns several kinds of values. Values of other readers meet a bound that admits their kind.
         if self.check_bounds and (read is parse_literal or not schema.shapes[position].admits_whole_kinds):
             return CellCache(lambda text: schema.check(position, read(text)))
         return CellCache(read)
@@ -213,8 +213,8 @@ class _Table:
         if len(times) == 1:
             start = end = self.instants[times[0]]
         else:
-            start = INT_MIN if times[0] in _OPEN else self.instants[times[0]]
-            end = INT_MAX if times[1] in _OPEN else self.instants[times[1]]
+            start = INT_MIN if times[0] in _OPEN_END else self.instants[times[0]]
+            end = INT_MAX if times[1] in _OPEN_END else self.instants[times[1]]
         return None if (start, end) == (INT_MIN, INT_MAX) else wire.checked_interval(start, end, self.layout.schema)
 
     def _report_cells(self, row: list[str], line: int, columns: Iterable[tuple[CellCache[Any], int]]) -> None:
