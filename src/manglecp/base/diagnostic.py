@@ -37,7 +37,7 @@ class FileLocation(NamedTuple):
 
 
 class JsonPath(tuple[str | int, ...]):
-    """The keys and indices that lead from the outermost JSON value to a part of it."""
+    """The keys and indices that lead from the outermost JSON value to an inner value."""
 
     __slots__ = ()
 

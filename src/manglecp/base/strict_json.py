@@ -113,7 +113,7 @@ def leading_members(data: bytes) -> dict[str, Any]:
 
 
 def brackets(data: bytes) -> bytes:
-    """Return the outline of a JSON text: its brackets outside strings, all of them square, two per array and object."""
+    """Return the outline of a JSON text: the brackets outside strings, all as square ones, two per array and object."""
     if b"\\" in data:
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     outline = data.translate(_BRACES_TO_SQUARE, _NEITHER_BRACKETS_NOR_QUOTES)
@@ -149,7 +149,7 @@ class _Object(dict[str, Any]):
 
 
 def _find_duplicate(data: bytes) -> DuplicateKey | None:
-    """Return the first duplicate key, an object's own before those of objects inside it; None if there is none."""
+    """Return the first duplicate key, in an object before the objects inside it; None without duplicate keys."""
     document = json.loads(data, object_pairs_hook=_Object)
     duplicated = document.duplicates if isinstance(document, _Object) else []
     members = document.items() if isinstance(document, _Object) else ()

@@ -1,6 +1,6 @@
 """Text for people and models: find, replace and escape invisible characters; truncate and trim texts.
 
-A model can read an invisible character, and some of them reverse the order in which a person sees the text. Names,
+A model can read invisible characters, and some of these reverse the order in which a person sees the text. Names,
 descriptions, rules and skills must not contain one (threat 3 of ``docs/explanation/threat-model.md``). Running text may
 contain two kinds: a joiner after a letter of a script that uses joiners, or between two emoji; and a variation selector
 after the character whose emoji or text form it selects.

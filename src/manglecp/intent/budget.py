@@ -149,7 +149,7 @@ def _edits(
     for name, view in views.items():
         for needed in view.definition.requires:
             dependents.setdefault(needed, []).append(name)
-    lowest_first = sorted(views, reverse=True)  # of equal scores, the last name first
+    lowest_first = sorted(views, reverse=True)  # with equal scores, the last name comes first
     lowest_first.sort(key=lambda name: (views[name].definition.macro_id in upgrades, views[name].definition.score))
 
     def change(name: str, **changes: object) -> dict[str, ToolView | None]:

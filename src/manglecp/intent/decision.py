@@ -176,7 +176,7 @@ class Call(NamedTuple):
     inputs: ProofInputs = ProofInputs()
 
     def facts(self, domain: Domain) -> list[Fact]:
-        """Return the facts that policy may judge the call by. Raises :class:`WireError`."""
+        """Return the facts about the call that rules read. Raises :class:`WireError` for unusable arguments."""
         if not domain.run_rules.reads_call:
             return []
         try:

@@ -50,7 +50,7 @@ class IntentEvaluation:
     result: Result
     now: int  # evaluation time in nanoseconds since 1970
     session: list[Fact]  # the client's facts
-    selected: tuple[Selected, ...]  # by score, descending, then by name
+    selected: tuple[Selected, ...]  # sorted by score, the highest first, then by name
     upgrades: frozenset[str] = frozenset()  # macro ids that the client wants in full
     duration_ns: int = 0
 

@@ -1,9 +1,9 @@
 """The JSON Schema (draft 2020-12) of a macro-tool's call arguments (TOOL-08).
 
 A call argument fills parameters of actions, or is declared (``macro_param``), or both. Its schema is the declared one,
-else that of the action's parameter. It is required unless it has a default, is ``optional_param``, or is optional for
-the action. If it fills parameters of several actions, their schemas must be equal, annotations aside. A tool that
-declares arguments does not expose optional parameters of its actions unless it declares them (TOOL-09).
+or else that of the action's parameter. The argument is required unless it has a default, is ``optional_param``, or is
+optional for the action. If it fills parameters of several actions, their schemas must be equal, annotations aside. A
+tool that declares arguments exposes only those optional parameters of its actions that it declares (TOOL-09).
 
 Schemas are self-contained: needed ``$defs`` are copied under unique names, other references are flaws.
 """

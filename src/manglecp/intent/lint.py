@@ -1,7 +1,8 @@
 """Lint of a pack's clauses and fact files: hidden characters, unread predicates, untimed facts, calls, constants.
 
-:func:`cross_check` checks only constants, in heads of clauses and in fact files. Only :func:`find_untimed` and
-:func:`find_call_misuse` need an analysed program; other problems are reported with the errors that stop the analysis.
+:func:`cross_check` checks only constants, in heads of clauses and in fact files. :func:`find_constant_context`,
+:func:`find_untimed` and :func:`find_call_misuse` run after the analysis; the problems that the other functions find are
+reported together with the errors that stop the analysis.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ EXTENSIONS: Final = {
         "answer": 'proof_hints["x-why_not"]: what blocks each and which facts would unlock it',
     },
     "x-rule_coverage": {
-        "permission": EXPLAIN_POLICY,  # of clients that may use it if the pack does not enable it for all
+        "permission": EXPLAIN_POLICY,  # for use where the pack does not enable it for all
         "option": 'options["x-rule_coverage"]: true',
         "answer": "diagnostics.rule_coverage: which rules fired, lay dormant or did not apply",
     },

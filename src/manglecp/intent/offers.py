@@ -50,7 +50,7 @@ JsonPath = tuple[str | int, ...]
 
 @dataclass(eq=False, slots=True)
 class Offer:
-    """A macro-tool as it was proven, and what it was proven from."""
+    """A macro-tool as it was proven, and the inputs of its proof."""
 
     definition: Definition
     inputs: ProofInputs
@@ -161,7 +161,7 @@ class OfferService:
         return found
 
     def _needed_skills(self, offer: Offer, identity: Identity) -> tuple[str, ...]:
-        """Prove an offered tool again, and return the ids of the skills that it needs now; none if it is not proven.
+        """Prove an offered tool again, and return the ids of the skills that it needs now; empty without a proof.
 
         Clients without a credential share one identity: the facts and parameters of one prove no skill for another.
         """
@@ -349,7 +349,7 @@ class OfferCodec:
         return msgspec.convert(decoded.definition, Definition)
 
     def _without_secrets(self, value: Any, place: JsonPath, blanks: list[_SecretText]) -> Any:
-        """Return the JSON value at ``place``; texts with secrets are empty in it, and added to ``blanks``."""
+        """Return the JSON value at ``place``; replace texts with secrets by empty texts, and add them to ``blanks``."""
         if isinstance(value, str):
             parts = self._parts(value)
             if len(parts) == 1:

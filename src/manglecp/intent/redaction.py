@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 EXPLAIN_POLICY: Final = "explain_policy"  # the permission to see decisions of policy
 REDACTED: Final = "[redacted]"
-MAX_CHARACTERS: Final = 512  # of a text; longer ones are cut
-MAX_VALUE_CHARACTERS: Final = 4096  # of a string in a fact
+MAX_CHARACTERS: Final = 512  # in a text; a longer text is cut
+MAX_VALUE_CHARACTERS: Final = 4096  # in a string of a fact; a longer string is cut
 _MAX_SCANNED: Final = 2 * MAX_VALUE_CHARACTERS  # characters of a text; the rest is dropped before it is redacted
 CUT: Final = "…"
 
@@ -77,7 +77,7 @@ _SECRET_NAME: Final = re.compile(
     r"(?:^|_)(?:passw(?:or)?d|passphrase|pwd|secrets?|credentials?|(?:api|access|private|signing)_?key"
     r"|(?:access|auth|refresh|bearer|api)_token|dsn|connection_string)(?:_|$)"
 )
-# In names of settings, unlike those of predicates, "token" and "key" alone mean a credential.
+# In names of settings, unlike names of predicates, "token" and "key" alone mean a credential.
 _SECRET_SETTING: Final = re.compile(rf"{_SECRET_NAME.pattern}|(?:^|_)(?:token|key)s?(?:_|$)")
 _MIN_SECRET_LENGTH: Final = 8  # a client could guess a shorter value, and [redacted] would confirm it
 
@@ -100,7 +100,7 @@ def secret_values(pack: Pack) -> tuple[str, ...]:
 
 
 def _longest_first(texts: Iterable[str]) -> tuple[str, ...]:
-    """Sort so that no text is replaced in part by one that it contains."""
+    """Sort so that each text is replaced before the shorter texts that it contains."""
     return tuple(sorted(set(texts), key=lambda text: (-len(text), text)))
 
 
@@ -135,7 +135,7 @@ class Visibility:
         self._secrets = _longest_first((*secret_values(pack), *paths))
 
     def hides(self, key: Key, clause: Clause | None = None) -> bool:
-        """Return whether a predicate, or the clause that derived a fact of it, is policy hidden from the caller."""
+        """Return whether the predicate, or the clause that derived a fact, is policy that is hidden from the caller."""
         if self.explains_policy:
             return False
         return key in self._policy or (clause is not None and clause.trust is Trust.POLICY)

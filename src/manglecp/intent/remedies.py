@@ -32,7 +32,7 @@ _MAX_CHANGED: Final = 8  # arguments to change, and values to try for each
 _MAX_SETS: Final = 4  # sets of facts
 _WALL_FACTOR: Final = 5  # limit of wall time / limit of CPU time; CPU time counts, so that other threads end no search
 _MAX_ROWS: Final = 1_000  # rows that are read of a predicate, and in one search for a failing premise
-_MAX_DEPTH: Final = 4  # of nested rules whose failing premises are considered
+_MAX_DEPTH: Final = 4  # levels of nested rules whose premises are considered
 _COMPARISONS: Final = frozenset({"=", ":lt", ":le", ":gt", ":ge"})
 _OUTCOMES: Final[Mapping[Verdict, str]] = {"allow": "would be allowed", "ask": "would need an approval"}
 Scalar: TypeAlias = str | float | bool

@@ -173,7 +173,7 @@ class ToolView:
 
 
 def render(tool: ToolView, skills: Skills) -> messages.MacroTool:
-    """Return the tool for a client; ``skills`` are those of the pack by id."""
+    """Return the tool for a client; ``skills`` are the skills of the pack by id."""
     definition = tool.definition
     macro_id, name = definition.macro_id, definition.tool
     if tool.level != "full":

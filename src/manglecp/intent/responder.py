@@ -42,7 +42,7 @@ class ToolSelection:
 
     response: messages.IntentResponse
     evaluation: IntentEvaluation
-    definitions: tuple[Definition, ...]  # of the tools in the response, in their order
+    definitions: tuple[Definition, ...]  # definitions of the tools in the response, in the same order
     flaws: tuple[Flaw, ...] = ()  # why selected tools are missing; for the operator
 
 

@@ -1,4 +1,4 @@
-"""Facts about a run: which of them the rules of a pack read, and how arguments and outputs become facts.
+"""Facts about a run: which facts the rules of a pack read, and how arguments and outputs become facts.
 
 Arguments and outputs are plain JSON, so no object in them is a wrapped fact value. A value that a fact cannot hold
 raises :class:`Fault`: if it were left out, policy would not see it, and it would still reach the action.
@@ -43,7 +43,7 @@ class RunRuleIndex:
     has_effect_rules: bool
     """Whether policy may deny effects."""
     judges_calls: bool
-    """Whether policy may deny a call of a tool that it permits to be offered: a denial depends on the call."""
+    """Whether a denial depends on the call: policy may permit the offer of a tool, and deny a call of the tool."""
     reads_arguments: bool
     """Whether a rule reads ``call_arg``."""
     reads_values: bool

@@ -24,7 +24,7 @@ from manglecp.wire import compile_schema
 _DEFINITIONS: Final = ("#/$defs", "#/definitions")
 _ALTERNATIVES: Final = ("anyOf", "oneOf")
 _ARRAY_INDEX: Final = re.compile("0|[1-9][0-9]{0,8}")
-_MAX_DEPTH: Final = 32  # of references and nested schemas
+_MAX_DEPTH: Final = 32  # levels of references and nested schemas
 
 
 def check_results(pack: Pack, statements: Statements, problems: ProblemList) -> None:
@@ -186,7 +186,7 @@ _BINDINGS: Final = {
 }
 """By predicate that names the action of a step: the predicates that bind its parameters, in order of precedence."""
 _APPROVED_TIER: Final = 3  # a tool with an action of this tier always needs approval
-_STEP_SUFFIXES: Final = {"macro_step": "", "undo_step": " with an undo action"}  # in messages
+_STEP_SUFFIXES: Final = {"macro_step": "", "undo_step": " with an undo action"}  # endings of messages
 
 
 def check_arguments(pack: Pack, statements: Statements, problems: ProblemList) -> None:
@@ -337,7 +337,7 @@ class _ArgumentCheck(StatementCheck):
 
 
 def _may_derive(clause: Clause, row: tuple[Value, ...]) -> bool:
-    """Return whether the clause is a rule whose constants in the head are those of the row."""
+    """Return whether the clause is a rule, and the constants in its head are equal to the values of the row."""
     pairs = zip(clause.head.args, row, strict=True)
     return bool(clause.premises) and all(isinstance(term, Variable | Apply) or term == value for term, value in pairs)
 

@@ -30,7 +30,7 @@ OUTPUT: Final = "output"  # the phase that leaves out selected tools
 
 
 class Exclusions:
-    """Why tools are not in the response to one evaluation; ``returned`` are the tools that are in it."""
+    """Why tools are not in the response to one evaluation; ``returned`` are the tools in the response."""
 
     def __init__(self, evaluation: IntentEvaluation, visibility: Visibility, returned: Collection[str]) -> None:
         self.evaluation = evaluation
@@ -48,7 +48,7 @@ class Exclusions:
         return [(tool, *why) for tool in sorted(tools) for why in self.of(tool)]
 
     def of(self, tool: str) -> list[tuple[str, str]]:
-        """Return phases and reasons, sorted; for a hidden tool, public reasons. Empty for a returned or unknown tool."""
+        """Return phases and reasons, sorted: public reasons of a hidden tool, nothing for a returned or unknown one."""
         if self.is_hidden(tool):
             is_named = bool(self.result.find(("kernel.named", 1), tool))  # is a candidate, or a dependency of one
             reasons = sorted(str(text) for _, text in self.result.find(("public_reason", 2), tool))
@@ -139,7 +139,7 @@ class UnlockSearch:
         return self._to_wire(unlock_result.sets, unlock_result.complete)
 
     def _search(self, goal: Fact) -> UnlockResult:
-        # A local caller can read the server's files, so the search may use every value in them.
+        # A local caller can read the server's files, so the search may use every value of the rules and facts.
         readable = self.evaluation.identity.trust == "local" and self.visibility.explains_policy
         session = self.evaluation.session
         return self.explainer.unlock(goal, self.rules, session, self.assertable, readable=readable)
@@ -185,7 +185,7 @@ def _fact_covers(general: dict[str, Any], special: dict[str, Any]) -> bool:
 
 MAX_REASONS: Final = 16
 MAX_ROWS: Final = 2_000  # rows that one search for the first failing premise reads
-MAX_DEPTH: Final = 4  # of nested rules whose failing premises are named
+MAX_DEPTH: Final = 4  # levels of nested rules whose failing premises are named
 _SELECTING: Final[tuple[Key, ...]] = (("mandatory", 1), ("relevant", 2))
 _INTENT: Final[Key] = ("intent", 1)
 

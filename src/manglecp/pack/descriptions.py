@@ -23,7 +23,7 @@ from manglecp.wire import compile_schema
 _MAX_SCHEMA: Final = 262_144  # bytes
 _MAX_TOOLS: Final = 10_000
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")  # keywords of JSON Schema
-_TYPES_WITHOUT_MEMBERS: Final = ("string", "array", "integer", "number", "boolean", "null")  # in JSON Schema
+_TYPES_WITHOUT_MEMBERS: Final = ("string", "array", "integer", "number", "boolean", "null")  # of JSON Schema
 _Word: TypeAlias = Annotated[str, Meta(min_length=1)]
 _Identifier: TypeAlias = Annotated[str, Meta(pattern=r"\A[^\W\d]\w{0,127}\Z")]
 _Description = TypeVar("_Description", ExternalDescription, GeneratorDescription)

@@ -20,9 +20,9 @@ from manglecp.base.text import find_invisible, replace_invisible
 from manglecp.pack.diagnostics import Problems
 
 MAX_FILES: Final = 10_000  # including links and folders
-MAX_DEPTH: Final = 16  # of nested folders
+MAX_DEPTH: Final = 16  # levels of nested folders
 MAX_FILE_BYTES: Final = 1 << 30
-MAX_BYTES: Final = 1 << 32  # of all files
+MAX_BYTES: Final = 1 << 32  # limit for all files together
 _CHUNK_BYTES: Final = 1 << 20
 _DIGEST_FORMAT: Final = b"manglecp-pack-1"  # must change if the digest covers other data
 _IGNORED: Final = frozenset({"__pycache__", "node_modules"})
@@ -77,7 +77,7 @@ class Folder:
         try:
             target = (self.root / name).resolve(strict=True)
         except (OSError, RuntimeError):  # RuntimeError: a cycle of links
-            if not _is_excluded(name):  # some editors lock a file with a hidden link to no file
+            if not _is_excluded(name):  # some editors mark an open file with a hidden link that leads nowhere
                 self._problems.add(name, "the link leads nowhere")
             return False
         is_dot_link = name.rpartition("/")[2].startswith(".")

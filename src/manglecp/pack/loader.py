@@ -29,7 +29,7 @@ _TRUST_LEVELS: Final = {"schema": Trust.SCHEMA, "policy": Trust.POLICY, "domain"
 _FACT_SUFFIXES: Final = (".mg", ".jsonl", ".csv", ".sc")
 _TOP_NAMES: Final = (FILE, "rules", "facts", "skills", FOLDER, "actions.py", "externals.py", "facts.py")
 _CONTENT_OF: Final = {"rules": "rules", "facts": "fact files", "skills": "skills", FOLDER: "policy documents"}
-MAX_TEXT_BYTES: Final = 16_777_216  # of a rule or Python file
+MAX_TEXT_BYTES: Final = 16_777_216  # limit for a rule file or a Python file
 _T = TypeVar("_T")
 
 

@@ -48,7 +48,7 @@ class ActionDescription:
     reversible: bool = False
     idempotent: bool = False
     timeout: float | None = None  # seconds
-    spawn: tuple[str, ...] = ()  # programs that it may start
+    spawn: tuple[str, ...] = ()  # programs that the action may start
     preview: str | None = None
     """The name of the read-only action whose result approvers see."""
     previewed: frozenset[str] = frozenset()
@@ -79,7 +79,7 @@ class ExternalDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratorDescription:
-    """A fact generator of ``facts.py``, ``@facts("file", "symbol", every=1)``. One execution of it is a *pass*."""
+    """A fact generator of ``facts.py``, ``@facts("file", "symbol", every=1)``. A *pass* is one call of a generator."""
 
     name: str
     aid: str
@@ -94,7 +94,7 @@ class GeneratorDescription:
     settings: tuple[Annotated[str, Meta(pattern=r"\A[^\W\d]\w*\Z")], ...] = ()
     """The names of the pack's params that the generator takes."""
     cache: bool = False  # whether the generator gets a folder that outlives its process
-    spawn: tuple[str, ...] = ()  # programs that it may start
+    spawn: tuple[str, ...] = ()  # programs that the generator may start
 
 
 class PythonFile(NamedTuple):
@@ -137,12 +137,12 @@ class Pack:
 
     @property
     def readable(self) -> tuple[str, ...]:
-        """The absolute paths of folder params that its hosts may read but not write."""
+        """The absolute paths of folder params that the pack's hosts may read but not write."""
         return self._folders(writable=False)
 
     @property
     def writable(self) -> tuple[str, ...]:
-        """The absolute paths of folder params that its actions may write; hosts without effects may read them."""
+        """The absolute paths of folder params that the pack's actions may write, and hosts without effects may read."""
         return self._folders(writable=True)
 
     def _folders(self, *, writable: bool) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from manglecp.base.text import find_invisible, replace_invisible
 from manglecp.pack.diagnostics import Problems
 from manglecp.pack.model import SkillText
 
-MAX_SKILL_BYTES: Final = 262_144  # of a file
+MAX_SKILL_BYTES: Final = 262_144  # limit for a file
 _MAX_VALUE: Final = 2_000  # characters
 _MAX_RESOURCES: Final = 100
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")

@@ -70,7 +70,7 @@ def write_fact(fact: mangle.Fact, schemas: Schemas, *, wildcards: bool = False) 
 
 
 class InvalidFact(Fault):
-    """A fact whose arguments do not fit a predicate; ``issue`` and ``members`` are those of its :class:`.Violation`."""
+    """A fact whose arguments do not fit a predicate; ``issue`` and ``members`` go into its :class:`.Violation`."""
 
     def __init__(self, issue: str, message: str, fix: str | None = None, **members: int | None) -> None:
         super().__init__(message, fix)

@@ -2,8 +2,8 @@
 
 Unknown members are allowed, and null counts as absent, as when a message is read. A client accepts more than the
 schemas: unknown words, and anything in the informational parts of a response. ``schema_parts.json`` adds what structs
-cannot express: facts, the details of errors, and conditions between members. ``message_reader`` does not check the
-first two: a request with invalid facts is still a message, and a client has to receive every error.
+cannot express: facts, the details of errors, and conditions between members. ``message_reader`` does not check facts
+or the details of errors: a request with invalid facts is still a message, and a client has to receive every error.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ _NUMBER_KINDS: Final = frozenset({"number", "float64"})
 
 @dataclass(frozen=True, slots=True)
 class PublishedPredicate:
-    """A published predicate. With ``has_joint_bounds``, whether an argument conforms depends on the others."""
+    """A published predicate. With ``has_joint_bounds``, the valid values of an argument depend on other arguments."""
 
     schema: Schema
     direction: Direction

@@ -102,7 +102,7 @@ def _reference_visits(value: Any, schema: dict[str, Any]) -> float:
 
     Memoised: a pair that is reached on several paths counts for each path, but is computed once.
     """
-    visits: dict[tuple[int, int], int] = {}  # by the id() of the subschema and of the value, for the pair and all below
+    visits: dict[tuple[int, int], int] = {}  # by the id() of subschema and value: visits of the pair and all below
     # Pairs to compute, each with its child pairs once these are on the stack above it.
     stack: list[tuple[Any, Any, list[tuple[Any, Any]] | None]] = [(schema, value, None)]
     while stack:
@@ -187,7 +187,7 @@ MAX_ERRORS: Final = 50
 _MASK: Final = "The value"  # in messages, in place of the value
 _MAX_TEXT_LENGTH: Final = 200
 _TYPES: Final = {type(None): "null", bool: "boolean", int: "integer", float: "number", str: "string", list: "array"}
-_MAX_LISTING_VISITS: Final = 2_000  # of validators that list errors, per call of schema_errors
+_MAX_LISTING_VISITS: Final = 2_000  # visits by validators that list errors, per call of schema_errors
 _ALTERNATIVES: Final = ("anyOf", "oneOf", "allOf", "not", "if")
 _SUBSCHEMA_KEYWORDS: Final = frozenset(  # except ``properties`` and ``additionalProperties``
     {

@@ -95,7 +95,7 @@ class Shape:
 
 
 def _alternatives(type_: types.Type) -> Iterator[types.Type]:
-    """Yield the members of a union, and of unions in it; another type is its own only alternative."""
+    """Yield the members of a union, also of nested unions; any other type is its own single alternative."""
     if isinstance(type_, types.Union):
         for member in type_.members:
             yield from _alternatives(member)

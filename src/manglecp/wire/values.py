@@ -169,12 +169,12 @@ WRITERS: Final[Mapping[type, Callable[[Any], str]]] = {
     Bytes: lambda data: base64.b64encode(data.data).decode(),
 }
 
-MAX_NESTING: Final = 100  # of lists, maps, pairs and structs, as in program text
+MAX_NESTING: Final = 100  # levels of lists, maps, pairs and structs, as in program text
 SAFE_INTEGER: Final = (1 << 53) - 1  # larger integers are not exact in every JSON implementation
 
 _TYPE: Final = "_type"
 _VALUE: Final = "value"
-_RESERVED_KEYS: Final = frozenset({_TYPE, "_var"})  # of wrapped values, and of variables
+_RESERVED_KEYS: Final = frozenset({_TYPE, "_var"})  # keys of wrapped values, and of variables
 _COMPOUND_TYPES: Final = frozenset({List, Pair, Map, Struct})
 _COMPOUND_KINDS: Final = frozenset(KIND_NAMES[type_] for type_ in _COMPOUND_TYPES)
 

@@ -36,7 +36,7 @@ _SLICE: Final = 1 << 20  # characters; :func:`lines` copies about so many at a t
 
 
 class FileErrors:
-    """Collects the diagnostics of one file; raises :class:`ParseError` with all of them at the limit."""
+    """Collects the diagnostics of one file; raises all in a :class:`ParseError` when their number reaches the limit."""
 
     def __init__(self, source: Source, limit: int) -> None:
         self.source = source

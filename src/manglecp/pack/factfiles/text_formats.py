@@ -1,4 +1,4 @@
-"""Fact files of one record per line: JSON lines, Mangle text, simplecolumn."""
+"""Fact files in text formats: JSON lines, Mangle facts, simplecolumn."""
 
 from __future__ import annotations
 
