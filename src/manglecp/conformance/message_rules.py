@@ -1,8 +1,8 @@
 """Rules that every message of a server must satisfy. A *row* is the id of a requirement, for example ``WIRE-01``.
 
 A violation of the JSON Schema of a message is reported for the rows of the member that violates it. ``ROWS`` has these
-rows by the path of the member, without list positions, from ``requirements.toml``; the rows of other paths are those of
-the longest prefix there.
+rows by the path of the member, without list positions, from ``requirements.toml``; a path that ``ROWS`` lacks has the
+rows of its longest prefix in it.
 """
 
 from __future__ import annotations
@@ -131,8 +131,8 @@ class Watcher:
     def __init__(self, report: Report) -> None:
         self._report = report
         self.secrets: list[str] = []  # texts that no answer may contain
-        self._manifest_names: list[set[str]] = []  # of each list and object in the manifest, except in intents
-        self._tool_names: set[str] = set()  # of all answers so far
+        self._manifest_names: list[set[str]] = []  # names in each list and object of the manifest, except its intents
+        self._tool_names: set[str] = set()  # the names of tools in all answers so far
 
     def __call__(self, answer: ServerMessage) -> None:
         """Check a message of the server."""
@@ -142,7 +142,7 @@ class Watcher:
 
     def _observe(self, answer: ServerMessage) -> Iterator[Observation]:
         envelope, type_ = answer.envelope, answer.type
-        yield Observation("WIRE-16", True)  # otherwise it could not have been decoded
+        yield Observation("WIRE-16", True)  # the message was decoded
         yield Observation("WIRE-24", True)
         for name in ("type", "id", "manglecp", "payload"):
             yield Observation("WIRE-01", name in envelope, f"the member {name} in every message", answer)

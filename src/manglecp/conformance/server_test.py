@@ -44,8 +44,8 @@ class Check:
     rows: tuple[str, ...]
     level: int  # the lowest conformance level with these requirements
     transports: Transports
-    needs_credential: bool  # whether it needs a credential if the server requires authentication
-    time_factor: float  # the time limit of the test, in multiples of the usual one
+    needs_credential: bool  # whether the check needs a credential if the server requires authentication
+    time_factor: float  # the time limit of the check, as a multiple of the usual limit
 
 
 def check(
@@ -77,7 +77,7 @@ def transport_of(target: Target) -> TransportName:
 
 
 class Untested(Exception):
-    """A check cannot be made; the message is the reason for the report."""
+    """A check that cannot be executed; the message is the reason for the report."""
 
 
 def require(value: T | None, reason: str) -> T:
@@ -110,7 +110,7 @@ class ServerTest:
         self.report = report
         self.watcher = watcher
         self.now = now  # the start of the test, as Unix time in seconds
-        self.first_message: ServerMessage  # of the shared connection
+        self.first_message: ServerMessage  # the first message on the shared connection
         self.manifest: dict[str, Any] = {}  # the payload of the manifest
         self.cache: dict[str, Any] = {}  # results that several checks use
         self.check: Check | None = None  # the current check
@@ -157,7 +157,7 @@ class ServerTest:
         return connection
 
     async def disconnect(self) -> None:
-        """Close the shared connection; its next use opens another."""
+        """Close the shared connection; the next use opens a new one."""
         connection, self.shared_connection = self.shared_connection, None
         if connection is not None:
             await connection.close()
@@ -171,7 +171,7 @@ class ServerTest:
     async def request_as(
         self, token: str | None, envelope: Mapping[str, Any], endpoint: Endpoint = "evaluate"
     ) -> ServerMessage:
-        """Send a request with another credential, or with none; if the server has sessions, in a session of its own."""
+        """Send a request with another credential, or with none; over a transport with sessions, in a new session."""
         connection = await self.connection()
         if isinstance(connection, HttpConnection):
             headers = self.plan.credentials.headers_of(token)
@@ -201,7 +201,7 @@ class ServerTest:
     def note_error(self, answer: ServerMessage, code: str | Sequence[str], *rows: str, about: str) -> bool:
         """Record whether the answer is an error with this code (or one of these), and return whether it is.
 
-        It is recorded for ``rows``, and for the rows of the codes if the check has these. ``about`` is the request.
+        The result is recorded for ``rows``, and for the rows of the codes that the check has. ``about`` is the request.
         """
         assert self.check is not None
         codes = (code,) if isinstance(code, str) else tuple(code)
@@ -307,7 +307,7 @@ class ServerTest:
         return await self.request(invocation_message(macro_id, args, **members))
 
     def manifest_limit(self, name: str) -> int:
-        """Return a member of ``limits`` in the manifest. Raises :class:`Untested` if it has none."""
+        """Return a member of ``limits`` in the manifest. Raises :class:`Untested` if the member is absent."""
         value = get_path(self.manifest, "limits", name)
         if type(value) is not int:
             raise Untested(f"the manifest has no limits.{name}")

@@ -2,8 +2,8 @@
 
 A constraint that is absent differs from one that is empty: an empty allow-list allows nothing. A policy document counts
 only if the call spec has its digest; otherwise it has *drifted*, supplies no terms, and raises the failure class of its
-kind. An explicit constraint replaces the same member of a document; they are not intersected. The policies inside the
-call spec apply in addition to the constraints.
+kind. An explicit constraint replaces the same member of a document; the two are not intersected. The policies inside
+the call spec apply in addition to the constraints.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class RedTeamGate(JsonRecord, frozen=True):
     report_ref: Text = None
 
 
-def _red_team_gate(row: dict[str, Any]) -> RedTeamGate | None:
+def _read_red_team_gate(row: dict[str, Any]) -> RedTeamGate | None:
     read = reader_of(RedTeamGate)
     return read_member(row, "redTeamGate", read) or read_member(row, "adversarialGate", read)
 
@@ -195,7 +195,7 @@ class GovernanceProfile(JsonRecord, frozen=True):
     guardrail_stages: OrderedWords = None
     eval_gate: EvalGate | None = None
     eval_evidence: EvalEvidence | None = None
-    red_team_gate: Annotated[RedTeamGate | None, Member(_red_team_gate, computed=True)] = None
+    red_team_gate: Annotated[RedTeamGate | None, Member(_read_red_team_gate, computed=True)] = None
     observability_mode: Annotated[str | None, Member(_read_mode)] = None
     processor_ref: Text = None
     risk_tier: RiskTier | None = None
@@ -227,7 +227,7 @@ class MutationConstraints(JsonRecord, frozen=True):
 
 
 class Constraints(JsonRecord, frozen=True):
-    """All constraints. The presence of governance constraints, or a claim in the profile, opens the governance gate."""
+    """All constraints. The presence of governance constraints, or a claim in the profile, makes governance apply."""
 
     tool_constraints: ToolConstraints = ToolConstraints()
     protocol_constraints: ProtocolConstraints = ProtocolConstraints()
@@ -251,10 +251,10 @@ class PolicyKind(NamedTuple):
 
     digest_field: str  # the field of the call spec with its digest
     drift_class: FailClass  # raised if the digest of the document differs
-    read: Reader[Any] = lambda _: None  # returns the terms that it supplies; by default none
+    read: Reader[Any] = lambda _: None  # returns the terms that the document supplies; None by default
 
 
-def _member(name: str, read: Reader[Any]) -> Reader[Any]:
+def _read_only(name: str, read: Reader[Any]) -> Reader[Any]:
     """Return a reader of a document that supplies one member only."""
     return lambda document: read_member(document, name, read)
 
@@ -262,10 +262,10 @@ def _member(name: str, read: Reader[Any]) -> Reader[Any]:
 # fmt: off
 DOCUMENTS: Final = {
     "toolCatalog": PolicyKind(
-        "tool_catalog_digest", classes.DISCOVERY_MISMATCH, _member("tools", list_of(reader_of(CatalogEntry)))),
-    "deferPolicy": PolicyKind("defer_policy_digest", classes.DISCOVERY_MISMATCH, _member("deferred", read_texts)),
+        "tool_catalog_digest", classes.DISCOVERY_MISMATCH, _read_only("tools", list_of(reader_of(CatalogEntry)))),
+    "deferPolicy": PolicyKind("defer_policy_digest", classes.DISCOVERY_MISMATCH, _read_only("deferred", read_texts)),
     "toolExamples": PolicyKind("tool_example_digest", classes.EXAMPLES),
-    "allowedCallers": PolicyKind("allowed_callers_digest", classes.CALLER, _member("tools", read_words_by_name)),
+    "allowedCallers": PolicyKind("allowed_callers_digest", classes.CALLER, _read_only("tools", read_words_by_name)),
     "toolRenderProtocol": PolicyKind("tool_render_protocol_digest", classes.QUEUE),
     "reminderQueuePolicy": PolicyKind("reminder_queue_policy_digest", classes.QUEUE),
     "stateViewPolicy": PolicyKind("state_view_policy_digest", classes.QUEUE),
@@ -274,15 +274,15 @@ DOCUMENTS: Final = {
         "decomposition_policy_digest", classes.DECOMPOSITION, reader_of(DecompositionConstraints)),
     "governancePolicy": PolicyKind("governance_policy_digest", classes.PACKAGE_MISMATCH),
     "guardrailStagePolicy": PolicyKind(
-        "guardrail_stage_policy_digest", classes.STAGE_MISSING, _member("requiredStages", read_words)),
+        "guardrail_stage_policy_digest", classes.STAGE_MISSING, _read_only("requiredStages", read_words)),
     "evalGatePolicy": PolicyKind(
-        "eval_gate_policy_digest", classes.LINEAGE_MISSING, _member("thresholds", read_numbers_by_name)),
+        "eval_gate_policy_digest", classes.LINEAGE_MISSING, _read_only("thresholds", read_numbers_by_name)),
     "redTeamPolicy": PolicyKind("red_team_policy_digest", classes.RED_TEAM_UNMET, reader_of(RedTeamTerms)),
-    "contextScope": PolicyKind("context_scope_digest", classes.SCOPE, _member("roles", _read_role_scopes)),
+    "contextScope": PolicyKind("context_scope_digest", classes.SCOPE, _read_only("roles", _read_role_scopes)),
     "handoffContract": PolicyKind(
         "handoff_contract_digest", classes.TARGET_DISALLOWED, reader_of(HandoffConstraints)),
     "mutationPolicy": PolicyKind(
-        "mutation_policy_digest", classes.MUTATION_POLICY_MISMATCH, _member("requiredCapabilityClaims", read_texts)),
+        "mutation_policy_digest", classes.MUTATION_POLICY_MISMATCH, _read_only("requiredCapabilityClaims", read_texts)),
 }
 # fmt: on
 
