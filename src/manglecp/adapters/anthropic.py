@@ -242,7 +242,7 @@ def _read_call(block: dict[str, Any], *, is_provider_run: bool) -> conversation.
 
 
 def _read_result(block: dict[str, Any], *, is_provider_run: bool) -> conversation.CallResult:
-    """Return the result of a tool. That of the provider is an object, which has an ``error_code`` after a failure."""
+    """Return the result of a tool. A result of the provider is an object, with an ``error_code`` after a failure."""
     content = block.get("content")
     provider_content = content if is_provider_run and type(content) is dict else {}
     has_failed = block.get("is_error") is True or "error_code" in provider_content
@@ -265,13 +265,13 @@ def _read_result(block: dict[str, Any], *, is_provider_run: bool) -> conversatio
         "" if content is None and not is_provider_run else content,
         block,
         failure,
-        _found_tools(content),
+        _read_found_tools(content),
         row_members,
     )
 
 
-def _found_tools(content: JSON) -> tuple[str, ...] | None:
-    """Return the names of the tools that a search found; None if there are none, or for the result of another tool."""
+def _read_found_tools(content: JSON) -> tuple[str, ...] | None:
+    """Return the names of the tools that a search found; None if it found none, or no search was made."""
     if type(content) is dict and type(content.get("tool_references")) is list:
         content = content["tool_references"]
     if type(content) is not list:

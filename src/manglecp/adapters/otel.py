@@ -4,8 +4,8 @@ A record is an object with ``resourceSpans`` or ``resourceLogs``. Spans are not 
 sorted by their start when the log ends. Two kinds of spans are read, by ``gen_ai.operation.name``:
 
 * a request to a model. ``gen_ai.input.messages`` and ``gen_ai.output.messages``, which are values or JSON texts, are
-  attributes of the span, of its event ``gen_ai.client.inference.operation.details``, or of a log record with its id;
-* ``execute_tool``, which has the result of a call that no later request contains, and whether the call failed.
+  attributes of the span, of its event ``gen_ai.client.inference.operation.details``, or of a log record of the span;
+* ``execute_tool``: the result of a call, used if no later request contains the result, and whether the call failed.
 
 A request without output messages is an error, because its calls would be overlooked; a request that failed is skipped.
 """
@@ -32,7 +32,7 @@ _T = TypeVar("_T")
 
 
 class _Messages(ChatMessages):
-    """The dialect of the conventions: a message has ``parts``."""
+    """The dialect of the OpenTelemetry conventions: a message has ``parts``."""
 
     def __init__(self, tool_spans: dict[str, _Span]) -> None:
         self._tool_spans = tool_spans
@@ -74,7 +74,7 @@ class _Messages(ChatMessages):
 @dataclass(slots=True)
 class _Span:
     line: int
-    path: tuple[str | int, ...]  # to the span in its record
+    path: tuple[str | int, ...]  # the path to the span in its record
     start: int
     id: str
     attributes: dict[str, Any]

@@ -28,7 +28,7 @@ from manglecp.cli.options import (
 from manglecp.cli.output import GeneratorProgress, ProgressLine, count, report, write_lines
 from manglecp.mangle import MangleError, Program
 
-_MAX_NAMES: Final = 16  # tools that one request may ask about
+_MAX_NAMES: Final = 16  # the number of tools that one why-not request may name
 _FILE_OR_PACK: Final = click.Path(exists=True, allow_dash=True)
 _FILE_OR_PACK.name = "file"  # in click's errors, instead of "path"
 

@@ -37,7 +37,7 @@ def combine(*decorators: Callable[[Any], Any]) -> Callable[[F], F]:
 
 
 def option(usage: str, *names: str, **attributes: Any) -> Callable[[F], F]:
-    """Return an option of click; ``usage`` is its name and, after a space, that of its value, such as ``--limit N``."""
+    """Return an option of click; ``usage`` is the name of the option and of its value, such as ``--limit N``."""
     flag, _, metavar = usage.partition(" ")
     return click.option(flag, *names, metavar=metavar or None, **attributes)
 
@@ -139,7 +139,7 @@ export_argument: Final = click.argument(
 
 
 def read_sources(files: Iterable[str]) -> list[Source]:
-    """Read program text. If a file is not valid text, raise ``ParseError`` with the syntax errors of the others too."""
+    """Read program text. If a file is not valid text, raise ``ParseError`` with the syntax errors of all files."""
     from manglecp.mangle import ParseError, decode, parse
 
     sources: list[Source] = []

@@ -177,8 +177,8 @@ class GoalRun:
         return command, listing.document, f"sha256:{listing.sha256}"
 
     def _list_command(self) -> tuple[HostCommand, bytes, str]:
-        """Return the same as :meth:`_list_plugin` for the command of another toolhost."""
-        position = max(len(self.target) - 1, 1)  # of --list or --serve: before the last word, the plugin
+        """Return the values of :meth:`_list_plugin` for the command of another toolhost."""
+        position = max(len(self.target) - 1, 1)  # where --list or --serve goes: before the last word, the plugin
         before, after = self.target[:position], self.target[position:]
         settings = {name: value for name, value in os.environ.items() if name.startswith("MACHINA_")}
         environ = {**HostCommand.inherited(os.environ), **settings}

@@ -40,7 +40,7 @@ _CREDENTIAL_REMEDIES: Final = {
 
 def _to_target(context: click.Context, parameter: click.Parameter, text: str) -> Path | str:
     """Return the URL of a server as ``str``, or the folder of a pack as ``Path``."""
-    if text.lower().startswith(URL_SCHEMES) or context.resilient_parsing:  # the latter during completion
+    if text.lower().startswith(URL_SCHEMES) or context.resilient_parsing:  # resilient: during completion
         return text
     return _PACK.convert(text, parameter, context)
 
@@ -131,7 +131,7 @@ def is_at_terminal() -> bool:
 def prompt_for_approval(text: str, *, confirmed: bool = False) -> bool | None:
     """Print the text of an approval request, and return the decision: None without a terminal for the prompt.
 
-    With ``confirmed`` it is True without a prompt.
+    With ``confirmed``, return True without a prompt.
     """
     print_stderr(text)
     if confirmed or not is_at_terminal():
@@ -229,6 +229,6 @@ def as_wire_error(error: Exception) -> WireError:
     if not isinstance(error, client.ServerError | client.RequestRefused):
         return WireError("x-no_answer", str(error) or "the server did not respond")
     code = error.code if error.code in CODES or error.code.startswith("x-") else f"x-{error.code}"
-    # The remedy in the client's own error is for Python code.
+    # The remedy in the client's own error is for Python code, so it is replaced.
     message = f"{error.message.removesuffix(': pass token')}{_CREDENTIAL_REMEDIES.get(error.code, '')}"
     return WireError(code, message, dict(error.details))

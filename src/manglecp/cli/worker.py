@@ -109,6 +109,6 @@ def _stop_on_signals(stop: Callable[[], None]) -> None:
             signal.signal(signal_number, signal.SIG_DFL)
         stop()
 
-    with contextlib.suppress(ValueError, RuntimeError):  # not in the main thread, which gets the signals
+    with contextlib.suppress(ValueError, RuntimeError):  # only the main thread can handle signals
         for signal_number in signals:
             loop.add_signal_handler(signal_number, drain)
