@@ -66,7 +66,7 @@ def install(file: Path, yes: bool, rules: Path | None, enforce: bool, shadow: bo
     if enforce and shadow:
         raise click.UsageError("--enforce and --shadow exclude each other")
     config = _read_config(file)
-    lock = _call_guard(Lock, config.path)
+    lock = _call_or_exit(Lock, config.path)
     new_servers = {name for name in config.entries if name not in lock.servers}
     servers, problems = _list_servers(config, lock, new_servers)
     _check_rules(config, servers, rules)
@@ -126,7 +126,7 @@ def pin(file: Path, diff: bool, classes: tuple[str, ...], yes: bool) -> None:
     from manglecp.guard import Lock, changes
 
     config = _read_config(file)
-    lock = _call_guard(Lock, config.path)
+    lock = _call_or_exit(Lock, config.path)
     if classes:
         servers, problems = _set_classes(lock, classes), list[str]()
     else:
@@ -173,7 +173,7 @@ def report(file: Path, page: Path | None, as_json: bool) -> None:
     from manglecp.guard import Lock, principal_name, read_report, store_path
 
     config = _read_config(file)
-    lock = _call_guard(Lock, config.path)
+    lock = _call_or_exit(Lock, config.path)
     path = store_path(config.path)
     if not path.exists():
         raise click.ClickException(f"no call was recorded: there is no store {path}")
@@ -198,11 +198,11 @@ def report(file: Path, page: Path | None, as_json: bool) -> None:
 def _read_config(file: Path) -> HostConfig:
     from manglecp.guard import HostConfig
 
-    config: HostConfig = _call_guard(HostConfig, file)
+    config: HostConfig = _call_or_exit(HostConfig, file)
     return config
 
 
-def _call_guard(function: Any, *arguments: Any) -> Any:
+def _call_or_exit(function: Any, *arguments: Any) -> Any:
     """Return the result of a function; an error of the guard ends the verb with its message."""
     from manglecp.guard import GuardError
 
@@ -233,7 +233,7 @@ def _check_rules(config: HostConfig, servers: Servers, rules: Path | None) -> No
     """Raise :class:`.PackError` or a click exception for rules that the relays could not load."""
     from manglecp.guard import load_guard_domain
 
-    _call_guard(load_guard_domain, config.path, servers, rules)
+    _call_or_exit(load_guard_domain, config.path, servers, rules)
 
 
 def _set_classes(lock: Lock, classes: tuple[str, ...]) -> Servers:

@@ -1,7 +1,7 @@
 """The call spec: 35 fields that bind a turn to its policies.
 
 A field whose name ends in ``Digest`` references a policy document; one that ends in ``Policy`` holds the policy itself.
-The first eleven fields, those of upstream (the reference implementation), are required; all others are optional.
+The first eleven fields, those of upstream (the reference implementation), are required; the rest is judged if present.
 """
 
 from __future__ import annotations

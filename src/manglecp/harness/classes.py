@@ -275,9 +275,9 @@ class RetryDecision:
 class RetryPolicy:
     """The default rules of the failure classes, changed by ``document``, a validated ``retry`` document.
 
-    If a class has no attempts left, its rule decides: stop. Otherwise the strictest class decides (upstream: the first
-    class by name that has a rule). A class that is never retried has one attempt, which no document can change. The
-    backoff is a name only: the caller waits.
+    If a class has no attempts left, its rule decides to stop. Otherwise the strictest class decides (upstream: the
+    first class by name that has a rule). A class that is never retried has one attempt, which no document can change.
+    The backoff is a name only: the caller waits.
     """
 
     def __init__(self, document: Mapping[str, Any] | None = None) -> None:

@@ -254,7 +254,7 @@ class PolicyKind(NamedTuple):
     read: Reader[Any] = lambda _: None  # returns the terms that the document supplies; None by default
 
 
-def _read_only(name: str, read: Reader[Any]) -> Reader[Any]:
+def _member_of(name: str, read: Reader[Any]) -> Reader[Any]:
     """Return a reader of a document that supplies one member only."""
     return lambda document: read_member(document, name, read)
 
@@ -262,10 +262,10 @@ def _read_only(name: str, read: Reader[Any]) -> Reader[Any]:
 # fmt: off
 DOCUMENTS: Final = {
     "toolCatalog": PolicyKind(
-        "tool_catalog_digest", classes.DISCOVERY_MISMATCH, _read_only("tools", list_of(reader_of(CatalogEntry)))),
-    "deferPolicy": PolicyKind("defer_policy_digest", classes.DISCOVERY_MISMATCH, _read_only("deferred", read_texts)),
+        "tool_catalog_digest", classes.DISCOVERY_MISMATCH, _member_of("tools", list_of(reader_of(CatalogEntry)))),
+    "deferPolicy": PolicyKind("defer_policy_digest", classes.DISCOVERY_MISMATCH, _member_of("deferred", read_texts)),
     "toolExamples": PolicyKind("tool_example_digest", classes.EXAMPLES),
-    "allowedCallers": PolicyKind("allowed_callers_digest", classes.CALLER, _read_only("tools", read_words_by_name)),
+    "allowedCallers": PolicyKind("allowed_callers_digest", classes.CALLER, _member_of("tools", read_words_by_name)),
     "toolRenderProtocol": PolicyKind("tool_render_protocol_digest", classes.QUEUE),
     "reminderQueuePolicy": PolicyKind("reminder_queue_policy_digest", classes.QUEUE),
     "stateViewPolicy": PolicyKind("state_view_policy_digest", classes.QUEUE),
@@ -274,15 +274,15 @@ DOCUMENTS: Final = {
         "decomposition_policy_digest", classes.DECOMPOSITION, reader_of(DecompositionConstraints)),
     "governancePolicy": PolicyKind("governance_policy_digest", classes.PACKAGE_MISMATCH),
     "guardrailStagePolicy": PolicyKind(
-        "guardrail_stage_policy_digest", classes.STAGE_MISSING, _read_only("requiredStages", read_words)),
+        "guardrail_stage_policy_digest", classes.STAGE_MISSING, _member_of("requiredStages", read_words)),
     "evalGatePolicy": PolicyKind(
-        "eval_gate_policy_digest", classes.LINEAGE_MISSING, _read_only("thresholds", read_numbers_by_name)),
+        "eval_gate_policy_digest", classes.LINEAGE_MISSING, _member_of("thresholds", read_numbers_by_name)),
     "redTeamPolicy": PolicyKind("red_team_policy_digest", classes.RED_TEAM_UNMET, reader_of(RedTeamTerms)),
-    "contextScope": PolicyKind("context_scope_digest", classes.SCOPE, _read_only("roles", _read_role_scopes)),
+    "contextScope": PolicyKind("context_scope_digest", classes.SCOPE, _member_of("roles", _read_role_scopes)),
     "handoffContract": PolicyKind(
         "handoff_contract_digest", classes.TARGET_DISALLOWED, reader_of(HandoffConstraints)),
     "mutationPolicy": PolicyKind(
-        "mutation_policy_digest", classes.MUTATION_POLICY_MISMATCH, _read_only("requiredCapabilityClaims", read_texts)),
+        "mutation_policy_digest", classes.MUTATION_POLICY_MISMATCH, _member_of("requiredCapabilityClaims", read_texts)),
 }
 # fmt: on
 

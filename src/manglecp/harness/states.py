@@ -140,6 +140,7 @@ def _issue(
 
 
 def _reach(state_type: type[_T], builder: TurnBuilder, spent_calls: _SpentCalls) -> _T:
+    """Return the state of this type. Raises :class:`TurnBlocked` if a finding blocks it."""
     (state,) = (state for state in TurnState if state.title == state_type.__name__)
     if findings := find_blocking(builder.turn, state):
         raise TurnBlocked(state, findings)

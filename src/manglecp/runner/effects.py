@@ -21,7 +21,7 @@ from manglecp.toolhost import Dispatcher, Slots
 
 
 class _EffectCall(invoke.ActionCall, frozen=True, kw_only=True):
-    """A call whose id the executor chose."""
+    """A call with the id that the executor chose; the base class would compute another id."""
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "group", f"s{self.number}")

@@ -453,12 +453,12 @@ class _PromotionTurn:
             session_id=f"policy://{self.pinned_package.name}",
             turn_index=len(self.pin.history),
             model_ref=MODEL_REF,
-            prompt_digest=digest([read.ref for read in self.read_calls]),
+            prompt_digest=digest([call.ref for call in self.read_calls]),
             execution_pattern=next((name for name in ("single", "chain", "route") if name in allowed), "single"),
             risk_tier=self.pinned_package.highest_tier(),
         )
         fields = {name: value for name, value in fields.items() if name not in _OMITTED_MEMBERS}
-        fields["toolPolicy"] = {"allowedTools": [{"toolName": read.tool} for read in self.read_calls]}
+        fields["toolPolicy"] = {"allowedTools": [{"toolName": call.tool} for call in self.read_calls]}
         for kind, name in _GATE_DOCUMENTS.items():
             if (gate := self._gate(kind)) is not None:
                 fields[f"{name}Digest"] = digest(gate)
@@ -484,7 +484,7 @@ class _PromotionTurn:
         mutation = {
             "kind": "governance_policy",
             "action": ACTION,
-            "inputRefs": [read.ref for read in self.read_calls],
+            "inputRefs": [call.ref for call in self.read_calls],
             "capabilityClaims": instruction.get("capabilityClaims", []),
             "policyDigest": self.pinned_package.digests["mutation"],
             "automated": instruction.get("automated", False),
