@@ -88,12 +88,12 @@ class Stream:
 
 _PROVIDER_BLOCKS: Final = ("server_tool_use", "mcp_tool_use")  # calls that the provider runs
 _OTHER_BLOCKS: Final = ("thinking", "redacted_thinking", "container_upload", "compaction", "image", "document")
-_PROVIDER_KINDS: Final = {  # by the name of the tool
+_PROVIDER_KINDS: Final = {  # the kind of a call, by the name of the tool
     "code_execution": conversation.CODE_EXECUTION,
     "bash_code_execution": conversation.CODE_EXECUTION,
     "text_editor_code_execution": "edit",
 }
-_KINDS_BY_TYPE_PREFIX: Final = {  # by the beginning of the ``type`` in a tool definition
+_KINDS_BY_TYPE_PREFIX: Final = {  # the kind of a tool, by the beginning of its ``type``
     "bash_": "shell",
     "text_editor_": "edit",
     "tool_search_": "search",
@@ -165,7 +165,7 @@ class _Messages(conversation.Dialect):
 
     def read_message(self, message: conversation.Message) -> conversation.ChatMessage:
         author = conversation.read_author(message, "system", "user", "assistant")
-        if message.get("tool_calls") or "content" not in message:  # this API has calls in the content only
+        if message.get("tool_calls") or "content" not in message:  # in this API, calls are only in the content
             raise records.another_format("not a message of the Messages API", message)
         if author == "model":
             stop, model = records.optional_text(message, "stop_reason"), records.optional_text(message, "model")

@@ -38,7 +38,7 @@ class McpLog:
 
     def __init__(self) -> None:
         self._line = 0
-        self._open_requests: dict[str | int, list[_OpenRequest]] = {}  # by request id
+        self._open_requests: dict[str | int, list[_OpenRequest]] = {}  # requests without a response, by id
         self._open_call_count = 0
         self._parts: list[conversation.ToolCall | conversation.CallResult] = []  # those of the current turn
         self._cancelled_ids: set[str | int] = set()  # ids of cancelled calls whose response may still arrive

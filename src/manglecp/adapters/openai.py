@@ -191,7 +191,7 @@ def _read_tool(definition: dict[str, Any]) -> ToolDefinition:
     return ToolDefinition(records.required_text(function, "name"), function.get("parameters", function.get("format")))
 
 
-_CALL_SUFFIX: Final = "_call"  # at the end of the type of an item
+_CALL_SUFFIX: Final = "_call"  # how the type of a call item ends
 _OUTPUT_SUFFIX: Final = "_call_output"
 _CLIENT_CALLS: Final = {
     "function_call": "function",

@@ -94,7 +94,7 @@ class OtelLog:
     def __init__(self) -> None:
         self._spans: list[_Span] = []
         self._details: dict[str, dict[str, Any]] = {}  # attributes of log records, by span id
-        self._tool_spans: dict[str, _Span] = {}  # by call id
+        self._tool_spans: dict[str, _Span] = {}  # execute_tool spans, by call id
         self._dialect = _Messages(self._tool_spans)
         self._dialogue = conversation.Dialogue(self._dialect)
 
@@ -115,10 +115,10 @@ class OtelLog:
         self._spans.sort(key=lambda span: (span.start, span.id))
         for span in self._spans:
             span.attributes |= self._details.get(span.id, {})
-        returned_ids = {result.id for span in self._spans for result in _at_span(span, self._returned_results)}
+        returned_ids = {result.id for span in self._spans for result in _read_at_span(span, self._returned_results)}
         for span in self._spans:
             if span.failure is None:
-                yield from _at_span(span, lambda span: self._events(span, returned_ids))
+                yield from _read_at_span(span, lambda span: self._events(span, returned_ids))
 
     def _add_span(self, span: dict[str, Any], line: int, path: tuple[str | int, ...]) -> None:
         attributes = _read_attributes(span)
@@ -173,7 +173,7 @@ class OtelLog:
         return [prompt, self._dialogue.reply(parts, stop, optional_text(attributes, "gen_ai.response.model"))]
 
 
-def _at_span(span: _Span, read: Callable[[_Span], _T]) -> _T:
+def _read_at_span(span: _Span, read: Callable[[_Span], _T]) -> _T:
     """Return ``read(span)``. Raises :class:`.LogError` with the line and path of the span."""
     try:
         return read(span)

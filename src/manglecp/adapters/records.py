@@ -25,7 +25,7 @@ from manglecp.harness import canonical
 
 T = TypeVar("T")
 
-MAX_LINE_BYTES: Final = 64 << 20  # of a line, or of one document over several lines
+MAX_LINE_BYTES: Final = 64 << 20  # the limit of a line, and of a document over several lines
 MAX_LOG_BYTES: Final = 8 << 30
 MAX_NESTING: Final = 100  # the depth of JSON, including arguments and results given as text
 MAX_OPEN_TURNS: Final = 64  # turns, and conversations, that wait for results in later records; bounds memory

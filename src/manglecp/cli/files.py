@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # verbs that read no program do not load the mangle package
     from manglecp.base.diagnostic import Diagnostic
     from manglecp.mangle import Source
 
-DASH: Final = "-"  # in place of a file: standard input, or standard output
+DASH: Final = "-"  # the argument that stands for standard input or output
 EXISTING_FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 OUTPUT_FILE: Final = click.Path(dir_okay=False, path_type=Path)
 F = TypeVar("F", bound=Callable[..., Any])

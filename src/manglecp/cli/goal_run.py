@@ -113,7 +113,7 @@ class GoalRun:
             return _pick_at_terminal if self.autopilot is None else runner.FirstFit()
         try:
             program, *arguments = shlex.split(self.policy)
-        except ValueError as error:  # also for an empty text
+        except ValueError as error:  # an unclosed quote, or no words
             raise click.UsageError(f"--policy: {error}.") from None
         found = shutil.which(program)
         if found is None:

@@ -86,7 +86,7 @@ class _Evaluation(NamedTuple):
 
     response: IntentResponse
     warnings: Sequence[str] = ()
-    full_tools: Mapping[str, MacroTool] = {}  # by macro_id
+    full_tools: Mapping[str, MacroTool] = {}  # full definitions, by macro_id
     invalid_count: int = 0  # the number of proven tools with an invalid definition
 
 

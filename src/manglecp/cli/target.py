@@ -38,7 +38,7 @@ _CREDENTIAL_REMEDIES: Final = {
 }
 
 
-def _to_target(context: click.Context, parameter: click.Parameter, text: str) -> Path | str:
+def _parse_target(context: click.Context, parameter: click.Parameter, text: str) -> Path | str:
     """Return the URL of a server as ``str``, or the folder of a pack as ``Path``."""
     if text.lower().startswith(URL_SCHEMES) or context.resilient_parsing:  # resilient: during completion
         return text
@@ -46,7 +46,7 @@ def _to_target(context: click.Context, parameter: click.Parameter, text: str) ->
 
 
 target_argument: Final = click.argument(
-    "target", metavar="PACK|URL", callback=_to_target, shell_complete=complete_pack_folders
+    "target", metavar="PACK|URL", callback=_parse_target, shell_complete=complete_pack_folders
 )
 
 

@@ -55,7 +55,7 @@ def result_lines(
         headings, *lines = columns([_COLUMNS, *rows], right=_COLUMNS.index("SCORE"))
         yield Heading(headings)
         yield from lines
-        best_tool = max(tools, key=lambda tool: _score(definitions[tool.macro_id]) or 0)  # of equal scores the first
+        best_tool = max(tools, key=lambda tool: _score(definitions[tool.macro_id]) or 0)  # the first of equal scores
         yield ""
         yield from tool_lines(definitions[best_tool.macro_id])
     else:

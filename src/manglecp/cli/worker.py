@@ -38,7 +38,7 @@ def command(folders: tuple[Path, ...], at_once: int, once: bool, tokens: Path | 
     """
     auth = AuthOptions(tokens, jwt=None).load()
     with _log_to_stderr():
-        asyncio.run(_work(folders, runtime, auth, at_once=at_once, once=once))
+        asyncio.run(_run_worker(folders, runtime, auth, at_once=at_once, once=once))
 
 
 @contextlib.contextmanager
@@ -55,7 +55,7 @@ def _log_to_stderr() -> Iterator[None]:
         logger.setLevel(previous_level)
 
 
-async def _work(
+async def _run_worker(
     folders: tuple[Path, ...], runtime: RuntimeOptions, auth: server.AuthConfig, *, at_once: int, once: bool
 ) -> None:
     async with contextlib.AsyncExitStack() as stack:

@@ -38,7 +38,7 @@ def _rows_by_path(type_: str) -> dict[Path, tuple[str, ...]]:
 
 
 ROWS: Final = {type_: _rows_by_path(type_) for type_ in REQUIREMENTS["members"]}
-_LEVEL_ROWS: Final = {"full": "TOOL-05", "condensed": "TOOL-06", "minimal": "TOOL-07"}  # by detail level
+_LEVEL_ROWS: Final = {"full": "TOOL-05", "condensed": "TOOL-06", "minimal": "TOOL-07"}  # rows by detail level
 
 
 class Observation(NamedTuple):
@@ -98,7 +98,7 @@ def _has_path(node: Any, path: Path) -> bool:
 _STANDARD_CODES: Final = tuple(code for code in CODES if not code.startswith("x-"))
 # Requirements ERR-05, ERR-06, … have one code each, in the order of CODES.
 CODE_ROWS: Final = {code: f"ERR-{number:02}" for number, code in enumerate(_STANDARD_CODES, start=5)}
-_STATUS_ROWS: Final = {  # by HTTP status
+_STATUS_ROWS: Final = {  # the row of an HTTP status
     400: "TRANS-16",
     **dict.fromkeys((401, 403), "TRANS-17"),
     408: "TRANS-18",

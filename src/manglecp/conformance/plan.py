@@ -136,7 +136,7 @@ def read_plan(path: Path, now: float | None = None) -> Plan:
 
 
 def _convert_plan(document: dict[str, Any], now: float) -> Plan:
-    intents: dict[Any, dict[str, Any]] = {}  # by label
+    intents: dict[Any, dict[str, Any]] = {}  # the tables of intents, by label
     for table in document.get("intents", ()):
         intent = {"label": table.get("name"), "eval_time": format_instant(now), **table}
         if intent["label"] in intents:

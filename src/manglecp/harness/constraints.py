@@ -304,7 +304,7 @@ class PolicyDocuments:
     __slots__ = ("contents", "drifted_kinds", "terms")
 
     def __init__(self, contents: Mapping[str, Any], call: CallSpec) -> None:
-        self.contents = contents  # by kind
+        self.contents = contents  # the documents, by kind
         self.terms: dict[str, Any] = {}  # supplied by the documents that have not drifted, by kind
         drifted_kinds = []
         for name in sorted(contents):
@@ -333,7 +333,7 @@ class Terms:
     compaction: CompactionTerms
     decomposition: DecompositionConstraints
     handoff: HandoffConstraints
-    required_stages: tuple[str, ...]  # in the order of STAGES
+    required_stages: tuple[str, ...]  # sorted as in STAGES
     eval_thresholds: dict[str, float]
     red_team: RedTeamTerms
     required_claims: tuple[str, ...] | None
@@ -344,25 +344,25 @@ def combine_terms(constraints: Constraints, documents: PolicyDocuments, *, is_ha
     term_of = documents.terms.get
     catalog = term_of("toolCatalog")
     catalog_tools = None if catalog is None else tuple(entry.tool_name for entry in catalog)
-    stages = _explicit_or(governance and governance.required_guardrail_stages, term_of("guardrailStagePolicy"))
+    stages = _prefer_explicit(governance and governance.required_guardrail_stages, term_of("guardrailStagePolicy"))
     claims = constraints.mutation_constraints.required_capability_claims
     return Terms(
-        catalog_tools=_explicit_or(tool.catalog_tools, catalog_tools),
-        deferred_tools=_explicit_or(tool.deferred_tools, term_of("deferPolicy")) or (),
-        allowed_callers=_explicit_or(tool.allowed_callers, term_of("allowedCallers")) or {},
-        role_scopes=_explicit_or(constraints.context_constraints.role_scopes, term_of("contextScope")),
+        catalog_tools=_prefer_explicit(tool.catalog_tools, catalog_tools),
+        deferred_tools=_prefer_explicit(tool.deferred_tools, term_of("deferPolicy")) or (),
+        allowed_callers=_prefer_explicit(tool.allowed_callers, term_of("allowedCallers")) or {},
+        role_scopes=_prefer_explicit(constraints.context_constraints.role_scopes, term_of("contextScope")),
         compaction=constraints.runtime_constraints.compaction or term_of("compactionPolicy") or CompactionTerms(),
         decomposition=_merge(constraints.decomposition_constraints, term_of("decompositionPolicy")),
         # The contract document applies only to a turn that hands over; explicit constraints always apply.
         handoff=_merge(constraints.handoff_constraints, term_of("handoffContract") if is_handoff else None),
         required_stages=STAGES if stages is None else _sort_stages(stages),
-        eval_thresholds=_explicit_or(governance and governance.eval_thresholds, term_of("evalGatePolicy")) or {},
+        eval_thresholds=_prefer_explicit(governance and governance.eval_thresholds, term_of("evalGatePolicy")) or {},
         red_team=(governance and governance.red_team) or term_of("redTeamPolicy") or RedTeamTerms(),
-        required_claims=_explicit_or(claims, term_of("mutationPolicy")),
+        required_claims=_prefer_explicit(claims, term_of("mutationPolicy")),
     )
 
 
-def _explicit_or(explicit: Any, from_document: Any) -> Any:
+def _prefer_explicit(explicit: Any, from_document: Any) -> Any:
     return from_document if explicit is None else explicit
 
 
@@ -370,7 +370,7 @@ def _merge(explicit: R, document: R | None) -> R:
     if document is None:
         return explicit
     names = explicit.__struct_fields__
-    return type(explicit)(*(_explicit_or(getattr(explicit, name), getattr(document, name)) for name in names))
+    return type(explicit)(*(_prefer_explicit(getattr(explicit, name), getattr(document, name)) for name in names))
 
 
 def _sort_stages(stages: tuple[str, ...]) -> tuple[str, ...]:

@@ -50,7 +50,7 @@ class Turn:
         self.call = evidence.call_spec
         self.constraints = constraints
         self.documents = documents
-        self.schema_verdicts = schema_verdicts  # by call id: whether the arguments match all pinned schemas
+        self.schema_verdicts = schema_verdicts  # whether the arguments match all pinned schemas, by call id
         is_transfer = evidence.mutation is not None and evidence.mutation.kind == "transfer"
         self.terms = combine_terms(constraints, documents, is_handoff=is_transfer or evidence.handoff is not None)
         self.continues = evidence.protocol_state is not None and bool(evidence.protocol_state.continuation_allowed)

@@ -37,7 +37,7 @@ from manglecp.toolhost import (
 if TYPE_CHECKING:
     from manglecp.harness import MutationReady
 
-MAX_OUTPUT_BYTES: Final = 1_048_576  # of one action, the limit of the Machina process contract
+MAX_OUTPUT_BYTES: Final = 1_048_576  # the limit of one output, from the Machina process contract
 
 T = TypeVar("T")
 

@@ -41,7 +41,7 @@ class Budget:
     """
 
     steps: int = 64
-    invalid_picks: int = 8  # in the whole run; one more ends it
+    invalid_picks: int = 8  # allowed in the whole run; one more ends the run
     visits: int = 3  # steps with the same menu and state; one more ends the run
 
     def __post_init__(self) -> None:

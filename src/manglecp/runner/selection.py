@@ -276,7 +276,7 @@ def _decode_base64(text: str) -> str:
 
 MAX_PATCH_DEPTH: Final = 32  # nested objects and lists; the limit of hosts written in C++
 MAX_PATCH_BYTES: Final = 65_536
-MAX_INPUTS_BYTES: Final = 1_048_576  # of all inputs after the merge, because the patches of a run add up
+MAX_INPUTS_BYTES: Final = 1_048_576  # the limit after each merge, because the patches of a run add up
 MAX_BLOCKED_KEYS: Final = 64  # in a patch; the log has the whole path of each
 
 

@@ -73,7 +73,7 @@ class FunctionDispatcher:
 
     def __init__(self, pack: Pack, functions: Mapping[str, Function], start_hosts: Callable[[], Awaitable[Dispatcher]]):
         self._actions = {action.aid: action for action in pack.actions.values()}
-        self._functions = functions  # by action name
+        self._functions = functions  # the functions, by action name
         self._start_hosts = start_hosts  # returns the same dispatcher at each call
         self._hosts: Dispatcher | None = None
         self.calls: list[ActionCall] = []  # calls of runs, and failed calls of previews, in the order of their ends

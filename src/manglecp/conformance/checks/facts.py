@@ -217,7 +217,7 @@ async def named_arguments(test: ServerTest) -> None:
     is_supported = get_path(test.manifest, "capabilities", "named_args") is True
     intent = await test.usable_intent()
     names = {schema["predicate"]: schema["arg_names"] for schema in test.predicate_schemas if schema.get("arg_names")}
-    facts = [_with_named_args(fact, names) for fact in intent.facts]
+    facts = [_name_arguments(fact, names) for fact in intent.facts]
     named_facts = [fact for fact in facts if fact.get("pred") in names and "named_args" in fact]
     require(named_facts, "the plan has no facts of predicates with arg_names")
     answer = await test.evaluate(intent, facts=facts)
@@ -233,7 +233,7 @@ async def named_arguments(test: ServerTest) -> None:
         test.note("DATA-10", answer.type == "error" and bool(answer.violations), f"invalid_facts for {about}", answer)
 
 
-def _with_named_args(fact: Mapping[str, Any], names: Mapping[str, list[str]]) -> Mapping[str, Any]:
+def _name_arguments(fact: Mapping[str, Any], names: Mapping[str, list[str]]) -> Mapping[str, Any]:
     """Return the fact with its arguments by name, if ``names`` has the argument names of its predicate."""
     if fact.get("pred") not in names or "args" not in fact:
         return fact

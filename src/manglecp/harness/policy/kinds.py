@@ -43,7 +43,7 @@ CONTROLS: Final = tuple(
 )
 
 Document: TypeAlias = Mapping[str, Any]
-Documents: TypeAlias = Mapping[str, Document]  # by kind
+Documents: TypeAlias = Mapping[str, Document]  # the documents, by kind
 Contradictions: TypeAlias = Iterator[tuple[str, str]]  # (JSON pointer into the document, message)
 
 
@@ -188,7 +188,7 @@ def _check_governance(policy: Document, documents: Documents) -> Contradictions:
 
 
 def _check_retry(policy: Document, _: Documents) -> Contradictions:
-    rule_ids: dict[str, str] = {}  # by failure class
+    rule_ids: dict[str, str] = {}  # the ids of rules, by failure class
     for rule in policy["rules"]:
         for name in rule["classes"]:
             if name in rule_ids:

@@ -334,7 +334,7 @@ def _validate(
     contents: dict[str, Any] = {}
     for name, content in decoded_documents.items():
         shape = MANIFEST if name == _MANIFEST else KINDS[name].shape
-        contents[name] = shape(_without_own_digest(content, places[name], problems), places[name], problems)
+        contents[name] = shape(_remove_own_digest(content, places[name], problems), places[name], problems)
     for name in (_MANIFEST, *(kind.name for kind in KINDS.values() if kind.required)):
         if name not in places:
             problems.add(FileLocation(name), "the document is missing")
@@ -375,7 +375,7 @@ def read_json(data: bytes, place: FileLocation, problems: Problems) -> Any:
     return document
 
 
-def _without_own_digest(content: Any, place: FileLocation, problems: Problems) -> Any:
+def _remove_own_digest(content: Any, place: FileLocation, problems: Problems) -> Any:
     if not isinstance(content, Mapping) or "policyDigest" not in content:
         return content
     document = {name: value for name, value in content.items() if name != "policyDigest"}

@@ -230,7 +230,7 @@ def _read_pinned_package(pin: Mapping[str, Any], place: FileLocation, problems: 
             pointer = f"/documents/{problem.file}{problem.pointer}"
             problems.add(FileLocation(place.file, pointer=pointer), problem.message)
         problems.raise_if_any()
-        raise  # not reached: raise_if_any() raised
+        raise  # never reached: a PolicyError has a diagnostic
     for kind, entry in pin["documents"].items():
         if entry["digest"] != package.digests[kind]:
             problems.add(place / "documents" / kind / "digest", f"the digest of the content is {package.digests[kind]}")

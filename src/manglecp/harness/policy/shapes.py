@@ -149,7 +149,7 @@ def records(shape: Shape, key: str) -> Shape:
 def table(required: Mapping[str, Shape] = _NO_MEMBERS, *, optional: Mapping[str, Shape] = _NO_MEMBERS) -> Shape:
     """Return a shape of an object with these members only."""
     members = {**required, **optional}
-    read_members = _object(members.get, members)
+    read_members = _object_shape(members.get, members)
 
     def read(value: Any, place: FileLocation, problems: Problems) -> Any:
         for name in required:
@@ -162,10 +162,10 @@ def table(required: Mapping[str, Shape] = _NO_MEMBERS, *, optional: Mapping[str,
 
 def table_of(shape: Shape, *, names: Collection[str] | None = None) -> Shape:
     """Return a shape of an object whose values all have one shape; its names must be in ``names``, if given."""
-    return _object(lambda name: shape if names is None or name in names else None, names)
+    return _object_shape(lambda name: shape if names is None or name in names else None, names)
 
 
-def _object(shape_of: Callable[[str], Shape | None], known: Collection[str] | None) -> Shape:
+def _object_shape(shape_of: Callable[[str], Shape | None], known: Collection[str] | None) -> Shape:
     """Return a shape of an object; ``shape_of`` returns the shape of a member, or None for an unknown name."""
 
     def read(value: Any, place: FileLocation, problems: Problems) -> Any:
