@@ -208,7 +208,7 @@ class Threads:
         return thread, known_count
 
     def find_or_begin_named(self, name: str) -> tuple[Thread, bool]:
-        """Return the thread with this name, which is created if necessary, and whether it existed."""
+        """Return the thread with this name, created if necessary, and whether it existed before."""
         existing = self._by_key.get(records.canonical_bytes(name))
         thread = existing or self.begin()
         self.set_name(name, thread)
@@ -330,7 +330,7 @@ class Dialogue:
         yield from self._end_transcript(transcript)
 
     def message(self, message: Message) -> Iterator[ConversationEvent]:
-        """Yield the events of a message on a line of its own; all such messages form one transcript."""
+        """Yield the events of a message that is a whole line; all such messages form one transcript."""
         if self._line_transcript is None:
             self._line_transcript = _Transcript(self._threads.begin(), {})
         yield from self._add_message(self._line_transcript, message)

@@ -133,7 +133,7 @@ def _numbered_lines(log: bytes | str | Iterable[bytes | str]) -> Iterator[tuple[
 
 
 def require_object(value: JSON, *steps: str | int) -> dict[str, Any]:
-    """Return the value if it is an object. Raises :class:`Fault`; ``steps`` is then the path to the value."""
+    """Return the value if it is an object. Raises :class:`Fault` with the path ``steps``."""
     if type(value) is not dict:
         raise another_format("an object belongs here", value).inside(*steps)
     return value

@@ -48,7 +48,7 @@ class EvaluationOptions(NamedTuple):
     def evaluate(self, files: Sequence[str], check: Callable[[mangle.Program], object]) -> Iterator[TimedResult]:
         """Evaluate the program in ``files`` with the facts of the fact files; ``check(program)`` runs first.
 
-        An error of the program, also one raised in the ``with`` block, ends the process with status 1.
+        An error of the program, even one raised in the ``with`` block, ends the process with status 1.
         """
         warnings: tuple[Diagnostic, ...] = ()
         check_bounds, limits = self.bounds == "error", mangle.Limits(derived_facts=self.limit)

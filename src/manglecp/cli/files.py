@@ -82,7 +82,7 @@ def source_name(file: str) -> str:
 
 @contextmanager
 def open_binary(file: str) -> Iterator[IO[bytes]]:
-    """Open a file or standard input. An ``OSError``, also in the ``with`` block, is raised as ``UsageError``."""
+    """Open a file or standard input. An ``OSError``, even of the ``with`` block, becomes a ``UsageError``."""
     if file == DASH and sys.stdin is None:
         raise click.UsageError("cannot read standard input: it is closed")
     try:

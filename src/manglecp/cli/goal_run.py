@@ -269,7 +269,7 @@ class _PrintingLog:
 
 
 def _pick_at_terminal(situation: runner.Situation) -> runner.Selection:
-    """Print the menu; prompt for an entry, and for those of its required inputs that the run does not have."""
+    """Print the menu; prompt for an entry, and for the required inputs of the entry that the run lacks."""
     entries = situation.menu.entries
     print_stderr(*columns([(entry.sid, entry.action.aid, entry.action.name) for entry in entries]))
     answer = click.prompt("Number (? asks the supervisor, Enter ends)", default="", show_default=False, err=True)

@@ -33,8 +33,8 @@ def clock_starting_at(instant: str) -> Callable[[], int]:
 def read_client_facts(facts: Iterable[str], files: Iterable[str], now: str | None) -> tuple[str, list[Any]]:
     """Return the evaluation time, and the facts of ``files`` and ``facts`` as JSON objects.
 
-    The evaluation time is ``now``, else that of the first recorded request, else the current time. The word ``now`` in
-    a fact has the same value.
+    The evaluation time is ``now``, else the time of the first recorded request, else the current time. The word ``now``
+    in a fact has the same value.
     """
     objects: list[Any] = []
     recorded_time: Any = None

@@ -31,7 +31,7 @@ DEFAULT_ADDRESS: Final = ("127.0.0.1", 8_000)
 
 
 def _parse_address(context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[str, int] | None:
-    """Parse ``HOST:PORT``, also ``[::1]:8000``, and ``:8000`` for the default host."""
+    """Parse ``HOST:PORT``, such as ``[::1]:8000``; ``:8000`` has the default host."""
     if text is None:
         return None
     host, colon, port = text.rpartition(":")
@@ -84,7 +84,7 @@ class AuthOptions(NamedTuple):
 
 
 def _make_auth_options(tokens: Path | None, algorithms: tuple[str, ...], **jwt: str | None) -> AuthOptions:
-    """Return the options. ``jwt`` has those of access tokens: all or none. Raises ``UsageError``."""
+    """Return the options. Of the access token options in ``jwt``, all or none are needed. Raises ``UsageError``."""
     if not any(jwt.values()) and not algorithms:
         return AuthOptions(tokens, jwt=None)
     if not all(jwt.values()):

@@ -165,7 +165,7 @@ class Approver:
         return await self.settle(call.approval)
 
     async def settle(self, approval: str) -> str | None:
-        """Decide an approval request, if this approver may. Return its id, also while it is pending; None if denied."""
+        """Decide an approval request, if this approver may. Return its id, even if it is pending; None if denied."""
         from manglecp.wire import WireError
 
         try:
@@ -209,7 +209,7 @@ def approval_lines(error: WireError, options: str | None) -> Iterator[str]:
 
 
 def run_with_client(url: str, token: str | None, work: Callable[[client.Client], Coroutine[Any, Any, T]]) -> T:
-    """Return the result of ``work`` with a connected client. Raises ``WireError``, also if the connection fails."""
+    """Return the result of ``work`` with a connected client. Raises ``WireError``, even for a failed connection."""
     import asyncio  # slow to import
 
     async def work_connected() -> T:

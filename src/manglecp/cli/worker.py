@@ -83,7 +83,7 @@ async def _run_worker(
 
 
 def _find_undecided(store: Store, runs: Collection[str]) -> set[str]:
-    """Return those of the runs that wait for a decision."""
+    """Return the runs among ``runs`` that wait for a decision."""
     with store.read_transaction() as tx:
         views = [store.runs.show(tx, run) for run in runs]
     return {view.run.run_id for view in views if view is not None and view.run.state == RunState.NEEDS_DECISION}

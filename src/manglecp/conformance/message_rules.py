@@ -173,7 +173,7 @@ class Watcher:
                 yield Observation(secrets_row, is_absent, "no credential in an answer", "the client's own token")
 
     def _check_manifest_lists_no_tools(self, type_: str, payload: dict[str, Any]) -> Iterator[Observation]:
-        """Compare the names in the manifest with those of the tools; a single common name may be a coincidence."""
+        """Compare the names in the manifest with the names of tools; one common name may be a coincidence."""
         if type_ == "manifest":
             parts = {name: part for name, part in payload.items() if name != "intents"}
             self._manifest_names = [_names(node) for node in _walk(parts) if isinstance(node, dict | list)]

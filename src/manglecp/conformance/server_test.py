@@ -163,7 +163,7 @@ class ServerTest:
             await connection.close()
 
     async def authenticate(self, connection: SessionConnection, token: str | None = None) -> ServerMessage:
-        """Send this token, or that of the plan, in the scheme of the plan."""
+        """Send this token, by default the token of the plan, in the scheme of the plan."""
         credentials = self.plan.credentials
         payload = {"scheme": credentials.scheme, "token": token or credentials.token}
         return await connection.request(encode(message("authenticate", payload)))
@@ -252,7 +252,7 @@ class ServerTest:
     async def usable_intent(self) -> PlannedIntent:
         """Return an intent that the server evaluates without an error, if possible one that returns tools.
 
-        The intents are those of the plan, or else of the manifest. Raises :class:`Untested` if there is none.
+        The intents come from the plan, or else from the manifest. Raises :class:`Untested` if no intent is usable.
         """
         if "intent" not in self.cache:
             self.cache["intent"] = await self._find_intent()
@@ -277,7 +277,7 @@ class ServerTest:
                 yield PlannedIntent(label=name, name=name, eval_time=format_instant(self.now))
 
     def assertable_predicate(self, condition: Callable[[dict[str, Any]], bool] = lambda _: True) -> dict[str, Any]:
-        """Return the first predicate schema of the manifest that clients may assert and that meets the condition."""
+        """Return the first schema in the manifest of an assertable predicate that meets the condition."""
         for schema in self.predicate_schemas:
             if schema.get("direction", "both") != "output" and condition(schema):
                 return schema

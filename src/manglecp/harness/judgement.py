@@ -1,6 +1,6 @@
 """The verdict over a turn, and its digests in two bundles.
 
-**v1** is byte for byte that of upstream (the reference implementation), so that both compute equal digests. It covers
+**v1** equals the bundle of upstream (the reference implementation): both compute equal digests. It covers
 eleven fields of the call spec and the members that upstream reads; its join digest does not cover the call spec.
 
 **v2** covers every input of a verdict (all normalised rows, the whole call spec, constraints and policy documents) and

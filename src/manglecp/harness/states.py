@@ -171,7 +171,7 @@ class CallSpec(_State):
 
     @staticmethod
     def of(builder: TurnBuilder) -> CallSpec:
-        """Open a turn from a builder, which has validated its input."""
+        """Open a turn from a builder; the builder has validated its input."""
         return _reach(CallSpec, builder, _SpentCalls())
 
     def request(self, rows: Rows = (), evidence: JsonObject = _EMPTY) -> ToolRequests:
@@ -241,7 +241,7 @@ class JoinClosed(_JudgedState):
         """Return the right to one mutation: ``mutation``, or the one in the evidence. Spends this state.
 
         ``mutation_constraints`` of the caller, above all the active policy digest, replace those of the turn; claims
-        that the turn requires stay required. Raises :class:`TurnBlocked`, and then spends nothing.
+        that the turn requires stay required. Raises :class:`TurnBlocked` without spending the state.
         """
         credential = _credential_of(self, JoinClosed)
         builder = credential.builder.with_evidence({"mutation": mutation})
@@ -272,7 +272,7 @@ def redeem(ready: MutationReady, kind: str, action: str) -> Judgement:
     """Spend the right to a mutation of this kind and action, and return its judgement.
 
     Call it before the mutation. Raises :class:`ForgedState` for a forged or spent right and :class:`WrongMutation` for
-    another mutation; then nothing is spent.
+    another mutation; both spend nothing.
     """
     credential = _credential_of(ready, MutationReady)
     judgement = ready.judgement
@@ -289,7 +289,7 @@ def redeem_call(authority: MutationReady | ToolRequests, *, call_id: str, tool_n
 
     Call it before the call runs. A ``MutationReady`` of the kind ``effect`` permits each call that its mutation
     names; ``ToolRequests`` permits each of its requests, for calls without effects. Raises :class:`ForgedState` for a
-    forged state or a second time, and :class:`WrongMutation` for any other call; then nothing is spent.
+    forged state or a second time, and :class:`WrongMutation` for any other call; both spend nothing.
     """
     call = NamedCall(call_id, tool_name, input_digest)
     credential = _credential_of(authority, ToolRequests if isinstance(authority, ToolRequests) else MutationReady)

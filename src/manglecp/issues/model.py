@@ -112,7 +112,7 @@ class Issue(msgspec.Struct, frozen=True, kw_only=True):
     added_by: int
     """The number of the event that added the issue; of issues with equal priority, the oldest is claimed first."""
     fence: int = 0
-    """How often the issue was claimed, which is also the fencing token of the last claim."""
+    """How often the issue was claimed: the fencing token of the last claim."""
 
 
 class Edge(msgspec.Struct, frozen=True, order=True):

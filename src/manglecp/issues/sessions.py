@@ -247,7 +247,7 @@ class SessionMemory(IssueMemory):
 
     @contextmanager
     def _open_stream(self, actor: str, issue: str, fence: int, *, needs_live_lease: bool = True) -> Iterator[_Stream]:
-        """Yield the stream of an active session. Raises :class:`.ChangeRefused`, also if the lease does not match."""
+        """Yield the stream of an active session. Raises :class:`.ChangeRefused` without one, or for a wrong lease."""
         with self._store.write_transaction() as tables:
             session, lease = _read(tables, issue), tables.lease(issue)
             if not session.active:

@@ -196,7 +196,7 @@ class IssueTables:
         return map(_issue_from_row, self._select(_SELECT_ISSUE, {"status = ?": status and status.value}, "added_by"))
 
     def frontier(self, now: model.Instant) -> Iterator[model.Issue]:
-        """Return the issues that can be claimed, by priority, then the oldest first."""
+        """Return the issues that can be claimed, by priority, then by age."""
         return map(_issue_from_row, self._execute(_SELECT_FRONTIER, (now,)))
 
     def streams(self) -> list[str]:

@@ -179,7 +179,7 @@ def _renew(tables: IssueTables, event: model.IssueEvent, change: model.Renew) ->
 
 
 def _release(tables: IssueTables, event: model.IssueEvent, change: model.Release) -> None:
-    """Drop the lease, also an expired one that no other actor has taken over."""
+    """Drop the lease; an expired lease can be dropped until another actor claims the issue."""
     issue = get_issue(tables, event.issue)
     _require_own_lease(tables, event, change.fence)
     tables.drop_lease(issue.id)

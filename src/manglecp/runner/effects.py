@@ -1,7 +1,7 @@
 """Execution of actions that have effects: the operator approves each one, and a judged turn authorises it.
 
-The evidence is that of :mod:`manglecp.invoke`. A turn has the effect that the turn before authorised, with its outcome,
-and ends with the authorisation of the next effect. An effect whose evidence is incomplete is refused.
+The evidence is built as in :mod:`manglecp.invoke`. A turn has the effect that the turn before authorised, with its
+outcome, and ends with the authorisation of the next effect. An effect whose evidence is incomplete is refused.
 """
 
 from __future__ import annotations

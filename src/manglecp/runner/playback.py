@@ -46,7 +46,7 @@ class ReplayResult:
 async def replay(
     log: Path | Iterable[bytes], *, key: bytes | None = None, head: str | None = None, end_required: bool = True
 ) -> ReplayResult:
-    """Verify the log as :func:`~.log.verify` does, with the same options, then replay it. Raises :class:`BrokenLog`."""
+    """Verify the log with the options of :func:`~.log.verify`, then replay it. Raises :class:`BrokenLog`."""
     verified_log = verify(log, key=key, head=head, end_required=end_required)
     start = verified_log.records[0]
     if start.event != START:

@@ -115,7 +115,7 @@ except OSError as error:
 
 @dataclass(frozen=True, slots=True)
 class PolicyLimits:
-    """The limits of a policy process; the defaults are those of upstream.
+    """The limits of a policy process; the defaults are the limits of upstream.
 
     This module enforces ``seconds`` (wall time) and ``output_bytes`` (stdout) by killing the process; the kernel
     enforces the others as resource limits.

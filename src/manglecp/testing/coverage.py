@@ -50,7 +50,7 @@ class PackCoverage:
         return (rule for rule in self.rules.values() if not rule.fired)
 
     def record(self, result: Result) -> None:
-        """Record which rules of the pack fired in an evaluation, and what the others lacked."""
+        """Record which rules of the pack fired in an evaluation, and what the other rules lacked."""
         for entry in result.explainer.coverage().rules:
             if entry.rule.clause.trust is not Trust.KERNEL:
                 key = (entry.rule.place, entry.rule.text)

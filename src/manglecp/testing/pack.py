@@ -80,7 +80,7 @@ class GeneratedFacts:
 class Pack(AbstractContextManager["Pack"]):
     """A loaded pack. Its caller is ``local``, with the permission to see all policy, unless :meth:`as_caller` sets one.
 
-    ``hosts`` closes the host processes with the pack; variants share it, except those of :meth:`fresh`. ``functions``
+    ``hosts`` closes the host processes with the pack; variants share it, except a :meth:`fresh` pack. ``functions``
     replace actions by name; ``source`` has the fact generators, if there are any.
     """
 

@@ -2,10 +2,10 @@
 
     pytest --pack examples/incident --pack-coverage
 
-The pack is that of ``--pack``, of ``manglecp_pack`` in pytest's configuration, or of the nearest folder above the test
-with a ``pack.toml``. It is loaded once per session; each test has a store and hosts of its own. Workers of pytest-xdist
-send their coverage to the controller. pytest imports this module wherever manglecp is installed, so all other modules
-of manglecp are imported only when a test needs them.
+The pack is given by ``--pack``, by ``manglecp_pack`` in pytest's configuration, or by the nearest ``pack.toml`` above
+the test. It is loaded once per session; each test has a store and hosts of its own. Workers of pytest-xdist send their
+coverage to the controller. pytest imports this module wherever manglecp is installed, so all other modules of manglecp
+are imported only when a test needs them.
 """
 
 from __future__ import annotations

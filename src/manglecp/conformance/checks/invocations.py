@@ -120,7 +120,7 @@ class _Run(NamedTuple):
 
 
 async def _run_planned(test: ServerTest) -> list[_Run]:
-    """Invoke each plain tool of the plan. Later calls return the answers of the first call."""
+    """Invoke each plain tool of the plan. Later calls return the cached answers."""
     if "runs" not in test.cache:
         runs = []
         for invocation in test.planned_invocations(_is_plain):

@@ -31,7 +31,7 @@ NORMALIZER_ID: Final = "premath.harness.typestate_normalized.v2"
 
 
 def call_id(session_id: str, turn_index: int, model_ref: str, prompt_digest: str) -> str:
-    """Return the id of a turn, which depends on these parameters alone."""
+    """Return the id of a turn; it depends on these parameters alone."""
     key = {"modelRef": model_ref, "promptDigest": prompt_digest, "sessionId": session_id, "turnIndex": turn_index}
     return "turn1_" + hashlib.sha256(canonical(key)).hexdigest()
 
@@ -277,7 +277,7 @@ def pick(document: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 
 def _copy(value: dict[str, Any]) -> dict[str, Any]:
-    """Return a deep copy, which the caller may change without changing the package."""
+    """Return a deep copy: a caller that changes it does not change the package."""
     json_copy: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value))
     return json_copy
 

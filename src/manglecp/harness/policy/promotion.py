@@ -512,7 +512,7 @@ class _PromotionTurn:
         return profile
 
     def _gate(self, kind: str) -> Mapping[str, Any] | None:
-        """Return the document of the pinned package; that of the candidate if the pinned package has none."""
+        """Return the document of the pinned package, or, if it has none, the document of the candidate."""
         return self.pinned_package.contents.get(kind) or self.candidate.contents.get(kind)
 
     def decisions(self) -> list[dict[str, Any]]:

@@ -96,7 +96,7 @@ def any_json(value: Any, place: FileLocation, problems: Problems) -> Any:
 
 
 def one_of(vocabulary: Collection[str]) -> Shape:
-    """Return a shape of one word of a vocabulary, which is returned in the spelling of the vocabulary."""
+    """Return a shape of one word of a vocabulary; the shape returns the spelling of the vocabulary."""
     spellings = {normalize_word(word): word for word in vocabulary}
 
     def read(value: Any, place: FileLocation, problems: Problems) -> Any:
